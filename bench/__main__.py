@@ -30,7 +30,7 @@ SECTIONS: Final = {
     "several": "ten locks at once, trees, conversions; 1,000 leaves under one root (4 min)",
     "gatherings": "elections, groups, 1,000 members and 1,000 observers (4 min)",
     "failover": "elections whose leader is killed, beside kazoo's and etcdctl's (10 min)",
-    "work": "work queues of 100 to 10,000 items, and kazoo's; up to 20 consumers (3 min)",
+    "work": "work queues of 100 to 10,000 items, and kazoo's; up to 20 consumers (8 min)",
     "local": "the local backend beside flock(2) and filelock, 100 processes too (3 min)",
     "start": "imports and commands (1 min)",
     "fences": "guarded operations beside the same without a guard (2 min)",

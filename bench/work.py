@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from kazoo.client import KazooClient
-
 import coordlock
+from bench import consumers
+from bench.consumers import AT_ONCE, kazoo
 from bench.figures import spread
 from bench.progress import doing
 from bench.services import HEARTBEATS, SERVICES, Service, service
@@ -23,12 +23,7 @@ __all__ = ["measure"]
 
 #: How many items wait. COORDLOCK_BENCH_ITEMS=100000 adds a queue of that length.
 _LENGTHS = [100, 1000, 10_000]
-_CONSUMERS = (1, 4, 20)
 _DATA = b"x" * 100
-#: An item that ends a consumer.
-_STOP = b"stop"
-#: How many are put at the same time, by threads of one client.
-_AT_ONCE = 24
 _BOUND = 60.0
 _OURS = "coordlock"
 _THEIRS = "kazoo LockingQueue"
@@ -41,11 +36,11 @@ def measure(rounds: int) -> Iterator[Table]:
         with service(name) as server:
             url = f"{name}://{server.address}"
             yield _by_length(name, url, rounds, server)
-            yield _crowds(name, url, rounds, server)
+            yield consumers.measure(name, url, rounds)
     with tempfile.TemporaryDirectory(prefix="coordlock-bench-") as directory:
         url = f"local://{directory}"
         yield _by_length("local", url, rounds)
-        yield _crowds("local", url, rounds)
+        yield consumers.measure("local", url, rounds)
 
 
 def _lengths() -> list[int]:
@@ -59,7 +54,7 @@ def _by_length(where: str, url: str, rounds: int, server: Service | None = None)
         ("queue", "items", "put, ms", "take and done, ms", "put at once, items/s", "messages"),
         notes=[
             f"{rounds} rounds of an item put, and one taken and done, by one consumer, in turns",
-            f"at once: by {_AT_ONCE} threads of one client, until the queue is so long",
+            f"at once: by {AT_ONCE} threads of one client, until the queue is so long",
             f"kazoo's up to {_LENGTHS[-1]:,} items: it lists all of them",
             "messages: requests for one item put, taken and done, heartbeats aside",
         ],
@@ -67,10 +62,10 @@ def _by_length(where: str, url: str, rounds: int, server: Service | None = None)
     )
     with ExitStack() as stack:
         client = stack.enter_context(coordlock.connect(f"{url}/ours?ttl=60s"))
-        pool = stack.enter_context(ThreadPoolExecutor(_AT_ONCE))
+        pool = stack.enter_context(ThreadPoolExecutor(AT_ONCE))
         makers: dict[str, Callable[[str], _Queue]] = {_OURS: partial(_Ours, client, pool)}
         if where == "zookeeper" and server is not None:
-            theirs = stack.enter_context(_kazoo(server))
+            theirs = stack.enter_context(kazoo(server.address))
             makers[_THEIRS] = partial(_Kazoo, theirs)
         for length in _lengths():
             for kind, make in makers.items():
@@ -128,8 +123,8 @@ class _Kazoo(_Queue):
         self._queue = client.LockingQueue(f"/theirs/{name}")
 
     def fill(self, items: int) -> None:
-        for start in range(0, items, _AT_ONCE):
-            self._queue.put_all([_DATA] * min(_AT_ONCE, items - start))
+        for start in range(0, items, AT_ONCE):
+            self._queue.put_all([_DATA] * min(AT_ONCE, items - start))
 
     def put(self, data: bytes = _DATA) -> None:
         self._queue.put(data)
@@ -138,14 +133,6 @@ class _Kazoo(_Queue):
         data: bytes = self._queue.get(_BOUND)
         assert self._queue.consume()
         return data
-
-
-@contextmanager
-def _kazoo(server: Service) -> Iterator[Any]:
-    with closing(KazooClient(hosts=server.address)) as client:
-        client.start()
-        yield client
-        client.stop()
 
 
 def _in_turns(queue: _Queue, rounds: int) -> tuple[list[float], list[float]]:
@@ -178,45 +165,3 @@ def _messages(server: Service, length: int) -> float:
                     queue.take(_BOUND).ack()
         requests = {kind: n for kind, n in sent.requests.items() if kind not in HEARTBEATS}
     return sum(requests.values()) / items
-
-
-def _crowds(where: str, url: str, rounds: int, server: Service | None = None) -> Table:
-    table = Table(
-        f"Consumers of one work queue: {where}",
-        ("queue", "consumers", "items/s"),
-        notes=["each a client of its own, all in one process; items are done at once"],
-        plot=Plot("items/s", "consumers"),
-    )
-    items = max(100, 10 * rounds)
-    for consumers in _CONSUMERS:
-        doing(f"{where}: {consumers} consumers")
-        root = f"{url}/crowd{consumers}?ttl=60s"
-        with ExitStack() as stack:
-            pool = stack.enter_context(ThreadPoolExecutor(max(consumers, _AT_ONCE)))
-            clients = [stack.enter_context(coordlock.connect(root)) for _ in range(consumers)]
-            ours = [_Ours(client, pool, "q") for client in clients]
-            table.add(_OURS, consumers, items / _emptied(ours, items, pool))
-        if where == "zookeeper" and server is not None:
-            with ThreadPoolExecutor(consumers) as pool, ExitStack() as stack:
-                theirs = [stack.enter_context(_kazoo(server)) for _ in range(consumers)]
-                queues = [_Kazoo(client, f"crowd{consumers}") for client in theirs]
-                table.add(_THEIRS, consumers, items / _emptied(queues, items, pool))
-    return table
-
-
-def _emptied(queues: Sequence[_Queue], items: int, pool: ThreadPoolExecutor) -> float:
-    """Seconds until the consumers of one queue have done so many items."""
-    queues[0].fill(items + len(queues))
-    for queue in queues:
-        queue.take()
-    for _ in queues:
-        queues[0].put(_STOP)
-
-    def work(queue: _Queue) -> float:
-        last = time.perf_counter()
-        while queue.take() != _STOP:
-            last = time.perf_counter()
-        return last
-
-    began = time.perf_counter()
-    return max(pool.map(work, queues)) - began

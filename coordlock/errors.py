@@ -25,6 +25,7 @@
     ├── InvalidSequencer (ValueError)        not the text form of a token
     ├── Unfenceable (ValueError)             a grant whose kind has no order to fence by
     ├── WorkQueueFull (RuntimeError)         a work queue holds ``max_depth`` items
+    ├── StillInUse (RuntimeError)            a record can't be deleted now
     ├── ItemEnded (RuntimeError)             an item was already acknowledged or given back
     ├── JobNotRun                            a call did not run the slot of a job
     │   ├── AlreadyDone (RuntimeError)       the slot is done, passed or skipped, or was started
@@ -82,6 +83,7 @@ __all__ = [
     "NameConflict",
     "SessionLost",
     "StaleToken",
+    "StillInUse",
     "TooLarge",
     "Unfenceable",
     "Unsupported",
@@ -491,6 +493,24 @@ class WorkQueueFull(CoordlockError, RuntimeError):
 
     def __str__(self) -> str:
         return f"work queue {self.name!r} is full: {self.max_depth} items wait to be taken"
+
+
+@dataclass(eq=False, repr=False)
+class StillInUse(CoordlockError, RuntimeError):
+    """What is kept under a name was not deleted, because that would disturb somebody.
+
+    ``problem`` says who or what is in the way, and ``advice`` what to do first.
+    """
+
+    name: str
+    kind: str
+    problem: str
+    advice: str
+
+    def __str__(self) -> str:
+        return (
+            f"the {self.kind} {self.name!r} was not deleted, because {self.problem}: {self.advice}"
+        )
 
 
 @dataclass(eq=False, repr=False)

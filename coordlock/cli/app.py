@@ -38,6 +38,7 @@ COMMANDS: Final = {
     "counter": "Add to counters, and read them.",
     "gate": "Shut and open gates, and wait at them.",
     "latch": "Count latches down, and wait until they are open.",
+    "delete": "Delete what is kept under NAMEs.",
     "deadlocks": "Show clients that wait for each other in a circle.",
     "doctor": "Check the configuration, the service, a lock and data.",
     "demo": "Watch processes share a ledger: one crashes, one freezes.",

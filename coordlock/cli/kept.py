@@ -67,6 +67,16 @@ def state_of(one: Record) -> str:
             return str(number)
         case "gate", {"open": is_open}:
             return "open" if is_open else "shut"
+        case "job", _:
+            return "see coordlock jobs"
+        case "lock value", {"open": True}:
+            return "open: a holder may write it, or did not release it"
+        case "lock value", {"bytes": None}:
+            return "none"
+        case "lock value", {"bytes": size}:
+            return f"{size} bytes"
+        case "release request", {"asked": asked}:
+            return f"{asked} asked"
         case "latch", {"remaining": left, "count": count}:
             return f"{left} of {count} left" if left else f"open, {count} of {count} counted down"
         case _, counts:

@@ -27,7 +27,7 @@ from coordlock.runtime.statement import EnteredByAsyncWith, EnteredByWith
 from coordlock.settings import Settings
 
 if TYPE_CHECKING:
-    from coordlock.client.records import Record
+    from coordlock.client.records import Kind, Record
     from coordlock.jobs.view import JobInfo
     from coordlock.locks.queue_view import QueueEntry
     from coordlock.model.waits import Deadlock
@@ -149,9 +149,9 @@ class _BaseClient(Resident, shown="Client"):
     def _records(self, name: str | None = None) -> Steps[tuple[Record, ...]]:
         """All records, or those under ``name``, in use or not; sorted. For operators.
 
-        They belong to counters, latches, gates, barriers and jobs that were ever changed, and to
-        work queues that ever had an item. Raises `Unsupported` where the backend keeps no data, and
-        `BackendUnavailable`.
+        They belong to counters, latches, gates, barriers and jobs that were changed, to values of
+        locks, requests to release locks, and work queues that had an item, until `delete_record`.
+        Raises `Unsupported` where the backend keeps no data, and `BackendUnavailable`.
         """
         from coordlock.client.records import records
 
@@ -165,6 +165,25 @@ class _BaseClient(Resident, shown="Client"):
         from coordlock.jobs.view import jobs
 
         return (yield from self._engine.bounded(jobs(self._engine)))
+
+    def _delete_record(self, name: str, kind: Kind) -> Steps[bool]:
+        """Delete what `records` lists under ``name`` as ``kind``; whether it was there.
+
+        For operators. A counter is 0 again, a latch closed and without a count, a gate as open as
+        before, a lock without a value, a barrier as new, and a job without slots. A change
+        that another client began before is made before the deletion, or after it in the new record;
+        where its answer was lost, that client may get `BackendUnavailable`, because nobody can tell
+        any more. A work queue is only taken off the list, until the next item is put.
+
+        Raises `StillInUse` for a gate that is shut, a job at work, a barrier, a lock's value and a
+        request to release a lock whose queue is not empty, a lock's value with a lock-delay, and a
+        work queue that has items or consumers. Raises `BackendError` for a counter, latch, gate,
+        barrier or job that another program or a newer release wrote, and `BackendUnavailable`: then
+        it may have been deleted, or may be yet.
+        """
+        from coordlock.client.deletion import deleted
+
+        return (yield from deleted(self._engine, check_name(name), kind))
 
     def _evict(self, contender: QueueEntry | Contender) -> Steps[bool]:
         """Remove any client's contender from its queue. Returns whether it was there.
@@ -254,6 +273,7 @@ class Client(EnteredByWith, _BaseClient, Locks, Recipes):
     contenders = blocking(_BaseClient._contenders)
     records = blocking(_BaseClient._records)
     jobs = blocking(_BaseClient._jobs)
+    delete_record = blocking(_BaseClient._delete_record)
     evict = blocking(_BaseClient._evict)
     evict_all = blocking(_BaseClient._evict_all)
     deadlocks = blocking(_BaseClient._deadlocks)
@@ -288,6 +308,7 @@ class AsyncClient(EnteredByAsyncWith, _BaseClient, AsyncLocks, AsyncRecipes):
     contenders = awaiting(_BaseClient._contenders)
     records = awaiting(_BaseClient._records)
     jobs = awaiting(_BaseClient._jobs)
+    delete_record = awaiting(_BaseClient._delete_record)
     evict = awaiting(_BaseClient._evict)
     evict_all = awaiting(_BaseClient._evict_all)
     deadlocks = awaiting(_BaseClient._deadlocks)

@@ -1,7 +1,8 @@
 """The records that the service keeps under names, in use or not.
 
-Contenders leave with their sessions. Records stay: those of counters, latches, gates, barriers,
-jobs and work queues.
+Contenders leave with their sessions. Records stay until somebody deletes them: those of
+counters, latches, gates, barriers and jobs, values of locks, requests to release locks, and work
+queues.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from typing import Any, Final, Literal
 
 from coordlock.backend import Listing
 from coordlock.errors import InvalidName
+from coordlock.jobs.ledger import Ledger
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.stored_record import MALFORMED, Folder
+from coordlock.locks.asking import reasons_of
+from coordlock.locks.kept_value import shown
 from coordlock.model.names import check_name, escape, unescape
 from coordlock.model.record import NewerFormat, decode
 from coordlock.recipes.shared.exactly_once import value_of
@@ -22,9 +26,11 @@ from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import all_of
 from coordlock.work import layout
 
-__all__ = ["Kind", "Record", "records"]
+__all__ = ["KINDS", "Kind", "Record", "records"]
 
-Kind = Literal["barrier", "counter", "gate", "job", "latch", "work queue"]
+Kind = Literal[
+    "barrier", "counter", "gate", "job", "latch", "lock value", "release request", "work queue"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +40,11 @@ class Record:
     Attributes:
         name: as the client makes it.
         kind: ``"barrier"``, also for double barriers, ``"counter"``, ``"gate"``, ``"job"``,
-            ``"latch"`` or ``"work queue"``.
+            ``"latch"``, ``"lock value"``, ``"release request"`` or ``"work queue"``.
         state: a barrier's ``generations`` that have passed, a counter's ``number``, whether a gate
-            is ``open``, a latch's ``remaining`` and ``count``. Empty for a job and a work
+            is ``open``, a latch's ``remaining`` and ``count``, how many ``bytes`` a lock's value
+            has and whether it is ``open``: a holder may write it, or did not release the lock. Of a
+            request to release, how many contenders were ``asked``. Empty for a job and a work
             queue: see `Job.info` and `WorkQueue.stats`. None if another program wrote the record,
             or a newer release in an unknown format.
     """
@@ -51,15 +59,20 @@ def _latch(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"remaining": int(left), "count": int(count)}
 
 
+def _job(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    Ledger.parse(fields)  # which raises for what another program wrote
+    return {}
+
+
 #: Where each kind is kept, and what tells the state by the fields of a record.
-_KINDS: Final[
-    Mapping[Kind, tuple[str, Callable[[Mapping[str, Any]], Mapping[str, Any]] | None]]
-] = {
+KINDS: Final[Mapping[Kind, tuple[str, Callable[[Mapping[str, Any]], Mapping[str, Any]] | None]]] = {
     "barrier": (Folder.BARRIERS, lambda fields: {"generations": Generations.parse(fields).last}),
     "counter": (Folder.COUNTERS, lambda fields: {"number": int(value_of(fields))}),
     "gate": (Folder.GATES, lambda fields: {"open": not value_of(fields)}),
-    "job": (Folder.JOBS, None),
+    "job": (Folder.JOBS, _job),
     "latch": (Folder.LATCHES, _latch),
+    "lock value": (Folder.VALUES, shown),
+    "release request": (Folder.ASKED, lambda fields: {"asked": len(reasons_of(fields))}),
     "work queue": (layout.FOLDER, None),
 }
 
@@ -69,16 +82,16 @@ def records(engine: Engine, name: str | None = None) -> Steps[tuple[Record, ...]
     service = engine.backend
     service.require("data")
     end = "" if name is None else escape(name)
-    places = [f"{engine.data_root}/{folder}/{end}" for folder, _ in _KINDS.values()]
+    places = [f"{engine.data_root}/{folder}/{end}" for folder, _ in KINDS.values()]
     listings = yield from engine.ask(lambda: all_of(map(service.read, places)))
     found = [
-        one for kind, listing in zip(_KINDS, listings, strict=True) for one in _in(listing, kind)
+        one for kind, listing in zip(KINDS, listings, strict=True) for one in _in(listing, kind)
     ]
     return tuple(sorted(found, key=lambda one: (one.name, one.kind)))
 
 
 def _in(listing: Listing, kind: Kind) -> list[Record]:
-    tell = _KINDS[kind][1]
+    tell = KINDS[kind][1]
     found = []
     for key, stored in listing.values.items():
         try:

@@ -1,4 +1,4 @@
-"""Fences: the resource's half of a lock, which refuses the tokens of holders of the past.
+"""Fences: the resource's half of a lock, which refuses the tokens of past holders.
 
 ::
 

@@ -26,8 +26,8 @@ class Fence(ABC):
     """Remembers the newest tokens and refuses older ones.
 
     ``resource`` names what is protected: any text without NUL that UTF-8 can encode; databases have
-    limits of their own. All that one lock protects can be one resource; one resource must not be
-    protected by two locks, whose tokens can't be compared.
+    limits of their own. Everything that one lock protects can be one resource. Never protect one
+    resource with two locks: their tokens cannot be compared.
     """
 
     @abstractmethod
@@ -35,13 +35,12 @@ class Fence(ABC):
         """Remember ``token``; raise `StaleToken` when a newer one was seen.
 
         ``token`` is a grant, or a grant's number; then ``shared`` tells whether it is a read
-        lock's. Equal tokens pass, as often as they come. Reads are to be checked like writes, and
-        before they read.
+        lock's. Equal tokens always pass. Check reads like writes, before they read.
         """
 
     @abstractmethod
     def marks(self, resource: str) -> Marks:
-        """The newest tokens seen, zeros where there were none. For people and tests."""
+        """The newest tokens seen; 0 for none. For people and tests."""
 
     @abstractmethod
     def forget(self, resource: str) -> None:
@@ -54,23 +53,23 @@ class Fence(ABC):
 
 
 class GuardingFence(Fence):
-    """A fence that can itself hold newer tokens back until an operation is over."""
+    """A fence that can hold newer tokens back until an operation is over."""
 
     @abstractmethod
     def guard(
         self, resource: str, token: Presented, shared: bool = False
     ) -> AbstractContextManager[Any]:
-        """Check as `check` does, and make the block one step with that.
+        """Check as `check` does, and make the check and the block one step.
 
-        A newer token is admitted only after the block, so keep it short: what hangs in it holds up
-        the next holder of the lock. Equal tokens, and readers among themselves, may run together.
-        Raises `StaleToken` before the block.
+        A newer token is admitted only after the block, so keep it short: a block that hangs holds
+        up the next holder of the lock. Equal tokens, and readers among themselves, may run
+        together. Raises `StaleToken` before the block.
         """
 
     def check(self, resource: str, token: Presented, shared: bool = False) -> None:
         """Remember ``token``; raise `StaleToken` when a newer one was seen.
 
-        Enough before a read. Between this check and a write a newer holder can come: use `guard`.
+        It suffices before a read. For a write use `guard`: a newer holder can come in between.
         """
         with self.guard(resource, token, shared):
             pass
@@ -85,7 +84,7 @@ class AsyncFence(ABC):
 
     @abstractmethod
     async def marks(self, resource: str) -> Marks:
-        """The newest tokens seen, zeros where there were none. For people and tests."""
+        """The newest tokens seen; 0 for none. For people and tests."""
 
     @abstractmethod
     async def forget(self, resource: str) -> None:
@@ -99,15 +98,15 @@ class AsyncGuardingFence(AsyncFence):
     def guard(
         self, resource: str, token: Presented, shared: bool = False
     ) -> AbstractAsyncContextManager[Any]:
-        """Check, and make the block one step with that: see `GuardingFence.guard`.
+        """Make the check and the block one step: see `GuardingFence.guard`.
 
-        What a block starts must end in it: a thread goes on when its task is cancelled.
+        Work that the block starts must end in it: a thread goes on when its task is cancelled.
         """
 
     async def check(self, resource: str, token: Presented, shared: bool = False) -> None:
         """Remember ``token``; raise `StaleToken` when a newer one was seen.
 
-        Enough before a read. Between this check and a write a newer holder can come: use `guard`.
+        It suffices before a read. For a write use `guard`: a newer holder can come in between.
         """
         async with self.guard(resource, token, shared):
             pass

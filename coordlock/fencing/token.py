@@ -25,7 +25,7 @@ _SHARED: Final[dict[Claim, bool]] = {Mode.EX: False, Mode.PW: False, Mode.PR: Tr
 
 @runtime_checkable
 class Fenceable(Protocol):
-    """What a fence needs to know of a grant. `coordlock.Grant` and its twin are such."""
+    """What a fence needs to know of a grant, such as a `coordlock.Grant`."""
 
     @property
     def name(self) -> str:

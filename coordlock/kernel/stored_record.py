@@ -2,8 +2,7 @@
 
 A client reads the record, decides by what it says, and writes it under the condition that it still
 has the version that was read. Where the write was not made, or its answer was lost, the client
-reads again and decides anew. Nobody deletes a record, so its version only grows. Therefore no
-change is made twice, however late requests arrive:
+reads again and decides anew. Therefore no change is made twice, however late requests arrive:
 
 * Of all attempts at one version, the service makes at most one. Once the version has moved, it
   makes none of the others.
@@ -11,15 +10,23 @@ change is made twice, however late requests arrive:
   attempt was made before the read or never will be. The record tells which: by who wrote it, by the
   token in it, or because the change is in it. If the version has not moved, the next attempt
   excludes the one before.
+
+A deletion starts a new life: the versions of the next record begin at 1 again, so a late write
+could match one of them. Therefore each record names its life, a random id, and a key of that id
+stands beside it from the record's creation to its deletion. Every write expects this key. So no
+write that was meant for one life is made in another. A creation expects no life, and may come late:
+then it makes the record anew, with this one change.
 """
 
 from __future__ import annotations
 
+import os
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar
 
-from coordlock.backend import Expect, Listing, Observation, Operation, Put, Stored
+from coordlock.backend import Delete, Expect, Listing, Observation, Operation, Put, Stored
 from coordlock.errors import BackendError, BackendUnavailable, VersionMismatch
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.retry import retried
@@ -38,6 +45,8 @@ T = TypeVar("T")
 MALFORMED: Final = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
 #: Seconds after an attempt without an answer.
 _PAUSE: Final = 0.1
+#: Where the keys of the lives are, below the root.
+_LIVES: Final = "@lives"
 
 
 class Folder(StrEnum):
@@ -80,8 +89,10 @@ class StoredRecord(Generic[T]):
         #: What was read last: its fields, and its version, 0 for no record.
         self._fields: Mapping[str, Any] = {}
         self._version = 0
-        #: The version that an attempt expected that may have been made, or may be yet.
+        #: The version that an attempt expected that may have been made, or may be yet, and the life
+        #: of the record then.
         self._unanswered: int | None = None
+        self._unanswered_life: str | None = None
 
     @property
     def in_doubt(self) -> bool:
@@ -92,6 +103,21 @@ class StoredRecord(Generic[T]):
     def moved(self) -> int:
         """By how many versions the record has moved since an attempt that had no answer."""
         return 0 if self._unanswered is None else self._version - self._unanswered
+
+    @property
+    def was_deleted(self) -> bool:
+        """Whether the record that an attempt without an answer was to change has been deleted."""
+        before = None if self._unanswered is None else self._unanswered_life
+        return before is not None and before != self._life
+
+    @property
+    def _life(self) -> str | None:
+        """The life of the record that was read last; None for no record, and for older ones."""
+        life = self._fields.get("life")
+        return life if isinstance(life, str) else None
+
+    def _key_of(self, life: str) -> str:
+        return f"{self._engine.data_root}/{_LIVES}/{escape(life)}"
 
     def read(self) -> Steps[T]:
         """Its state, asked for until there is an answer. Raises `BackendError`, as `state_in`."""
@@ -125,24 +151,56 @@ class StoredRecord(Generic[T]):
         """
         before = self._unanswered if self.moved == 0 else None
         expected = self._unanswered = self._version
-        operations: list[Operation] = [
-            Expect(self.key, expected),
-            Put(self.key, encode(fields, self._fields)),
-            *also,
-        ]
+        life = self._unanswered_life = self._life
+        operations: list[Operation]
+        if life is None:  # a new one for each attempt, or a late one would bring an old life back
+            life = urlsafe_b64encode(os.urandom(12)).decode()
+            operations = [Expect(self._key_of(life), 0), Put(self._key_of(life), b"")]
+        else:
+            operations = [Expect(self._key_of(life), 1)]
+        fields = {**fields, "life": life}
+        operations += Expect(self.key, expected), Put(self.key, encode(fields, self._fields))
+        operations += also
         try:
             yield self._service.write(operations, guards if self._guard is None else [self._guard])
         except VersionMismatch as mismatch:
             self._unanswered = before
-            if mismatch.key != self.key:
+            if mismatch.key not in (self.key, self._key_of(life)):
                 raise
             return False
         except BackendUnavailable:
             yield sleep(self._engine.timers, _PAUSE)
             return False
         self._unanswered = None
+        self._fields = {**self._fields, **fields}
         self._version += 1
         return True
+
+    def delete(self, check: Callable[[T], Steps[None]]) -> Steps[bool]:
+        """Delete the record, unless ``check`` raises for its state; whether there was one.
+
+        It deletes only the state that was checked, and only one life, however often it has to ask.
+        """
+        asked: str | None = None
+        while True:
+            state = yield from self.read()
+            if asked is not None and asked != self._life:
+                return True  # by an attempt of this call whose answer was lost, or by another call
+            if not self._version:
+                return False
+            yield from check(state)
+            operations: list[Operation] = [Expect(self.key, self._version), Delete(self.key)]
+            if (life := self._life) is not None:
+                operations += Expect(self._key_of(life), 1), Delete(self._key_of(life))
+            try:
+                yield self._service.write(operations)
+            except VersionMismatch:
+                continue
+            except BackendUnavailable:
+                asked = life
+                yield sleep(self._engine.timers, _PAUSE)
+                continue
+            return True
 
     def follow(self, news: Callable[[], None]) -> Observation[Listing]:
         """Observe it: `state_in` tells the state in each listing."""

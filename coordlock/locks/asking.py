@@ -22,7 +22,7 @@ from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 
-__all__ = ["Requests", "ask", "check_reason"]
+__all__ = ["Requests", "ask", "check_reason", "reasons_of"]
 
 log = Log("coordlock")
 
@@ -78,10 +78,11 @@ def _write(
 
 def _record(engine: Engine, queue: str) -> StoredRecord[dict[str, str]]:
     """The record of ``queue``: reasons, by the ids of the contenders that were asked."""
-    return StoredRecord(engine, Folder.ASKED, queue, _parse, replaces=True)
+    return StoredRecord(engine, Folder.ASKED, queue, reasons_of, replaces=True)
 
 
-def _parse(fields: Mapping[str, Any]) -> dict[str, str]:
+def reasons_of(fields: Mapping[str, Any]) -> dict[str, str]:
+    """What a record with these ``fields`` says: reasons, by the ids of the contenders."""
     asked = fields["asked"] if fields else {}
     return {str(id): str(reason) for reason, ids in asked.items() for id in ids}
 

@@ -33,7 +33,7 @@ from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log
 from coordlock.settings import LONGEST_LOCK_DELAY
 
-__all__ = ["LONGEST", "WRITERS", "KeptValue"]
+__all__ = ["LONGEST", "WRITERS", "KeptValue", "has_delay", "shown"]
 
 log = Log("coordlock")
 
@@ -133,6 +133,20 @@ class KeptValue:
         while not (yield from self._record.write(wanted.encode())):
             if (yield from self._record.read()) == wanted:
                 return  # it was made: nobody else writes this token
+
+
+def shown(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What people see of a record with these ``fields``: whether it is open, and its size."""
+    found = _Fields.parse(fields)
+    return {
+        "open": found.is_open,
+        "bytes": None if found.value is None else len(found.value),
+    }
+
+
+def has_delay(fields: Mapping[str, Any]) -> bool:
+    """Whether a record with these ``fields`` tells the next holder to wait."""
+    return _Fields.parse(fields).delay > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,17 +20,17 @@ class _BaseBarrier(BarrierRecipe, shown="Barrier"):
     def _wait(
         self, timeout: Timeout = DEFAULT, *, cancellation: Cancellation | None = None
     ) -> Steps[None]:
-        """Wait until as many are here as the barrier takes; then all of them go on.
+        """Wait until all parties of the barrier have arrived.
 
-        Those that come after that make up the next group. A party counts as long as it waits and
-        its session lives. ``timeout`` is in seconds, by default the client's; None waits for ever,
-        and 0 looks once. ``cancellation`` ends the wait from elsewhere, with `WaitCancelled`.
+        Later parties form the next group. A party counts while it waits and its session lives.
+        ``timeout`` is in seconds, by default the client's; None waits for ever, and 0 looks once.
+        ``cancellation`` ends the wait from elsewhere, with `WaitCancelled`.
 
         Raises `BarrierTimeout` when the time is up: then nobody has passed with this party. Raises
-        `WaitUnavailable` where the service is silent, also for up to the client's
-        ``request_timeout`` after that: then the others may have passed. Raises `SessionLost` and
-        `Evicted` when the party was lost before it passed, and `NameConflict` where another that
-        came before gives the barrier another number of parties.
+        `WaitUnavailable`, up to the client's ``request_timeout`` later, when the service does not
+        answer: then the others may have passed. Raises `SessionLost` and `Evicted` if the party was
+        lost before it passed, and `NameConflict` if an earlier party gave the barrier another
+        number of parties.
         """
         participant = self._participant()
         yield from participant.arrive(wait_of(self._access, timeout), cancellation)
@@ -38,7 +38,7 @@ class _BaseBarrier(BarrierRecipe, shown="Barrier"):
 
 
 class Barrier(_BaseBarrier):
-    """A number of parties that wait for each other, again and again. Made by `Client`; reusable.
+    """Parties that wait for each other, again and again. Made by `Client`; reusable.
 
     As in::
 
@@ -52,6 +52,6 @@ class Barrier(_BaseBarrier):
 
 
 class AsyncBarrier(_BaseBarrier):
-    """A number of parties that wait for each other, again and again. Made by `AsyncClient`."""
+    """Parties that wait for each other, again and again. Made by `AsyncClient`."""
 
     wait = awaiting(_BaseBarrier._wait)

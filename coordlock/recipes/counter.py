@@ -1,4 +1,4 @@
-"""Counters: one number, which many clients add to, each time exactly once."""
+"""Counters: one number that many clients add to, each time exactly once."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class _BaseCounter(ExactlyOnce, shown="Counter"):
             raise TypeError
 
     def _add(self, n: int = 1) -> Steps[int]:
-        """Add ``n``, which may be negative, exactly once; the number after that.
+        """Add ``n``, which may be negative, exactly once; returns the new number.
 
-        Exactly once also when an answer is lost, because the record tells who has added what.
-        Raises TypeError for what is no integer, and `BackendUnavailable` when no answer came within
-        the client's ``request_timeout``, or more than 128 additions followed a lost answer: the
-        error says whether ``n`` may have been added. When Ctrl-C or a cancellation ends the call,
-        it may have been.
+        A lost answer does not add twice, because the record tells what each client added. Raises
+        TypeError unless ``n`` is an int, and `BackendUnavailable` when no answer came within the
+        client's ``request_timeout``, or more than 128 additions followed a lost answer: the error
+        says whether ``n`` may have been added. When Ctrl-C or a cancellation ends the call, it may
+        have been.
         """
         if type(n) is not int:
             raise TypeError(f"n must be an int, not {type(n).__name__}")
@@ -43,7 +43,7 @@ class _BaseCounter(ExactlyOnce, shown="Counter"):
         return (yield from self._change(add))
 
     def _get(self) -> Steps[int]:
-        """The number, 0 at first; all additions that were acknowledged before are in it.
+        """The number, 0 at first. It includes all additions acknowledged before the call.
 
         Raises `BackendUnavailable`.
         """
@@ -65,7 +65,7 @@ class Counter(_BaseCounter):
     get = blocking(_BaseCounter._get)
 
     def observe(self) -> Observer[int]:
-        """Follow it: an iterator that gives the number, then each new one; see `Value.observe`."""
+        """An iterator of the number now and of each new one; see `Value.observe`."""
         return Observer(
             self._access.engine, self._record.follow, self._shown, self._kind, self.name
         )
@@ -78,7 +78,7 @@ class AsyncCounter(_BaseCounter):
     get = awaiting(_BaseCounter._get)
 
     def observe(self) -> AsyncObserver[int]:
-        """Follow it: an async iterator; see `Counter.observe`."""
+        """An async iterator of the number; see `Counter.observe`."""
         return AsyncObserver(
             self._access.engine, self._record.follow, self._shown, self._kind, self.name
         )

@@ -30,11 +30,11 @@ class _BaseDoubleBarrier(BarrierRecipe, shown="DoubleBarrier"):
     def _enter(
         self, timeout: Timeout = DEFAULT, *, cancellation: Cancellation | None = None
     ) -> Steps[None]:
-        """Wait until as many are here as the barrier takes; then all of them go in.
+        """Wait until all parties of the barrier have arrived; then they enter together.
 
         ``timeout`` is in seconds, by default the barrier's; None waits for ever, and 0 looks once.
-        ``cancellation`` ends the wait from elsewhere, with `WaitCancelled`.
-        Raises what `Barrier.wait` raises, and RuntimeError where it was entered and not left.
+        ``cancellation`` ends the wait from elsewhere, with `WaitCancelled`. Raises what
+        `Barrier.wait` raises, and RuntimeError if it is already entered.
         """
         if self._inside is not None:
             raise RuntimeError(f"{self!r} was entered already: leave it, or make another object")
@@ -48,12 +48,12 @@ class _BaseDoubleBarrier(BarrierRecipe, shown="DoubleBarrier"):
     def _leave(
         self, timeout: Timeout = DEFAULT, *, cancellation: Cancellation | None = None
     ) -> Steps[None]:
-        """Leave, and wait until all have left that went in together. The dead count as left.
+        """Leave, and wait until all that entered together have left. The dead count as left.
 
         ``timeout`` and ``cancellation`` are as for `enter`. However it ends, this party has left.
-        Raises `BarrierTimeout` when the time is up, `WaitCancelled`, and `WaitUnavailable` where
-        the service is silent then. Raises `SessionLost` or `Evicted` where this party was lost
-        inside, and so had left for the others before. Raises RuntimeError where it was not entered.
+        Raises `BarrierTimeout` when the time is up, `WaitCancelled`, and `WaitUnavailable` if the
+        service does not answer. Raises `SessionLost` or `Evicted` if this party was lost inside,
+        and so had already left for the others. Raises RuntimeError if it was not entered.
         """
         participant, self._inside = self._inside, None
         if participant is None:
@@ -71,7 +71,7 @@ class _BaseDoubleBarrier(BarrierRecipe, shown="DoubleBarrier"):
 
 
 class DoubleBarrier(EnteredByWith, _BaseDoubleBarrier):
-    """Parties that begin together, and end together. Made by `Client`; for one at a time.
+    """Parties that begin together and end together. Made by `Client`; for one party at a time.
 
     A context manager that enters and leaves. When the body raises, it leaves at once. As in::
 

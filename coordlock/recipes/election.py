@@ -1,4 +1,4 @@
-"""Elections: of the candidates that campaign, the one that has done so for longest leads.
+"""Elections: of the candidates that campaign, the first in the queue leads.
 
 A candidate is a contender for the exclusive lock of the election's name, and publishes a value.
 The value is all that its entry holds. So Go's ``concurrency.Election``, ``etcdctl elect`` and
@@ -42,13 +42,13 @@ _PAUSE: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One that campaigns, or leads.
+    """A candidate of an election: the leader, or one that waits to be elected.
 
     Attributes:
-        id: unique among all candidates there ever are.
-        value: what it is known by.
-        token: the fencing token that its term has, or would have. Greater than that of all terms
-            before. None where the service doesn't tell.
+        id: unique among all candidates ever.
+        value: what it publishes, such as its address.
+        token: the fencing token of its term, or of the term that it would have, greater than all
+            tokens of earlier terms. None if the service does not tell.
     """
 
     id: str
@@ -91,11 +91,11 @@ class _BaseElection(QueueRecipe, Generic[T], shown="Election"):
         timeout: Timeout = DEFAULT,
         cancellation: Cancellation | None = None,
     ) -> Steps[T]:
-        """Wait to be elected, first come first served; the term.
+        """Wait to be elected, first come first served; returns the term.
 
-        ``value``, up to 65,536 bytes, is what others know the candidate by; by default the
-        election's. ``timeout`` is the election's by default; None waits for ever, 0 tries once. The
-        rest is as for `Lock.acquire`, which tells what it raises.
+        ``value``, up to 65,536 bytes, is what the candidate publishes; by default the election's.
+        ``timeout`` is the election's by default; None waits for ever, 0 tries once. The rest,
+        errors included, is as for `Lock.acquire`.
         """
         value = self.value if value is None else check_candidate_value(value)
         cancellation = self.cancellation if cancellation is None else cancellation
@@ -118,14 +118,14 @@ class _BaseElection(QueueRecipe, Generic[T], shown="Election"):
             raise
 
     def _candidates(self) -> Steps[tuple[Candidate, ...]]:
-        """The leader, and behind it those that campaign, in order. Raises `BackendUnavailable`."""
+        """The leader, then the other candidates, in order. Raises `BackendUnavailable`."""
         return _candidates((yield from self._snapshot()))
 
     def _leader(self) -> Steps[Candidate | None]:
-        """Who leads, as the service says; None for nobody. Raises `BackendUnavailable`.
+        """The leader, as the service reports it; None for nobody. Raises `BackendUnavailable`.
 
-        The leader may have lost its session already, or change before this returns. Only a resource
-        that checks the token knows.
+        The leader may already have lost its session, or change before this returns. Only a fence,
+        the resource's own check of the token, knows.
         """
         candidates = yield from self._candidates()
         return candidates[0] if candidates else None
@@ -133,7 +133,7 @@ class _BaseElection(QueueRecipe, Generic[T], shown="Election"):
     def is_healthy(self, grace: Duration = 0.0) -> bool:
         """Whether each body that `run` called ended within ``grace`` seconds after its loss.
 
-        For health checks that restart a process whose body hangs.
+        Use it in health checks that restart a process whose body hangs.
         """
         now = self._access.engine.clock.now()
         return self._bodies.are_healthy(timeout_of("is_healthy", grace) or 0.0, now)
@@ -175,7 +175,7 @@ def _leader_of(snapshot: Snapshot, before: Candidate | None) -> Candidate | None
 
 
 class Election(_BaseElection[Term]):
-    """An election by name: one leads, and the next when it resigns or is lost. Made by `Client`.
+    """An election by name: the next candidate leads when the leader resigns or is lost.
 
     As in::
 
@@ -194,11 +194,11 @@ class Election(_BaseElection[Term]):
     _elected = blocking(_BaseElection[Term]._next_term)
 
     def observe(self) -> Observer[Candidate | None]:
-        """Follow who leads: an iterator that gives the leader, None for nobody, then each new one.
+        """An iterator of the leader now and of each new one; None when nobody leads.
 
-        They come in the order of their terms, and short ones may be left out. A leader comes again
-        when it publishes. Raises `Unsupported` where the backend can't; the iterator raises
-        `ClientClosed`.
+        Leaders appear in the order of their terms; it may skip short terms. A leader appears again
+        when it publishes another value. Raises `Unsupported` if the backend cannot; the iterator
+        raises `ClientClosed`.
         """
         return Observer(self._access.engine, self._begin, _leader_of, "election", self.name)
 
@@ -207,14 +207,14 @@ class Election(_BaseElection[Term]):
     ) -> None:
         """Campaign, call ``lead(term)``, resign when it returns, and campaign again, for ever.
 
-        ``lead`` is to return soon after ``term.lost`` is set: nothing can end it from outside. No
-        other body of this call leads before it has returned, and no resignation comes before that.
-        `LockLost` of the term, which ``term.check()`` raises in it, ends just the term. Another
-        exception resigns and is raised here. Losses and silence of the service are logged, and it
+        ``lead`` must return soon after ``term.lost`` is set, because nothing can end it from
+        outside. It is never called again, and the term not resigned, before it has returned. If
+        ``lead`` raises the term's `LockLost`, as ``term.check()`` does, only the term ends. After
+        any other exception it resigns and raises that. Losses and outages are logged, and it
         campaigns again.
 
-        Returns when ``cancellation`` has come, by default the election's, while it campaigns or
-        when ``lead`` has returned. Raises `WaitCancelled` when the process is to end: see
+        Returns after ``cancellation``, by default the election's, is cancelled: while it campaigns,
+        or when ``lead`` has returned. Raises `WaitCancelled` after a signal: see
         `release_on_signals`; TypeError for a coroutine function; and, as `campaign` does,
         `NameConflict`, `DeadlockDetected`, `ClientClosed`, `AuthenticationFailed`, `ForkedClient`.
         """
@@ -246,7 +246,7 @@ class AsyncElection(_BaseElection[AsyncTerm]):
     _elected = awaiting(_BaseElection[AsyncTerm]._next_term)
 
     def observe(self) -> AsyncObserver[Candidate | None]:
-        """Follow who leads: an async iterator; see `Election.observe`."""
+        """An async iterator of leaders; see `Election.observe`."""
         return AsyncObserver(self._access.engine, self._begin, _leader_of, "election", self.name)
 
     async def run(
@@ -257,8 +257,7 @@ class AsyncElection(_BaseElection[AsyncTerm]):
     ) -> None:
         """Campaign, await ``lead(term)``, resign when it is done, and campaign again, for ever.
 
-        ``lead`` is cancelled when the term is lost. No other body of this call leads before it has
-        ended, and no resignation comes before that. The rest is as for `Election.run`.
+        It cancels ``lead`` when the term is lost. The rest is as for `Election.run`.
         """
         stop = self.cancellation if cancellation is None else cancellation
         while (term := await self._elected(stop)) is not None:

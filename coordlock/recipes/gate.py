@@ -1,4 +1,4 @@
-"""Gates: whoever comes to one that is shut waits until a client opens it."""
+"""Gates: clients wait at a shut gate until a client opens it."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class _BaseGate(ExactlyOnce, shown="Gate"):
     _kind = "gate"
 
     def _shut(self) -> Steps[bool]:
-        """Shut it for all until `open`, also beyond this client's end; whether it was open.
+        """Shut it for all clients until `open`; returns whether it was open.
 
-        Exactly once: a repetition after a lost answer could undo another client's `open`. Raises
-        what `Counter.add` raises.
+        It stays shut when this client ends. It is shut exactly once, so a lost answer never undoes
+        another client's `open`. Raises what `Counter.add` raises.
         """
         return (yield from self._set(shut=True))
 
     def _open(self) -> Steps[bool]:
-        """Open it for all; whether it was shut. As gates are at first. Raises as `shut`."""
+        """Open it for all clients; returns whether it was shut. Raises what `shut` raises."""
         return (yield from self._set(shut=False))
 
     def _is_open(self) -> Steps[bool]:
@@ -43,9 +43,9 @@ class _BaseGate(ExactlyOnce, shown="Gate"):
         """Wait until it is open.
 
         ``timeout`` is in seconds, by default the client's; None waits for ever, and 0 looks once.
-        ``cancellation`` ends the wait from elsewhere, with `WaitCancelled`. A slow caller may miss
-        that it was open for a moment. Raises `WaitTimeout` when the time is up, and
-        `WaitUnavailable` where the service is silent then.
+        ``cancellation`` ends the wait from elsewhere, with `WaitCancelled`. It may miss that the
+        gate was open for a moment. Raises `WaitTimeout` when the time is up, and `WaitUnavailable`
+        if the service does not answer.
         """
 
         def in_vain(_: object, waited: float) -> WaitTimeout:
@@ -62,7 +62,7 @@ class _BaseGate(ExactlyOnce, shown="Gate"):
 
 
 class Gate(_BaseGate):
-    """Whoever comes to it while it is shut waits. Made by `Client`; reusable.
+    """A gate at which clients wait while it is shut. Made by `Client`; reusable.
 
     As in::
 
@@ -79,7 +79,7 @@ class Gate(_BaseGate):
 
 
 class AsyncGate(_BaseGate):
-    """Whoever comes to it while it is shut waits. Made by `AsyncClient`."""
+    """A gate at which clients wait while it is shut. Made by `AsyncClient`."""
 
     shut = awaiting(_BaseGate._shut)
     open = awaiting(_BaseGate._open)

@@ -1,4 +1,4 @@
-"""Groups: who is there, each with a value.
+"""Groups of members, each with a value.
 
 A member is a contender in mode NL, which waits for none and keeps none waiting.
 """
@@ -39,16 +39,16 @@ P = TypeVar("P", Presence, AsyncPresence)
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """The members at one moment, and what is new since the view that an observer gave before.
+    """The members at one moment, and what changed since the observer's last view.
 
     Two views are equal when their members are.
 
     Attributes:
-        members: in the order in which they joined. After an outage also those that were there
-            before it and may return, which are not ``confirmed``.
-        joined: those that were not there before; at first all.
-        left: those that were there before and are not now.
-        changed: those that publish another value now.
+        members: in the order in which they joined. After an outage also earlier members that may
+            return; these are not ``confirmed``.
+        joined: the members that are new; at first all.
+        left: the members that have left.
+        changed: the members that publish another value now.
     """
 
     members: tuple[Member, ...]
@@ -76,9 +76,9 @@ class _BaseGroup(QueueRecipe, Generic[M, P], shown="Group"):
     def _join(self, value: bytes) -> Steps[M]:
         """Become a member that publishes ``value``, up to 65,536 bytes; waits for nobody.
 
-        It is one until the membership is released, its block left, or the session lost: not for
-        longer than the process lives. A client may join several times. Raises TypeError for what is
-        not bytes, ValueError for too many, and what `Lock.acquire` raises.
+        The membership lasts until it is released, its block ends, or the session is lost, at the
+        latest with the process. A client may join several times. Raises TypeError unless ``value``
+        is bytes, ValueError for too many bytes, and what `Lock.acquire` raises.
         """
         ticket = yield from self._joining(check_value(value))
         try:
@@ -90,8 +90,8 @@ class _BaseGroup(QueueRecipe, Generic[M, P], shown="Group"):
     def _keep_joined(self, value: bytes) -> Steps[P]:
         """Become a member as by `join`, and again after each loss, in the background.
 
-        It always publishes the newest value, and is the same `Member` by its id. Each loss and each
-        attempt that fails is logged.
+        It publishes the newest value and keeps its `Member` id. Each loss and each failed attempt
+        is logged.
         """
         join = partial(self._joining, identity=os.urandom(IDENTITY // 2).hex())
         presence = self._presence_kind(self._access.engine, self.name, join, check_value(value))
@@ -108,7 +108,7 @@ class _BaseGroup(QueueRecipe, Generic[M, P], shown="Group"):
         )
 
     def _members(self) -> Steps[tuple[Member, ...]]:
-        """Who is there, in the order in which they joined. Raises `BackendUnavailable`."""
+        """The members, in the order in which they joined. Raises `BackendUnavailable`."""
         return members_of((yield from self._snapshot()))
 
     def _observe_members(self, grace: Duration | Default) -> Begin:
@@ -145,7 +145,7 @@ def view_of(list: MemberList, before: GroupView | None) -> GroupView:
 
 
 class Group(_BaseGroup[Membership, Presence]):
-    """Who is there, by name: each member publishes a value. Made by `Client`; cheap, reusable.
+    """A group by name: each member publishes a value. Made by `Client`; cheap, reusable.
 
     As in::
 
@@ -161,20 +161,19 @@ class Group(_BaseGroup[Membership, Presence]):
     members = blocking(_BaseGroup[Membership, Presence]._members)
 
     def observe(self, *, grace: Duration | Default = DEFAULT) -> Observer[GroupView]:
-        """Follow who is there: an iterator that gives the present view, then each new one.
+        """An iterator of the present view of the members and of each new one.
 
         As in::
 
             for view in client.group("workers").observe():
                 balancer.use(view.values)
 
-        When this client had lost its connection for a third of its ``ttl`` or longer, those that
-        were there before stay in the view for ``grace`` seconds more: those that are missing are
-        not ``confirmed``, and have ``left`` at the end of it. By default that is the ``ttl``; 0
-        turns it off.
+        After this client lost its connection for a third of its ``ttl`` or longer, earlier members
+        stay in the view for ``grace`` seconds, by default the ``ttl``; 0 turns this off. Missing
+        ones are not ``confirmed``, and have ``left`` when the grace ends.
 
-        Raises `Unsupported` where the backend can't, and ValueError for a ``grace`` that cannot be;
-        the iterator raises `ClientClosed`.
+        Raises `Unsupported` if the backend cannot, and ValueError for a wrong ``grace``; the
+        iterator raises `ClientClosed`.
         """
         return Observer(
             self._access.engine, self._observe_members(grace), view_of, "group", self.name
@@ -182,7 +181,7 @@ class Group(_BaseGroup[Membership, Presence]):
 
 
 class AsyncGroup(_BaseGroup[AsyncMembership, AsyncPresence]):
-    """Who is there, by name: each member publishes a value. Made by `AsyncClient`.
+    """A group by name: each member publishes a value. Made by `AsyncClient`.
 
     As in::
 
@@ -198,7 +197,7 @@ class AsyncGroup(_BaseGroup[AsyncMembership, AsyncPresence]):
     members = awaiting(_BaseGroup[AsyncMembership, AsyncPresence]._members)
 
     def observe(self, *, grace: Duration | Default = DEFAULT) -> AsyncObserver[GroupView]:
-        """Follow who is there: an async iterator; see `Group.observe`."""
+        """An async iterator of views of the members; see `Group.observe`."""
         return AsyncObserver(
             self._access.engine, self._observe_members(grace), view_of, "group", self.name
         )

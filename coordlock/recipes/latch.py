@@ -1,4 +1,4 @@
-"""Latches: closed until they were counted down, and open for good from then on."""
+"""Latches: closed until they are counted down, then open for good."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class _BaseLatch(ExactlyOnce, shown="Latch"):
             raise TypeError
 
     def _count_down(self) -> Steps[int]:
-        """Count down by one, exactly once; how many are left, and 0 once it is open.
+        """Count down by one, exactly once; returns how many are left, 0 once it is open.
 
-        Raises `NameConflict` where another client has given it another count, and what
-        `Counter.add` raises.
+        Raises `NameConflict` if another client gave it another count, and what `Counter.add`
+        raises.
         """
 
         def count(value: Any) -> tuple[Any, int]:
@@ -64,8 +64,8 @@ class _BaseLatch(ExactlyOnce, shown="Latch"):
 
         ``timeout`` is in seconds, by default the client's; None waits for ever, and 0 looks once.
         ``cancellation`` ends the wait from elsewhere, with `WaitCancelled`. Raises `WaitTimeout`
-        when the time is up, `NameConflict`, as `count_down`, and `WaitUnavailable` where the
-        service is silent then.
+        when the time is up, `NameConflict`, as `count_down`, and `WaitUnavailable` if the service
+        does not answer.
         """
 
         def in_vain(value: Any, waited: float) -> WaitTimeout:
@@ -87,7 +87,7 @@ class _BaseLatch(ExactlyOnce, shown="Latch"):
 
 
 class Latch(_BaseLatch):
-    """Closed until it was counted down, and then open for good. Made by `Client`; reusable.
+    """A latch, which opens for good once it is counted down. Made by `Client`; reusable.
 
     As in::
 
@@ -101,7 +101,7 @@ class Latch(_BaseLatch):
 
 
 class AsyncLatch(_BaseLatch):
-    """Closed until it was counted down, and then open for good. Made by `AsyncClient`."""
+    """A latch, which opens for good once it is counted down. Made by `AsyncClient`."""
 
     count_down = awaiting(_BaseLatch._count_down)
     remaining = awaiting(_BaseLatch._remaining)

@@ -35,14 +35,14 @@ class Member:
     """One member of a group.
 
     Attributes:
-        id: unique among all members there ever are. A presence, which joins again after each loss,
-            keeps it.
+        id: unique among all members ever. A presence, which joins again after each loss, keeps its
+            id.
         value: what it publishes.
-        token: when it joined: greater than that of all who had joined before. None where the
-            service doesn't tell.
-        owner: its client, by its own account.
-        confirmed: whether it is a member by the newest word of the service. False for one that was
-            there before an outage and may return.
+        token: orders members by when they joined: greater than the tokens of all earlier ones. None
+            if the service does not tell.
+        owner: its client, as it describes itself.
+        confirmed: whether the service lists it as a member now. False for a member from before an
+            outage that may return.
     """
 
     id: str

@@ -37,26 +37,26 @@ class _BaseMembership(PublishingGrant, shown="Membership"):
         """Publish ``value``, up to 65,536 bytes, in place of the one before.
 
         Raises `LockLost` once the membership has ended, and `BackendUnavailable` when no answer
-        came within the client's ``request_timeout``: it is published as soon as the service is
-        there, if the membership lives then. So it is when Ctrl-C or a cancellation ends the call.
+        came within the client's ``request_timeout``: then, as when Ctrl-C or a cancellation ends
+        the call, the value is published once the service is back, if the membership still lives.
         """
         check_value(value)
         yield from self._publish(value)
 
 
 class Membership(_BaseMembership, Grant):
-    """Being a member of a group. A context manager that leaves it; `release` does that, too.
+    """A membership of a group. A context manager that leaves it, as `release` does.
 
-    It ends as every grant does: with the session, at an eviction, by its release.
+    It ends like every grant: with the session, by an eviction, or by its release.
     """
 
     publish = blocking(_BaseMembership._publish_value)
 
 
 class AsyncMembership(_BaseMembership, AsyncGrant):
-    """Being a member of a group. An async context manager that leaves it; `release` does, too.
+    """A membership of a group. An async context manager that leaves it, as `release` does.
 
-    It ends as every grant does: with the session, at an eviction, by its release.
+    It ends like every grant: with the session, by an eviction, or by its release.
     """
 
     publish = awaiting(_BaseMembership._publish_value)
@@ -84,12 +84,12 @@ class BasePresence(Resident, shown="Presence"):
 
     @property
     def value(self) -> bytes:
-        """What is published, or will be as soon as it is a member again."""
+        """The value that is published, or will be once it is a member again."""
         return self._value
 
     @property
     def is_member(self) -> bool:
-        """Whether it is a member now, as far as this process knows; in a forked child it is not."""
+        """Whether it is a member now, as far as this process knows; False in a forked child."""
         ticket = self._ticket
         if ticket is None or self._engine.inherited:
             return False
@@ -159,11 +159,10 @@ class BasePresence(Resident, shown="Presence"):
                 return
 
     def publish(self, value: bytes) -> None:
-        """Publish ``value``, up to 65,536 bytes, soon: at once, or when it is a member again.
+        """Publish ``value``, up to 65,536 bytes, in the background, or once it is a member again.
 
-        It does not wait for the service. Of several that come fast, the last one is published.
-        Raises ValueError once the group was left, and `ClientClosed` and `ForkedClient`: nobody
-        would publish it any more.
+        It does not wait for the service. Of several values in quick succession it publishes the
+        last. Raises ValueError after leaving the group, `ClientClosed` and `ForkedClient`.
         """
         check_value(value)
         self._engine.check()
@@ -191,7 +190,7 @@ class BasePresence(Resident, shown="Presence"):
 
 
 class Presence(EnteredByWith, BasePresence):
-    """Being a member of a group again after each loss. A context manager that leaves it."""
+    """A membership that joins again after each loss. A context manager that leaves it."""
 
     leave = blocking(BasePresence._leave)
 
@@ -203,7 +202,7 @@ class Presence(EnteredByWith, BasePresence):
 
 
 class AsyncPresence(EnteredByAsyncWith, BasePresence):
-    """Being a member of a group again after each loss. An async context manager that leaves it."""
+    """A membership that joins again after each loss. An async context manager that leaves it."""
 
     leave = awaiting(BasePresence._leave)
 

@@ -1,4 +1,4 @@
-"""Terms: the grants of leaders, which others know by their values."""
+"""Terms: the grants of leaders, each with a published value."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ class _BaseTerm(PublishingGrant, shown="Term"):
     _kind = "term of election"
 
     def _publish_value(self, value: bytes) -> Steps[None]:
-        """Be known by ``value``, up to 65,536 bytes, from now on; the term goes on.
+        """Publish ``value``, up to 65,536 bytes, in place of the one before; the term goes on.
 
         Raises `LockLost` once the term has ended, and `BackendUnavailable` when no answer came
-        within the client's ``request_timeout``: it is published as soon as the service is there, if
-        the term lasts till then. So it is when Ctrl-C or a cancellation ends the call.
+        within the client's ``request_timeout``: then, as when Ctrl-C or a cancellation ends the
+        call, the value is published once the service is back, if the term still lasts.
         """
         check_candidate_value(value)
         yield from self._publish(value)
 
     def _resign(self) -> Steps[bool]:
-        """End the term, so that the next candidate leads; whether it had lasted: `release`.
+        """End the term, so that the next candidate leads; returns whether it had lasted.
 
-        The body that leads must have ended before.
+        The same as `release`. Stop all work of the leader before.
         """
         return (yield from self._release())
 
 
 class Term(_BaseTerm, Grant):
-    """Being the leader, from an election to the resignation or the loss: a grant, with its token.
+    """The grant of a leader, from the election to the resignation or the loss.
 
     A context manager that resigns.
     """
@@ -68,7 +68,7 @@ class Term(_BaseTerm, Grant):
 
 
 class AsyncTerm(_BaseTerm, AsyncGrant):
-    """Being the leader, from an election to the resignation or the loss: a grant, with its token.
+    """The grant of a leader, from the election to the resignation or the loss, for asyncio.
 
     An async context manager that resigns.
     """

@@ -67,33 +67,33 @@ class _BaseValue(BaseData, shown="Value"):
         self.key: Final = self._path
 
     def _get(self) -> Steps[Stored | None]:
-        """What is kept, None for nothing. It shows all that was acknowledged to any client before.
+        """The value; None for none. It includes every write acknowledged before the call.
 
         Raises `BackendUnavailable`.
         """
         return self._shown((yield from self._listing()), None)
 
     def _set(self, data: bytes, *, expect: int | None = None) -> Steps[None]:
-        """Keep ``data`` from now on.
+        """Set the value to ``data``.
 
-        With ``expect``, only if the version is that before, 0 for none; afterwards it is one more.
-        Raises `VersionMismatch` otherwise, and `BackendError` for what the service does not take,
-        such as too much data: then nothing was written. Raises `BackendUnavailable` when no answer
-        came within the client's ``request_timeout``: it may have been written, or may be later. So
-        it is when Ctrl-C or a cancellation ends the call.
+        With ``expect``, only if that is the present version, 0 for no value; the new version is one
+        more. Raises `VersionMismatch` otherwise, and `BackendError` if the service refuses, for
+        instance too much data: then nothing was written. Raises `BackendUnavailable` when no answer
+        came within the client's ``request_timeout``: then, as when Ctrl-C or a cancellation ends
+        the call, the data may have been written, or may be later.
         """
         yield from self._write(Put(self.key, check_data(data)), expect)
 
     def _delete(self, *, expect: int | None = None) -> Steps[None]:
-        """Keep nothing from now on; the next version is 1. The rest is as for `set`."""
+        """Delete the value; the next version is 1. The rest is as for `set`."""
         yield from self._write(Delete(self.key), expect)
 
     def _update(self, change: Callable[[bytes | None], bytes | None]) -> Steps[Stored | None]:
-        """Keep what ``change`` makes of what is kept, None for nothing; what is kept then.
+        """Set the value to what ``change`` returns for it, None for none; returns the new value.
 
-        ``change`` is called again each time that another client has written meanwhile, so that no
-        update is lost, unless the key is deleted meanwhile. It may change nothing, and must
-        have no other effects. Raises what `set` does, and what ``change`` raises.
+        It calls ``change`` again whenever another client wrote meanwhile, so no update is lost
+        unless the key is deleted meanwhile. ``change`` may return its argument, and must have no
+        other effects. Raises what `set` does, and what ``change`` raises.
         """
         while True:
             found = yield from self._get()
@@ -135,10 +135,10 @@ class Value(_BaseValue):
     update = blocking(_BaseValue._update)
 
     def observe(self) -> Observer[Stored | None]:
-        """Follow it: an iterator that gives what is kept, None for nothing, then each new one.
+        """An iterator of the value now and of each new one; None for no value.
 
-        It is a cache, too: ``state`` is the newest without a question to the service, and
-        ``stale_for`` tells since when changes may have been missed. The iterator raises
+        It is also a cache: ``state`` is the newest value, without asking the service, and
+        ``stale_for`` says for how long changes may have been missed. The iterator raises
         `ClientClosed`.
         """
         return Observer(self._access.engine, self._begin, self._shown, "value", self.key)
@@ -153,5 +153,5 @@ class AsyncValue(_BaseValue):
     update = awaiting(_BaseValue._update)
 
     def observe(self) -> AsyncObserver[Stored | None]:
-        """Follow it: an async iterator; see `Value.observe`."""
+        """An async iterator of the value; see `Value.observe`."""
         return AsyncObserver(self._access.engine, self._begin, self._shown, "value", self.key)

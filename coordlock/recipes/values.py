@@ -20,15 +20,15 @@ __all__ = ["AsyncValues", "Values", "ValuesView"]
 
 @dataclass(frozen=True, slots=True)
 class ValuesView:
-    """The values of a folder at one moment, and what is new since the view that came before.
+    """The values of a folder at one moment, and what changed since the last view.
 
     Two views are equal when their values are.
 
     Attributes:
-        values: what each key holds, in the order of the keys.
-        added: what keys hold that were not there before; at first all.
-        changed: what those keys hold now that held something else before.
-        removed: what those keys held that are not there now.
+        values: by key, in the order of the keys.
+        added: the values of new keys; at first all.
+        changed: the new values of keys that had another one.
+        removed: the old values of keys that are gone.
     """
 
     values: Mapping[str, Stored]
@@ -60,15 +60,15 @@ class _BaseValues(BaseData, shown="Values"):
         self.folder: Final = self._where
 
     def _get(self) -> Steps[Mapping[str, Stored]]:
-        """What each key directly in the folder holds, all at one moment, in the keys' order.
+        """The value of each key directly in the folder, all at one moment, in the keys' order.
 
-        It shows all that was acknowledged to any client before. Raises `BackendUnavailable`.
+        It includes every write acknowledged before the call. Raises `BackendUnavailable`.
         """
         return (yield from self._listing()).values
 
 
 class Values(_BaseValues):
-    """All values of a folder, as they are together at one moment. Made by `Client`; reusable.
+    """All values of a folder, read together at one moment. Made by `Client`; reusable.
 
     As in::
 
@@ -79,18 +79,18 @@ class Values(_BaseValues):
     get = blocking(_BaseValues._get)
 
     def observe(self) -> Observer[ValuesView]:
-        """Follow the folder: an iterator that gives the present view, then each new one.
+        """An iterator of the present view of the folder and of each new one.
 
-        What one transaction has written shows as a whole. It is a cache, too: see `Value.observe`.
+        It shows each transaction as a whole. It is also a cache: see `Value.observe`.
         """
         return Observer(self._access.engine, self._begin, _view, "folder", self.folder)
 
 
 class AsyncValues(_BaseValues):
-    """All values of a folder, as they are together at one moment. Made by `AsyncClient`."""
+    """All values of a folder, read together at one moment. Made by `AsyncClient`."""
 
     get = awaiting(_BaseValues._get)
 
     def observe(self) -> AsyncObserver[ValuesView]:
-        """Follow the folder: an async iterator; see `Values.observe`."""
+        """An async iterator of views of the folder; see `Values.observe`."""
         return AsyncObserver(self._access.engine, self._begin, _view, "folder", self.folder)

@@ -281,8 +281,8 @@ class Settings:
         scheme: names the backend.
         hosts: ``host:port`` each, the port filled in; IPv6 addresses in brackets. For ``local``
             empty, for ``memory`` the name of the shared service.
-        root: the path under which queues live; starts with a slash and, unless it is the top,
-            which is ``/``, ends without one.
+        root: the path under which queues live; starts with a slash, and ends without one unless it
+            is ``/``.
         username, password: credentials; the password is never shown.
         ttl: seconds that a session outlives its last heartbeat, as asked of the service.
         timeout: default of acquire in seconds; None waits forever.
@@ -291,7 +291,7 @@ class Settings:
         deadlock_delay: after how many seconds a waiter that holds other locks looks for a deadlock;
             None for never.
         label: shown beside host and pid as the owner.
-        reach: how far locks have to reach at least; a backend that cannot is refused.
+        reach: how far locks must reach at least; other backends are refused.
         requeue: whether a waiter whose session was lost queues again.
         options: the backend's own options, all of them, parsed; defaults filled in.
         origin: the variable or file that names the backend, or ``the default``; empty where the

@@ -1,4 +1,4 @@
-"""Where the configuration is looked for when `connect` is given none."""
+"""Where `connect` looks for the configuration when it is given none."""
 
 from __future__ import annotations
 

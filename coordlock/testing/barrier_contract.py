@@ -19,8 +19,10 @@ from coordlock.errors import (
     CoordlockError,
     Evicted,
     NameConflict,
+    WaitCancelled,
     WaitTimeout,
 )
+from coordlock.runtime.cancellation import Cancellation
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
 
@@ -84,6 +86,17 @@ class BarrierContract(ClientSuite):
     def standing(self, client: Any, name: str) -> int:
         """How many stand in the queue."""
         return len(client.contenders(name))
+
+    def test_a_cancellation_ends_the_wait_at_a_barrier(
+        self, client: Any, name: str, start: Start
+    ) -> None:
+        stop = Cancellation()
+        waiting = start(partial(client.barrier(name, 2).wait, BOUND, cancellation=stop))
+        eventually(lambda: len(client.contenders(name)) == 1)
+        stop.cancel("the window was closed")
+        with pytest.raises(WaitCancelled, match="the window was closed"):
+            waiting.result(BOUND)
+        eventually(lambda: not client.contenders(name))
 
     def test_parties_wait_for_each_other_again_and_again(
         self, client: Any, other: Any, name: str, start: Start

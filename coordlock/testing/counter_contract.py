@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from coordlock.backend import Put
-from coordlock.errors import ClientClosed, NameConflict, WaitTimeout
+from coordlock.errors import ClientClosed, NameConflict, StillInUse, WaitTimeout
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
 from coordlock.types import Record
@@ -171,6 +171,45 @@ class CounterContract(ClientSuite):
         assert client.work_queue(name).try_take() is None
         assert client.work_queue(name).depth() == 0
         assert client.records(name) == ()
+
+    def test_what_was_deleted_begins_anew(
+        self, client: Any, other: Any, name: str, start: Start
+    ) -> None:
+        client.counter(name).add(42)
+        for left in (1, 0):
+            assert client.latch(name, 2).count_down() == left
+        client.gate(name).shut()
+        start(client.barrier(name, 1).wait, BOUND).result(BOUND)
+        queue = client.work_queue(name)
+        queue.put(b"an item")
+        grant = client.value_lock(name).acquire(BOUND)
+        grant.value = b"a value"
+        assert other.request_release(name, "please")
+        grant.release()
+        eventually(lambda: not client.contenders(name))
+        kinds = [one.kind for one in other.records(name)]
+        assert len(kinds) == 7
+        for kind in ("gate", "work queue"):
+            with pytest.raises(StillInUse):
+                other.delete_record(name, kind)
+        client.gate(name).open()
+        queue.purge()
+        for kind in kinds:
+            assert other.delete_record(name, kind)
+            assert not other.delete_record(name, kind)
+        assert other.records(name) == ()
+        assert client.counter(name).add() == 1
+        assert client.latch(name, 3).count_down() == 2
+        assert client.gate(name).is_open()
+        queue.put(b"another")
+        item = other.work_queue(name).take(BOUND)
+        assert item.data == b"another"
+        item.ack()
+        grant = client.value_lock(name).acquire(BOUND)
+        assert grant.value is None
+        grant.release()
+        kinds = [one.kind for one in other.records(name)]
+        assert kinds == ["counter", "latch", "lock value", "work queue"]
 
     @pytest.mark.parametrize(
         "data", [b"42", b'{"format":1,"value":1e999,"last":[]}', b"[" * 100_000]

@@ -18,7 +18,7 @@ import pytest
 
 from coordlock import BackendError, Every, JobNotRun, LockLost, NameConflict
 from coordlock.backend import Put
-from coordlock.errors import AlreadyDone, AlreadyRunning, FutureSlot
+from coordlock.errors import AlreadyDone, AlreadyRunning, FutureSlot, StillInUse
 from coordlock.jobs import job
 from coordlock.jobs.view import queue_of
 from coordlock.testing.client_suite import ClientSuite
@@ -275,6 +275,19 @@ class JobContract(ClientSuite):
         [mine] = [one for one in other.jobs() if one.name == name]
         assert mine == client.job(name).info()
         assert other.records(name) == (Record(name, "job", {}),)
+
+    def test_a_job_is_deleted_unless_it_is_at_work(
+        self, client: Any, other: Any, name: str
+    ) -> None:
+        with client.job(name).run(1), pytest.raises(StillInUse, match="at work"):
+            other.delete_record(name, "job")
+        with pytest.raises(AlreadyDone), client.job(name).run(1):
+            pytest.fail("it was run")
+        assert other.delete_record(name, "job")
+        assert not other.delete_record(name, "job")
+        assert client.job(name).info().slots == ()
+        with client.job(name).run(1) as run:
+            assert run.attempt == 1
 
     def test_a_lock_and_a_work_queue_of_the_same_name_have_nothing_to_do_with_it(
         self, client: Any, other: Any, name: str

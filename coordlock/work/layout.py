@@ -1,6 +1,7 @@
 """Where a work queue keeps what: the keys of its records and items, and nothing of their meaning.
 
-``@work/<name>`` is there when the queue is. The rest lies below ``@items/<name>/``::
+``@work/<name>`` is there from the first put on, until the queue is deleted. The rest lies below
+``@items/<name>/``::
 
     state/tail                  the numbers of the next items, and what producers put last
     state/lane-0 .. lane-23     the next number of each lane
@@ -158,7 +159,7 @@ class Layout:
     def __init__(self, data_root: str, name: str) -> None:
         base = f"{data_root}/@items/{escape(name)}"  # no queue's: those begin with take- and work-
         self.name: Final = name
-        #: There from the first put on.
+        #: There from the first put on, until the queue is deleted.
         self.mark: Final = f"{data_root}/{FOLDER}/{escape(name)}"
         #: The queue of consumers that wait for an item.
         self.line: Final = internal(f"take-{escape(name)}")

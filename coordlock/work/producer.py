@@ -200,7 +200,7 @@ class Producer:
                 operations += layout.later.adding(Serial(id), due, Again(due).encode())
                 operations.append(Put(layout.bell, b""))
             operations += parcel.also
-        if not state.tail_version:
+        if not (state.tail_version and tail.is_listed):
             operations += creating(layout.mark, marked())
         return after, list(dict.fromkeys(operations))  # several may mark the same bucket
 

@@ -45,11 +45,13 @@ class Tail:
         next: the number of the next item.
         delayed: the number of the next item that is put with a delay.
         last: what each of the last producers put last, the latest one at the end.
+        is_listed: whether the mark of the queue is there. The next put makes it where it is not.
     """
 
     next: int = 1
     delayed: int = 1
     last: Mapping[str, Made] = field(default_factory=dict)
+    is_listed: bool = True
 
     def after(self, producer: str, operation: int, items: int, delayed: int) -> Tail:
         """The tail after ``producer`` has put so many items, and so many with a delay."""
@@ -74,13 +76,15 @@ class Tail:
 
     def encode(self) -> bytes:
         """What is stored."""
-        return _encoded(next=self.next, delayed=self.delayed, last=self.last)
+        unlisted: dict[str, Any] = {} if self.is_listed else {"listed": False}
+        return _encoded(next=self.next, delayed=self.delayed, last=self.last, **unlisted)
 
     @classmethod
     def decode(cls, found: Mapping[str, Any]) -> Self:
         """The tail with what was ``found``."""
         last = {str(one): Made(*map(int, made)) for one, made in found["last"].items()}
-        return cls(int(found["next"]), int(found["delayed"]), last)
+        is_listed = found.get("listed") is not False
+        return cls(int(found["next"]), int(found["delayed"]), last, is_listed)
 
 
 @dataclass(frozen=True, slots=True)

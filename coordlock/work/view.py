@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
 from coordlock.backend.data import Delete, Expect, Operation, Put, Stored
+from coordlock.errors import StillInUse
 from coordlock.kernel.retry import retried
 from coordlock.model.contender import Contender
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import all_of
 from coordlock.work.layout import LANES, ItemId, Serial, ending
-from coordlock.work.records import Again, Claim, Content, Dead, State, lane_record, serials
+from coordlock.work.records import (
+    Again,
+    Claim,
+    Content,
+    Dead,
+    State,
+    lane_record,
+    other_release,
+    serials,
+)
 from coordlock.work.store import Outcome, Store
 
 __all__ = [
@@ -24,6 +35,7 @@ __all__ = [
     "purged",
     "removed",
     "stats",
+    "unlisted",
     "waiting",
     "worker_of",
 ]
@@ -208,6 +220,42 @@ def purged(store: Store) -> Steps[int]:
         operations = [*ending(key), Delete(layout.item(one.id))]
         count += (yield from store.write(operations)) is Outcome.MADE
     return count
+
+
+def unlisted(store: Store) -> Steps[bool]:
+    """Delete the mark of an empty queue that nobody takes from; whether it was there.
+
+    Clients remember the versions of the state, so that stays, and grows: a queue made anew with
+    smaller versions would hide items from them. The tail says that the mark has gone, and the next
+    put makes it again. Raises `StillInUse`.
+    """
+    layout, is_unclear = store.layout, False
+    while True:
+        state = yield from store.state()
+        mark = (yield from store.read(layout.mark)).values.get(layout.mark)
+        if mark is None:
+            return is_unclear
+        if not state.tail_version:
+            raise other_release(layout.name, 1)
+        if any(astuple((yield from stats(store)))):
+            advice = "take its items or purge them first"
+            raise StillInUse(layout.name, "work queue", "it has items", advice)
+        for queue in (layout.line, layout.workers):
+            ask = partial(store.backend.snapshot, queue, owners=True)
+            if there := (yield from retried(ask, store.engine.timers)).contenders:
+                problem, advice = f"{there[0]} takes its items", "end its consumers first"
+                raise StillInUse(layout.name, "work queue", problem, advice)
+        # No item has come since the state was read, or the tail has another version.
+        operations: list[Operation] = [
+            Expect(layout.tail, state.tail_version),
+            Put(layout.tail, replace(state.tail, is_listed=False).encode()),
+            Expect(layout.mark, mark.version),
+            Delete(layout.mark),
+        ]
+        outcome = yield from store.write(operations)
+        if outcome is Outcome.MADE:
+            return True
+        is_unclear = is_unclear or outcome is Outcome.UNCLEAR
 
 
 _Stored = dict[Serial, tuple[str, Stored]]

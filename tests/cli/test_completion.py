@@ -90,7 +90,7 @@ def test_modes_and_the_files_of_the_command_are_completed(cli: Cli) -> None:
 
 
 def test_commands_and_options_are_completed(cli: Cli) -> None:
-    assert completed(cli, "coordlock d") == ["deadlocks", "doctor", "demo"]
+    assert completed(cli, "coordlock d") == ["delete", "deadlocks", "doctor", "demo"]
     assert completed(cli, "coordlock hold --no") == ["--nonblock"]
     assert completed(cli, "coordlock run nightly --no") == ["--nonblock"]
     assert completed(cli, "coordlock demo s") == ["split-brain"]

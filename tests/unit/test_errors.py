@@ -78,6 +78,7 @@ EXAMPLES: list[CoordlockError] = [
     Unfenceable("pool", 7, "a semaphore of 3"),
     WorkQueueContended("mails", 1.25, 3),
     WorkQueueEmpty("mails", 1.25),
+    errors.StillInUse("n", "gate", "it is shut", "open it first"),
     WorkQueueFull("mails", 100),
     ItemEnded("mails", "17", "acknowledged"),
     JobNotRun(),

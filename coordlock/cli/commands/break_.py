@@ -62,8 +62,7 @@ def break_(
     """Evict the holder of the lock NAME.
 
     The holder learns that it lost the lock, but nothing stops it: make sure that it no longer
-    works, or that what it works on refuses its token. The exit status is 1 if there was nobody to
-    evict.
+    works, or that a fence refuses its token. The exit status is 1 if there was nobody to evict.
 
     With --ask, the command evicts nobody. It asks all holders, or the one with --token, to release
     the lock. They may keep it. Programs that use grant.release_requested learn of the request, and

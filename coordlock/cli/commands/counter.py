@@ -39,7 +39,7 @@ def parser() -> Group:
 def _counter(*, service: Service) -> int:
     """Add to counters, and read them.
 
-    A counter is 0 at first, and stays when all clients have gone.
+    A counter is 0 at first, and is kept when all clients have left.
     """
     echo(parser().format_help(), end="", err=True)
     return Exit.USAGE
@@ -70,8 +70,8 @@ def _add(*, name: str, number: int, service: Service, as_json: bool) -> None:
     """Add N to the counter NAME, and print the number after that.
 
     N is 1 by default. Write a negative N behind two dashes: counter add NAME -- -5. coordlock adds
-    N once, also when an answer is lost. When the service stays silent, the status is 69, and the
-    message says whether N may have been added.
+    N exactly once, even when an answer is lost. If the service does not answer, the status is 69,
+    and the message says whether N may have been added.
     """
     check_name(name)
     with service.connected() as client:
@@ -96,8 +96,8 @@ def _get_parser() -> Parser:
 def _get(*, name: str, follow: bool, service: Service, as_json: bool) -> None:
     """Print the number of the counter NAME.
 
-    The number is 0 where nobody has added anything yet. With --follow, the command may leave out a
-    number that lasted for a moment.
+    The number is 0 if nobody has added to it. With --follow, the command may leave out a number
+    that lasted for a moment.
     """
     check_name(name)
 

@@ -33,9 +33,9 @@ def parser() -> Parser:
 def deadlocks(*, service: Service, as_dot: bool, as_json: bool) -> int:
     """Show clients that wait for each other in a circle.
 
-    Clients look for deadlocks themselves after a second, and the youngest that waits gives up: see
-    the option deadlock_delay. What is shown here for long is not ended by that. The exit status is
-    1 if there is a deadlock.
+    Clients look for deadlocks themselves after a second, and the youngest waiter gives up: see the
+    option deadlock_delay. This does not end a deadlock that stays listed here. The exit status is 1
+    if there is a deadlock.
     """
     if as_dot and as_json:
         raise UsageError("--dot and --json exclude each other")

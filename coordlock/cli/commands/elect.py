@@ -131,13 +131,13 @@ def elect(
 ) -> int:
     """Campaign in the election NAME, and run COMMAND while leading.
 
-    COMMAND is run as by `coordlock run`, with the same variables. When the lead is lost, COMMAND is
-    ended, and it campaigns again; through outages, too. It resigns and ends when COMMAND has ended
-    by itself, with its status, with 75 if it was not elected in time, and with 69 if the service is
-    not there at the beginning. --exit-on-loss ends it with 79 if the lead was lost, and with 69 if
-    its session was while it waited.
+    COMMAND runs as under `coordlock run`, with the same variables. When the lead is lost, coordlock
+    ends COMMAND and campaigns again, also after outages. When COMMAND ends by itself, coordlock
+    resigns and ends with its status. The status is 75 if it was not elected in time, and 69 if the
+    service is unavailable at the beginning. With --exit-on-loss it is 79 if the lead was lost, and
+    69 if the session was lost during the wait.
 
-    Without COMMAND it leads until stdin closes or a signal comes, and prints the fencing token of
+    Without COMMAND it leads until stdin closes or a signal arrives, and prints the fencing token of
     each term.
     """
     encoded = None if value is None else _value(value)

@@ -41,7 +41,7 @@ def parser() -> Group:
 def _gate(*, service: Service) -> int:
     """Shut and open gates, and wait at them.
 
-    A gate is open at first. Shut, it stays so until a client opens it, whoever has shut it.
+    A gate is open at first. Once shut, it stays shut until any client opens it.
     """
     echo(parser().format_help(), end="", err=True)
     return Exit.USAGE
@@ -69,8 +69,8 @@ def _load(name: str) -> Parser:
 def _shut(*, name: str, service: Service) -> None:
     """Shut the gate NAME: clients that come to it wait.
 
-    It is shut from then on, also when this command and its machine have gone. Clients that went
-    through before are not stopped.
+    It stays shut after this command and its machine are gone. Clients that passed before are not
+    stopped.
     """
     check_name(name)
     with service.connected() as client:
@@ -81,7 +81,7 @@ def _shut(*, name: str, service: Service) -> None:
 def _open(*, name: str, service: Service) -> None:
     """Open the gate NAME: all that wait go on.
 
-    Nothing happens where it is open.
+    Does nothing if it is open.
     """
     check_name(name)
     with service.connected() as client:

@@ -77,8 +77,9 @@ def _members(*, name: str, service: Service, follow: bool, as_json: bool) -> int
     Lists the members in the order in which they joined. The exit status is 1 if nobody is there.
 
     With --follow, the command prints a line for each member that joins, leaves or publishes another
-    value. After an outage it also prints who is missing, and who is back. It may leave out a state
-    that lasted for a moment. With --json, each line is a document with all members.
+    value. After an outage it also prints which members are missing, and which are back. It may
+    leave out a state that lasted for a moment. With --json, each line is a document with all
+    members.
     """
     check_name(name)
     with service.connected() as client:

@@ -84,7 +84,7 @@ def _join(
 
     COMMAND finds COORDLOCK_NAME and COORDLOCK_BACKEND in its environment. After an outage that ends
     the membership, coordlock joins again, and COMMAND goes on. The exit status is COMMAND's. When
-    coordlock itself is killed, COMMAND is ended, so that no server runs that nobody can find.
+    coordlock itself is killed, COMMAND is ended too: no server runs unlisted.
 
     Without COMMAND, it is a member until stdin closes or a signal comes.
     """

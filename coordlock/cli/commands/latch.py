@@ -40,7 +40,7 @@ def parser() -> Group:
 def _latch(*, service: Service) -> int:
     """Count latches down, and wait until they are open.
 
-    All clients must give a latch the same COUNT. Counted down so often, it stays open for good.
+    All clients must give a latch the same COUNT. Counted down COUNT times, it opens for good.
     """
     echo(parser().format_help(), end="", err=True)
     return Exit.USAGE
@@ -63,8 +63,8 @@ def _load(name: str) -> Parser:
 def _down(*, name: str, count: int, service: Service, as_json: bool) -> None:
     """Count the latch NAME of COUNT down by one.
 
-    Prints how often it is still to be counted down: 0 once it is open. coordlock counts it down
-    once, also when an answer is lost.
+    Prints how often it must still be counted down: 0 once it is open. coordlock counts it down
+    exactly once, even when an answer is lost.
     """
     check_name(name)
     with service.connected() as client:

@@ -39,8 +39,7 @@ def leader(*, name: str, service: Service, follow: bool, as_json: bool) -> int:
     nobody leads.
 
     With --follow, the command prints a line for each new leader, and `nobody leads` in between. It
-    may leave out a leader that was followed by another one at once. With --json, each line is a
-    document.
+    may leave out a leader that was replaced at once. With --json, each line is a document.
     """
     check_name(name)
     with service.connected() as client:

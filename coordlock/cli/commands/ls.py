@@ -38,7 +38,7 @@ def parser() -> Parser:
     parser.flag(
         "--kept",
         dest="is_kept",
-        help="List what is kept: work queues, counters, latches, gates and barriers.",
+        help="List what is kept: work queues, counters, latches, gates, barriers and more.",
     )
     look_options(parser)
     return parser.finished()
@@ -55,13 +55,12 @@ def ls(
 ) -> None:
     """List the locks that are in use.
 
-    Elections, groups and barriers are listed, too. The column KIND tells which is what, where that
-    is known.
+    Elections, groups and barriers are listed, too. The column KIND says what each is, if known.
 
     With PATTERNs, the list has only names that match one of them: * stands for anything, ? for any
     character, [ab] for a or b. Quote them, or the shell takes them for files.
 
-    With --kept, the list has what the service keeps under names, whether or not anybody uses it.
+    With --kept, it lists the records that the service keeps under names, in use or not.
     """
     if is_tree and is_kept:
         raise UsageError("--tree and --kept exclude each other")

@@ -123,7 +123,7 @@ def _put(
 ) -> None:
     """Put items at the end of the work queue NAME.
 
-    Each DATA is an item; without any, what stdin holds is one. Prints their ids.
+    Each DATA is an item. Without DATA, all of stdin is one item. Prints the ids.
     """
     check_name(name)
     if lines and data:
@@ -180,8 +180,8 @@ def _ls(
 ) -> None:
     """List the work queues, or the items of the work queue NAME.
 
-    Those at work come first, with who works on them and for how long, then those that wait, in
-    order, then those with a delay.
+    Lists first the items at work, with their workers and for how long, then the waiting ones in
+    order, then the delayed ones.
     """
     if name is None:
         if dead or limit is not None:
@@ -265,8 +265,8 @@ def _retry(
 ) -> int:
     """Put dead items of the work queue NAME again.
 
-    They are new items at its end. Prints their new ids. The exit status is 1 if an ID is none of a
-    dead item.
+    Each becomes a new item at the end of the queue. Prints the new ids. The exit status is 1 if an
+    ID is not of a dead item.
     """
     check_name(name)
     if is_all == bool(ids):
@@ -307,8 +307,8 @@ def _remove_parser() -> Parser:
 def _remove(*, name: str, ids: list[str], yes: bool, service: Service) -> int:
     """Remove items of the work queue NAME that nobody works on.
 
-    They may wait, be delayed, or dead. The exit status is 1 if no item has an ID, or a worker has
-    the item.
+    The items may be waiting, delayed or dead. The exit status is 1 if no item has an ID, or a
+    worker has the item.
     """
     check_name(name)
     if not ids:
@@ -346,7 +346,7 @@ def _purge_parser() -> Parser:
 def _purge(*, name: str, yes: bool, service: Service) -> None:
     """Remove all items of the work queue NAME that nobody works on.
 
-    They may wait, be delayed, or dead.
+    The items may be waiting, delayed or dead.
     """
     check_name(name)
     if not yes:

@@ -115,12 +115,13 @@ def _take(
 ) -> int:
     """Run COMMAND for each item of the work queue NAME.
 
-    The item's data are its stdin. When COMMAND ends with 0, the item is acknowledged; otherwise it
-    is taken again. COMMAND finds COORDLOCK_NAME, COORDLOCK_ITEM, COORDLOCK_DELIVERY and
-    COORDLOCK_TOKEN in its environment, and is ended when the item is lost, as by `coordlock run`.
+    COMMAND reads the item's data from stdin. If it ends with 0, the item is acknowledged; otherwise
+    it is tried again. COMMAND finds COORDLOCK_NAME, COORDLOCK_ITEM, COORDLOCK_DELIVERY and
+    COORDLOCK_TOKEN in its environment. If the item is lost, coordlock ends COMMAND, as `coordlock
+    run` does.
 
-    It goes on until a signal comes, COUNT items were taken, or none comes within --timeout: then
-    the exit status is 75. With a COUNT of 1 it is COMMAND's.
+    It goes on until a signal arrives, COUNT items were taken, or no item is ready within --timeout:
+    then the exit status is 75. With a COUNT of 1 the status is COMMAND's.
     """
     taken = 0
     while True:

@@ -70,13 +70,13 @@ def _work(
 ) -> int:
     """Run COMMAND for the items of the work queue NAME, several at a time.
 
-    All share one connection. The item's data are COMMAND's stdin. When COMMAND ends with 0, the
-    item is acknowledged; otherwise it is taken again. COMMAND finds COORDLOCK_NAME, COORDLOCK_ITEM,
-    COORDLOCK_DELIVERY and COORDLOCK_TOKEN in its environment, and is ended, with all that it
-    started, when its item is lost.
+    All share one connection. COMMAND reads the item's data from stdin. If it ends with 0, the item
+    is acknowledged; otherwise it is tried again. COMMAND finds COORDLOCK_NAME, COORDLOCK_ITEM,
+    COORDLOCK_DELIVERY and COORDLOCK_TOKEN in its environment. If its item is lost, coordlock ends
+    COMMAND and all that it started.
 
-    It goes on until a signal comes, which ends the commands and gives their items back without
-    blame, or until no item was ready within --timeout.
+    It goes on until no item is ready within --timeout, or until a signal arrives: then it ends the
+    commands and gives their items back, not counted as failures.
     """
     check_name(name)
     settings = service.settings(label=os.path.basename(command[0]))

@@ -76,9 +76,9 @@ def run(
     """Hold the lock NAME while COMMAND runs.
 
     COMMAND finds COORDLOCK_NAME, COORDLOCK_TOKEN and COORDLOCK_BACKEND in its environment. -- may
-    be left out before a COMMAND that begins with no dash; OPTIONS stand before COMMAND. The exit
-    status is COMMAND's, 128+N if signal N ended it, 75 if the lock was not acquired, 79 if it was
-    lost: then COMMAND and what it started are ended first.
+    be left out if COMMAND does not begin with a dash. Write OPTIONS before COMMAND. The exit status
+    is COMMAND's, 128+N if signal N ended it, 75 if the lock was not acquired, 79 if it was lost:
+    then coordlock first ends COMMAND and all that it started.
 
     With -l and --tree it holds several locks, acquired in one step, so that such commands never
     deadlock. COMMAND finds COORDLOCK_TOKENS, too: a JSON object of the tokens by name.

@@ -56,9 +56,9 @@ def show(
 ) -> None:
     """Show who holds the lock NAME, and who waits for it.
 
-    NAME may also be an election with its candidates, a group with its members, or a barrier. What
-    the service keeps under NAME, such as a counter or a work queue, is shown below. With --tree,
-    NAME is a path in a tree of locks.
+    NAME may also be an election with its candidates, a group with its members, or a barrier.
+    Records under NAME, such as a counter or a work queue, are shown below. With --tree, NAME is a
+    path in a tree of locks.
     """
     check_name(name)
     settings = service.settings()

@@ -93,8 +93,8 @@ def _get_parser() -> Parser:
 def _get(*, key: str, follow: bool, service: Service, as_json: bool) -> int:
     """Print the value of KEY.
 
-    A terminal shows a line, in which control characters and bytes that are no UTF-8 are escaped.
-    Elsewhere the data come byte by byte. The exit status is 1 if nothing is kept.
+    On a terminal it prints a line with control characters and bytes that are not UTF-8 escaped.
+    Elsewhere it prints the data byte by byte. The exit status is 1 if there is no value.
 
     With --follow, the command prints a line for each version, escaped likewise. It may leave out a
     version that lasted for a moment.
@@ -148,8 +148,8 @@ def _set(
 ) -> int:
     """Set the value of KEY to DATA.
 
-    It takes the place of what is kept there. Without DATA, what stdin holds is kept, byte by byte:
-    for secrets, which an argument would show in the list of processes.
+    It replaces the present value. Without DATA, the value is stdin, byte by byte: use this for
+    secrets, because arguments show in the list of processes.
     """
     with service.connected() as client:
         value = client.value(key)  # a wrong key is told before stdin is read
@@ -173,7 +173,7 @@ def _delete_parser() -> Parser:
 def _delete(*, key: str, if_version: int | None, service: Service) -> int:
     """Delete the value of KEY.
 
-    Nothing happens where nothing is kept.
+    Does nothing if there is no value.
     """
     with service.connected() as client:
         return _written(lambda: client.value(key).delete(expect=if_version))

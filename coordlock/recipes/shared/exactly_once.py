@@ -162,6 +162,12 @@ class ExactlyOnce(Recipe):
         try:
             while True:
                 content = yield from record.read()
+                if record.was_deleted:
+                    raise BackendUnavailable(
+                        str(engine.settings),
+                        f"no answer came to a change of {record.key!r}, which was deleted since: "
+                        "whether the change was made before cannot be found out any more",
+                    )
                 if record.moved:  # since an attempt without an answer: was that one made?
                     number, answer, *_ = content.last.get(writer.id, [0, None])
                     if number == writer.number:

@@ -59,7 +59,7 @@ class BaseObserver(Resident, Generic[T], shown="Observer"):
 
     @property
     def state(self) -> T:
-        """The newest state that came. Asks nothing: see ``stale_for``.
+        """The newest state received, without asking the service: see ``stale_for``.
 
         Raises LookupError before the first one.
         """
@@ -70,10 +70,10 @@ class BaseObserver(Resident, Generic[T], shown="Observer"):
 
     @property
     def stale_for(self) -> float | None:
-        """For how many seconds changes may have been missed; None while none can be.
+        """For how many seconds changes may have been missed; None if it is up to date.
 
-        That is while the service is silent, while the state changes faster than it can be read,
-        before the first state, and once this is closed.
+        It is a number while the service does not answer, while the state changes faster than it can
+        be read, before the first state, and once the observer is closed.
         """
         since = self._observation.view.stale_since
         if since is None:
@@ -88,13 +88,12 @@ class BaseObserver(Resident, Generic[T], shown="Observer"):
     def _next(
         self, timeout: Duration | None = None, *, cancellation: Cancellation | None = None
     ) -> Steps[T]:
-        """The next state that differs from the one told before; waits for it.
+        """Wait for a state that differs from the last one returned, and return it.
 
-        It is always the newest: states that came and went meanwhile are skipped. Raises
-        `WaitTimeout` after ``timeout`` seconds, `WaitCancelled` when ``cancellation`` comes, or a
-        signal after `release_on_signals`, `ClientClosed` once the client is closed,
-        ValueError once this is closed, and what ends the observation, such as
-        `AuthenticationFailed`.
+        It is the newest: states in between are skipped. Raises `WaitTimeout` after ``timeout``
+        seconds, `WaitCancelled` when ``cancellation`` comes, or a signal after
+        `release_on_signals`, `ClientClosed` once the client is closed, ValueError once the observer
+        is closed, and what ends the observation, such as `AuthenticationFailed`.
         """
         seconds = timeout_of("next", timeout)
         yield until(self._engine, seconds, cancellation)
@@ -155,8 +154,8 @@ def _drop(engine: Engine, observation: Observation[Any]) -> None:
 class Observer(EnteredByWith, BaseObserver[T]):
     """Follows a state of the service: an iterator of its states, from the present one on.
 
-    Each is the newest at its time, and no older one comes after a newer. A context manager that
-    closes it, which ends the iteration. Made by what is observed; for one thread.
+    Each is the newest at its time; the states never go back. A context manager that closes it,
+    which ends the iteration. Made by what is observed; for one thread.
     """
 
     next = blocking(BaseObserver[T]._next)
@@ -181,8 +180,8 @@ class Observer(EnteredByWith, BaseObserver[T]):
 class AsyncObserver(EnteredByAsyncWith, BaseObserver[T]):
     """Follows a state of the service: an async iterator of its states, from the present one on.
 
-    Each is the newest at its time, and no older one comes after a newer. An async context manager
-    that closes it, which ends the iteration. Made by what is observed; for one task.
+    Each is the newest at its time; the states never go back. An async context manager that closes
+    it, which ends the iteration. Made by what is observed; for one task.
     """
 
     next = awaiting(BaseObserver[T]._next)

@@ -73,6 +73,8 @@ class Participant:
         #: How many generations had passed when this one was last seen in the queue, not among
         #: them; None before it has looked.
         self._seen: int | None = None
+        #: The life of the record in which that was; None for no record.
+        self._life: str | None = None
         #: The ids of its own generation.
         self._generation: frozenset[str] = frozenset()
 
@@ -102,16 +104,16 @@ class Participant:
             yield until(engine, left, cancellation)
             try:
                 self._generation = yield from self._passing(ticket, once=seconds == 0)
+            except Cancelled as cancelled:  # which is a DeadlineReached, too
+                self._generation = yield from self._withdrawn(ticket)
+                if not self._generation:
+                    kind = self._rendezvous.kind
+                    raise WaitCancelled(name, str(cancelled), kind=kind) from None
             except DeadlineReached:
                 self._generation = yield from self._withdrawn(ticket)
                 if not self._generation:
                     waited = engine.clock.now() - started
                     raise self._in_vain(waited, "was reached by", self._there) from None
-            except Cancelled as cancelled:
-                self._generation = yield from self._withdrawn(ticket)
-                if not self._generation:
-                    kind = self._rendezvous.kind
-                    raise WaitCancelled(name, str(cancelled), kind=kind) from None
             except (SessionLost, Evicted):
                 self._generation = yield from self._withdrawn(ticket)
                 if not self._generation:
@@ -187,7 +189,7 @@ class Participant:
                     generations = self._record.state_in(listing)
                     if generation := generations.of(me.id):
                         return generation
-                    self._seen = max(self._seen or 0, generations.last)
+                    self._saw(generations)
                     first = barrier.first(me, snapshot, generations.passed)
                     self._there = len(first)
                     if barrier.takes(first, me):
@@ -205,6 +207,12 @@ class Participant:
         finally:
             for one in observations:
                 one.cancel()
+
+    def _saw(self, generations: Generations) -> None:
+        """This one is in the queue, and not among ``generations``."""
+        if generations.life != self._life:
+            self._seen, self._life = None, generations.life
+        self._seen = max(self._seen or 0, generations.last)
 
     def _open(self, me: Contender) -> Steps[frozenset[str] | None]:
         """Let the first in the queue pass, with ``me`` among them; None where they are too few."""
@@ -238,7 +246,7 @@ class Participant:
                 if generation := generations.of(me):
                     return generation
                 if (yield ticket.withdraw()):  # else it may have been gone before the look
-                    self._seen = generations.last
+                    self._saw(generations)
             yield ticket.withdraw()
             generations = yield from record.read()
         except DeadlineReached as late:
@@ -246,6 +254,9 @@ class Participant:
             reason = f"{silent.reason}; {self._rendezvous} may have been passed, or may be yet"
             raise self._unavailable(silent.service, reason) from late.__cause__
         generation = generations.of(me)
+        if generation is None and self._life is not None and self._life != generations.life:
+            reason = "was deleted meanwhile, so that it is unknown whether this party had passed"
+            raise self._unavailable(str(engine.settings), f"{self._rendezvous} {reason}")
         if generation is None and generations.whole_from > (self._seen or 0) + 1:
             reason = "was passed so often meanwhile that it is unknown whether this party passed"
             raise self._unavailable(str(engine.settings), f"{self._rendezvous} {reason}")

@@ -91,10 +91,12 @@ class Generations:
     Attributes:
         whole_from: the number of the first generation that is listed whole.
         listed: by number, the ids of the contenders that passed together.
+        life: of which life of the record this is told; None where there is no record.
     """
 
     whole_from: int = 1
     listed: Mapping[int, list[str]] = field(default_factory=dict)
+    life: str | None = None
 
     @property
     def last(self) -> int:
@@ -135,4 +137,4 @@ class Generations:
         if not fields:
             return cls()
         listed = {int(number): [str(id) for id in ids] for number, ids in fields["generations"]}
-        return cls(int(fields["whole_from"]), listed)
+        return cls(int(fields["whole_from"]), listed, fields.get("life"))

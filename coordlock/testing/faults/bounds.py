@@ -18,6 +18,8 @@ class Bounds:
             the network. More than the time-to-live, which is when it tells itself.
         recovery: how long after the last fault was healed a waiter is answered at the latest. More
             than the time-to-live, plus all that waiters hold the lock one after the other.
+        idle: for how long a worker without an item waits for the next one, and until its removal
+            has reached the service.
         states: how many states the search for a linearization visits per lock, before it says that
             it is undecided.
         findings: how many violations of one invariant are listed, at most.
@@ -26,6 +28,7 @@ class Bounds:
     signal: int = 500_000_000
     notice: int = 15_000_000_000
     recovery: int = 60_000_000_000
+    idle: int = 30_000_000_000
     states: int = 1_000_000
     findings: int = 100
 

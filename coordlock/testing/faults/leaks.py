@@ -31,7 +31,7 @@ def leaks(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation]:
     * By the ground truth, the service's contenders are exactly those of the grants that were held
       when it was surveyed: neither released nor lost, of a process that lives. Those that had been
       lost for less than ``bounds.signal`` may be there: a holder is told 0.2 s before they
-      are withdrawn. Workers of a work queue that have no item may be there, too.
+      are withdrawn. So may workers of a work queue, for ``bounds.idle`` after their last item.
     * Of everything that was counted there is no more than there was at the baseline, by the same
       process. What was counted only once is a violation, too, unless that process was killed.
     """
@@ -52,12 +52,14 @@ def _contenders(history: History, bounds: Bounds) -> Iterator[Violation]:
         for one in history.granted
         if one.lost is not None and one.lost.at > surveyed - bounds.signal
     }
+    worked = {(one.lock, one.token): one.end.at for one in history.granted if one.end is not None}
     known = {(one.lock, one.token): one for one in history.attempts.values()}
     for life in history.truth.lives:
         place = life.appeared.lock, life.appeared.token
-        if life.appeared.lock.startswith(WORKERS) and place not in held:
-            continue  # it waits for its client's next item, for some seconds
-        if life.gone == FOREVER and held.pop(place, None) is None and place not in leaving:
+        if life.gone != FOREVER or held.pop(place, None) is not None or place in leaving:
+            continue
+        busy = worked.get(place, life.appeared.at)
+        if not life.appeared.lock.startswith(WORKERS) or surveyed - busy > bounds.idle:
             what = f"{life.appeared.key} (token {life.appeared.token}) is left in the queue"
             yield Leaked(what, together(known.get(place), life.appeared))
     for one in held.values():

@@ -42,7 +42,7 @@ from coordlock.testing.faults.verdict import judge
 
 MS = 1_000_000
 #: A run of a second: a signal may be 10 ms late, everybody is told and answered within 200 ms.
-BOUNDS = Bounds(signal=10 * MS, notice=200 * MS, recovery=200 * MS)
+BOUNDS = Bounds(signal=10 * MS, notice=200 * MS, recovery=200 * MS, idle=100 * MS)
 QUIET, END = 900, 1000
 
 

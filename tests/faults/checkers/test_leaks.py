@@ -42,6 +42,14 @@ def test_a_contender_of_nobody_is_found() -> None:
     assert broken(story) == ["Leaked"]
 
 
+def test_a_worker_that_waits_for_its_next_item_for_too_long_is_found() -> None:
+    surveyed = QUIET + 1
+    for released, expected in ((surveyed - 99, []), (surveyed - 101, ["Leaked"])):
+        story = Story(lock="@work-q")
+        story.attempt("c1", 6, invoked=4, granted=10, released=released)
+        assert broken(story) == expected
+
+
 def test_the_contender_of_a_process_that_was_killed_is_gone_too() -> None:
     for gone, expected in ((7, []), (None, ["Leaked"])):
         story = Story()

@@ -1,0 +1,204 @@
+"""Consumers of one work queue, in processes of their own and in one, beside the service's limits.
+
+Beside them are kazoo's LockingQueue on ZooKeeper, and on etcd bare transactions, two an item, which
+no queue can go below.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+from kazoo.client import KazooClient
+
+import coordlock
+from bench.figures import spread
+from bench.progress import doing
+from bench.table import Table
+from bench.workers import Worker
+from coordlock.backend.data import Delete, Expect, Put
+
+__all__ = ["AT_ONCE", "Process", "kazoo", "measure"]
+
+#: Processes, and consumers in each.
+_ROWS: Final = ((1, 1), (4, 1), (20, 1), (1, 4), (1, 20))
+_SAMPLES: Final = 4
+_DATA: Final = b"x" * 100
+#: How many items are put at the same time.
+AT_ONCE: Final = 24
+_OURS: Final = "coordlock"
+_THEIRS: Final = {"zookeeper": "kazoo LockingQueue", "etcd": "bare transactions"}
+#: For how many seconds kazoo looks whether its queue is empty.
+_END: Final = 1.0
+
+#: Does one item; False where none is left.
+Step = Callable[[], bool]
+
+
+def measure(where: str, url: str, rounds: int) -> Table:
+    """Items a second by how many consumers there are; ``where`` is the service's name."""
+    items, samples = max(100, 10 * rounds), min(_SAMPLES, rounds)
+    table = Table(
+        f"Consumers of one work queue: {where}",
+        ("queue", "processes", "consumers in each", "items/s", "CPU an item, ms"),
+        notes=[
+            f"{samples} times {items} items, each done at once; a client for each consumer",
+            "CPU: that of the consumers' processes, not of the service",
+        ],
+    )
+    for kind in filter(None, (_OURS, _THEIRS.get(where))):
+        for processes, threads in _ROWS:
+            doing(f"{where}: {kind}, {processes} processes with {threads} consumers")
+            root = f"{url}/{kind[:4]}-{processes}-{threads}"
+            rates, cpu = _measured(kind, root, processes, threads, items, samples)
+            table.add(kind, processes, threads, spread(rates), spread(cpu))
+    return table
+
+
+def _measured(
+    kind: str, url: str, processes: int, threads: int, items: int, samples: int
+) -> tuple[list[float], list[float]]:
+    """Of each sample, the items a second, and the milliseconds of CPU for an item."""
+    share = items // (processes * threads)
+    rates, cpu = [], []
+    with ExitStack() as stack:
+        crowd = [
+            Worker(f"{__name__}:Process", kind, url, str(threads), quiet=True)
+            for _ in range(processes)
+        ]
+        for one in crowd:
+            one.start()
+            stack.callback(one.stop)
+        for one in crowd:
+            one.answer()
+        for sample in range(samples + 1):
+            crowd[0].do("fill", items=items)
+            began = time.time()
+            for one in crowd:
+                one.tell("work", share=share)
+            found = [one.answer() for one in crowd]
+            done = sum(number for number, _, _ in found)
+            if sample:  # the first one warms up
+                rates.append(done / (max(last for _, last, _ in found) - began))
+                cpu.append(1e3 * sum(used for _, _, used in found) / done)
+    return rates, cpu
+
+
+class Process:
+    """Consumers in one process, under the orders of a worker."""
+
+    def __init__(self, kind: str, url: str, threads: str) -> None:
+        make = {_OURS: _Ours, _THEIRS["zookeeper"]: _Kazoo, _THEIRS["etcd"]: _Bare}[kind]
+        self._pool: Final = ThreadPoolExecutor(max(int(threads), AT_ONCE))
+        self._open: Final = ExitStack()
+        self._consumers: Final = [self._open.enter_context(make(url)) for _ in range(int(threads))]
+
+    def fill(self, items: int) -> None:
+        """Put so many."""
+        self._consumers[0].fill(items, self._pool)
+
+    def work(self, share: int) -> tuple[int, float, float]:
+        """Do items until none is left: how many, when the last was done, and the CPU's seconds."""
+        began = time.process_time()
+        found = list(self._pool.map(lambda one: _emptied(one.steps(share)), self._consumers))
+        done, last = sum(number for number, _ in found), max(last for _, last in found)
+        return done, last, time.process_time() - began
+
+    def close(self) -> None:
+        """Close all clients."""
+        self._pool.shutdown()
+        self._open.close()
+
+
+def _emptied(step: Step) -> tuple[int, float]:
+    done, last = 0, 0.0
+    while step():
+        done, last = done + 1, time.time()
+    return done, last
+
+
+class _Consumer(ExitStack):
+    """A consumer with a client of its own, which closes with its block."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+
+    def fill(self, items: int, pool: ThreadPoolExecutor) -> None:
+        """Put so many."""
+        raise NotImplementedError
+
+    def steps(self, share: int) -> Step:
+        """What does one item; up to ``share``, where there is nothing to share."""
+        raise NotImplementedError
+
+
+class _Ours(_Consumer):
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._queue = self.enter_context(coordlock.connect(f"{url}?ttl=60s")).work_queue("q")
+
+    def fill(self, items: int, pool: ThreadPoolExecutor) -> None:
+        for _ in pool.map(self._queue.put, [_DATA] * items):
+            pass
+
+    def steps(self, share: int) -> Step:
+        def step() -> bool:
+            if (item := self._queue.try_take()) is not None:
+                item.ack()
+            return item is not None
+
+        return step
+
+
+class _Kazoo(_Consumer):
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        address, _, name = url.removeprefix("zookeeper://").partition("/")
+        self._queue = self.enter_context(kazoo(address)).LockingQueue(f"/theirs/{name}")
+
+    def fill(self, items: int, pool: ThreadPoolExecutor) -> None:
+        for start in range(0, items, AT_ONCE):
+            self._queue.put_all([_DATA] * min(AT_ONCE, items - start))
+
+    def steps(self, share: int) -> Step:
+        return lambda: self._queue.get(_END) is not None and bool(self._queue.consume())
+
+
+class _Bare(_Consumer):
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        client = self.enter_context(coordlock.connect(f"{url}?ttl=60s"))
+        client.contenders("q")  # which connects
+        self._engine = client._access.engine
+
+    def fill(self, items: int, pool: ThreadPoolExecutor) -> None:
+        pass
+
+    def steps(self, share: int) -> Step:
+        write, root = self._engine.backend.write, self._engine.data_root
+        keys = iter([f"{root}/{secrets.token_hex(8)}" for _ in range(share)])
+
+        def step() -> bool:
+            key = next(keys, None)
+            if key is not None:
+                write([Expect(key, 0), Put(key, _DATA)]).result(60)
+                write([Expect(key, 1), Delete(key)]).result(60)
+            return key is not None
+
+        return step
+
+
+@contextmanager
+def kazoo(address: str) -> Iterator[Any]:
+    """A client of kazoo's, which closes with the block."""
+    client = KazooClient(hosts=address)
+    client.start()
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()

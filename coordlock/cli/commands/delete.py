@@ -1,0 +1,125 @@
+"""``coordlock delete``: what is kept under names, and not needed any more."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, get_args
+
+from coordlock.cli.completion import complete_kept, completed_by
+from coordlock.cli.confirm import check_terminal, confirm
+from coordlock.cli.connection import Service
+from coordlock.cli.exits import Exit, complain
+from coordlock.cli.kept import document_of, filled, state_of
+from coordlock.cli.options import json_option, service_options
+from coordlock.cli.parser import Parser, UsageError, one_of
+from coordlock.cli.text import echo, listed
+from coordlock.client import Client
+from coordlock.client.records import Kind, Record
+from coordlock.errors import (
+    AuthenticationFailed,
+    BackendError,
+    BackendUnavailable,
+    NameConflict,
+    SessionLost,
+    StillInUse,
+)
+from coordlock.model.names import check_name
+
+__all__ = ["delete", "parser"]
+
+#: What clients find afterwards.
+_AFTERWARDS: Final[dict[Kind, str]] = {
+    "barrier": "begins anew",
+    "counter": "begins anew at 0",
+    "gate": "stays open",
+    "job": "forgets its slots",
+    "latch": "is closed again",
+    "lock value": "is gone",
+    "release request": "is gone",
+    "work queue": "is listed again with the next item",
+}
+
+
+def parser() -> Parser:
+    """Its parser."""
+    parser = Parser(
+        "coordlock delete",
+        delete,
+        usage="[OPTIONS] NAME...",
+        example="coordlock delete old-invoices --kind counter",
+    )
+    completed_by(parser.argument("names", metavar="NAME", nargs="*"), complete_kept())
+    parser.option(
+        "--kind",
+        type=one_of(get_args(Kind)),
+        metavar="KIND",
+        help="Of which kind, as `ls --kept` shows it. Needed where a name has several.",
+    )
+    parser.flag("--yes", help="Don't ask.")
+    service_options(parser)
+    json_option(parser)
+    return parser.finished()
+
+
+def delete(
+    *, names: list[str], kind: Kind | None, yes: bool, service: Service, as_json: bool
+) -> int:
+    """Delete what is kept under NAMEs.
+
+    `coordlock ls --kept` lists it. A counter begins at 0 again, and a latch is closed again. No
+    change that a client began before spoils what is made anew.
+
+    The command refuses to delete a gate that is shut, a barrier or the value of a lock while
+    somebody is in the queue of that name, a job at work, a value with a lock-delay, and a work queue that has
+    items or consumers. A work queue is only taken off the list: 26 small keys of it stay, because
+    its clients rely on them. It is listed again with the next item.
+
+    The exit status is 1 if something was not there, or was refused.
+    """
+    if not names:
+        raise UsageError("say which: NAME")
+    for name in names:
+        check_name(name)
+    if not yes:
+        check_terminal()
+    with service.connected() as client:
+        chosen = [one for name in dict.fromkeys(names) for one in _chosen(client, name, kind)]
+        missing = [name for name in names if name not in {one.name for one in chosen}]
+        for name in missing:
+            complain(f"no {kind or 'record'} is kept under {name!r}")
+        if chosen and not yes:
+            for one in chosen:
+                afterwards = _AFTERWARDS[one.kind]
+                echo(f"  {one.kind} {one.name!r}: {state_of(one)}; it {afterwards}", err=True)
+            confirm(f"Delete {listed([repr(one.name) for one in chosen])}?")
+        documents = []
+        for one in chosen:
+            problem, was_there = "", False
+            try:
+                was_there = client.delete_record(one.name, one.kind)
+            except (AuthenticationFailed, BackendUnavailable, SessionLost):
+                raise
+            except (BackendError, NameConflict, StillInUse) as error:
+                problem = str(error)
+                complain(problem)
+            documents.append(_document(one, was_there, problem))
+            if not (problem or as_json):
+                echo(f"{'deleted' if was_there else 'already gone'}: {one.kind} {one.name}")
+    if as_json:
+        echo(json.dumps(documents))
+    done = not missing and all(one["deleted"] for one in documents)
+    return Exit.OK if done else Exit.FAILED
+
+
+def _chosen(client: Client, name: str, kind: Kind | None) -> list[Record]:
+    found = filled(client, client.records(name))
+    if kind is not None:
+        return [one for one in found if one.kind == kind]
+    if len(found) > 1:
+        kinds = listed([one.kind for one in found])
+        raise UsageError(f"{name!r} has a {kinds}: say which with --kind")
+    return found
+
+
+def _document(one: Record, was_there: bool, problem: str) -> dict[str, Any]:
+    return {**document_of(one), "deleted": was_there, "problem": problem or None}

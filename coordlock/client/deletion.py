@@ -1,0 +1,90 @@
+"""Deleting what the service keeps under a name: each kind only where it does no harm.
+
+A late client never changes a record that was made anew: see `StoredRecord`. What else could go
+wrong is checked here before, and then the record is deleted only if it is as it was checked.
+
+* **A barrier**: a party that has left the queue finds out from the record whether it has passed. So
+  nobody may be in the queue; a party that is leaving then is told that its outcome is unknown.
+* **A gate** that is shut would open, so it must be open.
+* **A job** must not be at work, or its holder could not record the end.
+* **The value of a lock**, and a request to release it: nobody may hold the lock or wait for it, and
+  no lock-delay may be left.
+* **A work queue**: see `coordlock.work.view.unlisted`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, get_args
+
+from coordlock.client.records import KINDS, Kind
+from coordlock.errors import StillInUse
+from coordlock.jobs.view import queue_of
+from coordlock.kernel.engine import Engine
+from coordlock.kernel.retry import retried
+from coordlock.kernel.stored_record import Folder, StoredRecord
+from coordlock.locks.kept_value import has_delay
+from coordlock.recipes.shared.exactly_once import value_of
+from coordlock.runtime.driver import Steps
+from coordlock.work.store import Store
+from coordlock.work.view import unlisted
+
+__all__ = ["deleted"]
+
+#: The kinds of records that belong to a queue of their name; that of a job is one of coordlock's.
+_QUEUED: Final = frozenset({"barrier", "job", "lock value", "release request"})
+
+
+def deleted(engine: Engine, name: str, kind: Kind) -> Steps[bool]:
+    """Delete what is kept as ``kind`` under ``name``; whether there was anything.
+
+    Raises ValueError for another kind, `StillInUse`, and what reading it raises.
+    """
+    if kind not in get_args(Kind):
+        raise ValueError(f"kind must be one of {', '.join(get_args(Kind))}, not {kind!r}")
+    engine.backend.require("data")
+    if kind == "work queue":
+        return (yield from engine.bounded(unlisted(Store(engine, name))))
+    folder, tell = KINDS[kind]
+    assert isinstance(folder, Folder)
+    assert tell is not None
+
+    def parse(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        if fields:
+            tell(fields)  # which raises for what another program wrote
+        return fields
+
+    replaces = kind in ("lock value", "release request")
+    record = StoredRecord(engine, folder, name, parse, replaces=replaces)
+    check = _Check(engine, name, kind)
+    return (yield from engine.bounded(record.delete(check.steps)))
+
+
+class _Check:
+    """What is to be so before a record is deleted."""
+
+    def __init__(self, engine: Engine, name: str, kind: str) -> None:
+        self._engine: Final = engine
+        self._name: Final = name
+        self._kind: Final = kind
+
+    def steps(self, fields: Mapping[str, Any]) -> Steps[None]:
+        """Check a record with these ``fields``, which were just read. Raises `StillInUse`."""
+        if self._kind == "gate" and value_of(fields):
+            raise self._refused("it is shut, and would open", "open it first")
+        if self._kind == "lock value" and has_delay(fields):
+            problem = "its last holder did not release it, and the next one has to wait"
+            raise self._refused(problem, "acquire the lock once and release it first")
+        if self._kind in _QUEUED:
+            service = self._engine.backend
+            queue = queue_of(self._name) if self._kind == "job" else self._name
+            # After the record was read: who comes now has not been in it.
+            ask = lambda: service.snapshot(queue, owners=True)  # noqa: E731
+            if there := (yield from retried(ask, self._engine.timers)).contenders:
+                problem = f"{there[0]} is in the queue {self._name!r}"
+                if self._kind == "job":
+                    problem = f"it is at work by {there[0].owner}"
+                raise self._refused(problem, "wait until nobody is there")
+
+    def _refused(self, problem: str, advice: str) -> StillInUse:
+        return StillInUse(self._name, self._kind, problem, advice)
