@@ -72,7 +72,7 @@ class Report:
         is_news = self._position is None
         entry, me, snapshot, ahead = blocked[0]
         self.name, self._ahead, self._position = entry.queue, ahead[-1], _position(snapshot, me)
-        if is_news and (listeners := self._engine.events).heard:
+        if is_news and (listeners := self._engine.listeners).exist:
             from coordlock.kernel.events import Queued
 
             now = self._engine.clock.now()
@@ -82,7 +82,7 @@ class Report:
 
     def granted(self, ticket: Ticket) -> None:
         """The lock was granted to ``ticket``."""
-        if not (listeners := self._engine.events).heard:
+        if not (listeners := self._engine.listeners).exist:
             return
         from coordlock.kernel.events import Granted
 

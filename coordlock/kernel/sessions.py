@@ -10,7 +10,7 @@ from functools import partial
 
 from coordlock.backend import Backend
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError
-from coordlock.kernel.listeners import Events
+from coordlock.kernel.listeners import Listeners
 from coordlock.kernel.recovery import Recovery
 from coordlock.kernel.retry import retried
 from coordlock.kernel.session import Session
@@ -41,7 +41,7 @@ class Sessions:
     _settings: Settings
     _timers: Timers
     _recovery: Recovery
-    _events: Events
+    _listeners: Listeners
     _on_end: Callable[[Session, CoordlockError], None]
     _notice: Callable[[Session], float]
     #: The latest session that was opened; it may have ended since.
@@ -132,11 +132,11 @@ class Sessions:
         self._is_opening, self._starting = False, None
         self._latest = session
         self.trouble = None
-        if self._events.heard:
+        if self._listeners.exist:
             from coordlock.kernel.events import SessionOpened
 
             now = self._timers.clock.now()
-            self._events.tell(SessionOpened(now, session.id, session.ttl))
+            self._listeners.tell(SessionOpened(now, session.id, session.ttl))
         say("%s: session %s is open", self._settings, session.id)
         self._recovery.noticed()
         self._answer(None)
@@ -152,7 +152,7 @@ class Sessions:
         if self._has_ended:
             raise ClientClosed
         self._starting = session = Session(
-            self._backend, self._timers, self._on_end, self._recovery.noticed, self._events.tell
+            self._backend, self._timers, self._on_end, self._recovery.noticed, self._listeners.tell
         )
         opened = run_in_background(session.open())
         # Another attempt dials anew, so none goes on for ever, whatever it waits for.
