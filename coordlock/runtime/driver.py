@@ -18,7 +18,7 @@ from coordlock.runtime.promise import Promise
 if TYPE_CHECKING:
     import asyncio  # programs that block never load it
 
-__all__ = ["Steps", "completion", "run", "run_async", "run_in_background", "undone"]
+__all__ = ["Steps", "completion", "or_undo", "run", "run_async", "run_in_background"]
 
 T = TypeVar("T")
 
@@ -136,7 +136,7 @@ def run_in_background(
     return promise
 
 
-def undone(steps: Steps[T], undo: Callable[[], object]) -> Steps[T]:
+def or_undo(steps: Steps[T], undo: Callable[[], object]) -> Steps[T]:
     """The result of ``steps``; where they end without one, ``undo`` is called.
 
     Twice, because a signal handler that raises may keep the first call from beginning.
