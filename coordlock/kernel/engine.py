@@ -81,7 +81,7 @@ class Engine:
             self.recovery,
             self.listeners,
             self._session_ended,
-            self.tickets.notice,
+            self.tickets.notice_period,
         )
         self._entries: Final = Entries(settings.label)
         #: What recipes keep for as long as this client lives.

@@ -201,7 +201,7 @@ class Withdrawal:
             self._session.gone_with(error)
             return False, True
         if has_paused and not self._session.gone:
-            self._recovery.noticed()  # the service was silent before, and answers now
+            self._recovery.service_answers()  # the service was silent before, and answers now
         return was_there, not has_paused
 
     def _ask(self) -> Promise[bool]:
