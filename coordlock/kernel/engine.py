@@ -200,7 +200,7 @@ class Engine:
 
     def grant(self, ticket: Ticket, snapshots: Sequence[Snapshot], caller: Caller | None) -> None:
         """Grant ``ticket`` to ``caller``, and note that until it is gone: see `Ticket.grant`."""
-        self.tickets.grant(ticket, caller)
+        self.tickets.note_grant(ticket, caller)
         ticket.grant(snapshots)
 
     def limit(self, ticket: Ticket, seconds: float) -> None:

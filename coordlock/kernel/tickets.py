@@ -63,7 +63,7 @@ class Tickets:
             for entry in ticket.entries:
                 self._by_id[entry.id] = ticket
 
-    def grant(self, ticket: Ticket, caller: Caller | None) -> None:
+    def note_grant(self, ticket: Ticket, caller: Caller | None) -> None:
         """``ticket`` is granted to ``caller``. Of several contenders, all go when one is lost."""
         ticket.caller = caller
         if len(ticket.entries) > 1:
