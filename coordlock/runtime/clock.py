@@ -89,7 +89,7 @@ class Timer:
 
 
 class Timers(Protocol):
-    """Calls in the awaited, on one clock."""
+    """Calls in the future, on one clock."""
 
     clock: Clock
 
@@ -249,9 +249,9 @@ def sleep(timers: Timers, seconds: float) -> Promise[None]:
     return promise
 
 
-def within(timers: Timers, awaited: Promise[Any], seconds: float) -> Promise[None]:
-    """A promise that is kept when ``awaited`` is done, however it ends, or after ``seconds``."""
-    if awaited.done() or seconds <= 0:
+def within(timers: Timers, future: Promise[Any], seconds: float) -> Promise[None]:
+    """A promise that is kept when ``future`` is done, however it ends, or after ``seconds``."""
+    if future.done() or seconds <= 0:
         return resolved(None)
     promise: Promise[None] = Promise()
     timer = timers.call_at(timers.clock.now() + seconds, partial(promise.resolve, None))
@@ -260,5 +260,5 @@ def within(timers: Timers, awaited: Promise[Any], seconds: float) -> Promise[Non
         timer.cancel()
         promise.resolve(None)
 
-    awaited.add_done_callback(finish)
+    future.add_done_callback(finish)
     return promise

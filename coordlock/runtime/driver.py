@@ -226,10 +226,10 @@ class _Sleeper:
         self._loop_calls.post(self.wake)
 
 
-def completion(promise: Promise[Any]) -> asyncio.Future[None]:
-    """A Future of the running loop that is done when ``promise`` is, however that ends.
+def completion(future: Promise[Any]) -> asyncio.Future[None]:
+    """A Future of the running loop that is done when the promise is, however that ends.
 
-    Cancelling it leaves ``promise`` alone, unlike `asyncio.wrap_future`.
+    Cancelling it leaves ``future`` alone, unlike `asyncio.wrap_future`.
     """
     import asyncio
 
@@ -244,7 +244,7 @@ def completion(promise: Promise[Any]) -> asyncio.Future[None]:
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(complete)
 
-    promise.add_done_callback(done)
+    future.add_done_callback(done)
     return completed
 
 

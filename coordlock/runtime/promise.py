@@ -132,17 +132,17 @@ def failed(error: BaseException) -> Promise[T]:
     return promise
 
 
-def settled(other: Promise[T]) -> Promise[None]:
-    """A promise that is kept when ``other`` is done, however it ends."""
+def settled(future: Promise[T]) -> Promise[None]:
+    """A promise that is kept when ``future`` is done, however it ends."""
     promise: Promise[None] = Promise()
-    other.add_done_callback(lambda _: promise.resolve(None))
+    future.add_done_callback(lambda _: promise.resolve(None))
     return promise
 
 
-def copied(other: Promise[T]) -> Promise[T]:
-    """A promise that completes as ``other`` does, unless something else completes it first."""
+def copied(future: Promise[T]) -> Promise[T]:
+    """A promise that completes as ``future`` does, unless something else completes it first."""
     promise: Promise[T] = Promise()
-    other.add_done_callback(promise.follow)
+    future.add_done_callback(promise.follow)
     return promise
 
 
