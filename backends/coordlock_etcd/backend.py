@@ -121,7 +121,7 @@ class EtcdBackend(EtcdSession):
     def enqueue(
         self, entries: Sequence[Entry], *, unless_blocked: bool = False
     ) -> Promise[Snapshots]:
-        if not (lease := self._session):
+        if not (lease := self._live_lease):
             return failed(no_session())
         send = self._add
         if unless_blocked:
@@ -138,7 +138,7 @@ class EtcdBackend(EtcdSession):
             self._lost(lease, error.reason)
 
     def _add(self, entries: Sequence[Entry], lease: int) -> Promise[Snapshots]:
-        if self._session != lease:  # it was lost while the request waited for its turn
+        if self._live_lease != lease:  # it was lost while the request waited for its turn
             return failed(no_session())
         if len(entries) > 1:
             from coordlock_etcd import sets
@@ -156,7 +156,7 @@ class EtcdBackend(EtcdSession):
         In a transaction of its own: beside another one of the same queue, both would find nothing
         in their way, and a batch fails as a whole.
         """
-        if self._session != lease:  # it was lost while the request waited for its turn
+        if self._live_lease != lease:  # it was lost while the request waited for its turn
             return failed(no_session())
         request = requests.enqueue_unless_blocked(self._layout, entries[0], lease)
         return self._connection.call(TXN, request, partial(self._tried, entries[0], lease))

@@ -50,7 +50,7 @@ class EtcdSession(Backend):
         self._lock = threading.RLock()
         self._lease = 0
         #: The lease, while it may be used: not after `close`.
-        self._session = 0
+        self._live_lease = 0
         self._listener: SessionListener | None = None
         self._opening: Promise[SessionInfo] | None = None
         self._closing: Promise[None] | None = None
@@ -64,7 +64,7 @@ class EtcdSession(Backend):
             self._connection.cluster.revision = 0
             # Contenders of the session before would stand in queues until it expires.
             forsaken, self._lease = self._lease, 0
-            self._session = 0
+            self._live_lease = 0
             self._listener = None
             if forsaken:
                 self._revoke(forsaken)
@@ -74,7 +74,7 @@ class EtcdSession(Backend):
             return self._opening
 
     def heartbeat(self) -> Promise[float]:
-        if not (lease := self._session):
+        if not (lease := self._live_lease):
             return failed(no_session())
         self._watcher.recheck_when_due()
         self._connection.members.learn_when_due()
@@ -89,7 +89,7 @@ class EtcdSession(Backend):
             if self._closing is not None:
                 return self._closing
             closing = self._closing = Promise()
-            self._listener, self._session = None, 0
+            self._listener, self._live_lease = None, 0
         self._watcher.close()
         if self._observations is not None:
             self._observations.close()
@@ -132,7 +132,7 @@ class EtcdSession(Backend):
             self._lease = reply.ID
             if self._closing is not None:
                 raise client_closed()
-            self._listener, self._session = listener, reply.ID
+            self._listener, self._live_lease = listener, reply.ID
         return SessionInfo(id=keys.session(reply.ID), ttl=float(reply.TTL))
 
     def _beaten(self, lease: int, reply: pb.LeaseKeepAliveResponse) -> float:
@@ -147,7 +147,7 @@ class EtcdSession(Backend):
                 # Under the lock, so that the watches of a next session are not dropped.
                 self._watcher.reset()
                 listener, self._listener = self._listener, None
-                self._lease = self._session = 0
+                self._lease = self._live_lease = 0
         if listener is not None:
             listener.lost(reason)
         return SessionLost(SERVICE, reason)

@@ -24,7 +24,7 @@ log = Log("coordlock")
 
 
 class Access:
-    """To one engine, which belongs to the process that made it: `ForkedClient` in others."""
+    """A client's way to one engine, of the process that made it: `ForkedClient` in others."""
 
     def __init__(self, engine: Engine) -> None:
         self.settings: Final = engine.settings
@@ -67,7 +67,7 @@ class Access:
 
 
 class LazyAccess(Access):
-    """To an engine of each process's own, made when it is needed there for the first time."""
+    """A client's way to an engine in each process, made when it is first needed there."""
 
     def __init__(self, engine: Engine, make: Callable[[], Engine] | None) -> None:
         """``engine`` is this process's; ``make`` makes another, None where that's impossible."""

@@ -30,7 +30,7 @@ from coordlock.runtime.caller import Caller
 from coordlock.runtime.cancellation import ENDING, Cancellation
 from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
-from coordlock.runtime.driver import Steps, undone
+from coordlock.runtime.driver import Steps, or_undo
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, all_of
 
@@ -82,7 +82,7 @@ def acquisition(
         )
         report = Report(engine, claims, caller, once, deadline)
         attempt = _Acquisition(engine, claims, kind, caller, label, report, announcement, once)
-        return (yield from undone(attempt.steps(), attempt.withdraw))
+        return (yield from or_undo(attempt.steps(), attempt.withdraw))
     except WaitError as error:
         error.kind = kind
         raise
@@ -194,7 +194,8 @@ class _Acquisition:
         # Looked up now, because tickets are forgotten when their contenders are gone.
         own_tickets = {one: self.engine.tickets.own(one) for ahead in waiting_for for one in ahead}
         departure = ticket.departure(queues, waiting_for)
-        yield from self.report.on_time(departure, ticket)
+        yield from self.report.ask_before_deadline(departure, ticket)
+        yield departure
         assert ticket.departures is not None
         departed = ticket.departures.seen  # more may go meanwhile
         doubtful = ticket.departures.in_doubt

@@ -19,7 +19,7 @@ from coordlock.errors import (
 )
 from coordlock.kernel.closing import Closing
 from coordlock.kernel.entries import Announcement, Entries
-from coordlock.kernel.listeners import Events
+from coordlock.kernel.listeners import Listeners
 from coordlock.kernel.recovery import Recovery
 from coordlock.kernel.removal import removal
 from coordlock.kernel.retry import retried
@@ -69,7 +69,7 @@ class Engine:
         self.clock: Final = self.timers.clock
         #: Runs the user's callbacks, so that no thread of ours ever does.
         self.callbacks: Final = SystemTimers("coordlock-callbacks")
-        self.events: Final = Events(self.callbacks)
+        self.listeners: Final = Listeners(self.callbacks)
         self.recovery: Final = Recovery(self.timers)
         self.tickets: Final = Tickets(settings, self.timers)
         #: For what is short and shared; reentrant, as `Tickets.lock` is.
@@ -79,9 +79,9 @@ class Engine:
             settings,
             self.timers,
             self.recovery,
-            self.events,
+            self.listeners,
             self._session_ended,
-            self.tickets.notice,
+            self.tickets.notice_period,
         )
         self._entries: Final = Entries(settings.label)
         #: What recipes keep for as long as this client lives.
@@ -194,13 +194,13 @@ class Engine:
         self.tickets.add(ticket)
         if self.closed:
             ticket.lose(ClientClosed())
-        if self.events.heard and not is_internal(entries[0].queue):
+        if self.listeners.exist and not is_internal(entries[0].queue):
             ticket.end.add_done_callback(partial(self._tell_end, ticket))
         return ticket
 
     def grant(self, ticket: Ticket, snapshots: Sequence[Snapshot], caller: Caller | None) -> None:
         """Grant ``ticket`` to ``caller``, and note that until it is gone: see `Ticket.grant`."""
-        self.tickets.grant(ticket, caller)
+        self.tickets.note_grant(ticket, caller)
         ticket.grant(snapshots)
 
     def limit(self, ticket: Ticket, seconds: float) -> None:
@@ -227,10 +227,10 @@ class Engine:
     def _session_ended(self, session: Session, error: CoordlockError) -> None:
         if not session.id:
             return  # it was never opened, which the opening tells
-        if self.events.heard:
+        if self.listeners.exist:
             from coordlock.kernel.events import SessionEnded
 
-            self.events.tell(SessionEnded(self.clock.now(), session.id, str(error)))
+            self.listeners.tell(SessionEnded(self.clock.now(), session.id, str(error)))
         self.tickets.lose_session(session, error)
 
     def _tell_end(self, ticket: Ticket, end: Promise[CoordlockError | None]) -> None:
@@ -240,7 +240,7 @@ class Engine:
         for entry in ticket.entries:
             what = now, entry.id, entry.queue, entry.claim
             left = Left(*what, was_granted) if lost is None else None
-            self.events.tell(left or Lost(*what, str(lost)))
+            self.listeners.tell(left or Lost(*what, str(lost)))
 
     # What it asks the service
 

@@ -26,10 +26,10 @@ _COUNTING: Final = 10.0
 
 
 class Recovery:
-    """What one client owes its service during an outage: it is sent when the outage is over.
+    """The pauses of one client's retries in an outage, which end when the service answers again.
 
-    Code that learns that the service answers calls `noticed`. Where nothing else would tell, the
-    first protocol that pauses asks again soon, and the others need not ask as often.
+    Code that learns that the service answers calls `service_answers`. The first
+    protocol that pauses tries again soon, as a scout for the others, which need not ask as often.
     """
 
     def __init__(self, timers: Timers) -> None:
@@ -59,8 +59,8 @@ class Recovery:
         pause.add_done_callback(lambda _: timer.cancel())
         return pause
 
-    def noticed(self) -> None:
-        """The service answers: all pauses end, in the timers' thread.
+    def service_answers(self) -> None:
+        """Tell that the service answers: all pauses end, in the timers' thread.
 
         Never in the teller's own, which may be the one that moves the connection's bytes: what goes
         on after a pause sends requests.

@@ -1,4 +1,4 @@
-"""Leaving queues for certain: asked until the service has answered, and again where in doubt."""
+"""A ticket's withdrawal: repeated until the service has answered, and again where in doubt."""
 
 from __future__ import annotations
 
@@ -96,7 +96,10 @@ class Withdrawal:
     # Before the withdrawal
 
     def attempt(self, send: Callable[[], Promise[T]]) -> Promise[T] | None:
-        """Send a request that may add the contenders; None if the withdrawal has begun."""
+        """Send a request that may add the contenders; None if the withdrawal has begun.
+
+        Each passes here, so that the withdrawal waits for the latest, and knows of earlier ones.
+        """
         with self._lock:
             if self.has_begun:
                 return None
@@ -201,7 +204,7 @@ class Withdrawal:
             self._session.gone_with(error)
             return False, True
         if has_paused and not self._session.gone:
-            self._recovery.noticed()  # the service was silent before, and answers now
+            self._recovery.service_answers()  # the service was silent before, and answers now
         return was_there, not has_paused
 
     def _ask(self) -> Promise[bool]:

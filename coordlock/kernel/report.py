@@ -1,4 +1,4 @@
-"""What a call of acquire says of its wait: in the log while it waits for itself, and at its end."""
+"""What a call of acquire knows of its wait: for its error, its events, and the log."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Report:
         is_news = self._position is None
         entry, me, snapshot, ahead = blocked[0]
         self.name, self._ahead, self._position = entry.queue, ahead[-1], _position(snapshot, me)
-        if is_news and (listeners := self._engine.events).heard:
+        if is_news and (listeners := self._engine.listeners).exist:
             from coordlock.kernel.events import Queued
 
             now = self._engine.clock.now()
@@ -82,7 +82,7 @@ class Report:
 
     def granted(self, ticket: Ticket) -> None:
         """The lock was granted to ``ticket``."""
-        if not (listeners := self._engine.events).heard:
+        if not (listeners := self._engine.listeners).exist:
             return
         from coordlock.kernel.events import Granted
 
@@ -91,8 +91,11 @@ class Report:
             what = now, entry.id, entry.queue, entry.claim
             listeners.tell(Granted(*what, me.token or 0, waited))
 
-    def on_time(self, departure: Promise[None], ticket: Ticket) -> Steps[None]:
-        """Let ``ticket`` wait for ``departure``; ask who is ahead when the deadline is near."""
+    def ask_before_deadline(self, departure: Promise[None], ticket: Ticket) -> Steps[None]:
+        """Wait for ``departure`` until the deadline is near; then ask who is ahead of ``ticket``.
+
+        Without a deadline there is nothing to ask: the wait is the caller's.
+        """
         if not self._warns and self._own_grant() is not None:
             self._warns = True
             when = self._engine.clock.now() + _ALONE
@@ -102,7 +105,6 @@ class Report:
             yield within(self._engine.timers, departure, left)
             if not departure.done() and self._answer is None:
                 self._answer = self._engine.backend.snapshot(self.name, self._ahead, owners=True)
-        yield departure
 
     def busy(self) -> AcquireTimeout:
         """The error of a call that asked once, or waited in vain, at a lock that is held."""

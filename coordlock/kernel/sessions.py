@@ -10,7 +10,7 @@ from functools import partial
 
 from coordlock.backend import Backend
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError
-from coordlock.kernel.listeners import Events
+from coordlock.kernel.listeners import Listeners
 from coordlock.kernel.recovery import Recovery
 from coordlock.kernel.retry import retried
 from coordlock.kernel.session import Session
@@ -32,7 +32,7 @@ class Sessions:
     The timers' thread opens it, and callers wait: Ctrl-C does not strike that thread, and a caller
     that gives up does not end the opening for the others.
 
-    ``on_end`` is called with each session that ends. ``notice`` tells how many seconds must pass
+    ``on_end`` is called with each session that ends. ``notice_period`` tells the seconds that pass
     before an ended session is replaced. Opening another one makes the service forget it, with all
     that was held in it, and its holders must have heard of the loss by then.
     """
@@ -41,9 +41,9 @@ class Sessions:
     _settings: Settings
     _timers: Timers
     _recovery: Recovery
-    _events: Events
+    _listeners: Listeners
     _on_end: Callable[[Session, CoordlockError], None]
-    _notice: Callable[[Session], float]
+    _notice_period: Callable[[Session], float]
     #: The latest session that was opened; it may have ended since.
     _latest: Session | None = None
     #: The one that is being opened.
@@ -121,7 +121,9 @@ class Sessions:
     def _open(self) -> Steps[None]:
         try:
             session = yield from retried(
-                lambda: run_in_background(self._start()), self._timers, on_failure=self._note
+                lambda: run_in_background(self._start()),
+                self._timers,
+                on_failure=self._note_trouble,
             )
         except Exception as error:
             self._is_opening = False
@@ -132,27 +134,31 @@ class Sessions:
         self._is_opening, self._starting = False, None
         self._latest = session
         self.trouble = None
-        if self._events.heard:
+        if self._listeners.exist:
             from coordlock.kernel.events import SessionOpened
 
             now = self._timers.clock.now()
-            self._events.tell(SessionOpened(now, session.id, session.ttl))
+            self._listeners.tell(SessionOpened(now, session.id, session.ttl))
         say("%s: session %s is open", self._settings, session.id)
-        self._recovery.noticed()
+        self._recovery.service_answers()
         self._answer(None)
 
-    def _note(self, error: BackendUnavailable) -> None:
+    def _note_trouble(self, error: BackendUnavailable) -> None:
         if self.trouble is None:
             log.warning("%s: %s", self._settings, error)
         self.trouble = error
 
     def _start(self) -> Steps[Session]:
-        if self._latest is not None and (seconds := self._notice(self._latest)) > 0:
+        if self._latest is not None and (seconds := self._notice_period(self._latest)) > 0:
             yield sleep(self._timers, seconds)
         if self._has_ended:
             raise ClientClosed
         self._starting = session = Session(
-            self._backend, self._timers, self._on_end, self._recovery.noticed, self._events.tell
+            self._backend,
+            self._timers,
+            self._on_end,
+            self._recovery.service_answers,
+            self._listeners.tell,
         )
         opened = run_in_background(session.open())
         # Another attempt dials anew, so none goes on for ever, whatever it waits for.

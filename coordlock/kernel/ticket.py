@@ -192,9 +192,9 @@ class Ticket:
         if (lost := self.lost) is not None:
             raise copy(lost)
 
-    def unless_lost(self, future: Promise[T]) -> Promise[T]:
-        """``future``, but failing when the contender is lost, whether it is answered or not."""
-        return future if future.done() else self._await(copied(future))
+    def unless_lost(self, answer: Promise[T]) -> Promise[T]:
+        """``answer``, but failing when the contender is lost, whether it is answered or not."""
+        return answer if answer.done() else self._await(copied(answer))
 
     def _await(self, promise: Promise[T]) -> Promise[T]:
         with self._lock:
@@ -223,7 +223,8 @@ class Ticket:
     def vanished(self, queue: str, in_order: bool = False) -> None:
         """The service says that the contender is not in ``queue``.
 
-        ``in_order`` is what a watch tells its callback, and does not matter here.
+        Backends call it as the callback of a watch, which also tells whether it is ``in_order``: no
+        matter here.
         """
         if not self.is_leaving:
             # Sessions that end take their contenders along. In a process that stood still, this

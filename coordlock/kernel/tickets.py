@@ -63,7 +63,7 @@ class Tickets:
             for entry in ticket.entries:
                 self._by_id[entry.id] = ticket
 
-    def grant(self, ticket: Ticket, caller: Caller | None) -> None:
+    def note_grant(self, ticket: Ticket, caller: Caller | None) -> None:
         """``ticket`` is granted to ``caller``. Of several contenders, all go when one is lost."""
         ticket.caller = caller
         if len(ticket.entries) > 1:
@@ -128,9 +128,9 @@ class Tickets:
         if isinstance(error, ClientClosed):
             return
         log.warning("%s: %s; %d contender(s) lost", self._service, error, len(lost))
-        self._withdraw_after(self.notice(session), lost)
+        self._withdraw_after(self.notice_period(session), lost)
 
-    def notice(self, session: Session) -> float:
+    def notice_period(self, session: Session) -> float:
         """Seconds for which the holders in ``session`` are given notice of its end.
 
         0 if the service itself has ended it, and if nothing in it is held but being withdrawn.

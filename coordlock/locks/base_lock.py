@@ -11,7 +11,7 @@ from coordlock.errors import AcquireTimeout
 from coordlock.kernel.access import Access
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.ticket import Ticket
-from coordlock.locks.bodies import Bodies
+from coordlock.locks.entered_grants import EnteredGrants
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.model.claim import AnyClaim, Mode
 from coordlock.runtime.caller import this_caller
@@ -122,7 +122,7 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         self._access = access
         self._claims = claims
         self._options = options
-        self._bodies: Bodies[G] = Bodies(name)
+        self._entered_grants: EnteredGrants[G] = EnteredGrants(name)
 
     def _acquire(
         self,
@@ -192,7 +192,7 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         grant._is_entered = True
         if statement is not None and (entering := statement()) is not None:
             entering.entered = grant
-        self._bodies.enter(grant, statement)
+        self._entered_grants.enter(grant, statement)
         return grant
 
     def _locked(self) -> Steps[bool]:

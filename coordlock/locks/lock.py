@@ -36,6 +36,28 @@ SyncG = TypeVar("SyncG", bound=Grant)
 AsyncG = TypeVar("AsyncG", bound=AsyncGrant)
 
 
+class NamedLock(BaseLock[G], shown="Lock"):
+    """What locks of one name share, of any kind, sync and async."""
+
+    def __init__(
+        self, access: Access, name: str, claim: AnyClaim, options: AcquireOptions | None = None
+    ) -> None:
+        """Without ``options`` it has the client's."""
+        options = options or AcquireOptions.of(access.settings)
+        super().__init__(access, name, {check_name(name): claim}, options)
+
+    @property
+    def claim(self) -> Claim:
+        """The mode, or the permit, that it asks for."""
+        return in_force(self._claims[self.name])
+
+    def _contenders(self) -> Steps[tuple[QueueEntry, ...]]:
+        """The queue in order, holders and waiters. Raises `BackendUnavailable`."""
+        from coordlock.locks.queue_view import queue_view
+
+        return (yield from queue_view(self._access.engine, self.name))
+
+
 class BlockingLock(EnteredByWith, BaseLock[SyncG], shown="Lock"):
     """A lock of any kind, for threads."""
 
@@ -60,14 +82,14 @@ class BlockingLock(EnteredByWith, BaseLock[SyncG], shown="Lock"):
         traceback: TracebackType | None,
         statement: Statement | None = None,
     ) -> None:
-        grants = self._bodies.leave(None if statement is None else statement.entered)
+        grants = self._entered_grants.leave(None if statement is None else statement.entered)
         if len(grants) == 1:
             grants[0].__exit__(kind, body, traceback)
         elif grants:
             with ExitStack() as all_of_them:
                 for grant in grants:
                     all_of_them.push(grant)
-                raise self._bodies.ambiguous(len(grants))
+                raise self._entered_grants.ambiguous(len(grants))
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate ``function``: hold the lock during each call.
@@ -111,14 +133,14 @@ class AwaitingLock(EnteredByAsyncWith, BaseLock[AsyncG], shown="AsyncLock"):
         traceback: TracebackType | None,
         statement: Statement | None = None,
     ) -> None:
-        grants = self._bodies.leave(None if statement is None else statement.entered)
+        grants = self._entered_grants.leave(None if statement is None else statement.entered)
         if len(grants) == 1:
             await grants[0].__aexit__(kind, body, traceback)
         elif grants:
             async with AsyncExitStack() as all_of_them:
                 for grant in grants:
                     all_of_them.push_async_exit(grant)
-                raise self._bodies.ambiguous(len(grants))
+                raise self._entered_grants.ambiguous(len(grants))
 
     def __call__(
         self, function: Callable[P, Coroutine[Any, Any, R]]
@@ -140,59 +162,6 @@ class AwaitingLock(EnteredByAsyncWith, BaseLock[AsyncG], shown="AsyncLock"):
                 return await function(*args, **kwargs)
 
         return locked
-
-
-def _runs_too_late(function: object, kind: str) -> TypeError:
-    """The error for a function to decorate that makes ``kind``, which runs after the call."""
-    what_to_do = (
-        "decorate it with a lock of connect_async()"
-        if kind == "a coroutine"
-        else "take the lock inside of it"
-    )
-    return TypeError(
-        f"{function!r} makes {kind}, whose body would run without the lock: {what_to_do}"
-    )
-
-
-def _lazy_kind(function: Callable[..., object]) -> str | None:
-    """What a call of ``function`` returns before its body has run, if it does."""
-    if inspect.iscoroutinefunction(function):
-        return "a coroutine"
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        return "a generator"
-    return None
-
-
-def _kind_of_result(result: object) -> str | None:
-    """The same, of its result: a wrapper hides what the function is."""
-    if inspect.iscoroutine(result):
-        result.close()  # else Python warns that it was never awaited
-        return "a coroutine"
-    if inspect.isgenerator(result) or inspect.isasyncgen(result):
-        return "a generator"
-    return None
-
-
-class NamedLock(BaseLock[G], shown="Lock"):
-    """What locks of one name share, of any kind, sync and async."""
-
-    def __init__(
-        self, access: Access, name: str, claim: AnyClaim, options: AcquireOptions | None = None
-    ) -> None:
-        """Without ``options`` it has the client's."""
-        options = options or AcquireOptions.of(access.settings)
-        super().__init__(access, name, {check_name(name): claim}, options)
-
-    @property
-    def claim(self) -> Claim:
-        """The mode, or the permit, that it asks for."""
-        return in_force(self._claims[self.name])
-
-    def _contenders(self) -> Steps[tuple[QueueEntry, ...]]:
-        """The queue in order, holders and waiters. Raises `BackendUnavailable`."""
-        from coordlock.locks.queue_view import queue_view
-
-        return (yield from queue_view(self._access.engine, self.name))
 
 
 class Lock(NamedLock[Grant], BlockingLock[Grant]):
@@ -225,3 +194,34 @@ class AsyncLock(NamedLock[AsyncGrant], AwaitingLock[AsyncGrant]):
     _grant_kind = AsyncGrant
 
     contenders = awaiting(NamedLock[AsyncGrant]._contenders)
+
+
+def _runs_too_late(function: object, kind: str) -> TypeError:
+    """The error for a function to decorate that makes ``kind``, which runs after the call."""
+    what_to_do = (
+        "decorate it with a lock of connect_async()"
+        if kind == "a coroutine"
+        else "take the lock inside of it"
+    )
+    return TypeError(
+        f"{function!r} makes {kind}, whose body would run without the lock: {what_to_do}"
+    )
+
+
+def _lazy_kind(function: Callable[..., object]) -> str | None:
+    """What a call of ``function`` returns before its body has run, if it does."""
+    if inspect.iscoroutinefunction(function):
+        return "a coroutine"
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        return "a generator"
+    return None
+
+
+def _kind_of_result(result: object) -> str | None:
+    """The same, of its result: a wrapper hides what the function is."""
+    if inspect.iscoroutine(result):
+        result.close()  # else Python warns that it was never awaited
+        return "a coroutine"
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        return "a generator"
+    return None

@@ -137,7 +137,7 @@ class _Signals(BaseGrant, shown="Grant"):
         A release never calls it. It runs in a thread for callbacks, which logs exceptions, or with
         asyncio in the event loop of this call.
         """
-        self._when_lost(self._from_any_thread(callback))
+        self._when_lost(self._scheduling(callback))
 
     def on_release_requested(self, callback: Callable[[Self], object]) -> None:
         """Call ``callback(grant)`` once when another client asks that the lock be released.
@@ -145,11 +145,11 @@ class _Signals(BaseGrant, shown="Grant"):
         Also if the request came earlier; not after the end of the grant. It runs where callbacks of
         `on_lost` run. Raises `Unsupported` if the backend keeps no data.
         """
-        call = self._from_any_thread(callback)
-        _unless_none(self._listen()[0].asked, call)
+        call = self._scheduling(callback)
+        _call_unless_none(self._listen()[0].asked, call)
 
-    def _from_any_thread(self, callback: Callable[[Self], object]) -> Callable[[], None]:
-        """A function for any thread, which has ``callback(self)`` called where callbacks run."""
+    def _scheduling(self, callback: Callable[[Self], object]) -> Callable[[], None]:
+        """A function that schedules ``callback(self)`` where callbacks run, from any thread."""
         raise NotImplementedError
 
     def _when_lost(self, tell: Callable[[], object]) -> None:
@@ -159,7 +159,7 @@ class _Signals(BaseGrant, shown="Grant"):
             if self._loss() is not None:  # it is None if this reentrant grant was released before
                 tell()
 
-        _unless_none(self._end, lost)
+        _call_unless_none(self._end, lost)
 
     @cached_property
     def _loss_end(self) -> _End:
@@ -176,7 +176,7 @@ class _Signals(BaseGrant, shown="Grant"):
             return self._requests
 
 
-def _unless_none(promise: Promise[Any], tell: Callable[[], object]) -> None:
+def _call_unless_none(promise: Promise[Any], tell: Callable[[], object]) -> None:
     """Call ``tell`` when ``promise`` is kept with something, in any thread."""
 
     def kept(done: Promise[Any]) -> None:
@@ -204,7 +204,7 @@ class BlockingSignals(_Signals, shown="Grant"):
         requests, end = self._listen()
         return ReleaseRequest(requests.reason, end)
 
-    def _from_any_thread(self, callback: Callable[[Self], object]) -> Callable[[], None]:
+    def _scheduling(self, callback: Callable[[Self], object]) -> Callable[[], None]:
         engine = self._engine
         return lambda: engine.call_back(lambda: callback(self))
 
@@ -226,7 +226,7 @@ class AwaitingSignals(_Signals, shown="AsyncGrant"):
         requests, end = self._listen()
         return AsyncReleaseRequest(requests.reason, end)
 
-    def _from_any_thread(self, callback: Callable[[Self], object]) -> Callable[[], None]:
+    def _scheduling(self, callback: Callable[[Self], object]) -> Callable[[], None]:
         import asyncio
 
         loop = asyncio.get_running_loop()

@@ -1,6 +1,6 @@
 """The drivers that run protocols: one blocks, one awaits, one goes on in the background.
 
-A protocol is a generator that yields futures and gets their results. It only advances in its
+A protocol is a generator that yields promises and gets their values. It only advances in its
 driver, so a caller that gives up has stopped it: nothing is granted to a caller that has gone.
 """
 
@@ -18,15 +18,15 @@ from coordlock.runtime.promise import Promise
 if TYPE_CHECKING:
     import asyncio  # programs that block never load it
 
-__all__ = ["Steps", "completion", "run", "run_async", "run_in_background", "undone"]
+__all__ = ["Steps", "completion", "or_undo", "run", "run_async", "run_in_background"]
 
 T = TypeVar("T")
 
 _LONGEST_WAIT: Final = 5.0
-#: A task that has no deadline wakes up for its future, and now and then lest that be forgotten.
+#: A task that has no deadline wakes up for its promise, and now and then lest that be forgotten.
 _LONGEST_SLEEP: Final = 60.0
 
-#: What a protocol yields: a future, whose result it gets, or its deadline, from then on.
+#: What a protocol yields: a promise, whose result it gets, or its deadline, from then on.
 Step = Promise[Any] | Deadline | None
 #: A protocol with a result of type T.
 Steps = Generator[Step, Any, T]
@@ -54,7 +54,7 @@ def run(steps: Steps[T]) -> T:
                     deadline = None
                 step = steps.throw(error)
             else:
-                # A long wait shall not keep the answer before it.
+                # A long wait must not keep the last answer in memory.
                 step, outcome = steps.send(outcome), None
     except StopIteration as stop:
         result: T = stop.value
@@ -96,7 +96,7 @@ async def run_async(steps: Steps[T]) -> T:
                     deadline = None
                 step = steps.throw(error)
             else:
-                # A long wait shall not keep the answer before it.
+                # A long wait must not keep the last answer in memory.
                 step, outcome = steps.send(outcome), None
     except StopIteration as stop:
         result: T = stop.value
@@ -109,7 +109,7 @@ async def run_async(steps: Steps[T]) -> T:
 def run_in_background(
     steps: Steps[T], go_on: Callable[[Callable[[], None]], None] = lambda advance: advance()
 ) -> Promise[T]:
-    """Start ``steps`` here and go on in the thread that completes its future, or by ``go_on``.
+    """Start ``steps`` here and go on in the thread that completes its promise, or by ``go_on``.
 
     Its steps must not block, and it has no deadline, because no caller waits. The promise takes
     the outcome.
@@ -136,7 +136,7 @@ def run_in_background(
     return promise
 
 
-def undone(steps: Steps[T], undo: Callable[[], object]) -> Steps[T]:
+def or_undo(steps: Steps[T], undo: Callable[[], object]) -> Steps[T]:
     """The result of ``steps``; where they end without one, ``undo`` is called.
 
     Twice, because a signal handler that raises may keep the first call from beginning.
@@ -159,8 +159,8 @@ def _deadline(step: Deadline | None) -> Deadline | None:
     raise TypeError(f"a protocol waits for a Promise, as backends return, not for {step!r}")
 
 
-def _wait(future: Promise[Any], deadline: Deadline | None) -> None:
-    # One callback however long it takes: it cannot be taken off the future again.
+def _wait(promise: Promise[Any], deadline: Deadline | None) -> None:
+    # One callback however long it takes: it cannot be taken off the promise again.
     gate = threading.Lock()
     gate.acquire()
 
@@ -168,27 +168,27 @@ def _wait(future: Promise[Any], deadline: Deadline | None) -> None:
         with suppress(RuntimeError):  # it is open
             gate.release()
 
-    future.add_done_callback(wake)
+    promise.add_done_callback(wake)
     try:
         if deadline is not None:
             deadline.add(wake)
-        while not future.done():
+        while not promise.done():
             gate.acquire(timeout=_remaining(deadline))
     finally:
         if deadline is not None:
             deadline.discard(wake)
 
 
-async def _done(future: Promise[Any], deadline: Deadline | None) -> None:
+async def _done(promise: Promise[Any], deadline: Deadline | None) -> None:
     import asyncio
 
     loop = asyncio.get_running_loop()
     sleeper = _Sleeper(loop)
-    future.add_done_callback(sleeper)
+    promise.add_done_callback(sleeper)
     try:
         if deadline is not None:
             deadline.add(sleeper)
-        while not future.done():
+        while not promise.done():
             seconds = _LONGEST_SLEEP if deadline is None else _remaining(deadline)
             timer = loop.call_later(seconds, sleeper.wake)
             try:
@@ -202,7 +202,7 @@ async def _done(future: Promise[Any], deadline: Deadline | None) -> None:
 
 
 class _Sleeper:
-    """A task that waits for a future, which calls this. Small, for there may be thousands."""
+    """A task that waits for a promise, which calls this. Small, for there may be thousands."""
 
     __slots__ = ("_loop_calls", "_woken")
 
@@ -215,7 +215,7 @@ class _Sleeper:
         return self._woken
 
     def forget(self) -> None:
-        """It does not sleep any more; a future that is done later shall not keep its loop."""
+        """It does not sleep any more; a promise that is done later shall not keep its loop."""
         self._woken = None
 
     def wake(self) -> None:
@@ -227,7 +227,7 @@ class _Sleeper:
 
 
 def completion(future: Promise[Any]) -> asyncio.Future[None]:
-    """What is kept in the running loop when ``future`` is done, however it ends.
+    """A Future of the running loop that is done when the promise is, however that ends.
 
     Cancelling it leaves ``future`` alone, unlike `asyncio.wrap_future`.
     """

@@ -85,9 +85,8 @@ def test_a_missing_dependency_names_the_line_that_installs_it(install: Install) 
 def test_a_backend_may_name_the_extra_itself(install: Install) -> None:
     install(
         "[coordlock.backends]\nbroken = third_named:Broken\n",
-        third_named=(
-            "from coordlock.errors import MissingExtra\nraise MissingExtra('no gssapi', 'sasl')\n"
-        ),
+        third_named="from coordlock.errors import MissingExtra\n"
+        "raise MissingExtra('no gssapi', 'sasl')\n",
     )
     with pytest.raises(MissingExtra, match=r"no gssapi.*coordlock\[sasl\]"):
         backend_for_scheme("broken")

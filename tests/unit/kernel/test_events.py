@@ -35,7 +35,7 @@ def client(service: Service, no_leaks: None) -> Iterator[Client]:
 @pytest.fixture
 def told(client: Client) -> list[Event]:
     told: list[Event] = []
-    client._engine.events.listen(told.append)
+    client._engine.listeners.add(told.append)
     return told
 
 
@@ -97,7 +97,7 @@ def test_a_listener_that_has_gone_hears_nothing_and_a_failing_one_disturbs_none(
     def fail(event: Event) -> None:
         raise ValueError(event)
 
-    ends = [client._engine.events.listen(fail), client._engine.events.listen(told.append)]
+    ends = [client._engine.listeners.add(fail), client._engine.listeners.add(told.append)]
     client.lock("q").acquire().release()
     eventually(lambda: len(told) == 4)
     for end in ends:

@@ -21,14 +21,14 @@ def recovery(time: VirtualTime) -> Recovery:
 def test_all_pauses_end_when_the_service_answers(time: VirtualTime, recovery: Recovery) -> None:
     pauses = [recovery.pause(300) for _ in range(3)]
     assert not any(one.done() for one in pauses)
-    recovery.noticed()
+    recovery.service_answers()
     time.advance(0)
     assert all(one.done() for one in pauses)
 
 
 def test_nothing_goes_on_in_the_thread_that_tells(time: VirtualTime, recovery: Recovery) -> None:
     pause = recovery.pause(300)
-    recovery.noticed()
+    recovery.service_answers()
     assert not pause.done()
     time.advance(0)
     assert pause.done()
@@ -39,7 +39,7 @@ def test_many_answers_wake_all_only_now_and_then(time: VirtualTime, recovery: Re
     for _ in range(100):
         pause = recovery.pause(300)
         for _ in range(10):
-            recovery.noticed()
+            recovery.service_answers()
         time.advance(0.01)
         woken += pause.done()
     assert 5 <= woken <= 11
@@ -67,7 +67,7 @@ def test_the_first_of_those_who_pause_tries_again_soon(
 
 
 def test_a_pause_after_a_recovery_is_a_new_one(recovery: Recovery) -> None:
-    recovery.noticed()
+    recovery.service_answers()
     assert not recovery.pause(5).done()
 
 
@@ -77,7 +77,7 @@ def test_nobody_pauses_after_the_end(time: VirtualTime) -> None:
     timers.close()
     with pytest.raises(ClientClosed):
         recovery.pause(5)
-    recovery.noticed()
+    recovery.service_answers()
 
 
 def test_the_log_tells_a_refusal_once_and_then_counts(

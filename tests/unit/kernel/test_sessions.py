@@ -67,7 +67,7 @@ def test_a_loss_is_told_and_another_session_opened_where_no_thread_can_be_starte
 def test_an_attempt_that_comes_too_late_is_not_told_as_the_end_of_a_session(world: World) -> None:
     party = world.party()
     told: list[Event] = []
-    party.engine.events.listen(told.append)
+    party.engine.listeners.add(told.append)
     party.held()
     party.cut_off()
     world.advance(100)

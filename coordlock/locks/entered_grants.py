@@ -1,4 +1,4 @@
-"""The bodies that run under the grants of one lock object, and the grant that each releases."""
+"""The grants that `with` blocks of one lock object have entered, and which one each leaves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weakref import ref
 from coordlock.runtime.log import Log
 from coordlock.runtime.statement import Statement
 
-__all__ = ["Bodies"]
+__all__ = ["EnteredGrants"]
 
 log = Log("coordlock")
 
@@ -23,8 +23,8 @@ class _Inheritable(Protocol):
 G = TypeVar("G", bound=_Inheritable)
 
 
-class Bodies(Generic[G]):
-    """The grants of the bodies that were entered and not left.
+class EnteredGrants(Generic[G]):
+    """The grants that were entered and not left.
 
     A `with` statement leaves the grant that it entered with. A call of `__exit__` by hand leaves
     the one grant that was entered by hand. If there are several, it does not tell which: it might
