@@ -24,7 +24,6 @@ from coordlock.runtime.deadline import Deadline
 from coordlock.runtime.driver import Steps
 from coordlock.work.consumer import Claimed, Consumer
 from coordlock.work.janitor import Limits
-from coordlock.work.records import State
 
 __all__ = ["Search"]
 
@@ -58,7 +57,9 @@ class Search:
             has_looked = True
         while True:
             consumer.janitor.look_if_due(self._limits)
-            if (yield from consumer.janitor.make_ready(consumer.bell)):
+            if not consumer.ready.has_many and (
+                yield from consumer.janitor.make_ready(consumer.bell)
+            ):
                 yield from consumer.look()
             candidate = consumer.ready.choose()
             if candidate is not None:
@@ -114,7 +115,8 @@ class Search:
                 if following.view.ended is not None:
                     raise copy(following.view.ended)
                 if following.view.state is not None:
-                    yield from consumer.learn(State.read(store.layout, following.view.state))
+                    state = yield from store.state_in(following.view.state)
+                    yield from consumer.learn(state)
                     self.saw_nothing = not consumer.ready.has_any
                 now, patience = timers.clock.now(), 0.0
                 if consumer.ready.has_any and ahead.is_there:

@@ -16,7 +16,7 @@ from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise
 from coordlock.work.layout import Layout
-from coordlock.work.records import State
+from coordlock.work.records import State, check_mark
 
 __all__ = ["Outcome", "Store", "Writing"]
 
@@ -49,7 +49,14 @@ class Store:
 
     def state(self) -> Steps[State]:
         """What changes in the queue. Raises `NameConflict`."""
-        return State.read(self.layout, (yield from self.read(self.layout.state)))
+        return (yield from self.state_in((yield from self.read(self.layout.state))))
+
+    def state_in(self, listing: Listing) -> Steps[State]:
+        """What ``listing``, of the folder of the state, says. Raises `NameConflict`."""
+        state = State.read(self.layout, listing)
+        if not state.tail_version:  # the queue is new, or another release keeps it elsewhere
+            check_mark(self.layout, (yield from self.read(self.layout.mark)))
+        return state
 
     def workers(self) -> Steps[Snapshot]:
         """All contenders of the workers, as they are at a moment of this call."""

@@ -15,6 +15,7 @@ from coordlock.model.contender import Contender
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import all_of
 from coordlock.work.layout import LANES, ItemId, Serial, ending
+from coordlock.work.producer import Parcel
 from coordlock.work.records import (
     Again,
     Claim,
@@ -34,6 +35,7 @@ __all__ = [
     "live_items",
     "purged",
     "removed",
+    "revived",
     "stats",
     "unlisted",
     "waiting",
@@ -154,24 +156,15 @@ def live_items(store: Store, limit: int) -> Steps[tuple[ItemView, ...]]:
         ItemView(str(one.id), "waiting", claim.deliveries + 1, claim.failures + 1)
         for one, claim in found.void
     )
-    again = serials((yield from store.read(store.layout.again))).items()
-    ready = sorted(
-        (Again.decode(key, stored).due, one, key, stored) for one, (key, stored) in again
-    )
-    items += (_about(one, "waiting", Again.decode(key, stored)) for _, one, key, stored in ready)
+    again = serials((yield from store.read(store.layout.again)))
+    items += (_about(one, "waiting", again) for again, one in _by_time(again))
     new = _new_numbers((yield from store.state()))
     items += (
         ItemView(str(number), "waiting", 0, 0) for number in islice(new, max(0, limit - len(items)))
     )
     if len(items) < limit:
-        delayed = (yield from _delayed(store)).items()
-        later = sorted(
-            (Again.decode(key, stored).due, one, key, stored) for one, (key, stored) in delayed
-        )
-        items += (
-            _about(one, "delayed", Again.decode(key, stored), due=due)
-            for due, one, key, stored in later
-        )
+        later = _by_time((yield from _delayed(store)))
+        items += (_about(one, "delayed", again, due=again.due) for again, one in later)
     return (yield from _filled(store, items[:limit]))
 
 
@@ -189,16 +182,27 @@ def worker_of(store: Store, id: ItemId) -> Steps[Contender | None]:
     return next((worker for one, worker in found.workers.items() if one.id == id), None)
 
 
+def revived(store: Store, id: ItemId) -> Steps[Parcel]:
+    """What puts a dead item anew, and removes it in the same step. Raises LookupError."""
+    item = store.layout.item(id)
+    dead = serials((yield from store.read(store.layout.dead.folder_of(id))))
+    stored = (yield from store.read(item)).values.get(item)
+    for one, (key, _) in dead.items():
+        if one.id == id and stored is not None:
+            return Parcel(Content.decode(item, stored).data, also=(*ending(key), Delete(item)))
+    raise LookupError(f"no dead item {id} in the work queue {store.layout.name!r}")
+
+
 def removed(store: Store, id: ItemId) -> Steps[bool]:
     """Remove an item that is not taken; whether it was there."""
-    layout = store.layout
-    if any(one.id == id for one in (yield from _claims(store)).workers):
+    operations: tuple[Operation, ...] = ending(store.layout.item(id))
+    if (yield from worker_of(store, id)) is not None:
         return False
     for one, (key, _) in (yield from _put_aside(store)).items():
-        if one.id == id:
-            yield from store.write(ending(key))
-    # Whoever claims it all the same finds no item, and drops the claim.
-    return (yield from store.write(ending(layout.item(id)))) is Outcome.MADE
+        if one.id == id:  # in one step, so that no worker has claimed it meanwhile
+            operations += ending(key)
+    # Who claims a new item all the same finds none, and drops the claim.
+    return (yield from store.write(operations)) is not Outcome.REFUSED
 
 
 def purged(store: Store) -> Steps[int]:
@@ -213,9 +217,10 @@ def purged(store: Store) -> Steps[int]:
             operations: list[Operation] = [Expect(key, lane.version)]
             operations.append(Put(key, lane_record(after.number)))
             operations += (Delete(layout.item(ItemId(number))) for number in numbers)
-            if (yield from store.write(operations)) is not Outcome.MADE:
-                break  # others take from this lane, or purge it
-            count, lane = count + waiting, after
+            if (yield from store.write(operations)) is Outcome.MADE:
+                count, lane = count + waiting, after
+            else:  # others take from this lane, or purge it
+                lane = (yield from store.state()).lanes[lane.lane]
     for one, (key, _) in (yield from _put_aside(store)).items():
         operations = [*ending(key), Delete(layout.item(one.id))]
         count += (yield from store.write(operations)) is Outcome.MADE
@@ -259,6 +264,12 @@ def unlisted(store: Store) -> Steps[bool]:
 
 
 _Stored = dict[Serial, tuple[str, Stored]]
+
+
+def _by_time(found: _Stored) -> list[tuple[Again, Serial]]:
+    """What was given back or delayed, in the order in which it is, or was, due."""
+    read = ((Again.decode(key, stored), one) for one, (key, stored) in found.items())
+    return sorted(read, key=lambda two: (two[0].due, two[1]))
 
 
 def _put_aside(store: Store) -> Steps[_Stored]:
