@@ -47,7 +47,8 @@ class Peer:
 
     def asked(self, name: str) -> str:
         """The reason for which the holder is asked to release."""
-        asked = self._held[name].asked
+        grant = self._held[name]
+        asked = grant.asked if hasattr(grant, "asked") else grant.release_requested
         assert asked.wait(30)
         return str(asked.reason)
 
