@@ -243,12 +243,13 @@ def marked() -> bytes:
     return _encoded(lanes=LANES)
 
 
-def check_mark(layout: Layout, listing: Listing) -> None:
-    """Raise `NameConflict` where ``listing``, of the queue's own key, is of another release."""
-    if (stored := listing.values.get(layout.mark)) is not None and not stored.data:
+def check_mark(layout: Layout, listing: Listing) -> bool:
+    """Whether ``listing``, of the queue's own key, says that it is begun. Raises `NameConflict`."""
+    if (stored := listing.values.get(layout.mark)) is None:
+        return False
+    if not stored.data:
         raise _other_release(layout.name, 1)  # it kept nothing there, and all below
-    if stored is not None:
-        _decoded(layout.mark, stored, lambda found: found, layout)
+    return _decoded(layout.mark, stored, lambda _: True, layout)
 
 
 def _encoded(**found: Any) -> bytes:

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final
 
 from coordlock.backend.data import Listing, Operation, Written
-from coordlock.errors import BackendUnavailable, VersionMismatch
+from coordlock.errors import BackendError, BackendUnavailable, VersionMismatch
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.retry import retried
 from coordlock.model.contender import Contender, Snapshot
@@ -54,8 +54,14 @@ class Store:
     def state_in(self, listing: Listing) -> Steps[State]:
         """What ``listing``, of the folder of the state, says. Raises `NameConflict`."""
         state = State.read(self.layout, listing)
-        if not state.tail_version:  # the queue is new, or another release keeps it elsewhere
-            check_mark(self.layout, (yield from self.read(self.layout.mark)))
+        if state.tail_version:
+            return state
+        # The queue is new, or somebody begins it, or another release keeps it elsewhere.
+        if check_mark(self.layout, (yield from self.read(self.layout.mark))):
+            state = State.read(self.layout, (yield from self.read(self.layout.state)))
+            if not state.tail_version:
+                problem = f"{self.layout.mark!r} is there, and {self.layout.tail!r} is not"
+                raise BackendError("work queue", problem)
         return state
 
     def workers(self) -> Steps[Snapshot]:

@@ -94,31 +94,16 @@ class WorkQueueStats:
     dead: int
 
 
-@dataclass(frozen=True)
-class _Claims:
-    """The claims, and the worker of each that has not ended."""
-
-    claims: dict[Serial, Claim]
-    workers: dict[Serial, Contender]
-
-    @property
-    def void(self) -> Iterator[tuple[Serial, Claim]]:
-        """The claims whose worker has ended."""
-        return ((one, self.claims[one]) for one in self.claims if one not in self.workers)
+_Claims = list[tuple[Serial, Claim, Contender | None]]
 
 
 def _claims(store: Store) -> Steps[_Claims]:
+    """All claims, each with its worker; with None where that has ended."""
     found = serials((yield from store.read(store.layout.claims)))
-    claims = {one: Claim.decode(key, stored) for one, (key, stored) in found.items()}
-    if not claims:
-        return _Claims({}, {})
-    workers = {(one.key, one.order): one for one in (yield from store.workers()).contenders}
-    standing = {
-        one: workers[claim.worker, claim.order]
-        for one, claim in claims.items()
-        if (claim.worker, claim.order) in workers
-    }
-    return _Claims(claims, standing)
+    workers = (yield from store.workers()).contenders if found else ()
+    standing = {(one.key, one.order): one for one in workers}
+    claims = ((one, Claim.decode(key, stored)) for one, (key, stored) in found.items())
+    return [(one, claim, standing.get((claim.worker, claim.order))) for one, claim in claims]
 
 
 def waiting(store: Store) -> Steps[int]:
@@ -130,32 +115,26 @@ def waiting(store: Store) -> Steps[int]:
 def stats(store: Store) -> Steps[WorkQueueStats]:
     """How many items are where. Reads the records of all that are not new, but no items."""
     ready = yield from waiting(store)
-    found = yield from _claims(store)
-    void = len(found.claims) - len(found.workers)
+    workers = [worker for _, _, worker in (yield from _claims(store))]
+    void = workers.count(None)
     delayed = yield from _delayed(store)
     dead = yield from _dead(store)
-    return WorkQueueStats(ready + void, len(found.workers), len(delayed), len(dead))
+    return WorkQueueStats(ready + void, len(workers) - void, len(delayed), len(dead))
 
 
 def live_items(store: Store, limit: int) -> Steps[tuple[ItemView, ...]]:
     """The first ``limit`` of those that are taken, that wait, and that are delayed."""
-    found = yield from _claims(store)
-    items = [
-        _about(
-            one,
-            "taken",
-            claim,
-            worker=str(found.workers[one].described or ""),
-            since=claim.since,
-            token=claim.token,
-        )
-        for one, claim in found.claims.items()
-        if one in found.workers
-    ]
-    items += (
-        ItemView(str(one.id), "waiting", claim.deliveries + 1, claim.failures + 1)
-        for one, claim in found.void
-    )
+    items: list[ItemView] = []
+    void: list[ItemView] = []
+    for one, claim, worker in (yield from _claims(store)):
+        if worker is None:
+            id, failures = str(one.id), claim.failures + 1
+            void.append(ItemView(id, "waiting", claim.deliveries + 1, failures))
+        else:
+            who = str(worker.described or "")
+            more = {"worker": who, "since": claim.since, "token": claim.token}
+            items.append(_about(one, "taken", claim, **more))
+    items += void
     again = serials((yield from store.read(store.layout.again)))
     items += (_about(one, "waiting", again) for again, one in _by_time(again))
     new = _new_numbers((yield from store.state()))
@@ -179,7 +158,7 @@ def dead_items(store: Store, limit: int) -> Steps[tuple[ItemView, ...]]:
 def worker_of(store: Store, id: ItemId) -> Steps[Contender | None]:
     """The contender of the worker that has an item; None where none has it."""
     found = yield from _claims(store)
-    return next((worker for one, worker in found.workers.items() if one.id == id), None)
+    return next((worker for one, _, worker in found if one.id == id and worker is not None), None)
 
 
 def revived(store: Store, id: ItemId) -> Steps[Parcel]:

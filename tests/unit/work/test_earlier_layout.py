@@ -9,7 +9,7 @@ import pytest
 
 import coordlock
 from coordlock.backend import Put
-from coordlock.errors import NameConflict
+from coordlock.errors import BackendError, NameConflict
 from coordlock.testing.waiting import eventually
 from coordlock.work import search
 
@@ -70,6 +70,15 @@ def test_who_waits_at_an_empty_queue_is_told_when_an_earlier_release_begins_it(
         begin(client)
         with pytest.raises(NameConflict, match="layout 1"):
             taking.result(BOUND)
+
+
+def test_a_queue_whose_records_are_gone_is_no_empty_queue(root: str) -> None:
+    with coordlock.connect(f"memory://{root}") as client:
+        engine = client._access.engine
+        engine.backend.write([Put(f"{engine.data_root}/@work/q", b'{"v": 2}')]).result(BOUND)
+        for call in ("put", "take", "stats"):
+            with pytest.raises(BackendError, match="@work/q' is there"):
+                CALLS[call](client.work_queue("q"))
 
 
 def test_a_later_layout_is_refused_before_anything_is_put(root: str) -> None:
