@@ -54,9 +54,9 @@ class Store:
     def state_in(self, listing: Listing) -> Steps[State]:
         """What ``listing``, of the folder of the state, says. Raises `NameConflict`."""
         state = State.read(self.layout, listing)
-        if state.tail_version:
+        if state.tail_version and state.tail.is_listed:
             return state
-        # The queue is new, or somebody begins it, or another release keeps it elsewhere.
+        # The queue is new or deleted, or somebody begins it, or another release keeps it elsewhere.
         if check_mark(self.layout, (yield from self.read(self.layout.mark))):
             state = State.read(self.layout, (yield from self.read(self.layout.state)))
             if not state.tail_version:

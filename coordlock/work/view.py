@@ -23,7 +23,6 @@ from coordlock.work.records import (
     Dead,
     State,
     lane_record,
-    other_release,
     serials,
 )
 from coordlock.work.store import Outcome, Store
@@ -219,8 +218,6 @@ def unlisted(store: Store) -> Steps[bool]:
         mark = (yield from store.read(layout.mark)).values.get(layout.mark)
         if mark is None:
             return is_unclear
-        if not state.tail_version:
-            raise other_release(layout.name, 1)
         if any(astuple((yield from stats(store)))):
             advice = "take its items or purge them first"
             raise StillInUse(layout.name, "work queue", "it has items", advice)

@@ -53,7 +53,9 @@ class Peer:
         return str(asked.reason)
 
     def ask(self, name: str, reason: str) -> int:
-        return len(self._client.ask_to_release(name, reason))
+        client = self._client
+        ask = getattr(client, "request_release", None) or client.ask_to_release
+        return len(ask(name, reason))
 
     def keep(self, name: str, value: str) -> None:
         """Set the value of a lock."""
