@@ -139,7 +139,7 @@ class DataFile:
                     raise BackendError(
                         SERVICE,
                         f"{path} has version {version}, and this release of coordlock knows "
-                        f"version {_VERSION} alone: upgrade coordlock",
+                        f"only version {_VERSION}: upgrade coordlock",
                     )
                 return action(kept)
             finally:

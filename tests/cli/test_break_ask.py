@@ -72,7 +72,7 @@ def test_what_goes_without_asking_is_refused(cli: Cli) -> None:
     assert "leave one of them out" in done.stderr
     done = cli.run("break", "x", "--ask", "--reason", "x" * 1001)
     assert done.returncode == 64
-    assert "at most 1000" in done.stderr
+    assert "the limit is 1000" in done.stderr
     done = cli.run("run", "x", "--on-ask", "NONE", "--", "true")
     assert done.returncode == 64
-    assert "no signal" in done.stderr
+    assert "is not a signal" in done.stderr

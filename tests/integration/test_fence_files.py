@@ -507,6 +507,6 @@ def test_where_there_is_no_flock_the_error_says_so(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(os, "name", "nt")
+        patch.setattr(sys, "platform", "win32")
         with pytest.raises(Unsupported, match="flock"):
             FileFence(str(directory))

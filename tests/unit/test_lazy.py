@@ -190,7 +190,7 @@ def test_a_child_has_a_session_of_its_own(url: str, tmp_path: Path) -> None:
 
         def child() -> bool:
             assert grant.state is GrantState.LOST
-            assert "which forked" in str(grant.lost.reason)
+            assert "not this forked child" in str(grant.lost.reason)
             for use in (grant.check, grant.release):
                 with pytest.raises(ForkedClient):
                     use()

@@ -45,7 +45,7 @@ def test_another_version_is_refused_by_name_and_nothing_is_changed(
     (root / "counter").write_bytes(content := b"2 whatever\n")
     with (
         pytest.raises(
-            ConfigurationError, match=r"counter has version 2.*version 1 alone: upgrade coordlock"
+            ConfigurationError, match=r"counter has version 2.*only version 1: upgrade coordlock"
         ),
         connect(f"local://{root}") as client,
     ):
@@ -108,7 +108,7 @@ def test_columns_of_later_releases_are_ignored_and_another_version_is_refused(ro
         assert client.value("/app/b").get() == Stored(b"2", 1)
         with sqlite3.connect(root / "data") as later:
             later.execute("PRAGMA user_version = 2")
-        with pytest.raises(BackendError, match=r"version 2.*version 1 alone: upgrade"):
+        with pytest.raises(BackendError, match=r"version 2.*only version 1: upgrade"):
             client.value("/app/a").get()
 
 
