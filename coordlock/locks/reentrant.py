@@ -192,8 +192,9 @@ class _Attempt:
             if not self._shares:
                 raise
         except BaseException:
-            if ticket is not None and not self._shares:
-                ticket.withdraw()  # Ctrl-C
+            held = self._hold.ticket if self._hold is not None and self._shares else None
+            if ticket is not None and ticket is not held:
+                ticket.withdraw()  # Ctrl-C; `end` withdraws the one that is held
             raise
 
     @property
