@@ -67,6 +67,7 @@ class RedisBackend(RedisSession):
             timers,
             delay=settings.options["restart_delay"],
             replicas=settings.options["wait_replicas"],
+            may_evict=settings.options["allow_eviction"],
         )
 
     def describe(self) -> Promise[ServiceInfo]:

@@ -65,6 +65,8 @@ class Connection:
         self._slots: deque[_Slot] = deque()
         self._held: dict[int, Any] = {}
         self._link: Link | None = None
+        #: The scripts that were sent to it.
+        self._known: set[str] = set()
         self._thread: threading.Thread | None = None
         self._ended: Promise[None] = Promise()
         #: When the thread ends, though answers are missing; None until `close`.
@@ -147,6 +149,10 @@ class Connection:
     def _turn(self) -> None:
         if self._until is None:
             self._news.connect_when_due(self._servers)
+            news, link = self._news.link, self._link
+            if news is not None and link is not None and news.run != link.run:
+                # What leaves there is not told here.
+                self._drop(BackendUnavailable(SERVICE, "the client has moved to another server"))
         with self._lock:
             batch = list(self._asked)
             self._asked.clear()
@@ -191,6 +197,7 @@ class Connection:
         try:
             if self._link is None and batch:
                 self._link = self._servers.connect()
+                self._known.clear()
                 if self._news.link is not None and self._news.link.run != self._link.run:
                     self._news.drop("the client has moved to another server")
         except BackendError as error:
@@ -204,6 +211,10 @@ class Connection:
         link = self._link
         if link is None:
             return
+        if self._replicas:
+            # A `WAIT` behind a script that the server does not know would hold up the next attempt.
+            by_source = by_source or any(one.name not in self._known for one in batch)
+            self._known.update(one.name for one in batch)
         for request in batch:
             request.sent_at = self._clock.now()
             request.attempts += 1

@@ -19,9 +19,11 @@ _ELSEWHERE: Final = (
 )
 #: What it says while something keeps it busy.
 _BUSY: Final = ("BUSY",)
+_RIGHTS: Final = "the user must be allowed the commands and the keys and channels below the root"
 #: What to do about a refusal, by the words in it.
 _ADVICE: Final = (
-    ("NOPERM", "the user must be allowed the commands and the keys and channels below the root"),
+    ("no permissions", _RIGHTS),
+    ("user executing the script", _RIGHTS),
     ("NOAUTH", "give a username and a password"),
     ("OOM", "the server's memory is full: raise maxmemory, or delete what is not needed"),
     ("MISCONF", "the server cannot save its data: see its log"),
@@ -30,7 +32,10 @@ _ADVICE: Final = (
     ("SELECT is not allowed", "a cluster has the database 0 alone: leave the option db out"),
     ("DB index", "the server has fewer databases: see the option db"),
 )
-_LOGIN: Final = ("WRONGPASS", "NOAUTH", "NOPERM", "invalid password", "without any password")
+_LOGIN: Final = (
+    *("WRONGPASS", "NOAUTH", "NOPERM", "invalid password", "without any password"),
+    "user executing the script",
+)
 
 
 def client_closed() -> BackendUnavailable:

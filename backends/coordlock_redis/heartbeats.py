@@ -43,6 +43,11 @@ class Heartbeats:
         self._worker.run(lambda: self._send(request, patience))
         return request.promise
 
+    def move(self, run: bytes) -> None:
+        """Look for the primary anew unless the server is that of ``run``."""
+        if (link := self._link) is not None and link.run != run:
+            self._drop()
+
     def close(self) -> None:
         """Close the connection; what is under way fails."""
         self._is_closed = True
@@ -62,11 +67,14 @@ class Heartbeats:
     def _ask(self, request: Request[float], patience: float) -> Any:
         if self._is_closed:
             raise client_closed()
+        is_new = self._link is None
         if (link := self._link) is None:
             link = self._link = self._servers.connect()
+        # A `WAIT` behind a script that the server does not know would hold up the next attempt.
+        by_source = is_new and self._replicas > 0
         try:
             try:
-                link.send(self._commands(request, link, patience, by_source=False))
+                link.send(self._commands(request, link, patience, by_source=by_source))
                 answer = link.receive()
             except exceptions.NoScriptError:
                 if self._replicas:
@@ -88,7 +96,8 @@ class Heartbeats:
     ) -> list[tuple[Any, ...]]:
         commands = [request.command(self._header, link, by_source=by_source)]
         if self._replicas:
-            commands.append(("WAIT", self._replicas, max(1, int(patience * 1000))))
+            seconds = min(patience, self._servers.timeout / 2)
+            commands.append(("WAIT", self._replicas, max(1, int(seconds * 1000))))
         return commands
 
     def _drop(self) -> None:

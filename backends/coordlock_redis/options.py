@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from coordlock.settings import TLS_OPTIONS, Option, duration, number, optional, text
+from coordlock.settings import TLS_OPTIONS, Option, boolean, duration, number, optional, text
 
 __all__ = ["OPTIONS", "TCP", "TLS", "UNIX"]
 
@@ -37,6 +37,12 @@ OPTIONS: Final[Sequence[Option]] = (
         number(0, 100),
         0,
         "How many replicas must have a grant, a write or a heartbeat before it counts.",
+    ),
+    Option(
+        "allow_eviction",
+        boolean,
+        False,
+        "Connect although the server's `maxmemory-policy` is `allkeys-*`.",
     ),
 )
 #: Of those that connect by TCP.

@@ -115,6 +115,13 @@ def _checked(answer: list[Any], header: Header) -> list[Any]:
     match status:
         case b"ok" | b"blocked" | b"version":
             return answer
+        case b"evicts":
+            raise BackendError(
+                SERVICE,
+                f"maxmemory-policy is {decoded(rest[0])}, so Redis may delete locks when its "
+                "memory is full: set it to noeviction or volatile-*, or see the option "
+                "allow_eviction",
+            )
         case b"lost":
             raise loss(rest[0], header)
         case b"quiet":

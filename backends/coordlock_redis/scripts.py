@@ -14,6 +14,8 @@ SCRIPTS: Final = (
     *("open", "heartbeat", "close", "enqueue", "withdraw", "publish"),
     *("watch", "snapshot", "queues", "read", "write", "time"),
 )
+#: Those that look whether Redis has deleted keys.
+_LOOKING: Final = ("open", "heartbeat")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,8 @@ class Script:
 @cache
 def script(name: str) -> Script:
     """The script of that name."""
-    source = _text("begin") + b"\n" + _text(name)
+    parts = ("begin", "evictions", name) if name in _LOOKING else ("begin", name)
+    source = b"\n".join(map(_text, parts))
     digest = hashlib.sha1(source, usedforsecurity=False).hexdigest()
     return Script(name.encode(), source, digest.encode())
 

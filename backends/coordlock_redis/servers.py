@@ -37,7 +37,7 @@ class Link:
     Attributes:
         run: names the server's process: another one after each restart.
         version: of the server, or of the Redis that it is compatible with.
-        started: when it started, in microseconds of its own clock.
+        started: not before it started or became the primary, in microseconds of its own clock.
     """
 
     connection: Any
@@ -118,10 +118,12 @@ class Servers:
         elif self.sentinel is None:
             yield from self.hosts
         else:
-            yield self._ask_sentinels(self.sentinel, deadline)
+            yield from self._ask_sentinels(self.sentinel, deadline)
 
-    def _ask_sentinels(self, name: str, deadline: float) -> Host:
-        failure = "no Sentinel is known"
+    def _ask_sentinels(self, name: str, deadline: float) -> Iterator[Host]:
+        """What each Sentinel names: one that was cut off may name an earlier primary."""
+        failure: BackendError | None = None
+        named: list[Host] = []
         for host in self.hosts:
             connection = self._connection(host, self.sentinel_arguments, deadline)
             try:
@@ -129,14 +131,18 @@ class Servers:
                 connection.send_command("SENTINEL", "get-master-addr-by-name", name)
                 found = connection.read_response(disable_decoding=True)
             except (exceptions.RedisError, OSError) as error:
-                failure = str(translate(error, f"Sentinel {host[0]}:{host[1]}"))
+                failure = translate(error, f"Sentinel {host[0]}:{host[1]}")
                 continue
             finally:
                 connection.disconnect()
-            if found:
-                return found[0].decode(), int(found[1])
-            failure = f"the Sentinel {host[0]}:{host[1]} knows no primary {name!r}"
-        raise BackendUnavailable(SERVICE, failure)
+            if not found:
+                reason = f"the Sentinel {host[0]}:{host[1]} knows no primary {name!r}"
+                failure = BackendUnavailable(SERVICE, reason)
+            elif (primary := (found[0].decode(), int(found[1]))) not in named:
+                named.append(primary)
+                yield primary
+        if failure is not None and not named:
+            raise failure
 
     def _follow(self, host: Host | None, deadline: float) -> Link:
         for _ in range(_MOVES):
@@ -202,13 +208,16 @@ def _link(connection: Any, where: str, answers: list[Any]) -> Link:
             SERVICE, f"{where} is a replica, and its primary is {primary}: give that one's address"
         )
     now = int(time[0]) * 1_000_000 + int(time[1])
+    started = now - int(fields.get("uptime_in_seconds", 0)) * 1_000_000
+    if fields.get("second_repl_offset", "-1") != "-1":
+        started = now  # it was promoted some time ago, perhaps a moment
     return Link(
         connection,
         where,
         fields["run_id"].encode(),
         version,
         fields.get("redis_mode") == "cluster",
-        now - int(fields.get("uptime_in_seconds", 0)) * 1_000_000,
+        started,
     )
 
 

@@ -38,6 +38,7 @@ class RedisSession(Backend):
         prefix: of the names of all keys and channels of the root.
         delay: see `Header`.
         replicas: how many must have what the client changes.
+        may_evict: whether a server will do that deletes keys when its memory is full.
     """
 
     def __init__(
@@ -49,10 +50,12 @@ class RedisSession(Backend):
         *,
         delay: float | None = None,
         replicas: int = 0,
+        may_evict: bool = False,
     ) -> None:
         self._servers: Final = servers
         self._ttl: Final = ttl
         self._replicas: Final = replicas
+        self._may_evict: Final = may_evict
         self._timers: Final = timers
         self._client: Final = uuid4().hex[:16]
         self._inbox: Final = prefix + b"inbox:" + self._client.encode()
@@ -80,7 +83,11 @@ class RedisSession(Backend):
             session = f"{self._client}-{self._opened}"
             self._last = session
         self._connection.listen()
-        arguments: tuple[Argument, ...] = (session, int(self._ttl * MICROSECONDS))
+        arguments: tuple[Argument, ...] = (
+            session,
+            int(self._ttl * MICROSECONDS),
+            int(self._may_evict),
+        )
         begun = partial(self._begun, session, listener)
         request = Request("open", arguments, begun, changes=True, needs_news=True)
         return self._connection.ask(request)
@@ -110,6 +117,8 @@ class RedisSession(Backend):
                 del self._beaten[one]
         if late:
             self._news.silence()
+        if (news := self._news.link) is not None:
+            self._heartbeats.move(news.run)
         arguments: tuple[Argument, ...] = (session, int(self._ttl * MICROSECONDS), number)
 
         def beaten(answer: list[Any]) -> float:

@@ -98,7 +98,7 @@ class Watches:
         self._since: int | None = None
         #: Counts the gaps in the news.
         self._gaps = 0
-        self._is_looking_for_all = False
+        self._is_looking_for_all = self._is_deaf = False
         self._timer: Timer | None = None
         self._is_closed = False
 
@@ -145,7 +145,9 @@ class Watches:
             told(False)
             return lambda: None
         if self._since is None:
-            self._look_for_all()
+            # A look for all that is under way does not ask for this one.
+            if not self._look_for_all() and not self._is_deaf:
+                self._look([(contender, version)])
         elif changes or not (is_told and is_arranged):
             self._look([(contender, version)])
         elif expires_at is not None:
@@ -179,6 +181,7 @@ class Watches:
         with self._lock:
             for one in (self._watched, self._ids, self._arranged, self._gone):
                 one.clear()
+            self._is_looking_for_all = False
 
     def close(self) -> None:
         """Tell nothing any more."""
@@ -228,7 +231,7 @@ class Watches:
     def news_came_back(self) -> None:
         """There was a gap: look for all that is watched."""
         with self._lock:
-            self._since, self._is_looking_for_all = None, False
+            self._since, self._is_looking_for_all, self._is_deaf = None, False, False
             self._arranged.clear()
             self._gaps += 1
             if not self._watched:
@@ -238,16 +241,17 @@ class Watches:
     def news_stopped(self) -> None:
         """What leaves now is not told."""
         with self._lock:
-            self._since, self._is_looking_for_all = None, True  # nor before they come back
+            self._since, self._is_looking_for_all, self._is_deaf = None, False, True
             self._arranged.clear()
             self._gaps += 1
 
     # Looking
 
-    def _look_for_all(self) -> None:
+    def _look_for_all(self) -> bool:
+        """Ask for all that is watched, unless that is under way or the news are to come first."""
         with self._lock:
-            if self._is_looking_for_all:
-                return
+            if self._is_looking_for_all or self._is_deaf:
+                return False
             self._is_looking_for_all = True
             asked = [
                 (one.contender, version)
@@ -259,6 +263,7 @@ class Watches:
         for part in parts[:-1]:
             self._look(part)
         self._look(parts[-1] if parts else [], gaps)
+        return True
 
     def _look(self, asked: list[_Asked], gaps: int | None = None) -> None:
         """Ask for contenders, and have their departures told.

@@ -66,6 +66,7 @@ class Consumer:
         #: When the state was read last, in seconds of the client's clock, and its bell.
         self._read_at = -math.inf
         self.bell = -1
+        self._state: State | None = None
         #: How many claims were made since.
         self._claims = 0
 
@@ -80,6 +81,9 @@ class Consumer:
         """Take in ``state``, and what was given back since the last time."""
         now = self.store.engine.clock.now()
         self._read_at, self._claims, self.bell = now, 0, max(self.bell, state.bell)
+        if state != self._state:  # others may have claims by now
+            self._state = state
+            self.janitor.expect()
         if self.ready.learn(state, now):
             found = serials((yield from self.store.read(self.store.layout.again)))
             again = {one: Again.decode(key, stored) for one, (key, stored) in found.items()}
@@ -157,10 +161,10 @@ class Consumer:
                 content = Content.decode(item, stored)
                 claimed = Claimed(one, claim, content, worker)
             return claimed
-        except (Evicted, SessionLost):  # the claim is void, if it was made
-            return None
-        except BaseException:
-            worker.ticket.withdraw()  # for the same
+        except BaseException as error:
+            worker.ticket.withdraw()  # so that the claim is void, if it was made
+            if isinstance(error, Evicted | SessionLost):
+                return None
             raise
         finally:
             tell(candidate)

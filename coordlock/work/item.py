@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final
@@ -165,6 +166,8 @@ class _BaseItem(BaseGrant, shown="Item"):
                 self._ending = how
             yield from self._guarded(self._write(how, operations))
         except LockLost as lost:
+            if self._has_ended:  # by another thread, in the same way
+                return
             self._abandon()  # no block may come that would do it
             if self._is_unclear:
                 reason = f"{lost.reason}; whether item {self.id} was {self._ending} is unknown"
@@ -218,6 +221,9 @@ class _BaseItem(BaseGrant, shown="Item"):
             self._has_ended = was_held
             wait = engine.settings.request_timeout if seconds is None else seconds
             yield within(engine.timers, back, wait if was_held else 0.0)
+        elif not self._has_ended:  # an earlier call had no answer: repeat it, or let others have it
+            with suppress(LockLost, BackendUnavailable):
+                yield from self._leave(None)
         return was_held
 
     def _leave(self, body: BaseException | None) -> Steps[None]:
@@ -225,8 +231,10 @@ class _BaseItem(BaseGrant, shown="Item"):
         if self._engine.inherited or self._has_ended:
             return
         try:
-            if body is None:
+            if self._ending == "acknowledged" or (body is None and self._ending is None):
                 yield from self._ack()
+            elif self._ending is not None:
+                pass  # whether it was given back is not known: see below
             elif isinstance(body, Exception):
                 yield from self._nack(reason=f"{type(body).__name__}: {body}")
             else:  # the worker was stopped, which is not the item's fault

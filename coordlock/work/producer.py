@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from copy import copy
+from dataclasses import replace
 from itertools import count
 from typing import Final
 
@@ -24,7 +25,7 @@ from coordlock.runtime.clock import sleep, soon
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Promise
 from coordlock.work.layout import ItemId, Serial, creating
-from coordlock.work.records import Again, Content, State, Tail, marked, other_release
+from coordlock.work.records import Again, Content, State, Tail, marked
 from coordlock.work.store import Store
 
 __all__ = ["Parcel", "Producer"]
@@ -150,12 +151,10 @@ class Producer:
             tail, operations = self._operations(batch, state)
             try:
                 yield self._store.backend.write(operations)
-                self._state = _after(state, tail)
+                self._state = replace(state, tail=tail, tail_version=state.tail_version + 1)
                 self._tell(batch, state.tail.next, state.tail.delayed)
                 return
             except VersionMismatch as error:
-                if error.key == self._layout.mark:
-                    raise other_release(self._layout.name, 1) from None
                 if any(one.key == error.key for parcel in batch for one in parcel.also):
                     if last is None:
                         raise
@@ -222,11 +221,6 @@ class Producer:
     def _tell(self, batch: Sequence[Parcel], first: int, first_delayed: int) -> None:
         for parcel, id in zip(batch, _ids(batch, first, first_delayed), strict=True):
             parcel.id.resolve(id)
-
-
-def _after(state: State, tail: Tail) -> State:
-    """``state`` after a write that has made its tail ``tail``."""
-    return State(tail, state.tail_version + 1, state.lanes, state.bell)
 
 
 def _admitted(batch: Sequence[Parcel], state: State) -> list[Parcel]:

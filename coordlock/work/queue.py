@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import ClassVar, Final, Generic, TypeVar, cast
 
-from coordlock.backend.data import Delete
 from coordlock.errors import (
     BackendUnavailable,
     Evicted,
@@ -38,9 +38,8 @@ from coordlock.work.consumer import Claimed, Consumer
 from coordlock.work.consumption import AsyncConsumption, Consumption
 from coordlock.work.item import AsyncItem, Item, Retries, delay_of
 from coordlock.work.janitor import Limits
-from coordlock.work.layout import ItemId, ending
+from coordlock.work.layout import ItemId
 from coordlock.work.producer import Parcel, Producer
-from coordlock.work.records import Content, serials
 from coordlock.work.search import Search
 from coordlock.work.store import Store
 from coordlock.work.view import ItemView, WorkQueueStats
@@ -48,6 +47,7 @@ from coordlock.work.view import ItemView, WorkQueueStats
 __all__ = ["AsyncWorkQueue", "WorkQueue"]
 
 I = TypeVar("I", Item, AsyncItem)  # noqa: E741
+T = TypeVar("T")
 
 
 class _Shared:
@@ -82,7 +82,7 @@ class _BaseWorkQueue(Resident, Generic[I], shown="WorkQueue"):
         settings = access.settings
         self.name: Final = check_name(name)
         #: How many items may wait when another one is put; None for no limit.
-        self.max_depth: Final = _positive("max_depth", max_depth)
+        self.max_depth: Final = None if max_depth is None else _positive("max_depth", max_depth)
         #: For how many seconds `take` waits; None for ever.
         self.timeout: Final = timeout_of(
             "take", settings.timeout if isinstance(timeout, Default) else timeout
@@ -94,8 +94,8 @@ class _BaseWorkQueue(Resident, Generic[I], shown="WorkQueue"):
         #: What queues show of its workers beside host and pid, in place of the client's.
         self.label: Final = label_of(label)
         limits = Limits(
-            _positive("max_attempts", max_attempts) or 0,
-            _positive("max_deliveries", max_deliveries),
+            _positive("max_attempts", max_attempts),
+            None if max_deliveries is None else _positive("max_deliveries", max_deliveries),
         )
         longest = None if max_retry_delay is None else delay_of(max_retry_delay, "max_retry_delay")
         self._retries: Final = Retries(delay_of(retry_delay, "retry_delay"), longest, limits)
@@ -218,7 +218,7 @@ class _BaseWorkQueue(Resident, Generic[I], shown="WorkQueue"):
         self, concurrency: int, timeout: Timeout
     ) -> tuple[Engine, Callable[[], Steps[I]], int]:
         """What an iterator of items is made of."""
-        number = _positive("concurrency", concurrency) or 1
+        number = _positive("concurrency", concurrency)
         return self._share().store.engine, lambda: self._take(timeout), number
 
     def _depth(self) -> Steps[int]:
@@ -226,32 +226,28 @@ class _BaseWorkQueue(Resident, Generic[I], shown="WorkQueue"):
 
         Raises `BackendUnavailable`.
         """
-        store = self._share().store
-        return (yield from store.engine.bounded(view.waiting(store)))
+        return (yield from self._asked(view.waiting))
 
     def _stats(self) -> Steps[WorkQueueStats]:
         """How many items wait, are taken, are delayed, and are dead.
 
         It reads the records of all that are taken, delayed or dead. Raises `BackendUnavailable`.
         """
-        store = self._share().store
-        return (yield from store.engine.bounded(view.stats(store)))
+        return (yield from self._asked(view.stats))
 
     def _items(self, limit: int = 100) -> Steps[tuple[ItemView, ...]]:
         """The first ``limit`` items: those at work, those that wait, in order, then delayed ones.
 
         Each is as it was at a moment of this call. Raises `BackendUnavailable`.
         """
-        store, number = self._share().store, _positive("limit", limit) or 0
-        return (yield from store.engine.bounded(view.live_items(store, number)))
+        return (yield from self._asked(view.live_items, _positive("limit", limit)))
 
     def _dead(self, limit: int = 100) -> Steps[tuple[ItemView, ...]]:
         """The first ``limit`` of the items that have failed, or were delivered, too often.
 
         Nobody takes them any more: see `retry`. Raises `BackendUnavailable`.
         """
-        store, number = self._share().store, _positive("limit", limit) or 0
-        return (yield from store.engine.bounded(view.dead_items(store, number)))
+        return (yield from self._asked(view.dead_items, _positive("limit", limit)))
 
     def _retry(self, id: str) -> Steps[str]:
         """Put the data of a dead item at the end of the queue, as a new item; its id.
@@ -261,13 +257,10 @@ class _BaseWorkQueue(Resident, Generic[I], shown="WorkQueue"):
         and what `put` raises.
         """
         shared, item = self._share(), ItemId.parse(id)
-        store: Store = shared.store
-        dead: tuple[str, Content] = yield from store.engine.bounded(_dead_item(store, item))
-        also = *ending(dead[0]), Delete(store.layout.item(item))
-        try:
-            return str((yield from shared.producer.put(Parcel(dead[1].data, also=also))))
-        except VersionMismatch:
-            raise _not_dead(store, item) from None
+        while True:
+            dead: Parcel = yield from self._asked(view.revived, item)
+            with suppress(VersionMismatch):  # others have removed it meanwhile, or put it
+                return str((yield from shared.producer.put(dead)))
 
     def _evict(self, id: str) -> Steps[bool]:
         """Take the item ``id`` away from the worker that has it; whether one had it. For operators.
@@ -276,51 +269,42 @@ class _BaseWorkQueue(Resident, Generic[I], shown="WorkQueue"):
         the item is accepted. Others take it. Raises ValueError for what is no id, and
         `BackendUnavailable`.
         """
-        store, item = self._share().store, ItemId.parse(id)
-        worker = yield from store.engine.bounded(view.worker_of(store, item))
+        worker = yield from self._asked(view.worker_of, ItemId.parse(id))
         if worker is None:
             return False
-        return (yield from store.engine.remove(lambda: store.backend.evict(worker)))
+        engine = self._access.engine
+        return (yield from engine.remove(lambda: engine.backend.evict(worker)))
 
     def _remove(self, id: str) -> Steps[bool]:
         """Remove the item ``id`` for good, unless a worker has it; whether it was there.
 
         For operators. Raises ValueError for what is no id, and `BackendUnavailable`.
         """
-        store, item = self._share().store, ItemId.parse(id)
-        return (yield from store.engine.bounded(view.removed(store, item)))
+        return (yield from self._asked(view.removed, ItemId.parse(id)))
 
     def _purge(self) -> Steps[int]:
         """Remove all items that wait, are delayed, or dead; how many. Those at work stay.
 
         For operators. Raises `BackendUnavailable`; then some of them may be gone.
         """
+        return (yield from self._asked(view.purged))
+
+    def _asked(self, look: Callable[..., Steps[T]], *given: object) -> Steps[T]:
+        """What ``look`` finds here. Raises `NameConflict` where another release keeps the queue."""
         store = self._share().store
-        return (yield from store.engine.bounded(view.purged(store)))
+
+        def steps() -> Steps[T]:
+            yield from store.state()
+            return (yield from look(store, *given))
+
+        return (yield from store.engine.bounded(steps()))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} at {self._access.settings}>"
 
 
-def _dead_item(store: Store, id: ItemId) -> Steps[tuple[str, Content]]:
-    """The key that says that an item is dead, and the item. Raises LookupError."""
-    item = store.layout.item(id)
-    dead = serials((yield from store.read(store.layout.dead.folder_of(id))))
-    key = next((key for one, (key, _) in dead.items() if one.id == id), None)
-    stored = (yield from store.read(item)).values.get(item)
-    if key is None or stored is None:
-        raise _not_dead(store, id)
-    return key, Content.decode(item, stored)
-
-
-def _not_dead(store: Store, id: ItemId) -> LookupError:
-    return LookupError(f"no dead item {id} in the work queue {store.layout.name!r}")
-
-
-def _positive(what: str, number: object) -> int | None:
-    """``number``, an integer of 1 or more, or None. Raises ValueError for another."""
-    if number is None:
-        return None
+def _positive(what: str, number: object) -> int:
+    """``number``, an integer of 1 or more. Raises ValueError for another."""
     if type(number) is not int or number < 1:
         raise ValueError(f"{what} must be an integer of 1 or more, not {number!r}")
     return number

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
 from typing import Final
 
 from coordlock.backend.data import Expect, Operation, Put
@@ -66,12 +67,9 @@ class Ready:
     def choose(self) -> Candidate | None:
         """What to claim next, which no other caller of this client gets meanwhile; or None."""
         with self._lock:
-            free = sorted(
-                (again.due, one) for one, again in self._again.items() if one not in self._busy
-            )
-            if free:
-                chosen = 0 if self._lanes.is_alone else self._pick(min(len(free), _SPREAD))
-                one = free[chosen][1]
+            free = ((again.due, one) for one, again in self._again.items() if one not in self._busy)
+            if first := nsmallest(1 if self._lanes.is_alone else _SPREAD, free):
+                _, one = first[self._pick(len(first))]
                 self._busy.add(one)
                 return Candidate(one, self._again[one], ending(self._layout.ready(one)))
         lane = self._lanes.choose()
@@ -97,9 +95,15 @@ class Ready:
         with self._lock:
             return self._lanes.has_any or not self._again.keys() <= self._busy
 
+    @property
+    def has_many(self) -> bool:
+        """Whether so many wait that were claimed before or delayed that no more are needed soon."""
+        return len(self._again) > _SPREAD
+
     def others(self) -> Promise[None] | None:
         """What is kept when another claim of this client has ended; None where none hides items."""
-        return self._ended if self._lanes.has_more else None
+        ended = self._ended  # before the look, or that claim may have ended meanwhile
+        return ended if self._lanes.has_more else None
 
     def taken(self, candidate: Candidate) -> None:
         """``candidate`` was claimed."""
@@ -117,14 +121,13 @@ class Ready:
         """It may have been claimed or not."""
         if candidate.lane is not None:
             self._lanes.untold(candidate.lane)
-        else:
-            self._again_at = -1
-        self._end(candidate)
+        self._end(candidate, has_gone=False)
 
-    def _end(self, candidate: Candidate) -> None:
+    def _end(self, candidate: Candidate, *, has_gone: bool = True) -> None:
         with self._lock:
             if candidate.lane is None:
-                self._again.pop(candidate.before, None)
                 self._busy.discard(candidate.before)
+                if has_gone:
+                    self._again.pop(candidate.before, None)
             ended, self._ended = self._ended, Promise()
         ended.resolve(None)

@@ -17,7 +17,18 @@ from coordlock.model.contender import Contender
 from coordlock.work.lanes import Lane, first_number
 from coordlock.work.layout import LANES, Layout, Serial
 
-__all__ = ["Again", "Claim", "Content", "Dead", "Made", "State", "Tail", "marked", "serials"]
+__all__ = [
+    "Again",
+    "Claim",
+    "Content",
+    "Dead",
+    "Made",
+    "State",
+    "Tail",
+    "check_mark",
+    "marked",
+    "serials",
+]
 
 T = TypeVar("T")
 
@@ -232,6 +243,15 @@ def marked() -> bytes:
     return _encoded(lanes=LANES)
 
 
+def check_mark(layout: Layout, listing: Listing) -> bool:
+    """Whether ``listing``, of the queue's own key, says that it is begun. Raises `NameConflict`."""
+    if (stored := listing.values.get(layout.mark)) is None:
+        return False
+    if not stored.data:
+        raise _other_release(layout.name, 1)  # it kept nothing there, and all below
+    return _decoded(layout.mark, stored, lambda _: True, layout)
+
+
 def _encoded(**found: Any) -> bytes:
     return json.dumps({"v": VERSION, **found}, separators=(",", ":")).encode()
 
@@ -247,11 +267,10 @@ def _decoded(
             return make(found)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise _damaged(key, error) from None
-    raise other_release(key if layout is None else layout.name, version)
+    raise _other_release(key if layout is None else layout.name, version)
 
 
-def other_release(name: str, version: int) -> NameConflict:
-    """The error for a queue that another release keeps in another way."""
+def _other_release(name: str, version: int) -> NameConflict:
     wanted = f"a work queue of layout {VERSION}"
     return NameConflict(name, wanted, f"a work queue of layout {version}", "another release")
 

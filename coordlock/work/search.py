@@ -8,11 +8,10 @@ which is stopped, or too slow for those behind it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import copy
 from typing import Final
 
-from coordlock.backend.contract import Backend
 from coordlock.errors import AcquireTimeout, Evicted
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.retry import retried
@@ -24,13 +23,14 @@ from coordlock.runtime.deadline import Deadline
 from coordlock.runtime.driver import Steps
 from coordlock.work.consumer import Claimed, Consumer
 from coordlock.work.janitor import Limits
-from coordlock.work.records import State
 
 __all__ = ["Search"]
 
 #: How many in line follow the state, and for how many seconds the second lets the first go on.
 _FOLLOWERS: Final = Permit(2)
 _PATIENCE: Final = 0.25
+#: After so many refused claims the state is read again: what is known of the other lanes is old.
+_REFUSALS: Final = 2
 #: The shortest wait, where a look that is due is under way.
 _SHORTEST: Final = 0.02
 #: The longest wait without a look at the clock of the day, which may be set meanwhile.
@@ -52,13 +52,15 @@ class Search:
 
     def at_once(self) -> Steps[Claimed | None]:
         """Claim an item that is ready; None where there is none."""
-        consumer, has_looked = self._consumer, False
+        consumer, has_looked, in_a_row = self._consumer, False, 0
         if consumer.is_due:
             yield from consumer.look()
             has_looked = True
         while True:
             consumer.janitor.look_if_due(self._limits)
-            if (yield from consumer.janitor.make_ready(consumer.bell)):
+            if not consumer.ready.has_many and (
+                yield from consumer.janitor.make_ready(consumer.bell)
+            ):
                 yield from consumer.look()
             candidate = consumer.ready.choose()
             if candidate is not None:
@@ -67,6 +69,9 @@ class Search:
                 if claimed is not None:
                     return claimed
                 self.refused += 1
+                in_a_row += 1
+                if in_a_row % _REFUSALS == 0:
+                    yield from consumer.look()
             elif (other := consumer.ready.others()) is not None:
                 yield other
             elif has_looked:
@@ -104,7 +109,7 @@ class Search:
         """Claim the first item that becomes ready, as one of the first two in line."""
         consumer, store, timers = self._consumer, self._store, self._store.engine.timers
         changed = Condition()
-        ahead = yield from self._ahead_of(place, changed)
+        ahead, forget = yield from self._ahead_of(place, changed)
         following = store.backend.follow(store.layout.state, changed.notify)
         #: Since when the first in line leaves ready items alone, in seconds of the client's clock.
         idle_since: float | None = None
@@ -114,20 +119,22 @@ class Search:
                 if following.view.ended is not None:
                     raise copy(following.view.ended)
                 if following.view.state is not None:
-                    yield from consumer.learn(State.read(store.layout, following.view.state))
+                    state = yield from store.state_in(following.view.state)
+                    yield from consumer.learn(state)
                     self.saw_nothing = not consumer.ready.has_any
                 now, patience = timers.clock.now(), 0.0
-                if consumer.ready.has_any and ahead.is_there:
+                if consumer.ready.has_any and ahead:
                     idle_since = now if idle_since is None else idle_since
                     patience = idle_since + _PATIENCE - now
                 if consumer.ready.has_any and patience <= 0:
                     claimed = yield from self.at_once()
                     if claimed is not None:
-                        ahead.pass_over()
+                        for other in ahead:  # where this fails, the next one does it
+                            store.backend.evict(other)
                         return claimed
                     idle_since = None
                 seconds = patience if patience > 0 else _LONGEST
-                if not ahead.is_there:
+                if not ahead:
                     consumer.janitor.look_if_due(self._limits)
                     if (yield from consumer.janitor.make_ready(consumer.bell)):
                         continue  # the bell was rung
@@ -139,47 +146,21 @@ class Search:
                     alarm.cancel()
         finally:
             following.cancel()
-            ahead.forget()
+            forget()
 
-    def _ahead_of(self, place: Ticket, changed: Condition) -> Steps[_Ahead]:
-        """Who is first in line where ``place`` is the second."""
+    def _ahead_of(
+        self, place: Ticket, changed: Condition
+    ) -> Steps[tuple[list[Contender], Callable[[], None]]]:
+        """The first in line, till it leaves, where ``place`` is the second; and what forgets it."""
         backend, me = self._store.backend, place.contenders[0]
         ask = lambda: backend.snapshot(self._store.layout.line, me)  # noqa: E731
         snapshot = yield from retried(ask, self._store.engine.timers)
-        return _Ahead(backend, snapshot.before(me), snapshot.revision, changed)
+        ahead = list(snapshot.before(me)[-1:])
 
+        def departed(_: bool) -> None:
+            ahead.clear()
+            changed.notify()
 
-class _Ahead:
-    """The first in line, as the second knows it; nobody, for the first."""
-
-    def __init__(
-        self,
-        backend: Backend,
-        before: Sequence[Contender],
-        revision: int,
-        changed: Condition,
-    ) -> None:
-        self._backend: Final = backend
-        self._other: Contender | None = before[-1] if before else None
-        self._changed: Final = changed
-        self._stop: Callable[[], None] = lambda: None
-        if self._other is not None:
-            self._stop = backend.watch(self._other, revision, self._departed)
-
-    @property
-    def is_there(self) -> bool:
-        """Whether it has not left."""
-        return self._other is not None
-
-    def pass_over(self) -> None:
-        """Remove it from the line, if it is there: it has left an item alone for too long."""
-        if self._other is not None:
-            self._backend.evict(self._other)  # where that fails, the next one does it
-
-    def forget(self) -> None:
-        """Watch it no longer."""
-        self._stop()
-
-    def _departed(self, _: bool) -> None:
-        self._other = None
-        self._changed.notify()
+        if not ahead:
+            return ahead, lambda: None
+        return ahead, backend.watch(ahead[0], snapshot.revision, departed)

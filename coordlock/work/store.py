@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final
 
 from coordlock.backend.data import Listing, Operation, Written
-from coordlock.errors import BackendUnavailable, VersionMismatch
+from coordlock.errors import BackendError, BackendUnavailable, VersionMismatch
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.retry import retried
 from coordlock.model.contender import Contender, Snapshot
@@ -16,7 +16,7 @@ from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise
 from coordlock.work.layout import Layout
-from coordlock.work.records import State
+from coordlock.work.records import State, check_mark
 
 __all__ = ["Outcome", "Store", "Writing"]
 
@@ -49,7 +49,20 @@ class Store:
 
     def state(self) -> Steps[State]:
         """What changes in the queue. Raises `NameConflict`."""
-        return State.read(self.layout, (yield from self.read(self.layout.state)))
+        return (yield from self.state_in((yield from self.read(self.layout.state))))
+
+    def state_in(self, listing: Listing) -> Steps[State]:
+        """What ``listing``, of the folder of the state, says. Raises `NameConflict`."""
+        state = State.read(self.layout, listing)
+        if state.tail_version and state.tail.is_listed:
+            return state
+        # The queue is new or deleted, or somebody begins it, or another release keeps it elsewhere.
+        if check_mark(self.layout, (yield from self.read(self.layout.mark))):
+            state = State.read(self.layout, (yield from self.read(self.layout.state)))
+            if not state.tail_version:
+                problem = f"{self.layout.mark!r} is there, and {self.layout.tail!r} is not"
+                raise BackendError("work queue", problem)
+        return state
 
     def workers(self) -> Steps[Snapshot]:
         """All contenders of the workers, as they are at a moment of this call."""

@@ -15,6 +15,7 @@ from coordlock.model.contender import Contender
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import all_of
 from coordlock.work.layout import LANES, ItemId, Serial, ending
+from coordlock.work.producer import Parcel
 from coordlock.work.records import (
     Again,
     Claim,
@@ -22,7 +23,6 @@ from coordlock.work.records import (
     Dead,
     State,
     lane_record,
-    other_release,
     serials,
 )
 from coordlock.work.store import Outcome, Store
@@ -34,6 +34,7 @@ __all__ = [
     "live_items",
     "purged",
     "removed",
+    "revived",
     "stats",
     "unlisted",
     "waiting",
@@ -92,31 +93,16 @@ class WorkQueueStats:
     dead: int
 
 
-@dataclass(frozen=True)
-class _Claims:
-    """The claims, and the worker of each that has not ended."""
-
-    claims: dict[Serial, Claim]
-    workers: dict[Serial, Contender]
-
-    @property
-    def void(self) -> Iterator[tuple[Serial, Claim]]:
-        """The claims whose worker has ended."""
-        return ((one, self.claims[one]) for one in self.claims if one not in self.workers)
+_Claims = list[tuple[Serial, Claim, Contender | None]]
 
 
 def _claims(store: Store) -> Steps[_Claims]:
+    """All claims, each with its worker; with None where that has ended."""
     found = serials((yield from store.read(store.layout.claims)))
-    claims = {one: Claim.decode(key, stored) for one, (key, stored) in found.items()}
-    if not claims:
-        return _Claims({}, {})
-    workers = {(one.key, one.order): one for one in (yield from store.workers()).contenders}
-    standing = {
-        one: workers[claim.worker, claim.order]
-        for one, claim in claims.items()
-        if (claim.worker, claim.order) in workers
-    }
-    return _Claims(claims, standing)
+    workers = (yield from store.workers()).contenders if found else ()
+    standing = {(one.key, one.order): one for one in workers}
+    claims = ((one, Claim.decode(key, stored)) for one, (key, stored) in found.items())
+    return [(one, claim, standing.get((claim.worker, claim.order))) for one, claim in claims]
 
 
 def waiting(store: Store) -> Steps[int]:
@@ -128,50 +114,35 @@ def waiting(store: Store) -> Steps[int]:
 def stats(store: Store) -> Steps[WorkQueueStats]:
     """How many items are where. Reads the records of all that are not new, but no items."""
     ready = yield from waiting(store)
-    found = yield from _claims(store)
-    void = len(found.claims) - len(found.workers)
+    workers = [worker for _, _, worker in (yield from _claims(store))]
+    void = workers.count(None)
     delayed = yield from _delayed(store)
     dead = yield from _dead(store)
-    return WorkQueueStats(ready + void, len(found.workers), len(delayed), len(dead))
+    return WorkQueueStats(ready + void, len(workers) - void, len(delayed), len(dead))
 
 
 def live_items(store: Store, limit: int) -> Steps[tuple[ItemView, ...]]:
     """The first ``limit`` of those that are taken, that wait, and that are delayed."""
-    found = yield from _claims(store)
-    items = [
-        _about(
-            one,
-            "taken",
-            claim,
-            worker=str(found.workers[one].described or ""),
-            since=claim.since,
-            token=claim.token,
-        )
-        for one, claim in found.claims.items()
-        if one in found.workers
-    ]
-    items += (
-        ItemView(str(one.id), "waiting", claim.deliveries + 1, claim.failures + 1)
-        for one, claim in found.void
-    )
-    again = serials((yield from store.read(store.layout.again))).items()
-    ready = sorted(
-        (Again.decode(key, stored).due, one, key, stored) for one, (key, stored) in again
-    )
-    items += (_about(one, "waiting", Again.decode(key, stored)) for _, one, key, stored in ready)
+    items: list[ItemView] = []
+    void: list[ItemView] = []
+    for one, claim, worker in (yield from _claims(store)):
+        if worker is None:
+            id, failures = str(one.id), claim.failures + 1
+            void.append(ItemView(id, "waiting", claim.deliveries + 1, failures))
+        else:
+            who = str(worker.described or "")
+            more = {"worker": who, "since": claim.since, "token": claim.token}
+            items.append(_about(one, "taken", claim, **more))
+    items += void
+    again = serials((yield from store.read(store.layout.again)))
+    items += (_about(one, "waiting", again) for again, one in _by_time(again))
     new = _new_numbers((yield from store.state()))
     items += (
         ItemView(str(number), "waiting", 0, 0) for number in islice(new, max(0, limit - len(items)))
     )
     if len(items) < limit:
-        delayed = (yield from _delayed(store)).items()
-        later = sorted(
-            (Again.decode(key, stored).due, one, key, stored) for one, (key, stored) in delayed
-        )
-        items += (
-            _about(one, "delayed", Again.decode(key, stored), due=due)
-            for due, one, key, stored in later
-        )
+        later = _by_time((yield from _delayed(store)))
+        items += (_about(one, "delayed", again, due=again.due) for again, one in later)
     return (yield from _filled(store, items[:limit]))
 
 
@@ -186,19 +157,30 @@ def dead_items(store: Store, limit: int) -> Steps[tuple[ItemView, ...]]:
 def worker_of(store: Store, id: ItemId) -> Steps[Contender | None]:
     """The contender of the worker that has an item; None where none has it."""
     found = yield from _claims(store)
-    return next((worker for one, worker in found.workers.items() if one.id == id), None)
+    return next((worker for one, _, worker in found if one.id == id and worker is not None), None)
+
+
+def revived(store: Store, id: ItemId) -> Steps[Parcel]:
+    """What puts a dead item anew, and removes it in the same step. Raises LookupError."""
+    item = store.layout.item(id)
+    dead = serials((yield from store.read(store.layout.dead.folder_of(id))))
+    stored = (yield from store.read(item)).values.get(item)
+    for one, (key, _) in dead.items():
+        if one.id == id and stored is not None:
+            return Parcel(Content.decode(item, stored).data, also=(*ending(key), Delete(item)))
+    raise LookupError(f"no dead item {id} in the work queue {store.layout.name!r}")
 
 
 def removed(store: Store, id: ItemId) -> Steps[bool]:
     """Remove an item that is not taken; whether it was there."""
-    layout = store.layout
-    if any(one.id == id for one in (yield from _claims(store)).workers):
+    operations: tuple[Operation, ...] = ending(store.layout.item(id))
+    if (yield from worker_of(store, id)) is not None:
         return False
     for one, (key, _) in (yield from _put_aside(store)).items():
-        if one.id == id:
-            yield from store.write(ending(key))
-    # Whoever claims it all the same finds no item, and drops the claim.
-    return (yield from store.write(ending(layout.item(id)))) is Outcome.MADE
+        if one.id == id:  # in one step, so that no worker has claimed it meanwhile
+            operations += ending(key)
+    # Who claims a new item all the same finds none, and drops the claim.
+    return (yield from store.write(operations)) is not Outcome.REFUSED
 
 
 def purged(store: Store) -> Steps[int]:
@@ -213,9 +195,10 @@ def purged(store: Store) -> Steps[int]:
             operations: list[Operation] = [Expect(key, lane.version)]
             operations.append(Put(key, lane_record(after.number)))
             operations += (Delete(layout.item(ItemId(number))) for number in numbers)
-            if (yield from store.write(operations)) is not Outcome.MADE:
-                break  # others take from this lane, or purge it
-            count, lane = count + waiting, after
+            if (yield from store.write(operations)) is Outcome.MADE:
+                count, lane = count + waiting, after
+            else:  # others take from this lane, or purge it
+                lane = (yield from store.state()).lanes[lane.lane]
     for one, (key, _) in (yield from _put_aside(store)).items():
         operations = [*ending(key), Delete(layout.item(one.id))]
         count += (yield from store.write(operations)) is Outcome.MADE
@@ -235,8 +218,6 @@ def unlisted(store: Store) -> Steps[bool]:
         mark = (yield from store.read(layout.mark)).values.get(layout.mark)
         if mark is None:
             return is_unclear
-        if not state.tail_version:
-            raise other_release(layout.name, 1)
         if any(astuple((yield from stats(store)))):
             advice = "take its items or purge them first"
             raise StillInUse(layout.name, "work queue", "it has items", advice)
@@ -259,6 +240,12 @@ def unlisted(store: Store) -> Steps[bool]:
 
 
 _Stored = dict[Serial, tuple[str, Stored]]
+
+
+def _by_time(found: _Stored) -> list[tuple[Again, Serial]]:
+    """What was given back or delayed, in the order in which it is, or was, due."""
+    read = ((Again.decode(key, stored), one) for one, (key, stored) in found.items())
+    return sorted(read, key=lambda two: (two[0].due, two[1]))
 
 
 def _put_aside(store: Store) -> Steps[_Stored]:

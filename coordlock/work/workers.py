@@ -7,8 +7,8 @@ When its item has ended, a contender serves the client's next one, which saves t
 
 from __future__ import annotations
 
+import math
 import threading
-from functools import partial
 from typing import Final
 
 from coordlock.errors import ClientClosed, CoordlockError
@@ -28,11 +28,13 @@ _IDLE: Final = 5.0
 class Worker:
     """A contender, for one item after the other."""
 
-    __slots__ = ("end", "label", "ticket")
+    __slots__ = ("end", "idle_until", "label", "ticket")
 
     def __init__(self, ticket: Ticket, label: str | None) -> None:
         self.ticket: Final = ticket
         self.label: Final = label
+        #: When it leaves the queue, where it has no item: in seconds of the client's clock.
+        self.idle_until = 0.0
         #: Kept when its item ends: with the error of a loss, or with None.
         self.end: Promise[CoordlockError | None] = Promise()
         ticket.end.add_done_callback(lambda end: self.end.resolve(end.result()))
@@ -57,6 +59,7 @@ class Workers:
         self._lock: Final = threading.RLock()
         #: Those without an item, the one that is idle longest first.
         self._idle: list[Worker] = []
+        self._has_timer = False
 
     def get(self, label: str | None, token: int = 0) -> Steps[Worker]:
         """A worker that has no item, with a token greater than ``token``.
@@ -89,20 +92,33 @@ class Workers:
             ticket.withdraw()
             return
         worker.finish()
+        worker.idle_until = self._engine.clock.now() + _IDLE
         with self._lock:
             self._idle.append(worker)
-        when = self._engine.clock.now() + _IDLE
-        try:
-            self._engine.timers.call_at(when, partial(self._retire, worker))
-        except (ClientClosed, RuntimeError):  # no thread can be started
-            self._retire(worker)
+            if self._has_timer:
+                return
+            self._has_timer = True
+        self._retire_later(worker.idle_until)
 
-    def _retire(self, worker: Worker) -> None:
+    def _retire_later(self, when: float) -> None:
+        try:
+            self._engine.timers.call_at(when, self._retire)
+        except (ClientClosed, RuntimeError):  # no thread can be started
+            self._retire(math.inf)
+
+    def _retire(self, now: float | None = None) -> None:
+        """Let those leave that have been idle for long. One timer serves all."""
+        now = self._engine.clock.now() if now is None else now
         with self._lock:
-            if worker not in self._idle:
-                return  # it has an item, or had one since, and another timer
-            self._idle.remove(worker)
-        worker.ticket.withdraw()
+            over = [one for one in self._idle if one.idle_until <= now]
+            self._idle = [one for one in self._idle if one.idle_until > now]
+            self._has_timer = bool(self._idle)
+            following = self._idle[0].idle_until if self._idle else 0.0
+            has_timer = self._has_timer
+        for one in over:
+            one.ticket.withdraw()
+        if has_timer:
+            self._retire_later(following)
 
 
 def _withdraw(making: Promise[Ticket]) -> None:

@@ -1,11 +1,11 @@
-"""Redis servers: one node, and clusters."""
+"""Redis servers: one node, a Sentinel that watches one, and clusters."""
 
 from __future__ import annotations
 
 import shutil
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +15,20 @@ import redis
 import redis.asyncio
 
 from coordlock.testing.waiting import eventually
+from testbed.servers.certificates import Certificates
 from testbed.servers.cluster import start_together
 from testbed.servers.endpoint import Endpoint
 from testbed.servers.ports import free_port
 from testbed.servers.process import ServerProcess
 
-__all__ = ["ExternalRedis", "Redis", "RedisCluster", "RedisServer", "redis_is_installed"]
+__all__ = [
+    "ExternalRedis",
+    "Redis",
+    "RedisCluster",
+    "RedisServer",
+    "Sentinel",
+    "redis_is_installed",
+]
 
 SLOTS: Final = 16384
 
@@ -93,17 +101,27 @@ class RedisServer(Redis, ServerProcess):
         directory: for its data and log.
         persistent: keep the data over restarts.
         clustered: be a node of a cluster.
+        tls: certificates to serve TLS with, on another port.
+        arguments: further ones of ``redis-server``.
     """
 
     def __init__(
-        self, directory: Path, *, persistent: bool = False, clustered: bool = False
+        self,
+        directory: Path,
+        *,
+        persistent: bool = False,
+        clustered: bool = False,
+        tls: Certificates | None = None,
+        arguments: Sequence[str] = (),
     ) -> None:
         self._persistent = persistent
         self._clustered = clustered
+        self._tls = tls
+        self._arguments = arguments
         super().__init__(directory)
 
     def choose_ports(self) -> None:
-        self._port, self.bus_port = free_port(), free_port()
+        self._port, self.bus_port, self.tls_port = free_port(), free_port(), free_port()
 
     @property
     def url(self) -> str:
@@ -112,18 +130,75 @@ class RedisServer(Redis, ServerProcess):
     def command(self) -> list[str]:
         self.data.mkdir(exist_ok=True)
         command = ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port)]
-        command += ["--dir", str(self.data), "--save", ""]
+        command += ["--dir", str(self.data), "--save", "", "--repl-diskless-sync-delay", "0"]
         if self._persistent:
             command += ["--appendonly", "yes"]
         if self._clustered:
             command += ["--cluster-enabled", "yes", "--cluster-port", str(self.bus_port)]
-        return command
+        if self._tls:
+            command += ["--tls-port", str(self.tls_port), "--tls-ca-cert-file", str(self._tls.ca)]
+            command += ["--tls-cert-file", str(self._tls.server)]
+            command += ["--tls-key-file", str(self._tls.server_key), "--tls-auth-clients", "yes"]
+        return [*command, *self._arguments]
+
+    def follow(self, primary: RedisServer) -> None:
+        """Be a replica of ``primary``, and have its data."""
+        with self.client(decode_responses=True) as client:
+            client.replicaof(primary.host, primary.port)
+            eventually(lambda: client.info("replication").get("master_link_status") == "up")
 
     def answers(self) -> bool:
         # It is this server that answers, and not another one that had taken the port.
         try:
             with self.client(socket_timeout=1, decode_responses=True) as client:
                 return bool(client.config_get("dir") == {"dir": str(self.data.resolve())})
+        except redis.RedisError:
+            return False
+
+
+class Sentinel(ServerProcess):
+    """A Sentinel that watches ``primary`` by the name of `NAME`, and decides alone."""
+
+    NAME: Final = "main"
+
+    def __init__(self, directory: Path, primary: RedisServer) -> None:
+        self._primary = primary
+        super().__init__(directory)
+
+    def choose_ports(self) -> None:
+        self.port = free_port()
+
+    @property
+    def url(self) -> str:
+        """Where it is, for redis-py."""
+        return f"redis://127.0.0.1:{self.port}"
+
+    def url_for(self, root: str = "", **options: object) -> str:
+        """The URL for ``coordlock.connect``, with a root and options."""
+        own = {"restart_delay": "0", "sentinel": self.NAME}
+        return Endpoint("redis", (f"127.0.0.1:{self.port}",), options=own).url(root, **options)
+
+    def command(self) -> list[str]:
+        file = self.directory / "sentinel.conf"
+        file.write_text(
+            f"bind 127.0.0.1\nport {self.port}\n"
+            f"sentinel monitor {self.NAME} {self._primary.host} {self._primary.port} 1\n"
+            f"sentinel down-after-milliseconds {self.NAME} 500\n"
+            f"sentinel failover-timeout {self.NAME} 3000\n"
+        )
+        return ["redis-server", str(file), "--sentinel"]
+
+    def knows(self) -> dict[str, str]:
+        """What it knows of the primary."""
+        with redis.Redis.from_url(self.url, socket_timeout=1, decode_responses=True) as client:
+            found = client.execute_command("SENTINEL", "MASTER", self.NAME)
+            return dict(
+                found if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
+            )
+
+    def answers(self) -> bool:
+        try:
+            return bool(self.knows())
         except redis.RedisError:
             return False
 
@@ -140,6 +215,38 @@ class RedisCluster:
     def url(self) -> str:
         """Where the first member is."""
         return self.members[0].url
+
+    def url_for(self, root: str = "", **options: object) -> str:
+        """The URL for ``coordlock.connect``, with a root and options."""
+        hosts = tuple(f"{member.host}:{member.port}" for member in self.members)
+        return Endpoint("redis", hosts, options={"restart_delay": "0"}).url(root, **options)
+
+    def owner(self, key: str) -> RedisServer:
+        """The member that has the slot of ``key``."""
+        for member in self.members:
+            with member.client() as client:
+                try:
+                    client.exists(key)
+                except redis.exceptions.MovedError:
+                    continue
+                return member
+        raise AssertionError(f"no member has {key}")
+
+    def move(self, key: str, target: RedisServer) -> Iterator[None]:
+        """Move the slot of ``key``; a step at each ``next``: begun, a key moved, the rest moved."""
+        source = self.owner(key)
+        with source.client() as old, target.client() as new:
+            slot = old.execute_command("CLUSTER KEYSLOT", key)
+            old_id, new_id = (_text(one.execute_command("CLUSTER MYID")) for one in (old, new))
+            new.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", old_id)
+            old.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", new_id)
+            yield
+            while keys := old.execute_command("CLUSTER GETKEYSINSLOT", slot, 1):
+                old.execute_command("MIGRATE", target.host, target.port, "", 0, 5000, "KEYS", *keys)
+                yield
+            for member in self.members:
+                with member.client() as client:
+                    client.execute_command("CLUSTER SETSLOT", slot, "NODE", new_id)
 
     def _divide_slots(self) -> None:
         first = self.members[0]
@@ -163,6 +270,10 @@ class RedisCluster:
     def __exit__(self, *_: object) -> None:
         for member in self.members:
             member.kill()
+
+
+def _text(answer: bytes | str) -> str:
+    return answer.decode() if isinstance(answer, bytes) else answer
 
 
 def _is_complete(member: RedisServer) -> bool:

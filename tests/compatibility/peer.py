@@ -47,12 +47,15 @@ class Peer:
 
     def asked(self, name: str) -> str:
         """The reason for which the holder is asked to release."""
-        asked = self._held[name].asked
+        grant = self._held[name]
+        asked = grant.asked if hasattr(grant, "asked") else grant.release_requested
         assert asked.wait(30)
         return str(asked.reason)
 
     def ask(self, name: str, reason: str) -> int:
-        return len(self._client.ask_to_release(name, reason))
+        client = self._client
+        ask = getattr(client, "request_release", None) or client.ask_to_release
+        return len(ask(name, reason))
 
     def keep(self, name: str, value: str) -> None:
         """Set the value of a lock."""

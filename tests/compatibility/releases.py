@@ -13,7 +13,7 @@ __all__ = ["BEFORE_LANES", "FIRST", "unpack"]
 ROOT: Final = Path(__file__).parents[2]
 
 #: The first commit with the layout of 1.0 in all services. The release itself takes its place.
-FIRST: Final = "1b59121238a67be0437a613de2fbbda1a03f40b3"
+FIRST: Final = "eb35efa4addf05826a3994623ef37103001d607b"
 #: The last one with another layout of work queues. Whatever else it stores is as in 1.0.
 BEFORE_LANES: Final = "73e8bb5c7cf5d62b6374645c73130838b87388a6"
 

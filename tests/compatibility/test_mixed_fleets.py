@@ -202,13 +202,15 @@ def test_they_ask_each_other_to_release(client: Client, earlier: Earlier, name: 
 
 
 def test_they_share_work(client: Client, earlier: Earlier, name: str, release: str) -> None:
-    """But for an earlier layout of work queues: nothing is put there, and the error names both."""
+    """But for an earlier layout of work queues: it is refused, and the error names both."""
     earlier("put", name, "a", "b")
     queue = client.work_queue(name)
     if is_before_lanes(release):
         with pytest.raises(NameConflict, match=f"'{name}' .* layout 1") as refused:
             queue.put(b"c")
         assert "layout 2" in str(refused.value)
+        with pytest.raises(NameConflict, match=f"'{name}' .* layout 1"):
+            queue.take(0)
         assert sorted([earlier("take", name), earlier("take", name)]) == ["a", "b"]
         return
     queue.put(b"c")

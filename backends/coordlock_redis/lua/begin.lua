@@ -3,7 +3,7 @@
 -- KEYS[1] is the root's state. All other keys of the root have the same hash tag, and their names
 -- begin as this one does:
 --
---   state              hash: run, born, last, ttl, quiet
+--   state              hash: run, born, last, ttl, quiet, evicted
 --   sessions           sorted set: session, by its expiry in microseconds of the server's clock
 --   held:<session>     hash: contender's id -> queue
 --   queues             set: the queues that have contenders
@@ -101,15 +101,10 @@ local function end_session(session)
   change()
 end
 
-if state[1] ~= RUN then
-  -- Another server, or one without its data: nothing that was granted before counts any more.
+-- Nothing that was granted before counts any more, and nothing is granted before `time`.
+local function begin_anew(time)
   local sessions = call('ZRANGE', ROOT .. 'sessions', 0, -1)
-  if not state[1] then
-    quiet = math.max(UNTIL, KNOWN > 0 and now + KNOWN or 0)
-  else
-    quiet = now + (DELAY < 0 and longest or DELAY)
-  end
-  born = now
+  quiet, born = time, now
   change()
   call('HSET', KEYS[1], 'run', RUN, 'born', int(born), 'quiet', int(quiet), 'last', int(last))
   for _, session in ipairs(sessions) do end_session(session) end
@@ -118,6 +113,12 @@ if state[1] ~= RUN then
     tell('changes:' .. queue, int(last))
   end
   call('DEL', ROOT .. 'queues')
+end
+
+if not state[1] then -- a new root, or one without its data
+  begin_anew(math.max(UNTIL, KNOWN > 0 and now + KNOWN or 0))
+elseif state[1] ~= RUN then -- another server
+  begin_anew(now + (DELAY < 0 and longest or DELAY))
 else
   for _, session in ipairs(call('ZRANGEBYSCORE', ROOT .. 'sessions', '-inf', int(now))) do
     end_session(session)

@@ -19,6 +19,7 @@ end
 local mine, others = 0, {}
 for _, entry in ipairs(entries) do
   local claim = call('HGET', ROOT .. 'claims:' .. entry.queue, entry.id)
+  call('ZCARD', ROOT .. 'queue:' .. entry.queue) -- fails where another program uses the key
   if claim then
     if session_of(claim) == session then mine = mine + 1 end
     others[#others + 1] = entry

@@ -1,9 +1,10 @@
 -- Extend a session. session, its ttl in microseconds, a number -> born, the longest ttl
 local session, ttl = ARGV[FIRST], tonumber(ARGV[FIRST + 1])
-if not expiry_of(session) then return finish('lost', born) end
 -- Redis refuses the first write of a script that needs memory when it has none left. So this one
 -- begins with a write that needs none: a session shall not end because others filled the memory.
 call('DEL', ROOT .. 'nothing')
+end_what_may_be_evicted()
+if not expiry_of(session) then return finish('lost', born) end
 longest = math.max(longest, ttl)
 call('ZADD', ROOT .. 'sessions', int(now + ttl), session)
 call('HSET', KEYS[1], 'ttl', int(longest))

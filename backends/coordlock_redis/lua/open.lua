@@ -1,5 +1,8 @@
--- Begin a session. session, its ttl in microseconds -> last, born, the longest ttl
+-- Begin a session. session, its ttl in microseconds, "1" where keys may be evicted -> last, born, the longest ttl
 local session, ttl = ARGV[FIRST], tonumber(ARGV[FIRST + 1])
+local policy = is_evicting()
+if policy and ARGV[FIRST + 2] ~= '1' then return finish('evicts', policy) end
+end_what_may_be_evicted()
 
 -- A user without one of these rights, or memory that is full, is found out now, and not half-way
 -- through another script.
@@ -17,6 +20,10 @@ call('ZREM', name, 'a')
 call('HINCRBY', name, 'a', 1)
 call('HSET', name, 'a', '1')
 call('HGETALL', name)
+call('HGET', name, 'a')
+call('HEXISTS', name, 'a')
+call('HDEL', name, 'a')
+call('ZSCORE', ROOT .. 'sessions', session)
 call('DEL', name)
 tell('inbox:' .. INBOX, 'hello')
 

@@ -25,12 +25,6 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RedisServ
         yield server
 
 
-@pytest.fixture
-def only(tmp_path: Path) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path / "redis") as server:
-        yield server
-
-
 def test_a_restart_ends_every_grant_and_says_why(server: RedisServer, root: str) -> None:
     with coordlock.connect(server.url_for(root, ttl="3s")) as client:
         grant = client.lock("a").acquire()

@@ -12,7 +12,7 @@ from coordlock_memory import MemoryBackend
 
 import coordlock
 from coordlock import LockLost
-from coordlock.backend import Operation, Put
+from coordlock.backend import Listing, Operation, Put
 from coordlock.kernel.acquisition import acquisition
 from coordlock.locks.queue_view import queue_view
 from coordlock.model.claim import Permit
@@ -21,6 +21,7 @@ from coordlock.runtime.driver import run
 from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.waiting import eventually
 from coordlock.types import WorkQueueStats
+from coordlock.work.janitor import Limits
 from coordlock.work.workers import Workers
 
 BOUND = 30.0
@@ -200,6 +201,180 @@ def test_a_worker_that_came_before_the_last_claim_does_not_take_over(
     with client.work_queue("q").take(BOUND) as again:
         assert again.deliveries == 2
         assert again.token > item.token
+
+
+def test_a_worker_that_is_busy_again_and_again_keeps_its_contender(
+    client: coordlock.Client,
+) -> None:
+    workers: Workers = client.work_queue("q")._share().consumer.workers
+    worker = run(workers.get(None))
+    workers.put_back(worker)
+    first = worker.idle_until
+    assert run(workers.get(None)) is worker
+    eventually(lambda: client._access.engine.clock.now() + 5.0 > first)
+    workers.put_back(worker)
+    workers._retire(first)
+    assert run(workers.get(None)) is worker
+    workers.put_back(worker)
+    workers._retire(worker.idle_until)
+    assert run(workers.get(None)) is not worker
+    assert worker.ticket.is_leaving
+
+
+def test_who_follows_an_empty_queue_looks_for_claims_that_others_have_made_since(
+    client: coordlock.Client, other: coordlock.Client
+) -> None:
+    consumer = client.work_queue("q")._share().consumer
+    run(consumer.look())
+    run(consumer.janitor.make_ready(consumer.bell))
+    run(consumer.janitor._find_void(Limits(10)))
+    assert consumer.janitor.seconds(consumer.bell) > BOUND
+    other.work_queue("q").put(b"one")
+    item = other.work_queue("q").take(BOUND)
+    run(consumer.look())
+    assert consumer.janitor.seconds(consumer.bell) < BOUND
+    item.ack()
+
+
+def test_a_claim_that_ends_during_the_look_at_it_wakes_who_waits_for_it(
+    client: coordlock.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, ready = client.work_queue("q"), client.work_queue("q")._share().consumer.ready
+    for _ in range(30):
+        queue.put(b"one")
+    run(queue._share().consumer.look())
+    candidate = ready.choose()
+    assert candidate is not None
+
+    def has_more(_: object) -> bool:
+        ready.taken(candidate)
+        return True
+
+    monkeypatch.setattr(type(ready._lanes), "has_more", property(has_more))
+    ended = ready.others()
+    assert ended is not None
+    assert ended.done()
+
+
+def test_of_many_items_that_are_due_at_once_few_are_listed_for_each_take(
+    client: coordlock.Client,
+) -> None:
+    queue, backend, sizes = client.work_queue("q"), backend_of(client), []
+    for number in range(120):
+        queue.put(b"%d" % number, delay=0.001)
+    read = backend.read
+
+    def noted(where: str, guard: Contender | None = None) -> Any:
+        answer: Promise[Listing] = read(where, guard=guard)
+        if where.endswith("/again/"):
+            sizes.append(len(answer.result(BOUND).values))
+        return answer
+
+    backend.read = noted  # type: ignore[method-assign]
+    taken = []
+    for _ in range(120):
+        with queue.take(BOUND) as item:
+            taken.append(int(item.data))
+    assert sorted(taken) == list(range(120))
+    assert max(sizes) <= 48
+
+
+def silent(operations: Sequence[Operation], guards: Sequence[Contender] = ()) -> Promise[Any]:
+    return failed(coordlock.BackendUnavailable("memory", "no answer"))
+
+
+def test_an_ack_without_answer_is_repeated_at_the_end_of_the_block(root: str) -> None:
+    with coordlock.connect(f"memory://{root}?request_timeout=0.3s") as client:
+        queue = client.work_queue("q")
+        queue.put(b"one")
+        backend = backend_of(client)
+        item = queue.take(BOUND)
+
+        def work() -> None:
+            with item:
+                backend.write = silent  # type: ignore[method-assign]
+                try:
+                    item.ack()
+                finally:
+                    del backend.write
+
+        with pytest.raises(coordlock.BackendUnavailable):
+            work()
+        assert item.state is coordlock.GrantState.RELEASED
+        assert queue.stats() == WorkQueueStats(0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("act", ["ack", "nack"])
+def test_an_item_whose_end_is_unknown_goes_to_others_once_it_is_released(
+    root: str, act: str
+) -> None:
+    with coordlock.connect(f"memory://{root}?request_timeout=0.3s") as client:
+        queue = client.work_queue("q")
+        queue.put(b"one")
+        item = queue.take(BOUND)
+        backend = backend_of(client)
+        backend.write = silent  # type: ignore[method-assign]
+        with pytest.raises(coordlock.BackendUnavailable, match="may be"):
+            getattr(item, act)()
+        item.release()
+        del backend.write
+        with queue.take(BOUND) as again:
+            assert (again.data, again.deliveries) == (b"one", 2)
+
+
+def test_threads_that_acknowledge_an_item_together_hear_of_no_loss(
+    client: coordlock.Client,
+) -> None:
+    queue = client.work_queue("q", max_hold=60)  # so the first one ends the worker, too
+    for _ in range(50):
+        queue.put(b"one")
+        item = queue.take(BOUND)
+        with ThreadPoolExecutor(3) as pool:
+            ends = [pool.submit(item.ack) for _ in range(3)]
+        errors = [end.exception() for end in ends]
+        assert None in errors
+        assert all(isinstance(one, coordlock.errors.ItemEnded | None) for one in errors)
+
+
+def test_a_limit_of_none_is_refused_where_there_is_none(client: coordlock.Client) -> None:
+    with pytest.raises(ValueError, match="max_attempts must be an integer of 1 or more, not None"):
+        client.work_queue("q", max_attempts=None)  # type: ignore[arg-type]
+
+
+def test_a_purge_goes_on_where_others_take_meanwhile(
+    client: coordlock.Client, other: coordlock.Client
+) -> None:
+    queue = client.work_queue("q")
+    for _ in range(60):
+        queue.put(b"one")
+    taken: list[coordlock.Item] = []
+    take = lambda _: taken.append(other.work_queue("q").take(BOUND))  # noqa: E731
+    before_writing(client, "/state/lane-1", take)
+    assert queue.purge() == 59
+    assert queue.stats() == WorkQueueStats(0, 1, 0, 0)
+    taken[0].ack()
+
+
+def test_an_item_that_a_worker_gets_meanwhile_is_not_removed(
+    client: coordlock.Client, other: coordlock.Client
+) -> None:
+    queue = client.work_queue("q")
+    id = queue.put(b"one")
+    queue.take(BOUND).release()
+    backend = backend_of(client)
+    write = backend.write
+    taken: list[coordlock.Item] = []
+
+    def take_first(operations: Sequence[Operation], guards: Sequence[Contender] = ()) -> Any:
+        del backend.write
+        taken.append(other.work_queue("q").take(BOUND))
+        return write(operations, guards)
+
+    backend.write = take_first  # type: ignore[method-assign]
+    assert queue.remove(id) is False
+    [item] = queue.items()
+    assert (item.id, item.state) == (id, "taken")
+    taken[0].ack()
 
 
 def test_a_claim_that_no_caller_got_counts_for_nothing(client: coordlock.Client) -> None:

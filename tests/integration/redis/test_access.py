@@ -1,0 +1,303 @@
+"""How a client reaches Redis: by URL, TLS, a socket, a client of redis-py; and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis as redis_py
+import redis.asyncio
+
+import coordlock
+from coordlock import BackendError
+from coordlock.errors import AuthenticationFailed, BackendUnavailable, ConfigurationError
+from testbed.servers.certificates import Certificates
+from testbed.servers.redis import Redis, RedisCluster, RedisServer, Sentinel
+
+pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("no_leaks")]
+
+
+def excludes(url: str, client: Any = None) -> None:
+    """Two clients exclude each other, and hand over."""
+    with coordlock.connect(url, client=client) as one, coordlock.connect(url, client=client) as two:
+        grant = one.lock("a").acquire(timeout=10)
+        assert two.lock("a").try_acquire() is None
+        grant.release()
+        with two.lock("a").acquire(timeout=10) as later:
+            assert later.token > grant.token
+
+
+@pytest.fixture(scope="module")
+def secure(
+    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
+) -> Iterator[RedisServer]:
+    """It wants certificates of its clients."""
+    with RedisServer(tmp_path_factory.mktemp("tls"), tls=certificates) as server:
+        yield server
+
+
+def shown(certificates: Certificates) -> str:
+    return f"ca={certificates.ca}&cert={certificates.client}&key={certificates.client_key}"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_tls_with_certificates_of_both(
+    secure: RedisServer, certificates: Certificates, root: str, host: str
+) -> None:
+    excludes(f"rediss://{host}:{secure.tls_port}{root}?restart_delay=0&{shown(certificates)}")
+
+
+def test_an_unknown_authority_is_told(secure: RedisServer, root: str) -> None:
+    with pytest.raises(BackendUnavailable, match="certificate verify failed"):
+        coordlock.connect(f"rediss://127.0.0.1:{secure.tls_port}{root}?connect_timeout=1s")
+
+
+def test_a_missing_certificate_of_the_client_is_told(
+    secure: RedisServer, certificates: Certificates, root: str
+) -> None:
+    url = f"rediss://127.0.0.1:{secure.tls_port}{root}?connect_timeout=1s&ca={certificates.ca}"
+    with pytest.raises(BackendUnavailable, match=r"certificate required|closed|reset|EOF"):
+        coordlock.connect(url)
+
+
+def test_a_host_that_the_certificate_does_not_name_is_refused(
+    secure: RedisServer, certificates: Certificates, root: str
+) -> None:
+    host = f"127.0.0.2:{secure.tls_port}"
+    with secure.client() as admin:
+        admin.config_set("bind", "127.0.0.1 127.0.0.2")
+    with pytest.raises(BackendUnavailable, match=r"certificate|127\.0\.0\.2"):
+        coordlock.connect(f"rediss://{host}{root}?connect_timeout=1s&{shown(certificates)}")
+
+
+def test_a_socket_of_the_machine(tmp_path: Path, root: str) -> None:
+    path = tmp_path / "s"
+    with RedisServer(tmp_path / "redis", arguments=["--unixsocket", str(path)]):
+        excludes(f"redis+unix://{root}?socket={path}&restart_delay=0")
+        with redis_py.Redis(unix_socket_path=str(path)) as client:
+            excludes(f"redis://{root}?restart_delay=0", client)
+
+
+def test_the_scheme_of_valkey_is_the_same(redis: Redis, root: str) -> None:
+    excludes(f"valkey://{redis.host}:{redis.port}{root}?restart_delay=0")
+
+
+def test_a_database_by_its_number(redis: Redis, root: str) -> None:
+    excludes(redis.url_for(root, db=3))
+    with redis.client(db=3) as third, redis.client() as first:
+        assert third.exists(f"{{{root}}}:state")
+        assert not first.exists(f"{{{root}}}:state")
+
+
+def test_a_database_that_the_server_lacks_is_told(redis: Redis, root: str) -> None:
+    with pytest.raises(BackendError, match="fewer databases"):
+        coordlock.connect(redis.url_for(root, db=999))
+
+
+# Clients of redis-py
+
+
+@pytest.mark.parametrize("options", [{}, {"decode_responses": True}, {"protocol": 3}, {"db": 2}])
+def test_how_a_client_of_redis_py_connects_is_taken_over(
+    redis: Redis, root: str, options: dict[str, Any]
+) -> None:
+    with redis.client(**options) as client:
+        excludes(f"redis://{root}?restart_delay=0", client)
+        assert client.exists(f"{{{root}}}:state")
+
+
+def test_how_an_asynchronous_client_connects_is_taken_over(redis: Redis, root: str) -> None:
+    async def main() -> None:
+        async with redis.async_client(decode_responses=True) as client:
+            url = f"redis://{root}?restart_delay=0"
+            async with (
+                coordlock.connect_async(url, client=client) as one,
+                one.lock("a") as grant,
+            ):
+                assert grant.token
+                assert await client.exists(f"{{{root}}}:state")
+
+    asyncio.run(main())
+
+
+def test_a_client_with_a_user_and_tls_is_taken_over(
+    secure: RedisServer, certificates: Certificates, root: str
+) -> None:
+    with secure.client() as admin:
+        admin.acl_setuser(
+            "locks",
+            enabled=True,
+            passwords=["+s"],
+            keys=["*"],
+            channels=["*"],
+            categories=["+@all"],
+        )
+    with redis_py.Redis(
+        port=secure.tls_port,
+        username="locks",
+        password="s",
+        ssl=True,
+        ssl_ca_certs=str(certificates.ca),
+        ssl_certfile=str(certificates.client),
+        ssl_keyfile=str(certificates.client_key),
+    ) as client:
+        excludes(f"redis://{root}?restart_delay=0", client)
+
+
+def test_a_client_of_sentinels_is_taken_over(
+    only: RedisServer, replica: RedisServer, tmp_path: Path, root: str
+) -> None:
+    with Sentinel(tmp_path / "sentinel", only) as sentinel:
+        module: Any = redis_py.sentinel  # it has no types
+        sentinels = module.Sentinel([("127.0.0.1", sentinel.port)])
+        with sentinels.master_for(Sentinel.NAME) as client:
+            excludes(f"redis://{root}?restart_delay=0", client)
+        with (
+            sentinels.slave_for(Sentinel.NAME) as client,
+            pytest.raises(ConfigurationError, match="master_for"),
+        ):
+            coordlock.connect(f"redis://{root}", client=client)
+
+
+def test_a_client_of_a_cluster_is_taken_over(cluster: RedisCluster, root: str) -> None:
+    first = cluster.members[0]
+    with closing(redis_py.RedisCluster(host=first.host, port=first.port)) as client:
+        excludes(f"redis://{root}?restart_delay=0", client)
+
+
+def test_a_client_of_valkey_py_is_taken_over(redis: Redis, root: str) -> None:
+    valkey = pytest.importorskip("valkey")
+    with valkey.Valkey(host=redis.host, port=redis.port) as client:
+        excludes(f"valkey://{root}?restart_delay=0", client)
+
+
+# A cluster
+
+
+def test_a_cluster_may_be_asked_at_any_node(cluster: RedisCluster, root: str) -> None:
+    for member in cluster.members:
+        excludes(member.url_for(root))
+
+
+def test_a_cluster_has_one_database(cluster: RedisCluster, root: str) -> None:
+    with pytest.raises(BackendError, match="database 0 alone"):
+        coordlock.connect(cluster.url_for(root, db=1))
+
+
+# Servers that cannot be used
+
+
+@contextmanager
+def relayed(server: Redis, old: bytes, new: bytes) -> Iterator[int]:
+    """A port that answers as ``server`` does, with ``new`` in place of ``old``."""
+    ended = threading.Event()
+
+    def pump(source: socket.socket, target: socket.socket, is_answer: bool) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data.replace(old, new) if is_answer else data)
+        for end in (source, target):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        source.close()
+
+    def accept() -> None:
+        while not ended.is_set():
+            one, _ = listener.accept()
+            if ended.is_set():
+                one.close()
+                return
+            other = socket.create_connection((server.host, server.port))
+            for pair in ((one, other, False), (other, one, True)):
+                threading.Thread(target=pump, args=pair, daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        port: int = listener.getsockname()[1]
+        yield port
+        ended.set()
+        socket.create_connection(("127.0.0.1", port)).close()
+        thread.join()
+
+
+def test_a_server_before_6_2_is_refused(redis: Redis, root: str) -> None:
+    with redis.client() as admin:
+        version = admin.info("server")["redis_version"].encode()
+    old = b"6.0.16".ljust(len(version), b"0")  # of the same length
+    with (
+        relayed(redis, b"redis_version:" + version, b"redis_version:" + old) as port,
+        pytest.raises(BackendError, match=r"needs Redis 6\.2 or later, not 6\.0\.16"),
+    ):
+        coordlock.connect(f"redis://127.0.0.1:{port}{root}")
+
+
+def test_a_server_that_runs_no_scripts_is_told(tmp_path: Path, root: str) -> None:
+    hidden = ["--rename-command", "EVAL", "", "--rename-command", "EVALSHA", ""]
+    with (
+        RedisServer(tmp_path / "redis", arguments=hidden) as server,
+        pytest.raises(BackendError, match="no proxy that knows no scripts"),
+    ):
+        coordlock.connect(server.url_for(root))
+
+
+# Access rights
+
+RIGHTS = "~{ROOT}:* &{ROOT}:* +@read +@write +@scripting +@pubsub +@connection +info +time +wait"
+SCRIPTS = resources.files("coordlock_redis") / "lua"
+COMMANDS = sorted(
+    {
+        command
+        for file in SCRIPTS.iterdir()
+        for command in re.findall(r"call\('([A-Z]+)'", file.read_text())
+    }
+)
+
+
+def test_the_page_names_the_rights() -> None:
+    page = Path(__file__).parents[3] / "docs/backends/redis.md"
+    assert RIGHTS.replace("ROOT", "/payments") in page.read_text()
+
+
+def test_a_user_with_the_rights_on_the_page_needs_no_others(redis: Redis, root: str) -> None:
+    with redis.client() as admin:
+        rights = RIGHTS.replace("ROOT", root).split()
+        admin.execute_command("ACL SETUSER", "page", "reset", "on", ">s", *rights)
+        try:
+            url = f"redis://page:s@{redis.host}:{redis.port}{root}?restart_delay=0"
+            excludes(url)
+            with coordlock.connect(url) as client, client.read_lock("b"), client.semaphore("c", 2):
+                client.value("/d").set(b"1")
+        finally:
+            admin.execute_command("ACL DELUSER", "page")
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "EVALSHA", "SUBSCRIBE", "keys", "channels"])
+def test_a_missing_right_is_told_when_the_client_connects(
+    redis: Redis, root: str, command: str
+) -> None:
+    rights = RIGHTS.replace("ROOT", root).split()
+    match command:
+        case "keys":
+            rights = rights[1:]
+        case "channels":
+            rights = rights[:1] + rights[2:]
+        case _:
+            rights.append(f"-{command}")
+    with redis.client() as admin:
+        admin.execute_command("ACL SETUSER", "less", "reset", "on", ">s", *rights)
+        try:
+            with pytest.raises(AuthenticationFailed, match="must be allowed"):
+                coordlock.connect(
+                    f"redis://less:s@{redis.host}:{redis.port}{root}?connect_timeout=2s"
+                )
+        finally:
+            admin.execute_command("ACL DELUSER", "less")

@@ -1,0 +1,181 @@
+"""Another server takes over: by Sentinel, in a cluster, and with fewer replicas than wanted."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+import redis as redis_py
+
+import coordlock
+from coordlock import GrantState, LockLost
+from coordlock.errors import BackendUnavailable, WaitUnavailable
+from coordlock.testing.waiting import eventually
+from testbed.servers.redis import RedisCluster, RedisServer, Sentinel
+
+pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("no_leaks")]
+
+
+def test_a_failover_ends_every_grant_and_the_next_one_has_a_larger_token(
+    only: RedisServer, replica: RedisServer, tmp_path: Path, root: str
+) -> None:
+    with Sentinel(tmp_path / "sentinel", only) as sentinel:
+        eventually(lambda: sentinel.knows()["num-slaves"] == "1")
+        with coordlock.connect(sentinel.url_for(root, ttl="3s")) as client:
+            grant = client.lock("a").acquire()
+            only.kill()
+            eventually(lambda: grant.state is GrantState.LOST)
+            later = client.lock("a").acquire(timeout=60)
+            assert later.token > grant.token
+            with replica.client() as admin:
+                assert admin.exists(f"{{{root}}}:state")
+                assert admin.info("replication")["role"] == "master"
+            later.release()
+
+
+def test_a_sentinel_that_knows_no_such_primary_says_so(
+    only: RedisServer, tmp_path: Path, root: str
+) -> None:
+    with (
+        Sentinel(tmp_path / "sentinel", only) as sentinel,
+        pytest.raises(BackendUnavailable, match="knows no primary 'other'"),
+    ):
+        coordlock.connect(sentinel.url_for(root, sentinel="other", connect_timeout="1s"))
+
+
+def test_a_sentinel_that_names_an_earlier_primary_is_not_the_last_word(
+    only: RedisServer, tmp_path: Path, root: str
+) -> None:
+    with (
+        RedisServer(tmp_path / "earlier") as earlier,
+        Sentinel(tmp_path / "stale", earlier) as stale,
+        Sentinel(tmp_path / "sentinel", only) as sentinel,
+    ):
+        earlier.kill()
+        hosts = f"127.0.0.1:{stale.port},127.0.0.1:{sentinel.port}"
+        url = f"redis://{hosts}{root}?sentinel={Sentinel.NAME}&restart_delay=0"
+        with coordlock.connect(url) as client:
+            client.lock("a").acquire(timeout=10).release()
+
+
+def test_an_idle_holder_learns_that_another_server_is_the_primary(
+    only: RedisServer, replica: RedisServer, tmp_path: Path, root: str
+) -> None:
+    """Though the earlier primary still answers, and only the news have moved."""
+    with Sentinel(tmp_path / "sentinel", only) as sentinel:
+        eventually(lambda: sentinel.knows()["num-slaves"] == "1")
+        with coordlock.connect(sentinel.url_for(root, ttl="3s")) as client:
+            grant = client.lock("a").acquire()
+            with replica.client() as admin:
+                admin.replicaof("no", "one")
+            with sentinel_client(sentinel) as admin:
+                admin.execute_command("SENTINEL", "REMOVE", Sentinel.NAME)
+                admin.execute_command(
+                    "SENTINEL", "MONITOR", Sentinel.NAME, replica.host, replica.port, 1
+                )
+            with only.client() as admin:
+                admin.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+            eventually(lambda: grant.state is GrantState.LOST)
+            with pytest.raises(LockLost, match="another Redis answers"):
+                grant.check()
+
+
+def sentinel_client(sentinel: Sentinel) -> redis_py.Redis:
+    return redis_py.Redis.from_url(sentinel.url)
+
+
+def test_a_promoted_server_without_the_root_grants_nothing_at_first(
+    only: RedisServer, tmp_path: Path, root: str
+) -> None:
+    with RedisServer(tmp_path / "replica") as replica, replica.client() as admin:
+        replica.follow(only)
+        eventually(lambda: admin.info("server")["uptime_in_seconds"] >= 4)
+        only.kill()
+        admin.replicaof("no", "one")
+        began = time.monotonic()
+        with coordlock.connect(replica.url_for(root, ttl="3s", restart_delay="auto")) as client:
+            client.lock("a").acquire(timeout=20).release()
+            assert time.monotonic() - began >= 2.5
+
+
+# wait_replicas
+
+
+def test_what_no_replica_has_is_not_granted(
+    only: RedisServer, replica: RedisServer, root: str
+) -> None:
+    url = only.url_for(root, ttl="4s", wait_replicas=1, request_timeout="1s")
+    with coordlock.connect(url) as client:
+        with client.lock("a").acquire(timeout=10) as grant, replica.client() as copy:
+            assert copy.zcard(f"{{{root}}}:queue:a") == 1
+            grant.check()
+        held = client.lock("b").acquire(timeout=10)
+        replica.pause()
+        with pytest.raises(WaitUnavailable, match="wait_replicas"):
+            client.lock("c").acquire(timeout=2)
+        # Its heartbeats are not copied, so that they move no deadline.
+        eventually(lambda: held.state is GrantState.LOST, within=15)
+        replica.resume()
+        eventually(lambda: client.lock("c").try_acquire(), within=30)
+
+
+def test_a_server_without_replicas_grants_nothing_where_one_is_wanted(
+    only: RedisServer, root: str
+) -> None:
+    url = only.url_for(root, wait_replicas=1, request_timeout="1s", connect_timeout="2s")
+    with pytest.raises(BackendUnavailable, match="0 of the 1 replicas"):
+        coordlock.connect(url)
+
+
+# A cluster
+
+
+def test_a_slot_that_moves_ends_the_sessions_of_its_root(cluster: RedisCluster, root: str) -> None:
+    key = f"{{{root}}}:state"
+    with coordlock.connect(cluster.url_for(root, ttl="3s", request_timeout="2s")) as client:
+        grant = client.lock("a").acquire(timeout=10)
+        owner = cluster.owner(key)
+        target = next(member for member in cluster.members if member is not owner)
+        steps = cluster.move(key, target)
+        next(steps)
+        for _ in steps:
+            with pytest.raises(WaitUnavailable):  # no part is taken for the whole
+                client.lock("a").acquire(timeout=0.1)
+        eventually(lambda: grant.state is GrantState.LOST)
+        later = client.lock("a").acquire(timeout=20)
+        assert later.token > grant.token
+        assert cluster.owner(key) is target
+        later.release()
+
+
+def test_a_replica_takes_over_in_a_cluster(tmp_path: Path, root: str) -> None:
+    with (
+        RedisCluster(tmp_path / "cluster") as cluster,
+        RedisServer(tmp_path / "replica", clustered=True) as replica,
+        replica.client(decode_responses=True) as new,
+    ):
+        owner = cluster.owner(f"{{{root}}}:state")
+        with owner.client() as old:
+            old_id = old.execute_command("CLUSTER MYID").decode()
+        new_id = new.execute_command("CLUSTER MYID")
+        new.execute_command("CLUSTER MEET", owner.host, owner.port, owner.bus_port)
+        eventually(lambda: old_id in str(new.execute_command("CLUSTER NODES")))
+        new.execute_command("CLUSTER REPLICATE", old_id)
+        eventually(lambda: new.info("replication").get("master_link_status") == "up")
+        for member in cluster.members:
+            eventually(partial(knows, member, new_id))
+        with coordlock.connect(cluster.url_for(root, ttl="3s")) as client:
+            grant = client.lock("a").acquire(timeout=10)
+            owner.kill()
+            new.execute_command("CLUSTER FAILOVER", "TAKEOVER")
+            eventually(lambda: grant.state is GrantState.LOST)
+            later = client.lock("a").acquire(timeout=30)
+            assert later.token > grant.token
+            later.release()
+
+
+def knows(member: RedisServer, id: str) -> bool:
+    with member.client() as client:
+        return id in str(client.execute_command("CLUSTER NODES"))

@@ -1,0 +1,218 @@
+"""Paused servers, lost news, and what others do to the keys: nobody waits for ever."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Self
+
+import pytest
+
+import coordlock
+from coordlock import BackendError, GrantState, LockLost
+from coordlock.errors import WaitUnavailable
+from coordlock.testing.waiting import eventually
+from testbed.servers.redis import RedisServer
+
+pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("no_leaks")]
+
+
+class Waiter(threading.Thread):
+    """Acquires the lock ``a``, holds it until `let_go`, and knows when it was granted."""
+
+    def __init__(self, client: coordlock.Client) -> None:
+        super().__init__(daemon=True)
+        self.client = client
+        self.granted_at: float | None = None
+        self.error: BaseException | None = None
+        self.let_go = threading.Event()
+
+    def run(self) -> None:
+        try:
+            with self.client.lock("a").acquire(timeout=60):
+                self.granted_at = time.monotonic()
+                self.let_go.wait(60)
+        except BaseException as error:
+            self.error = error
+
+    def was_granted(self) -> bool:
+        return self.granted_at is not None
+
+    def __enter__(self) -> Self:
+        self.start()
+        eventually(lambda: len(self.client.lock("a").contenders()) >= 2, "the waiter")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.let_go.set()
+        self.join(60)
+        assert self.error is None
+
+
+def deafen(server: RedisServer) -> None:
+    """Break all connections that hear messages."""
+    with server.client() as admin:
+        admin.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+
+
+def test_a_departure_that_was_told_to_nobody_is_noticed_at_the_reconnect(
+    only: RedisServer, root: str
+) -> None:
+    url = only.url_for(root, ttl="60s")
+    for _ in range(5):
+        with coordlock.connect(url) as one, coordlock.connect(url) as two:
+            grant = one.lock("a").acquire(timeout=10)
+            with Waiter(two) as waiter:
+                deafen(only)
+                grant.release()
+                released_at = time.monotonic()
+                eventually(waiter.was_granted, within=20)
+                assert waiter.granted_at is not None
+                assert waiter.granted_at - released_at < 10
+
+
+def test_a_message_that_never_comes_costs_at_most_the_rest_of_a_session(
+    only: RedisServer, root: str
+) -> None:
+    """Somebody removes the contender behind the scripts' back, and tells nobody."""
+    url = only.url_for(root, ttl="3s")
+    with coordlock.connect(url) as one, coordlock.connect(url) as two, only.client() as admin:
+        one.lock("a").acquire(timeout=10)
+        with Waiter(two) as waiter:
+            [first, _] = admin.zrange(f"{{{root}}}:queue:a", 0, -1)
+            admin.zrem(f"{{{root}}}:queue:a", first)
+            began = time.monotonic()
+            eventually(waiter.was_granted)
+            assert waiter.granted_at is not None
+            assert waiter.granted_at - began < 6
+
+
+@contextmanager
+def paused(server: RedisServer) -> Iterator[None]:
+    server.pause()
+    try:
+        yield
+    finally:
+        server.resume()
+
+
+def test_a_short_pause_of_the_server_loses_nothing_and_nothing_is_left_in_the_queue(
+    only: RedisServer, root: str
+) -> None:
+    url = only.url_for(root, ttl="20s", request_timeout="1s")
+    with coordlock.connect(url) as one, coordlock.connect(url) as two:
+        grant = one.lock("b").acquire(timeout=10)
+        with paused(only):
+            # The server gets this request when it goes on, though the client has given up.
+            with pytest.raises(WaitUnavailable):
+                two.lock("a").acquire(timeout=0.5)
+            time.sleep(1.5)  # longer than a request may take
+        one.lock("a").acquire(timeout=15).release()
+        grant.check()
+        assert grant.release() is True
+
+
+def test_a_pause_longer_than_the_ttl_ends_the_grant_before_another_client_has_it(
+    only: RedisServer, root: str
+) -> None:
+    url = only.url_for(root, ttl="2s", request_timeout="1s")
+    with coordlock.connect(url) as one, coordlock.connect(url, ttl="60s") as two:
+        grant = one.lock("a").acquire(timeout=10)
+        with Waiter(two) as waiter:
+            with paused(only):
+                eventually(lambda: grant.state is GrantState.LOST)
+                assert waiter.granted_at is None
+            eventually(waiter.was_granted)
+
+
+def test_two_never_hold_while_the_server_is_killed_and_paused(only: RedisServer, root: str) -> None:
+    url = only.url_for(root, ttl="2s", request_timeout="1s", restart_delay="auto")
+    held: list[coordlock.Grant] = []
+    overlaps: list[str] = []
+    grants = 0
+    guard = threading.Lock()
+    ended = threading.Event()
+
+    def work(client: coordlock.Client) -> None:
+        nonlocal grants
+        while not ended.is_set():
+            try:
+                grant = client.lock("a").acquire(timeout=1)
+            except coordlock.CoordlockError:
+                continue
+            with guard:
+                grants += 1
+                others = [one for one in held if one.state is GrantState.HELD]
+                if others and grant.state is GrantState.HELD:
+                    overlaps.append(f"{grant.token} beside {others[0].token}")
+                held.append(grant)
+            time.sleep(0.01)
+            with guard:
+                held.remove(grant)
+            with suppress(coordlock.CoordlockError):
+                grant.release()
+
+    def wait_for_grants() -> None:
+        seen = grants
+        eventually(lambda: grants > seen + 5, "grants", within=60)
+
+    with ExitStack() as stack:
+        clients = [stack.enter_context(coordlock.connect(url)) for _ in range(3)]
+        threads = [threading.Thread(target=work, args=[client]) for client in clients]
+        for thread in threads:
+            thread.start()
+        for number in range(4):
+            wait_for_grants()
+            if number % 2:
+                only.kill()
+                only.start()
+            else:
+                with paused(only):
+                    time.sleep(2.5)  # longer than a session
+        wait_for_grants()
+        ended.set()
+        for thread in threads:
+            thread.join(30)
+    assert overlaps == []
+
+
+def test_a_crowd_of_dead_waiters_costs_one_ttl_for_all(only: RedisServer, root: str) -> None:
+    """Their sessions are there, and nobody extends them."""
+    with coordlock.connect(only.url_for(root, ttl="2s")) as client, only.client() as admin:
+        seconds, microseconds = admin.time()
+        now = seconds * 1_000_000 + microseconds
+        client.lock("z").acquire(timeout=5).release()  # the root has a state
+        for number in range(20):
+            session, id = f"dead{number}-1", f"id{number}"
+            admin.zadd(f"{{{root}}}:sessions", {session: now + 2_000_000})
+            admin.zadd(f"{{{root}}}:queue:a", {id: now + number})
+            admin.hset(f"{{{root}}}:claims:a", id, f"lock {session} {{}}")
+            admin.hset(f"{{{root}}}:held:{session}", id, "a")
+            admin.sadd(f"{{{root}}}:queues", "a")
+        began = time.monotonic()
+        client.lock("a").acquire(timeout=20).release()
+        assert time.monotonic() - began < 3.0
+
+
+def test_several_locks_are_all_taken_or_none_where_one_key_is_of_another_program(
+    only: RedisServer, root: str
+) -> None:
+    with coordlock.connect(only.url_for(root)) as client, only.client() as admin:
+        admin.set(f"{{{root}}}:queue:b", "mine")
+        with pytest.raises(BackendError, match="another program"):
+            client.multi_lock(["a", "b"]).acquire(timeout=5)
+        assert not admin.exists(f"{{{root}}}:queue:a")
+        assert admin.get(f"{{{root}}}:queue:b") == b"mine"
+
+
+def test_a_clock_that_is_set_forward_ends_sessions_loudly(only: RedisServer, root: str) -> None:
+    """As the server sees it: what it has noted as their end is past."""
+    with coordlock.connect(only.url_for(root, ttl="6s")) as client, only.client() as admin:
+        grant = client.lock("a").acquire(timeout=5)
+        [session] = admin.zrange(f"{{{root}}}:sessions", 0, -1)
+        admin.zadd(f"{{{root}}}:sessions", {session: 1})
+        eventually(lambda: grant.state is GrantState.LOST, within=10)
+        with pytest.raises(LockLost, match="expired"):
+            grant.check()
