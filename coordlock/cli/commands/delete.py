@@ -69,10 +69,10 @@ def delete(
     `coordlock ls --kept` lists it. A counter begins at 0 again, and a latch is closed again. No
     change that a client began before spoils what is made anew.
 
-    The command refuses to delete a gate that is shut, a barrier or the value of a lock while
-    somebody is in the queue of that name, a job at work, a value with a lock-delay, and a work
-    queue that has items or consumers. A work queue is only taken off the list: 26 small keys of it
-    stay, because its clients rely on them. It is listed again with the next item.
+    The command refuses to delete a gate that is shut, a barrier or the value of a lock that
+    somebody uses or waits for, a job at work, a value with a lock-delay, and a work queue that has
+    items or consumers. A work queue is only taken off the list: 26 small keys of it stay, because
+    its clients rely on them. It is listed again with the next item.
 
     The exit status is 1 if something was not there, or was refused.
     """
