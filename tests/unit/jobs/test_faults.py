@@ -214,7 +214,7 @@ def test_the_end_of_a_block_does_not_overtake_a_commit_that_was_cancelled(root: 
         async with coordlock.connect_async(f"memory://{root}") as client:
             backend: Any = client._access.engine.backend
             sent = asyncio.Event()
-            left = iter(range(2))
+            left = iter(range(1))
 
             def cut(method: str) -> Fault | None:
                 if method != "write" or next(left, None) is None:
