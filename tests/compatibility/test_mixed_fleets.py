@@ -59,8 +59,11 @@ class Earlier:
 
 @pytest.fixture(scope="module", params=[FIRST, BEFORE_LANES], ids=["first", "before_lanes"])
 def release(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The PYTHONPATH of an earlier release."""
-    return unpack(request.param, tmp_path_factory.mktemp("earlier"))
+    """The PYTHONPATH of an earlier release. An sdist or a shallow clone has none."""
+    try:
+        return unpack(request.param, tmp_path_factory.mktemp("earlier"))
+    except LookupError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(
