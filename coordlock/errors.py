@@ -337,20 +337,20 @@ class ConversionCancelled(WaitCancelled):
 
 @dataclass(eq=False, repr=False)
 class DeadlockDetected(WaitError, RuntimeError):
-    """Clients waited for each other in a circle, and this wait, the youngest, was given up.
+    """Clients waited for each other in a cycle, and this wait, the youngest, was given up.
 
     Release what you hold and acquire again, or acquire all locks at once with ``multi_lock``.
-    ``circle`` has a sentence for each step: who waits for what, and who has it.
+    ``cycle`` has a sentence for each step: who waits for what, and who has it.
     """
 
     name: str
-    circle: tuple[str, ...]
+    cycle: tuple[str, ...]
     kind: str = field(default="lock", kw_only=True)
 
     def __str__(self) -> str:
         return (
             f"{self.kind} {self.name!r} {_IN_VAIN.get(self.kind, 'was not granted')}, because of a "
-            f"deadlock: {'; '.join(self.circle)}. Acquire them all at once, with "
+            f"deadlock: {'; '.join(self.cycle)}. Acquire them all at once, with "
             "client.multi_lock([...])"
         )
 

@@ -228,7 +228,7 @@ class _BaseClient(Resident, shown="Client"):
         their `Grant.release_requested`, with ``reason``, up to 1000 characters; they may keep the
         lock. Raises `Unsupported` where the backend keeps no data, and `BackendUnavailable`.
         """
-        from coordlock.locks.asking import ask
+        from coordlock.locks.release_requests import ask
 
         return (yield from ask(self._engine, check_name(name), reason, contender))
 

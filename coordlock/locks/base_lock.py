@@ -138,7 +138,7 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         When Ctrl-C or a task's cancellation ends the call, it leaves the queue and is never
         granted. Raises `WaitError` when it ends without a grant: `AcquireTimeout` for a busy lock,
         `WaitUnavailable` for a silent service, `WaitCancelled`, `DeadlockDetected` when it waits in
-        a circle with others, `SessionLost` or `Evicted` when the place in the queue was lost.
+        a cycle with others, `SessionLost` or `Evicted` when the place in the queue was lost.
         Raises `NameConflict` when the name is in use as another kind of lock,
         `AuthenticationFailed`, `ClientClosed` and `ForkedClient`.
         """

@@ -54,11 +54,11 @@ class Cancellation:
         """Why, or None while it wasn't."""
         return self._reason
 
-    def add(self, wake: Waker) -> None:
-        """Call ``wake`` when it is cancelled. For drivers."""
+    def _add_waker(self, wake: Waker) -> None:
+        """Call ``wake`` when it is cancelled."""
         self._wakers.add(wake)
 
-    def discard(self, wake: Waker) -> None:
+    def _discard_waker(self, wake: Waker) -> None:
         """Don't call ``wake`` any more."""
         self._wakers.discard(wake)
 

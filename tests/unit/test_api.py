@@ -83,7 +83,7 @@ TWINS = [
     (coordlock.types.ValueGrant, coordlock.types.AsyncValueGrant),
     (coordlock.types.MultiLock, coordlock.types.AsyncMultiLock),
     (coordlock.types.MultiGrant, coordlock.types.AsyncMultiGrant),
-    (coordlock.types.Held, coordlock.types.AsyncHeld),
+    (coordlock.types.GrantLike, coordlock.types.AsyncGrantLike),
     (coordlock.types.LossSignal, coordlock.types.AsyncLossSignal),
     (coordlock.types.ReleaseRequest, coordlock.types.AsyncReleaseRequest),
     (coordlock.Election, coordlock.AsyncElection),

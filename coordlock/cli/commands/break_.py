@@ -108,7 +108,7 @@ def break_(
 
 def _check_reason(reason: str) -> None:
     """Raises `UsageError` for one that is too long."""
-    from coordlock.locks.asking import check_reason  # the other commands need no recipes
+    from coordlock.locks.release_requests import check_reason  # the other commands need no recipes
 
     try:
         check_reason(reason)
