@@ -105,7 +105,7 @@ class Connecting(EnteredByAsyncWith):
 class _BaseClient(Resident, shown="Client"):
     """What sync and async clients share."""
 
-    _instead = "pass its settings on, or a URL, and connect there"
+    _instead = "pass its settings or a URL instead, and connect there"
 
     def __init__(
         self, target: Target = None, *, client: object = None, **options: Unpack[Options]

@@ -90,7 +90,7 @@ def _checked(cancellation: object) -> Cancellation | None:
 class BaseLock(Resident, Generic[G], shown="Lock"):
     """What sync and async locks share: the queues, how to claim them, and the waits."""
 
-    _instead = "pass its name on, and make it anew with a client there"
+    _instead = "pass its name instead, and make another object with a client there"
 
     #: What `acquire` gives, made of the engine and the ticket.
     _grant_kind: ClassVar[type[Any]]
@@ -102,8 +102,8 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         for name in ("__exit__", "__aexit__"):
             if name in vars(cls) and not is_known(vars(cls)[name]):
                 raise TypeError(
-                    f"{cls.__name__}.{name} cannot replace the lock's own, which knows the "
-                    "statement that it ends: write a context manager that enters the lock"
+                    f"{cls.__name__} cannot override {name}: write a context manager that enters "
+                    "the lock"
                 )
 
     def __init__(

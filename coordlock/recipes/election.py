@@ -225,8 +225,8 @@ class Election(_BaseElection[Term]):
                     if inspect.iscoroutine(result := lead(term)):
                         result.close()  # else Python warns that it was never awaited
                         raise TypeError(
-                            f"{lead!r} is a coroutine function, which would lead after the "
-                            "resignation: take an election of coordlock.connect_async()"
+                            f"{lead!r} is a coroutine function, and would not run before the term "
+                            "has ended: use an election of coordlock.connect_async()"
                         )
             finally:
                 term._abandon()  # Ctrl-C may have come before its block was entered

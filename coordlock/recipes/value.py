@@ -36,7 +36,7 @@ def send(access: Access, operations: list[Operation] | tuple[Operation, ...]) ->
 class BaseData(Resident, shown="Value"):
     """What values and folders of them share."""
 
-    _instead = "pass its key or folder on, and make it anew with a client there"
+    _instead = "pass its key or folder instead, and make another object with a client there"
     #: The key, or the folder with a slash at its end.
     _where: str
 

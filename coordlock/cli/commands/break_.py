@@ -152,7 +152,7 @@ def _choose(
     holding = tuple(one for one in queue_view if one.holding)
     if len(holding) > 1:
         tokens = ", ".join(str(one.token) for one in holding)
-        raise UsageError(f"{len(holding)} hold it: choose --token ({tokens}) or --all")
+        raise UsageError(f"{len(holding)} clients hold the lock: give --token ({tokens}) or --all")
     return holding
 
 
