@@ -233,7 +233,7 @@ class Election(_BaseElection[Term]):
 
 
 class AsyncElection(_BaseElection[AsyncTerm]):
-    """An election by name: one leads, and the next when it resigns or is lost.
+    """An election by name: the next candidate leads when the leader resigns or is lost.
 
     Made by `AsyncClient`.
     """

@@ -67,7 +67,7 @@ def delete(
     """Delete what is kept under NAMEs.
 
     `coordlock ls --kept` lists all records. A deleted counter is 0, and a deleted latch is closed.
-    A change that a client began before the deletion does not reach the next record of that name.
+    A late write that was meant for the deleted record is refused.
 
     The command refuses to delete what is in use: a gate that is shut, a barrier or a lock's value
     while a client holds the name or waits for it, a value with a lock-delay, a job at work, a work
