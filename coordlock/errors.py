@@ -166,8 +166,8 @@ class NameConflict(CoordlockError, ValueError):
     def __str__(self) -> str:
         by = f" (by {self.holder})" if self.holder else ""
         return (
-            f"{self.name!r} is in use as {self.found}{by} and was asked for as {self.wanted}: "
-            "every client of one name must ask for the same kind"
+            f"{self.name!r} is in use as {self.found}{by}, so it can't be {self.wanted}: all "
+            "clients must use a name as the same kind"
         )
 
 
@@ -184,7 +184,7 @@ _IN_VAIN = {
 
 
 class WaitError(CoordlockError):
-    """The base of the errors of calls that wait, raised when the wait ends in vain.
+    """The base of the errors of calls that wait: the wait ended without success.
 
     These calls wait: ``acquire``, ``convert``, ``campaign``, ``join``, ``take``, ``wait``,
     ``enter``, ``leave`` and ``next``. ``kind`` says what the call waited for, such as ``"lock"``,
@@ -337,20 +337,20 @@ class ConversionCancelled(WaitCancelled):
 
 @dataclass(eq=False, repr=False)
 class DeadlockDetected(WaitError, RuntimeError):
-    """Clients waited for each other in a circle, and this wait, the youngest, was given up.
+    """Clients waited for each other in a cycle, and this wait, the youngest, was given up.
 
     Release what you hold and acquire again, or acquire all locks at once with ``multi_lock``.
-    ``circle`` has a sentence for each step: who waits for what, and who has it.
+    ``cycle`` has a sentence for each step: who waits for what, and who has it.
     """
 
     name: str
-    circle: tuple[str, ...]
+    cycle: tuple[str, ...]
     kind: str = field(default="lock", kw_only=True)
 
     def __str__(self) -> str:
         return (
             f"{self.kind} {self.name!r} {_IN_VAIN.get(self.kind, 'was not granted')}, because of a "
-            f"deadlock: {'; '.join(self.circle)}. Acquire them all at once, with "
+            f"deadlock: {'; '.join(self.cycle)}. Acquire them all at once, with "
             "client.multi_lock([...])"
         )
 
@@ -371,8 +371,8 @@ class ConversionDeadlock(WaitError, RuntimeError):
     def __str__(self) -> str:
         return (
             f"lock {self.name!r} was not converted to {self.target}, and is still held in mode "
-            f"{self.mode}: {self.other} converts it, too, and waits for this grant. Release it, or "
-            "acquire with client.upgradeable_lock(), which one client holds at a time"
+            f"{self.mode}: {self.other} converts its grant, too, and waits for this one. Release "
+            "this one, or use client.upgradeable_lock(), which only one client holds at a time"
         )
 
 
@@ -421,8 +421,8 @@ class StaleToken(CoordlockError, RuntimeError):
 
     def __str__(self) -> str:
         return (
-            f"{self.resource!r} refuses the fencing token {self.token}, "
-            f"because it has seen {self.newest}: the lock was lost and somebody else had it since"
+            f"{self.resource!r} refuses the fencing token {self.token}, because it has seen "
+            f"{self.newest}: the lock was lost, and another client has held it since"
         )
 
 
@@ -466,9 +466,9 @@ class Unfenceable(CoordlockError, ValueError):
         if self.problem:
             return f"the grant of {self.name!r} {self.problem}"
         return (
-            f"the grant of {self.name!r} (token {self.token}) is of {self.kind}, which several "
-            "hold at once in any order: a fence would refuse live holders; fence an exclusive, "
-            "a write or a read lock, or use grant.transaction()"
+            f"the grant of {self.name!r} (token {self.token}) is of {self.kind}. Several clients "
+            "hold it at once, so a fence would refuse live holders: use an exclusive, write or "
+            "read lock, or grant.transaction()"
         )
 
 
@@ -497,7 +497,7 @@ class WorkQueueFull(CoordlockError, RuntimeError):
 
 @dataclass(eq=False, repr=False)
 class StillInUse(CoordlockError, RuntimeError):
-    """What is kept under a name was not deleted, because that would disturb somebody.
+    """A record was not deleted, because a client uses it.
 
     ``problem`` says who or what is in the way, and ``advice`` what to do first.
     """
@@ -526,15 +526,15 @@ class ItemEnded(CoordlockError, RuntimeError):
 
 
 class JobNotRun(CoordlockError):
-    """The base of the errors with which a call does not run a slot of a job, as is to be expected.
+    """The base of the errors that say that a call did not run a slot of a job.
 
-    Where several hosts start each slot, all but one of them get one of these.
+    These are expected where several hosts start each slot: all but one get such an error.
     """
 
 
 @dataclass(eq=False, repr=False)
 class AlreadyDone(JobNotRun, RuntimeError):
-    """The slot is not run again, or not any more.
+    """The slot was run or skipped before, or later slots have pushed it out of the history.
 
     ``state`` says why: ``"done"``; ``"passed"``, when later slots have pushed it out of the job's
     history; ``"skipped"``, when it was missed and is not made up for; and, for jobs whose policy is
@@ -585,7 +585,7 @@ class FutureSlot(CoordlockError, ValueError):
     def __str__(self) -> str:
         return (
             f"job {self.name!r}: slot {self.slot} is {self.ahead:.0f} s ahead of the service's "
-            f"time, and {self.most:.0f} s are accepted: check the clock of this host"
+            f"time, more than the {self.most:.0f} s that are accepted: check this host's clock"
         )
 
 
@@ -644,8 +644,8 @@ class ForkedClient(CoordlockError, RuntimeError):
 
     def __str__(self) -> str:
         return (
-            f"this client belongs to process {self.parent}, which forked; "
-            "connect in the child, or make the client with coordlock.Client() for all processes"
+            f"this client belongs to the parent process {self.parent}: connect in the child, or "
+            "use coordlock.Client(), which connects in each process anew"
         )
 
 

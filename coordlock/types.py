@@ -7,7 +7,7 @@ client makes or a call returns has them. To import this module loads all of them
 from __future__ import annotations
 
 from coordlock.backend import ServiceInfo as ServiceInfo
-from coordlock.backend import Stored as Stored
+from coordlock.backend import VersionedValue as VersionedValue
 from coordlock.client import Connecting as Connecting
 from coordlock.client.records import Record as Record
 from coordlock.jobs.view import JobInfo as JobInfo
@@ -24,8 +24,8 @@ from coordlock.locks.convertible import (
 from coordlock.locks.convertible import (
     ConvertibleLock as ConvertibleLock,
 )
-from coordlock.locks.held import AsyncHeld as AsyncHeld
-from coordlock.locks.held import Held as Held
+from coordlock.locks.grant_like import AsyncGrantLike as AsyncGrantLike
+from coordlock.locks.grant_like import GrantLike as GrantLike
 from coordlock.locks.queue_view import QueueEntry as QueueEntry
 from coordlock.locks.reentrant import (
     AsyncReentrantGrant as AsyncReentrantGrant,

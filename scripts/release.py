@@ -47,6 +47,15 @@ def missing_in_changelog(changelog: str, version: str) -> Iterator[str]:
         yield f"CHANGELOG.md gives [{version}] no date such as 2027-01-31, but {heading[1]!r}"
 
 
+def missing_in_record(version: str, unit: Path = ROOT / "tests" / "unit") -> Iterator[str]:
+    """What keeps the next release from being compared with the public API of this one."""
+    released = unit / f"api-{version.partition('.')[0]}.txt"
+    if FINAL.fullmatch(version) and not (
+        released.exists() and released.read_bytes() == (unit / "api.txt").read_bytes()
+    ):
+        yield f"tests/unit/{released.name} is not a copy of tests/unit/api.txt"
+
+
 def missing_in_repository(version: str) -> Iterator[str]:
     """What keeps the commit from being the release's."""
     if git("status", "--porcelain"):
@@ -126,6 +135,7 @@ def main() -> int:
     missing = [
         *missing_in_project(project),
         *missing_in_changelog((ROOT / "CHANGELOG.md").read_text(), version),
+        *missing_in_record(version),
         *missing_in_repository(version),
     ]
     for problem in missing:

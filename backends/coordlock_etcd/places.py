@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Final, Generic, TypeVar
 
-from coordlock.backend import Listing, Stored
+from coordlock.backend import Listing, VersionedValue
 from coordlock.model.contender import Contender, Snapshot
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
@@ -166,7 +166,7 @@ class QueuePlace(Place[Contender, Snapshot]):
         return Snapshot(self._queue, tuple(parts.values()), revision)
 
 
-class DataPlace(Place[Stored, Listing]):
+class DataPlace(Place[VersionedValue, Listing]):
     """A key of the data, or a folder: all keys that have one part more than its path."""
 
     def __init__(self, layout: Layout, where: str) -> None:
@@ -186,11 +186,11 @@ class DataPlace(Place[Stored, Listing]):
         is_here = "/" not in below and bool(below) is bool(self.end)
         return path if is_here else None
 
-    def _part(self, kv: pb.KeyValue) -> Stored:
-        return Stored(kv.value, kv.version)
+    def _part(self, kv: pb.KeyValue) -> VersionedValue:
+        return VersionedValue(kv.value, kv.version)
 
-    def _ordered(self, parts: dict[str, Stored]) -> dict[str, Stored]:
+    def _ordered(self, parts: dict[str, VersionedValue]) -> dict[str, VersionedValue]:
         return dict(sorted(parts.items()))
 
-    def _state(self, parts: Mapping[str, Stored], revision: int) -> Listing:
+    def _state(self, parts: Mapping[str, VersionedValue], revision: int) -> Listing:
         return Listing(dict(parts), revision)

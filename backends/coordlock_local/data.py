@@ -32,7 +32,7 @@ from functools import partial
 from typing import Final, TypeVar
 from urllib.parse import quote
 
-from coordlock.backend import Expect, Listing, Operation, Put, Stored, Written
+from coordlock.backend import Expect, Listing, Operation, Put, VersionedValue, Written
 from coordlock.errors import BackendError, BackendUnavailable, Evicted, VersionMismatch
 from coordlock.model.contender import Contender
 from coordlock.runtime.shared_file import Descriptor, close_kept, keep_from_children
@@ -153,13 +153,15 @@ def _listing(kept: sqlite3.Connection, where: str) -> Listing:
     rows = kept.execute(
         f"SELECT number, key, data, version FROM revision LEFT JOIN kept ON {chosen}", (where,)
     ).fetchall()
-    values = {key: Stored(data, version) for _, key, data, version in rows if key is not None}
+    values = {
+        key: VersionedValue(data, version) for _, key, data, version in rows if key is not None
+    }
     return Listing(values, rows[0][0])
 
 
-def _stored(kept: sqlite3.Connection, key: str) -> Stored | None:
+def _stored(kept: sqlite3.Connection, key: str) -> VersionedValue | None:
     row = kept.execute("SELECT data, version FROM kept WHERE key = ?", (key,)).fetchone()
-    return None if row is None else Stored(*row)
+    return None if row is None else VersionedValue(*row)
 
 
 def _write(kept: sqlite3.Connection, operations: Sequence[Operation]) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from coordlock.backend import Expect, Listing, Operation, Put, Queue, Stored, Written
+from coordlock.backend import Expect, Listing, Operation, Put, Queue, VersionedValue, Written
 from coordlock.errors import Evicted, SessionLost, VersionMismatch
 from coordlock.model.admission import is_blocked
 from coordlock.model.claim import Convertible, parse_marker
@@ -48,7 +48,7 @@ class _State:
     sessions: dict[str, _SessionRecord] = field(default_factory=dict)
     queues: dict[str, dict[str, Contender]] = field(default_factory=dict)
     watches: dict[str, dict[int, _Watch]] = field(default_factory=dict)
-    data: dict[str, Stored] = field(default_factory=dict)
+    data: dict[str, VersionedValue] = field(default_factory=dict)
     #: The keys of the data that lie in each folder.
     folders: dict[str, set[str]] = field(default_factory=dict)
     #: What to call when a queue, or a key or folder of the data, has changed.
@@ -230,7 +230,7 @@ class MemoryService:
                 self._revision = next(self._revisions)
             for one in written:
                 if isinstance(one, Put):
-                    data[one.key] = Stored(one.data, _version(data.get(one.key)) + 1)
+                    data[one.key] = VersionedValue(one.data, _version(data.get(one.key)) + 1)
                     self._state.folders.setdefault(_folder(one.key), set()).add(one.key)
                 elif data.pop(one.key, None) is not None:
                     self._leave_folder(one.key)
@@ -380,7 +380,7 @@ class MemoryService:
         return None
 
 
-def _version(stored: Stored | None) -> int:
+def _version(stored: VersionedValue | None) -> int:
     return 0 if stored is None else stored.version
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from coordlock.backend import Expect, Listing, Operation, Put, Stored, Written
+from coordlock.backend import Expect, Listing, Operation, Put, VersionedValue, Written
 from coordlock.errors import VersionMismatch
 from coordlock.model.contender import Contender
 from coordlock_redis.contenders import names
@@ -31,7 +31,7 @@ def read(where: str, guard: Contender | None) -> Request[Listing]:
         _, revision, values, versions = answer
         numbers = {name: int(version) for name, version in _pairs(versions)}
         found = {
-            folder + decoded(name): Stored(value, numbers[name])
+            folder + decoded(name): VersionedValue(value, numbers[name])
             for name, value in _pairs(values)
             if name in numbers
         }

@@ -20,7 +20,7 @@ from kazoo.protocol.serialization import (
 )
 from kazoo.protocol.serialization import Delete as DeleteNode
 
-from coordlock.backend import Listing, Operation, Put, Stored, Written
+from coordlock.backend import Listing, Operation, Put, VersionedValue, Written
 from coordlock.errors import (
     AuthenticationFailed,
     BackendError,
@@ -194,9 +194,9 @@ class Data:
         return ask(self._client, kind(full(self._client, path), *arguments))
 
 
-def stored(data: bytes | None, stat: Any) -> Stored | None:
+def stored(data: bytes | None, stat: Any) -> VersionedValue | None:
     """What a node holds; None if it is no key."""
-    return None if data is None else Stored(data, stat.version % 2**32 + 1)
+    return None if data is None else VersionedValue(data, stat.version % 2**32 + 1)
 
 
 def explained(path: str, error: BackendError) -> BackendError:

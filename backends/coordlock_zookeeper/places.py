@@ -28,7 +28,7 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from kazoo.protocol.states import EventType
 
-from coordlock.backend import Listing, Stored
+from coordlock.backend import Listing, VersionedValue
 from coordlock.model.contender import Contender, Snapshot
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.data import stored
@@ -185,7 +185,7 @@ class KeyPlace(Place[Listing]):
     def __init__(self, key: str) -> None:
         super().__init__(key, ("data", key))
 
-    def _told(self, found: Any) -> Stored | None:
+    def _told(self, found: Any) -> VersionedValue | None:
         return None if found is None else stored(*found)
 
     def _state(self, zxid: int) -> Listing:
@@ -281,7 +281,7 @@ class _Parent(Place[State], Generic[State, Child]):
         """The state that consists of ``children``, which are in their order."""
 
 
-class FolderPlace(_Parent[Listing, Stored | None]):
+class FolderPlace(_Parent[Listing, VersionedValue | None]):
     """All keys of data that have one part more than ``folder``, which ends with a slash."""
 
     def __init__(self, folder: str) -> None:
@@ -292,10 +292,10 @@ class FolderPlace(_Parent[Listing, Stored | None]):
         is_top = self.path == "/"
         return sorted(one for one in children if not (is_top and one == _SYSTEM))
 
-    def _child(self, name: str, data: bytes | None, stat: Any) -> Stored | None:
+    def _child(self, name: str, data: bytes | None, stat: Any) -> VersionedValue | None:
         return stored(data, stat)
 
-    def _made(self, children: dict[str, Stored | None], zxid: int) -> Listing:
+    def _made(self, children: dict[str, VersionedValue | None], zxid: int) -> Listing:
         values = {self._folder + name: one for name, one in children.items() if one is not None}
         return Listing(values, zxid)
 

@@ -11,7 +11,15 @@ from coordlock.backend.capabilities import Capabilities, Capability
 from coordlock.backend.contract import Backend, ServiceInfo, SessionInfo, SessionListener
 
 if TYPE_CHECKING:
-    from coordlock.backend.data import Delete, Expect, Listing, Operation, Put, Stored, Written
+    from coordlock.backend.data import (
+        Delete,
+        Expect,
+        Listing,
+        Operation,
+        Put,
+        VersionedValue,
+        Written,
+    )
     from coordlock.backend.observation import Observation, Queue, Source, View
 
 __all__ = [
@@ -29,7 +37,7 @@ __all__ = [
     "SessionInfo",
     "SessionListener",
     "Source",
-    "Stored",
+    "VersionedValue",
     "View",
     "Written",
 ]

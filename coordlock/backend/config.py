@@ -153,8 +153,8 @@ def _check_reach(settings: Settings) -> None:
         if settings.origin == DEFAULT_ORIGIN:
             origin = "the default, because no configuration was found"
         raise ConfigurationError(
-            f"{by} requires locks that reach all of the {wanted}, and those of "
-            f"{settings.scheme}:// ({origin}) reach the {reach} only: "
+            f"{by} requires locks that reach the whole {wanted}, but those of "
+            f"{settings.scheme}:// ({origin}) reach only one {reach}: "
             f"configure another service, such as COORDLOCK_URL={_EXAMPLES[wanted]}"
         )
 
@@ -285,13 +285,15 @@ def _hosts(value: object, port: int) -> tuple[str, ...]:
 def _host(value: object, port: int) -> str:
     host = value.strip() if isinstance(value, str) else ""
     if "@" in host:
-        raise ConfigurationError("credentials are in a host: give username and password apart")
+        raise ConfigurationError(
+            "a host contains credentials: use the options username and password"
+        )
     name, colon, number = host.rpartition(":") if not host.endswith("]") else (host, "", "")
     if not colon:
         name, number = host, str(port)
     bare = name[1:-1] if name.startswith("[") and name.endswith("]") else name
     if not bare or (":" in bare and bare == name) or set(bare) & set("[]/ \t\0"):
-        raise ConfigurationError("a host is not host, host:port or [IPv6 address]:port")
+        raise ConfigurationError("each host must be host, host:port or [IPv6 address]:port")
     # What stands for the port is not shown: in a URL without a host it is a password.
     if not port:
         if colon:

@@ -165,7 +165,7 @@ class Backend(ABC):
 
         Single entries and sets have one order over all queues: of two sets that meet in several
         queues, one is before the other in all of them. So contenders that wait only for earlier
-        ones never wait in a circle. The tokens of a set may be equal.
+        ones never wait in a cycle. The tokens of a set may be equal.
 
         Fails with `BackendError` for more entries than the service takes in one step, and says how
         many it takes; then none was added.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["Delete", "Expect", "Listing", "Operation", "Put", "Stored", "Written"]
+__all__ = ["Delete", "Expect", "Listing", "Operation", "Put", "VersionedValue", "Written"]
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class VersionedValue:
     """What a key holds.
 
     Attributes:
@@ -56,7 +56,7 @@ class Listing:
         revision: the service's state that this shows; a later state never has a smaller one.
     """
 
-    values: Mapping[str, Stored]
+    values: Mapping[str, VersionedValue]
     revision: int
 
 

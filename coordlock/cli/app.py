@@ -39,7 +39,7 @@ COMMANDS: Final = {
     "gate": "Shut and open gates, and wait at them.",
     "latch": "Count latches down, and wait until they are open.",
     "delete": "Delete what is kept under NAMEs.",
-    "deadlocks": "Show clients that wait for each other in a circle.",
+    "deadlocks": "Show clients that wait for each other in a cycle.",
     "doctor": "Check the configuration, the service, a lock and data.",
     "demo": "Watch processes share a ledger: one crashes, one freezes.",
 }

@@ -43,7 +43,7 @@ class Service:
             return settings
         if backend_for_scheme(settings.scheme).capabilities.reach == "process":
             raise ConfigurationError(
-                f"{settings.scheme}:// covers one process, so a command has nobody to exclude; "
+                f"{settings.scheme}:// covers one process, so it excludes no other command: "
                 "use local://, etcd:// or zookeeper://"
             )
         warn_unless_chosen(settings, complain)

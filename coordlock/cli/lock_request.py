@@ -60,7 +60,7 @@ class LockRequest:
         for name in self.names:
             check_name(name)
         if not self.names and not self.trees:
-            raise UsageError("there is no NAME: name a lock")
+            raise UsageError("NAME is missing: name a lock")
         if self.slots is not None and self._several:
             raise UsageError("--slots is for one NAME: a semaphore can't be one of several locks")
         if self.verbose:

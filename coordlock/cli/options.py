@@ -112,7 +112,7 @@ def json_option(parser: Parser) -> None:
 def acquire_options(parser: Parser) -> None:
     """The options of the commands that acquire a lock; named after those of flock(1)."""
     waiting_options(parser)
-    parser.flag("-s", "--shared", help="A read lock, shared with other readers.")
+    parser.flag("-s", "--shared", help="Take a read lock, shared with other readers.")
     mode = parser.option(
         "--mode",
         type=one_of(tuple(Mode.__members__), upper=True),
@@ -124,7 +124,7 @@ def acquire_options(parser: Parser) -> None:
         "--slots",
         type=whole(1, MAX_PERMITS),
         metavar="N",
-        help=f"A semaphore: up to N, 1 to {MAX_PERMITS}, hold it at once.",
+        help=f"Take a permit of a semaphore of N, 1 to {MAX_PERMITS}.",
     )
     label_option(parser)
     grant_options(parser)
@@ -147,14 +147,14 @@ def timeout_option(parser: Parser, help: str) -> None:
     parser.option("--timeout", type=seconds, metavar="DURATION", help=help)
 
 
-def grant_options(parser: Parser, granted: str = "the lock was acquired") -> None:
+def grant_options(parser: Parser, refused: str = "the lock is not acquired") -> None:
     """What is asked of a grant, and what is told of it."""
     ttl_option(parser)
     reach = parser.option(
         "--reach",
         type=one_of(REACHES[1:]),
         metavar="REACH",
-        help="Refuse locks that reach less far than the machine or cluster.",
+        help="Refuse a service whose locks do not reach the whole machine or cluster.",
     )
     completed_by(reach, one_word_of(REACHES[1:]))
     parser.option(
@@ -162,7 +162,7 @@ def grant_options(parser: Parser, granted: str = "the lock was acquired") -> Non
         type=whole(0, 255),
         metavar="N",
         default=int(Exit.NOT_ACQUIRED),
-        help=f"The exit status unless {granted}, 0 to 255. Default: 75.",
+        help=f"The exit status if {refused}, 0 to 255. Default: 75.",
     )
     parser.flag("-q", "--quiet", help="Print nothing when it is busy or lost; see the status.")
     parser.flag("-v", "--verbose", help="Say what it waits for, and what it holds.")
@@ -192,23 +192,29 @@ def on_ask_option(parser: Parser) -> None:
         "--on-ask",
         type=_signal,
         metavar="SIGNAL",
-        help="The signal for COMMAND when somebody asks for the lock.",
+        help="Send COMMAND this signal when another client requests the lock.",
     )
 
 
 def slot_options(parser: Parser) -> None:
     """Which slots of a job a command runs for."""
-    parser.option("--slot", metavar="SLOT", help="Run job NAME once for this instant, or number.")
     parser.option(
-        "--every", metavar="DURATION", help="Likewise, for the last of the day's intervals."
+        "--slot", metavar="SLOT", help="Run the job NAME once for this instant or number."
     )
-    parser.option("--cron", metavar="LINE", help="Likewise, for the last time of this cron line.")
+    parser.option(
+        "--every",
+        metavar="DURATION",
+        help="Run the job NAME once per interval, counted from midnight in UTC.",
+    )
+    parser.option(
+        "--cron", metavar="LINE", help="Run the job NAME once for each time of this cron line."
+    )
     parser.option("--tz", metavar="ZONE", help="The zone of --cron and --slot. Default: UTC.")
     parser.option(
         "--policy",
         type=one_of(POLICIES),
         metavar="POLICY",
-        help="at-most-once, the default, or at-least-once.",
+        help="Start each slot at-most-once, the default, or at-least-once.",
     )
     parser.option(
         "--catch-up",
@@ -221,7 +227,7 @@ def slot_options(parser: Parser) -> None:
         type=whole(0, 255),
         metavar="N",
         default=0,
-        help="The exit status if no slot is left. Default: 0.",
+        help="The exit status if no slot is left to run. Default: 0.",
     )
     parser.combine(
         "slots_of_job",

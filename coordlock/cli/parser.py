@@ -252,7 +252,7 @@ class Group(Parser):
     ) -> Mapping[str, object]:
         """What the command ``name`` inherits of ``arguments``, which ``words`` before it say."""
         if words:
-            self.error(f"write the options of {name} behind it")
+            self.error(f"write the options of {name} after it")
         return inherited
 
     def format_help(self) -> str:

@@ -81,4 +81,4 @@ def _zone(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError(f"{name!r} is no time zone that this machine knows") from None
+        raise ValueError(f"this machine knows no time zone {name!r}") from None

@@ -40,7 +40,7 @@ def run_slots(
     Raises `Refused` while the job is at work elsewhere, and `Lost` when the lock was lost.
     """
     if request.shared or request.mode or request.slots or request.trees or len(request.names) > 1:
-        raise UsageError("a job has one NAME, and its lock is exclusive")
+        raise UsageError("a job takes one NAME, and no --shared, --mode, --slots or --tree")
     try:
         fixed, schedule = slots.fixed(), slots.schedule()
     except ValueError as error:

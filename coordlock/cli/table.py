@@ -48,7 +48,7 @@ def print_table(
         from rich.table import Table
         from rich.text import Text
     except ImportError:
-        raise MissingExtra("a table on a terminal needs rich, and --json nothing", "cli") from None
+        raise MissingExtra("tables on a terminal need rich, --json does not", "cli") from None
 
     console = Console()
     widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]

@@ -105,7 +105,7 @@ class Connecting(EnteredByAsyncWith):
 class _BaseClient(Resident, shown="Client"):
     """What sync and async clients share."""
 
-    _instead = "pass its settings on, or a URL, and connect there"
+    _instead = "pass its settings or a URL instead, and connect there"
 
     def __init__(
         self, target: Target = None, *, client: object = None, **options: Unpack[Options]
@@ -169,11 +169,11 @@ class _BaseClient(Resident, shown="Client"):
     def _delete_record(self, name: str, kind: Kind) -> Steps[bool]:
         """Delete what `records` lists under ``name`` as ``kind``; whether it was there.
 
-        For operators. A counter is 0 again, a latch closed and without a count, a gate as open as
-        before, a lock without a value, a barrier as new, and a job without slots. A change
-        that another client began before is made before the deletion, or after it in the new record;
-        where its answer was lost, that client may get `BackendUnavailable`, because nobody can tell
-        any more. A work queue is only taken off the list, until the next item is put.
+        For operators. Afterwards a counter is 0, a latch is closed and takes any count, a gate is
+        open, a lock has no value, a barrier begins anew, and a job has no slots. A change that
+        another client began before is made before the deletion, or after it in the next record; if
+        its answer was lost, that client may get `BackendUnavailable`, because it can't find out
+        which. A work queue is only taken off the list, until the next item is put.
 
         Raises `StillInUse` for a gate that is shut, a job at work, a barrier, a lock's value and a
         request to release a lock whose queue is not empty, a lock's value with a lock-delay, and a
@@ -228,7 +228,7 @@ class _BaseClient(Resident, shown="Client"):
         their `Grant.release_requested`, with ``reason``, up to 1000 characters; they may keep the
         lock. Raises `Unsupported` where the backend keeps no data, and `BackendUnavailable`.
         """
-        from coordlock.locks.asking import ask
+        from coordlock.locks.release_requests import ask
 
         return (yield from ask(self._engine, check_name(name), reason, contender))
 

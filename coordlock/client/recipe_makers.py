@@ -167,18 +167,18 @@ class _Makers(
     ) -> JobT:
         """The job ``name``: work that is done once for each slot. Nothing is sent yet.
 
-        A slot is what one run is for: the instant for which it is scheduled, or a number. With
+        A slot identifies one run: the instant for which it is scheduled, or a number. With
         ``"at-most-once"`` a slot is never started a second time; with ``"at-least-once"`` it is
-        started again until it is done. While the job is at work, ``overlap`` has other calls raise
-        `AlreadyRunning`, or queue for up to ``timeout`` seconds, None for ever. ``schedule``, an
-        `Every` or a `Cron`, tells `Job.due` the slots, and ``catch_up`` which of the missed ones to
-        make up for. The last ``history`` finished slots are kept, 1 to 500. An instant more than
-        ``max_ahead`` seconds after the service's own time is refused: by default an interval of the
-        schedule, or an hour where there is none. A run that takes longer than ``max_hold`` seconds
-        (0.1 s to 30 days, None for no limit) is lost, by default the client's; ``label`` is what
-        others see of its runs.
+        started again until it is done. While the job is at work, other calls raise `AlreadyRunning`
+        with the ``overlap`` ``"skip"``, and wait for up to ``timeout`` seconds (None for ever) with
+        ``"queue"``. `Job.due` takes the slots from ``schedule``, an `Every` or a `Cron`, and the
+        missed ones that ``catch_up`` names. The last ``history`` finished slots are kept, 1 to 500.
+        An instant more than ``max_ahead`` seconds after the service's own time is refused: by
+        default an interval of the schedule, or an hour where there is none. A run that takes longer
+        than ``max_hold`` seconds (0.1 s to 30 days, None for no limit) is lost, by default the
+        client's; ``label`` is what others see of its runs.
 
-        Locks and work queues of the same name have nothing to do with it. Raises `InvalidName`,
+        Locks and work queues of the same name are independent of it. Raises `InvalidName`,
         ValueError and TypeError, and `Unsupported` where the backend keeps no data or no order.
         """
         from coordlock.jobs.job import AsyncJob, Job

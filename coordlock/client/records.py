@@ -16,8 +16,8 @@ from coordlock.errors import InvalidName
 from coordlock.jobs.ledger import Ledger
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.stored_record import MALFORMED, Folder
-from coordlock.locks.asking import reasons_of
 from coordlock.locks.kept_value import shown
+from coordlock.locks.release_requests import reasons_of
 from coordlock.model.names import check_name, escape, unescape
 from coordlock.model.record import NewerFormat, decode
 from coordlock.recipes.shared.exactly_once import value_of

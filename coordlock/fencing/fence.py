@@ -46,9 +46,9 @@ class Fence(ABC):
     def forget(self, resource: str) -> None:
         """Forget the tokens seen of ``resource``; the next token passes, whatever it is.
 
-        Use it for a resource that is gone, or when tokens start again from below: after a move to
-        another backend, or after an old backup was restored. Call it only when no earlier grant can
-        still act.
+        Use it for a resource that is gone, or when tokens start again at lower numbers: after a
+        move to another backend, or after an old backup was restored. Call it only when no earlier
+        grant can still act.
         """
 
 

@@ -74,7 +74,7 @@ def refuse(name: str, ledger: Ledger, slot: Slot, policy: Policy) -> None:
 class _BaseJobRun(BaseGrant, shown="JobRun"):
     """What sync and async runs share."""
 
-    _instead = "pass its slot and its token on"
+    _instead = "pass its slot and its token instead"
 
     def __init__(
         self,
@@ -109,7 +109,9 @@ class _BaseJobRun(BaseGrant, shown="JobRun"):
     @property
     def sequencer(self) -> str:
         """None: raises `Unsupported`. A server finds out by the token, as by a fence."""
-        raise Unsupported("a run has no sequencer, which names a lock: send its slot and its token")
+        raise Unsupported(
+            "a run has no sequencer, because a sequencer names a lock: send its slot and its token"
+        )
 
     # Its start
 

@@ -64,8 +64,8 @@ class Every:
             raise ValueError(f"interval: {interval!r} is not {error}") from None
         if not 1 <= seconds <= _DAY or seconds != int(seconds) or _DAY % int(seconds):
             raise ValueError(
-                f"interval: {interval!r} does not divide the day: give whole seconds of which 24 "
-                "hours are a multiple, such as 15m, 1h or 24h"
+                f"interval: {interval!r} does not divide the day into equal parts: use one that "
+                "does, such as 15m, 1h or 24h"
             )
         #: In seconds.
         self.interval: Final = int(seconds)
@@ -104,11 +104,11 @@ class Cron:
             self._zone = ZoneInfo(zone)
         except (ZoneInfoNotFoundError, ValueError, OSError):
             raise ValueError(
-                f"{zone!r} is no time zone that this machine knows, such as Europe/Berlin"
+                f"this machine knows no time zone {zone!r}: use a name such as Europe/Berlin"
             ) from None
         if len(expression.split()) != 5:
             raise ValueError(
-                f"{expression!r} has not the five fields of crontab: minute, hour, day of the "
+                f"{expression!r} must have the five fields of crontab: minute, hour, day of the "
                 "month, month, day of the week"
             )
         self._sim = CronSim

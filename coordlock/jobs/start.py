@@ -27,7 +27,7 @@ R = TypeVar("R", JobRun, AsyncJobRun)
 class _BaseStart(Resident, Generic[R], shown="Start"):
     """What sync and async starts share. Entered once."""
 
-    _instead = "pass the job's name and the slot on"
+    _instead = "pass the job's name and the slot instead"
 
     def __init__(self, job: Any, slot: Any) -> None:
         self._job = job

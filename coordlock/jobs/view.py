@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from coordlock.backend import Stored
+from coordlock.backend import VersionedValue
 from coordlock.errors import InvalidName
 from coordlock.jobs.ledger import Ledger, SlotRecord, State
 from coordlock.jobs.slots import Kind, Slot
@@ -107,7 +107,7 @@ def jobs(engine: Engine) -> Steps[tuple[JobInfo, ...]]:
 _MALFORMED: Final = "its record is not as coordlock writes it"
 
 
-def _named(values: Mapping[str, Stored]) -> dict[str, Stored]:
+def _named(values: Mapping[str, VersionedValue]) -> dict[str, VersionedValue]:
     named = {}
     for key, stored in values.items():
         try:

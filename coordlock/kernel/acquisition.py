@@ -63,7 +63,7 @@ def acquisition(
 
     Raises `WaitError`: `AcquireTimeout` when the lock is busy until then, `WaitUnavailable`
     where the service is silent, `SessionLost` or `Evicted` when a contender is lost while it waits,
-    `DeadlockDetected` when it waits in a circle with others, `WaitCancelled` when one of
+    `DeadlockDetected` when it waits in a cycle with others, `WaitCancelled` when one of
     ``cancellations`` comes or the process is to end. Raises `NameConflict`, and what else the
     backend raises. However it ends without a grant, the ticket is withdrawn.
     """

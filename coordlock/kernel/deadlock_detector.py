@@ -5,7 +5,7 @@ published, and the queues that this leads through. What is published is a conten
 coordlock's own, in a mode that conflicts with nothing: it is gone with its session, on every
 backend.
 
-A circle is real if all its contenders are there when the queues are read again: what has departed
+A cycle is real if all its contenders are there when the queues are read again: what has departed
 never returns, so each of them stood in the other's way at the moment between the two readings. What
 a convertible one claims may come back, so it must not have published anything in between. The
 youngest one that waits gives up; no other contender is touched.
@@ -37,7 +37,7 @@ log = Log("coordlock")
 
 #: The queue of what is published.
 WAITS: Final = internal("waits")
-#: Seconds from one look to the next, at most: what closes a circle looks soon after it has come.
+#: Seconds from one look to the next, at most: what closes a cycle looks soon after it has come.
 _LONGEST: Final = 8.0
 
 
@@ -129,7 +129,7 @@ class DeadlockDetector:
 
 
 def _are_same(one: Deadlock, again: Deadlock | None) -> bool:
-    """Whether none in the circle has left or published anything in between."""
+    """Whether none in the cycle has left or published anything in between."""
     return one == again and _versions(one) == _versions(again)
 
 

@@ -166,8 +166,8 @@ class Report:
         waits = ticket.granted_at is None and not ticket.end.done()
         if waits and self._own_grant() is not None:
             log.warning(
-                "lock %r: waiting for a grant that the same caller holds %s; locks are not "
-                "reentrant, so this waits for itself unless something else releases it",
+                "lock %r: this caller waits for a lock that it holds itself %s. Locks are not "
+                "reentrant: the wait lasts until something else releases the lock",
                 self.name,
                 self._held_here(),
             )

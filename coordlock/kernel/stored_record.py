@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar
 
-from coordlock.backend import Delete, Expect, Listing, Observation, Operation, Put, Stored
+from coordlock.backend import Delete, Expect, Listing, Observation, Operation, Put, VersionedValue
 from coordlock.errors import BackendError, BackendUnavailable, VersionMismatch
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.retry import retried
@@ -213,7 +213,7 @@ class StoredRecord(Generic[T]):
         """
         return self._understood(listing.values.get(self.key))[1]
 
-    def _understood(self, found: Stored | None) -> tuple[Mapping[str, Any], T]:
+    def _understood(self, found: VersionedValue | None) -> tuple[Mapping[str, Any], T]:
         try:
             fields = {} if found is None else decode(found.data)
             return fields, self._parse(fields)

@@ -34,7 +34,7 @@ class GrantState(Enum):
 class BaseGrant(Resident, shown="Grant"):
     """What grants of every kind share, sync and async: everything that needs no waiting."""
 
-    _instead = "pass its token on"
+    _instead = "pass its token instead"
 
     def __init__(self, engine: Engine, ticket: Ticket) -> None:
         #: The lock's name; of several locks, their names.

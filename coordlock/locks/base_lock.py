@@ -90,7 +90,7 @@ def _checked(cancellation: object) -> Cancellation | None:
 class BaseLock(Resident, Generic[G], shown="Lock"):
     """What sync and async locks share: the queues, how to claim them, and the waits."""
 
-    _instead = "pass its name on, and make it anew with a client there"
+    _instead = "pass its name instead, and make another object with a client there"
 
     #: What `acquire` gives, made of the engine and the ticket.
     _grant_kind: ClassVar[type[Any]]
@@ -102,8 +102,8 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         for name in ("__exit__", "__aexit__"):
             if name in vars(cls) and not is_known(vars(cls)[name]):
                 raise TypeError(
-                    f"{cls.__name__}.{name} cannot replace the lock's own, which knows the "
-                    "statement that it ends: write a context manager that enters the lock"
+                    f"{cls.__name__} cannot override {name}: write a context manager that enters "
+                    "the lock"
                 )
 
     def __init__(
@@ -138,7 +138,7 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         When Ctrl-C or a task's cancellation ends the call, it leaves the queue and is never
         granted. Raises `WaitError` when it ends without a grant: `AcquireTimeout` for a busy lock,
         `WaitUnavailable` for a silent service, `WaitCancelled`, `DeadlockDetected` when it waits in
-        a circle with others, `SessionLost` or `Evicted` when the place in the queue was lost.
+        a cycle with others, `SessionLost` or `Evicted` when the place in the queue was lost.
         Raises `NameConflict` when the name is in use as another kind of lock,
         `AuthenticationFailed`, `ClientClosed` and `ForkedClient`.
         """

@@ -20,7 +20,7 @@ def _chain(error: BaseException, lost: BaseException) -> None:
     """Chain ``error`` to ``lost``; add a note where tracebacks hide the chain.
 
     ``lost`` becomes the context of the oldest exception in the chain of ``error``. Tracebacks hide
-    it where an exception on the way suppresses its context, and where the chain is a circle.
+    it where an exception on the way suppresses its context, and where the chain is a cycle.
     """
     oldest, seen, is_shown = error, {id(error)}, True
     while (before := oldest.__context__) is not None and id(before) not in seen:

@@ -58,7 +58,9 @@ class EnteredGrants(Generic[G]):
             self._waiting += 1
             if self._waiting < len(leaving):
                 log.warning(
-                    "lock %r was left by hand, so it is held until the last body leaves", self._name
+                    "lock %r: __exit__ was called by hand, and does not tell which grant it ends: "
+                    "all are held until the last body has left",
+                    self._name,
                 )
                 return []
             self._waiting = 0

@@ -15,7 +15,7 @@ from coordlock.runtime.promise import Promise, all_of
 from coordlock.runtime.statement import EnteredByAsyncWith, EnteredByWith, released_when_dropped
 
 if TYPE_CHECKING:
-    from coordlock.backend import Backend, Listing, Operation, Stored, Written
+    from coordlock.backend import Backend, Listing, Operation, VersionedValue, Written
     from coordlock.locks.transaction import AsyncTransaction, Transaction
     from coordlock.model.contender import Contender
 
@@ -42,7 +42,7 @@ class _GuardingGrant(BaseGrant, shown="Grant"):
         yield from self._guarded(engine.ask(verify))
         self.check()
 
-    def _read(self, key: str) -> Steps[Stored | None]:
+    def _read(self, key: str) -> Steps[VersionedValue | None]:
         """What the service keeps under ``key``, an absolute path, or None.
 
         The value is of a moment at which the lock was held, and includes all earlier writes under

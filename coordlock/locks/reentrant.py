@@ -260,8 +260,8 @@ class _Attempt:
             if hold.engine.is_of(self._engine) and not hold.engine.inherited:
                 raise RuntimeError(
                     f"lock {name!r} is held {described(hold.caller, self._caller)}, which has "
-                    "started this one, and what a task or a thread holds is not inherited: acquire "
-                    "it after that is released, or give both the same owner=..."
+                    "started this one. Locks are not inherited: acquire it after that release, or "
+                    "give both locks the same owner=..."
                 )
 
 

@@ -188,13 +188,12 @@ def _merged(wanted: Iterable[tuple[str, AnyClaim]]) -> dict[str, AnyClaim]:
             claims[name] = before.joined(claim)
         elif isinstance(before, Permit) and isinstance(claim, Permit):
             raise ValueError(
-                f"the semaphore {name!r} is given twice: give it once, since one acquire takes one "
-                "of its permits"
+                f"the semaphore {name!r} is given twice, but one acquire takes one permit of it: "
+                "give it once"
             )
         else:
             raise ValueError(
-                f"{name!r} is given as {before} and as {claim}: a name is of one kind, so give the "
-                "other one another name"
+                f"{name!r} is given both as {before} and as {claim}: use one name for one kind"
             )
     if not claims:
         raise ValueError("no names are given: give at least one, as in multi_lock(['a', 'b'])")

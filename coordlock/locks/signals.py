@@ -16,7 +16,7 @@ from coordlock.settings import Duration, timeout_of
 if TYPE_CHECKING:
     import asyncio
 
-    from coordlock.locks.asking import Requests
+    from coordlock.locks.release_requests import Requests
 
 __all__ = [
     "AsyncLossSignal",
@@ -167,7 +167,7 @@ class _Signals(BaseGrant, shown="Grant"):
 
     def _listen(self) -> tuple[Requests, _End]:
         """The requests to release and their end, followed from the first call on."""
-        from coordlock.locks.asking import Requests
+        from coordlock.locks.release_requests import Requests
 
         with self._engine.lock:
             if self._requests is None:

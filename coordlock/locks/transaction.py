@@ -90,7 +90,7 @@ def check_version(version: object) -> int:
 class _BaseTransaction(Resident, shown="Transaction"):
     """What sync and async transactions share."""
 
-    _instead = "make another one from its grant or client"
+    _instead = "make another one with its grant or client"
 
     def __init__(
         self,

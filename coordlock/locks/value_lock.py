@@ -50,7 +50,7 @@ class _ValueGrant(BaseGrant, shown="ValueGrant"):
             raise TypeError(f"value must be bytes or None, not {type(value).__name__}")
         if value is not None and len(value) > LONGEST:
             raise ValueError(
-                f"a lock's value has up to {LONGEST} bytes, not {len(value)}: keep what is larger "
+                f"the value has {len(value)} bytes, and the limit is {LONGEST}: keep larger data "
                 "elsewhere, and its address here"
             )
         self.check()

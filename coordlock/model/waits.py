@@ -1,4 +1,4 @@
-"""Deadlocks: which contenders wait for each other in a circle, over all queues. No I/O.
+"""Deadlocks: which contenders wait for each other in a cycle, over all queues. No I/O.
 
 The graph has two kinds of edges. A contender that waits is stuck behind the earlier ones in its
 queue that are in its way. A contender that is admitted stays until its actor goes on, so it is
@@ -96,10 +96,10 @@ class DeadlockStep:
 
 @dataclass(frozen=True, slots=True)
 class Deadlock:
-    """Contenders that wait for each other in a circle: for ever, unless one gives up.
+    """Contenders that wait for each other in a cycle: for ever, unless one gives up.
 
     Attributes:
-        steps: the shortest circle. Each blocker's client is the next step's waiter.
+        steps: the shortest cycle. Each blocker's client is the next step's waiter.
         victim: the entry id of the youngest contender that waits while its caller has others.
     """
 
@@ -211,9 +211,9 @@ class _Graph:
         return edges
 
     def ahead(self) -> dict[str, set[str]]:
-        """The nodes behind which each is stuck, without those that wait behind a circle.
+        """The nodes behind which each is stuck, without those that wait behind a cycle.
 
-        Those are in no circle: no node is stuck behind them, or only others of them are.
+        Those are in no cycle: no node is stuck behind them, or only others of them are.
         """
         ahead = {
             node: {self._node(place) for _, place in steps} for node, steps in self._steps.items()
@@ -228,7 +228,7 @@ class _Graph:
         return ahead
 
     def way_round(self, start: str) -> Iterator[DeadlockStep]:
-        """The shortest circle through ``start``."""
+        """The shortest cycle through ``start``."""
         before: dict[str, tuple[str, str, str]] = {}
         left = [start]
         for node in left:

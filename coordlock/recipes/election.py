@@ -225,15 +225,15 @@ class Election(_BaseElection[Term]):
                     if inspect.iscoroutine(result := lead(term)):
                         result.close()  # else Python warns that it was never awaited
                         raise TypeError(
-                            f"{lead!r} is a coroutine function, which would lead after the "
-                            "resignation: take an election of coordlock.connect_async()"
+                            f"{lead!r} is a coroutine function, and would not run before the term "
+                            "has ended: use an election of coordlock.connect_async()"
                         )
             finally:
                 term._abandon()  # Ctrl-C may have come before its block was entered
 
 
 class AsyncElection(_BaseElection[AsyncTerm]):
-    """An election by name: one leads, and the next when it resigns or is lost.
+    """An election by name: the next candidate leads when the leader resigns or is lost.
 
     Made by `AsyncClient`.
     """

@@ -22,7 +22,7 @@ class _BaseLatch(ExactlyOnce, shown="Latch"):
     _folder = Folder.LATCHES
     _kind = "latch"
 
-    _instead = "pass its name and its count on, and make it anew with a client there"
+    _instead = "pass its name and count instead, and make another object with a client there"
 
     def __init__(self, access: Access, name: str, count: int) -> None:
         if type(count) is not int or not 1 <= count < 2**31:

@@ -65,7 +65,7 @@ class AsyncMembership(_BaseMembership, AsyncGrant):
 class BasePresence(Resident, shown="Presence"):
     """What sync and async presences share."""
 
-    _instead = "be present by a client there"
+    _instead = "join with a client there"
 
     def __init__(
         self, engine: Engine, name: str, join: Callable[[bytes], Steps[Ticket]], value: bytes

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from coordlock.backend import Delete, Expect, Listing, Observation, Operation, Put, Stored
+from coordlock.backend import Delete, Expect, Listing, Observation, Operation, Put, VersionedValue
 from coordlock.errors import VersionMismatch
 from coordlock.kernel.access import Access
 from coordlock.locks.transaction import check_data, check_key, check_version, root_of
@@ -36,7 +36,7 @@ def send(access: Access, operations: list[Operation] | tuple[Operation, ...]) ->
 class BaseData(Resident, shown="Value"):
     """What values and folders of them share."""
 
-    _instead = "pass its key or folder on, and make it anew with a client there"
+    _instead = "pass its key or folder instead, and make another object with a client there"
     #: The key, or the folder with a slash at its end.
     _where: str
 
@@ -66,7 +66,7 @@ class _BaseValue(BaseData, shown="Value"):
         #: An absolute path.
         self.key: Final = self._path
 
-    def _get(self) -> Steps[Stored | None]:
+    def _get(self) -> Steps[VersionedValue | None]:
         """The value; None for none. It includes every write acknowledged before the call.
 
         Raises `BackendUnavailable`.
@@ -88,7 +88,9 @@ class _BaseValue(BaseData, shown="Value"):
         """Delete the value; the next version is 1. The rest is as for `set`."""
         yield from self._write(Delete(self.key), expect)
 
-    def _update(self, change: Callable[[bytes | None], bytes | None]) -> Steps[Stored | None]:
+    def _update(
+        self, change: Callable[[bytes | None], bytes | None]
+    ) -> Steps[VersionedValue | None]:
         """Set the value to what ``change`` returns for it, None for none; returns the new value.
 
         It calls ``change`` again whenever another client wrote meanwhile, so no update is lost
@@ -109,13 +111,13 @@ class _BaseValue(BaseData, shown="Value"):
                 yield from self._write(write, version)
             except VersionMismatch:
                 continue
-            return None if wanted is None else Stored(wanted, version + 1)
+            return None if wanted is None else VersionedValue(wanted, version + 1)
 
     def _write(self, write: Put | Delete, expect: int | None) -> Steps[None]:
         conditions = [] if expect is None else [Expect(self.key, check_version(expect))]
         yield from send(self._access, [*conditions, write])
 
-    def _shown(self, listing: Listing, before: Stored | None) -> Stored | None:
+    def _shown(self, listing: Listing, before: VersionedValue | None) -> VersionedValue | None:
         return listing.values.get(self.key)
 
 
@@ -134,7 +136,7 @@ class Value(_BaseValue):
     delete = blocking(_BaseValue._delete)
     update = blocking(_BaseValue._update)
 
-    def observe(self) -> Observer[Stored | None]:
+    def observe(self) -> Observer[VersionedValue | None]:
         """An iterator of the value now and of each new one; None for no value.
 
         It is also a cache: ``state`` is the newest value, without asking the service, and
@@ -152,6 +154,6 @@ class AsyncValue(_BaseValue):
     delete = awaiting(_BaseValue._delete)
     update = awaiting(_BaseValue._update)
 
-    def observe(self) -> AsyncObserver[Stored | None]:
+    def observe(self) -> AsyncObserver[VersionedValue | None]:
         """An async iterator of the value; see `Value.observe`."""
         return AsyncObserver(self._access.engine, self._begin, self._shown, "value", self.key)

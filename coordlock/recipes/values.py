@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from coordlock.backend import Listing, Stored
+from coordlock.backend import Listing, VersionedValue
 from coordlock.errors import InvalidKey
 from coordlock.kernel.access import Access
 from coordlock.recipes.shared.observer import AsyncObserver, Observer
@@ -31,14 +31,14 @@ class ValuesView:
         removed: the old values of keys that are gone.
     """
 
-    values: Mapping[str, Stored]
-    added: Mapping[str, Stored] = field(default_factory=dict, compare=False)
-    changed: Mapping[str, Stored] = field(default_factory=dict, compare=False)
-    removed: Mapping[str, Stored] = field(default_factory=dict, compare=False)
+    values: Mapping[str, VersionedValue]
+    added: Mapping[str, VersionedValue] = field(default_factory=dict, compare=False)
+    changed: Mapping[str, VersionedValue] = field(default_factory=dict, compare=False)
+    removed: Mapping[str, VersionedValue] = field(default_factory=dict, compare=False)
 
 
 def _view(listing: Listing, before: ValuesView | None) -> ValuesView:
-    known: Mapping[str, Stored] = {} if before is None else before.values
+    known: Mapping[str, VersionedValue] = {} if before is None else before.values
     now = listing.values
     return ValuesView(
         MappingProxyType(dict(now)),
@@ -59,7 +59,7 @@ class _BaseValues(BaseData, shown="Values"):
         #: An absolute path that ends with a slash.
         self.folder: Final = self._where
 
-    def _get(self) -> Steps[Mapping[str, Stored]]:
+    def _get(self) -> Steps[Mapping[str, VersionedValue]]:
         """The value of each key directly in the folder, all at one moment, in the keys' order.
 
         It includes every write acknowledged before the call. Raises `BackendUnavailable`.

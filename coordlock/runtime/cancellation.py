@@ -13,7 +13,7 @@ Waker = Callable[[Any], None]
 
 
 class Cancellation:
-    """Ends the acquires that it is given to, from any thread, task or signal handler.
+    """Ends the waits that it is given to, from any thread, task or signal handler.
 
     ::
 
@@ -22,8 +22,8 @@ class Cancellation:
             ...
         stop.cancel("the window was closed")  # in another
 
-    An acquire that waits, whether for the lock or for the service, leaves the queue and raises
-    `WaitCancelled`; one that begins later raises it at once. One that has been granted stays so.
+    A call that waits, whether for other clients or for the service, leaves the queue and raises
+    `WaitCancelled`. A call that begins later raises it at once. What was granted before stays held.
     """
 
     __slots__ = ("__weakref__", "_reason", "_wakers")
@@ -36,7 +36,7 @@ class Cancellation:
         self._wakers: set[Waker] = set()
 
     def cancel(self, reason: str = "cancel() was called") -> None:
-        """End the waits, from now on; ``reason`` is told by their errors. The first call counts."""
+        """End the waits, from now on; their errors show ``reason``. The first call counts."""
         if not isinstance(reason, str):
             raise TypeError(f"reason must be a text, not {reason!r}")
         if self._reason is None:
@@ -54,11 +54,11 @@ class Cancellation:
         """Why, or None while it wasn't."""
         return self._reason
 
-    def add(self, wake: Waker) -> None:
-        """Call ``wake`` when it is cancelled. For drivers."""
+    def _add_waker(self, wake: Waker) -> None:
+        """Call ``wake`` when it is cancelled."""
         self._wakers.add(wake)
 
-    def discard(self, wake: Waker) -> None:
+    def _discard_waker(self, wake: Waker) -> None:
         """Don't call ``wake`` any more."""
         self._wakers.discard(wake)
 

@@ -53,12 +53,12 @@ class Deadline(NamedTuple):
     def add(self, wake: Waker) -> None:
         """Let the cancellations call ``wake``."""
         for cancellation in self.cancellations:
-            cancellation.add(wake)
+            cancellation._add_waker(wake)
 
     def discard(self, wake: Waker) -> None:
         """Let them no longer call ``wake``."""
         for cancellation in self.cancellations:
-            cancellation.discard(wake)
+            cancellation._discard_waker(wake)
 
 
 class DeadlineReached(Exception):

@@ -77,8 +77,8 @@ async def run_async(steps: Steps[T]) -> T:
     except RuntimeError:
         steps.close()
         raise RuntimeError(
-            "no event loop of asyncio runs here, and coordlock's async clients need one; under "
-            "trio, call a client of coordlock.connect() by trio.to_thread.run_sync()"
+            "no event loop of asyncio runs here, and coordlock's async clients need one: under "
+            "trio, use a client of coordlock.connect() in trio.to_thread.run_sync()"
         ) from None
     deadline: Deadline | None = None
     try:

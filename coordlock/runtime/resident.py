@@ -21,6 +21,6 @@ class Resident:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"{type(self).__name__} belongs to its process and is neither pickled nor copied: "
-            f"{self._instead}"
+            f"{type(self).__name__} cannot be pickled or copied, because it belongs to its "
+            f"process: {self._instead}"
         )

@@ -182,9 +182,9 @@ class BarrierContract(ClientSuite):
     ) -> None:
         waiting = start(client.barrier(name, 2).wait, BOUND)
         eventually(lambda: self.standing(other, name) == 1)
-        with pytest.raises(NameConflict, match=r"a barrier of 2 .* as a barrier of 3"):
+        with pytest.raises(NameConflict, match=r"a barrier of 2 .* be a barrier of 3"):
             other.barrier(name, 3).wait(BOUND)
-        with pytest.raises(NameConflict, match="as a double barrier of 2"):
+        with pytest.raises(NameConflict, match="be a double barrier of 2"):
             other.double_barrier(name, 2).enter(BOUND)
         eventually(lambda: self.standing(other, name) == 1)  # it leaves in the background
         other.barrier(name, 2).wait(BOUND)

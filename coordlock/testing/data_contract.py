@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from coordlock.backend import Delete, Expect, Listing, Observation, Put, Stored
+from coordlock.backend import Delete, Expect, Listing, Observation, Put, VersionedValue
 from coordlock.errors import BackendUnavailable, Evicted, VersionMismatch
 from coordlock.testing.backend_contract import BOUND, Party
 from coordlock.testing.disturbed_suite import DisturbedSuite
@@ -17,7 +17,7 @@ from coordlock.testing.waiting import eventually
 __all__ = ["DataContract"]
 
 
-def read(party: Party, where: str) -> dict[str, Stored]:
+def read(party: Party, where: str) -> dict[str, VersionedValue]:
     """What is kept there."""
     return dict(party.backend.read(where).result(BOUND).values)
 
@@ -42,7 +42,7 @@ class DataContract(DisturbedSuite):
         for version, value in enumerate((b"", b"a", bytes(range(256)), b"x" * 100_000), start=1):
             written = one.backend.write([Put(key, value)]).result(BOUND)
             listing = two.backend.read(key).result(BOUND)
-            assert listing.values == {key: Stored(value, version)}
+            assert listing.values == {key: VersionedValue(value, version)}
             assert listing.revision >= written.revision
         two.backend.write([Delete(key), Delete(folder + "none")]).result(BOUND)
         assert read(one, key) == {}
@@ -64,7 +64,7 @@ class DataContract(DisturbedSuite):
                 one.backend.write([Put(other, b"1"), Expect(key, version)]).result(BOUND)
             assert (caught.value.key, caught.value.expected) == (key, version)
         one.backend.write([Expect(key, 1), Put(key, b"2"), Expect(other, 0)]).result(BOUND)
-        assert read(one, folder) == {key: Stored(b"2", 2)}
+        assert read(one, folder) == {key: VersionedValue(b"2", 2)}
 
     def test_compare_and_set_loses_no_update(self, one: Party, two: Party, folder: str) -> None:
         key = folder + "number"
@@ -72,7 +72,7 @@ class DataContract(DisturbedSuite):
         def add(party: Party) -> None:
             for _ in range(20):
                 while True:
-                    found = read(party, key).get(key, Stored(b"0", 0))
+                    found = read(party, key).get(key, VersionedValue(b"0", 0))
                     more = Put(key, b"%d" % (int(found.data) + 1))
                     try:
                         party.backend.write([Expect(key, found.version), more]).result(BOUND)
@@ -93,7 +93,7 @@ class DataContract(DisturbedSuite):
             with pytest.raises(Evicted):
                 one.backend.write([Put(key, b"2")], lost).result(BOUND)
         one.backend.write([Put(key, b"3")], guards[:1]).result(BOUND)
-        assert read(two, key) == {key: Stored(b"3", 2)}
+        assert read(two, key) == {key: VersionedValue(b"3", 2)}
 
     def test_a_write_under_way_while_its_guard_leaves_is_done_before_or_refused(
         self, one: Party, folder: str
@@ -107,7 +107,7 @@ class DataContract(DisturbedSuite):
             assert leaving.result(BOUND)
             assert error is None or isinstance(error, Evicted)
             made += error is None
-            assert read(one, key) == ({key: Stored(b"x", made)} if made else {})
+            assert read(one, key) == ({key: VersionedValue(b"x", made)} if made else {})
 
     def test_a_write_whose_reply_was_lost_is_not_repeated(self, one: Party, folder: str) -> None:
         key = folder + "key"
@@ -115,7 +115,7 @@ class DataContract(DisturbedSuite):
         with pytest.raises(BackendUnavailable):
             one.backend.write([Put(key, b"1")]).result(BOUND)
         listing = self.repeated(lambda: one.backend.read(key))
-        assert listing.values == {key: Stored(b"1", 1)}
+        assert listing.values == {key: VersionedValue(b"1", 1)}
 
     def test_revisions_never_go_back(self, one: Party, two: Party, folder: str) -> None:
         revisions = []

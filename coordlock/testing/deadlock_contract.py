@@ -66,9 +66,9 @@ class DeadlockContract:
                     with client.lock(f"lock-{(number + 1) % parties}"):
                         return "both"
                 except DeadlockDetected as error:
-                    for step in error.circle:  # who waits, and who holds
+                    for step in error.cycle:  # who waits, and who holds
                         assert len(re.findall(r" in (?:thread|task) '", step)) == 2
-                    return f"victim of {len(error.circle)}"
+                    return f"victim of {len(error.cycle)}"
 
         ends = [call.result(BOUND) for call in [start(work, one) for one in range(parties)]]
         assert sorted(ends) == ["both"] * (parties - 1) + [f"victim of {parties}"]

@@ -221,7 +221,7 @@ class MultiLockContract(ClientSuite):
         semaphore = client.semaphore("s", 2)
         refused: list[tuple[Any, type[Exception], str]] = [
             ([], ValueError, "no names"),
-            (["s", semaphore], ValueError, "a name is of one kind"),
+            (["s", semaphore], ValueError, "use one name for one kind"),
             ([semaphore, client.semaphore("s", 3)], ValueError, "given twice"),
             ([""], coordlock.errors.InvalidName, "empty"),
             ("abc", TypeError, r"multi_lock\(\['abc'\]\)"),

@@ -22,7 +22,7 @@ from coordlock.errors import BackendUnavailable, Evicted, InvalidKey, SessionLos
 from coordlock.testing.backend_contract import BOUND, Party, backend_for
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
-from coordlock.types import Stored
+from coordlock.types import VersionedValue
 
 __all__ = ["TransactionContract"]
 
@@ -116,7 +116,7 @@ class TransactionContract(ClientSuite):
     def test_what_was_put_is_read_with_the_number_of_its_writes(self, grant: Any, key: str) -> None:
         for number, data in enumerate((b"one", b"two", b"two"), start=1):
             grant.transaction().put(key, data).commit()
-            assert grant.read(key) == Stored(data, number)
+            assert grant.read(key) == VersionedValue(data, number)
 
     def test_a_deleted_key_is_gone_and_starts_again_at_one(self, grant: Any, key: str) -> None:
         grant.transaction().put(key, b"one").commit()
@@ -124,7 +124,7 @@ class TransactionContract(ClientSuite):
         grant.transaction().delete(key).commit()
         assert grant.read(key) is None
         grant.transaction().put(key, b"three").commit()
-        assert grant.read(key) == Stored(b"three", 1)
+        assert grant.read(key) == VersionedValue(b"three", 1)
 
     def test_deleting_what_is_not_there_does_nothing_and_the_rest_is_done(
         self, grant: Any, key: str
@@ -132,7 +132,7 @@ class TransactionContract(ClientSuite):
         deep = f"{key}/deep/below/nothing"
         grant.transaction().delete(deep).put(f"{key}-2", b"2").delete(f"{key}-3").commit()
         assert grant.read(deep) is None
-        assert grant.read(f"{key}-2") == Stored(b"2", 1)
+        assert grant.read(f"{key}-2") == VersionedValue(b"2", 1)
         grant.transaction().delete(f"{key}-3").delete(f"{key}-2").commit()
         assert grant.read(f"{key}-2") is None
 
@@ -141,14 +141,14 @@ class TransactionContract(ClientSuite):
         transaction = grant.transaction().delete(f"{key}-old").put(f"{key}-kept", b"2")
         transaction.put(f"{key}-new", b"new").commit()
         assert grant.read(f"{key}-old") is None
-        assert grant.read(f"{key}-kept") == Stored(b"2", 2)
-        assert grant.read(f"{key}-new") == Stored(b"new", 1)
+        assert grant.read(f"{key}-kept") == VersionedValue(b"2", 2)
+        assert grant.read(f"{key}-new") == VersionedValue(b"new", 1)
 
     def test_a_key_may_lie_below_another(self, grant: Any, key: str) -> None:
         below = f"{key}/below/it"
         grant.transaction().put(below, b"child").put(key, b"parent").commit()
-        assert grant.read(below) == Stored(b"child", 1)
-        assert grant.read(key) == Stored(b"parent", 1)
+        assert grant.read(below) == VersionedValue(b"child", 1)
+        assert grant.read(key) == VersionedValue(b"parent", 1)
         grant.transaction().delete(key).delete(below).delete(f"{key}/below").commit()
         assert grant.read(below) is None
         assert grant.read(key) is None
@@ -156,16 +156,16 @@ class TransactionContract(ClientSuite):
     @pytest.mark.parametrize("data", [b"", bytes(range(256)), b"x" * 100_000], ids=len)
     def test_any_bytes_can_be_kept(self, grant: Any, key: str, data: bytes) -> None:
         grant.transaction().put(key, data).commit()
-        assert grant.read(key) == Stored(data, 1)
+        assert grant.read(key) == VersionedValue(data, 1)
 
     @pytest.mark.parametrize("name", NAMES, ids=ascii)
     def test_a_key_may_have_any_printable_name(self, grant: Any, key: str, name: str) -> None:
         odd = f"{key}/{name}"
         grant.transaction().put(odd, b"odd").put(f"{key}/even", b"even").commit()
-        assert grant.read(odd) == Stored(b"odd", 1)
+        assert grant.read(odd) == VersionedValue(b"odd", 1)
         grant.transaction().expect(odd, 1).delete(odd).commit()
         assert grant.read(odd) is None
-        assert grant.read(f"{key}/even") == Stored(b"even", 1)
+        assert grant.read(f"{key}/even") == VersionedValue(b"even", 1)
 
     def test_a_transaction_is_committed_once(self, grant: Any, key: str) -> None:
         """It may not have been answered: then it must not be made a second time."""
@@ -173,7 +173,7 @@ class TransactionContract(ClientSuite):
         transaction.commit()
         with pytest.raises(RuntimeError, match="already"):
             transaction.commit()
-        assert grant.read(key) == Stored(b"one", 1)
+        assert grant.read(key) == VersionedValue(b"one", 1)
 
     def test_names_that_look_alike_are_different_keys(self, grant: Any, key: str) -> None:
         keys = [key + name for name in ("a", "A", "á", "a\u0301", "%61", "a ", "a.")]
@@ -189,7 +189,7 @@ class TransactionContract(ClientSuite):
             for number in range(100):
                 transaction.put(f"{key}/{number}", b"%d" % turn).expect(f"{key}/{number}", turn - 1)
             transaction.commit()
-        assert grant.read(f"{key}/0") == grant.read(f"{key}/99") == Stored(b"2", 2)
+        assert grant.read(f"{key}/0") == grant.read(f"{key}/99") == VersionedValue(b"2", 2)
         transaction = grant.transaction()
         for number in range(100):
             transaction.delete(f"{key}/{number}")
@@ -225,7 +225,7 @@ class TransactionContract(ClientSuite):
             first.transaction().put(key, b"first").commit()
             second.transaction().expect(key, 1).put(key, b"second").commit()
             first.transaction().expect(key, 2).put(key, b"third").commit()
-            assert second.read(key) == Stored(b"third", 3)
+            assert second.read(key) == VersionedValue(b"third", 3)
 
     def test_a_transaction_with_nothing_in_it_proves_that_the_lock_is_held(
         self, grant: Any, other: Any
@@ -246,7 +246,7 @@ class TransactionContract(ClientSuite):
         assert grant.state is GrantState.LOST
         assert (caught.value.name, caught.value.token) == ("orders", grant.token)
         with other.lock("orders", timeout=BOUND) as newer:
-            assert newer.read(key) == Stored(b"mine", 1)
+            assert newer.read(key) == VersionedValue(b"mine", 1)
             assert newer.read(f"{key}/below") is None
 
     def test_an_evicted_grant_reads_nothing_and_knows_at_once(
@@ -303,13 +303,17 @@ class TransactionContract(ClientSuite):
         try:
             entry, contender, _ = party.enqueue("q")
             backend.write([Put(key, b"1"), Expect(key, 0)], [contender]).result(BOUND)
-            assert backend.read(key, guard=contender).result(BOUND).values[key] == Stored(b"1", 1)
+            assert backend.read(key, guard=contender).result(BOUND).values[key] == VersionedValue(
+                b"1", 1
+            )
             party.remove(entry)
             _, newer, _ = party.enqueue("q")
             for request in (backend.read(key, guard=contender), backend.write((), [contender])):
                 with pytest.raises(Evicted):
                     request.result(BOUND)
-            assert backend.read(key, guard=newer).result(BOUND).values[key] == Stored(b"1", 1)
+            assert backend.read(key, guard=newer).result(BOUND).values[key] == VersionedValue(
+                b"1", 1
+            )
             backend.close().result(BOUND)
             for request in (backend.read(key, guard=newer), backend.write((), [newer])):
                 with pytest.raises((BackendUnavailable, SessionLost)):
@@ -336,7 +340,7 @@ class TransactionContract(ClientSuite):
         with pytest.raises(VersionMismatch) as caught:
             transaction.expect(key, expected).delete(f"{key}-old").commit()
         assert (caught.value.key, caught.value.expected) == (key, expected)
-        assert grant.read(key) == Stored(b"two", 2)
+        assert grant.read(key) == VersionedValue(b"two", 2)
         assert grant.read(f"{key}-new") is None
         grant.check()
 
@@ -374,7 +378,7 @@ class TransactionContract(ClientSuite):
         below = f"{key}/below"
         transaction = grant.transaction().expect(below, 0).expect(key, 0).put(below, b"x")
         transaction.expect(f"{key}/beside", 0).commit()
-        assert grant.read(below) == Stored(b"x", 1)
+        assert grant.read(below) == VersionedValue(b"x", 1)
         assert grant.read(f"{key}/beside") is None
 
     def test_writers_that_share_a_lock_lose_no_update_if_they_expect_what_they_read(
@@ -384,7 +388,7 @@ class TransactionContract(ClientSuite):
             with client.semaphore("pool", 4) as grant:
                 for _ in range(5):
                     while True:
-                        found = grant.read(key) or Stored(b"0", 0)
+                        found = grant.read(key) or VersionedValue(b"0", 0)
                         more = b"%d" % (int(found.data) + 1)
                         try:
                             grant.transaction().expect(key, found.version).put(key, more).commit()
@@ -395,7 +399,7 @@ class TransactionContract(ClientSuite):
         for worker in [start(work, one) for one in (client, other) * 2]:
             worker.result(2 * BOUND)
         with client.semaphore("pool", 4) as grant:
-            assert grant.read(key) == Stored(b"20", 20)
+            assert grant.read(key) == VersionedValue(b"20", 20)
 
     # What is written before is read after
 
@@ -406,7 +410,7 @@ class TransactionContract(ClientSuite):
         writer.lock("orders").acquire().transaction().put(key, b"kept").commit()
         writer.close()
         with other.lock("orders", timeout=BOUND) as grant:
-            assert grant.read(key) == Stored(b"kept", 1)
+            assert grant.read(key) == VersionedValue(b"kept", 1)
 
     def test_the_next_holder_reads_all_that_the_one_before_wrote(
         self, client: Any, other: Any, key: str, start: Start
@@ -416,14 +420,14 @@ class TransactionContract(ClientSuite):
         def work(client: Any) -> None:
             for _ in range(10):
                 with client.lock("orders") as grant:
-                    found = grant.read(key) or Stored(b"0", 0)
+                    found = grant.read(key) or VersionedValue(b"0", 0)
                     more = b"%d" % (int(found.data) + 1)
                     grant.transaction().put(key, more).commit()
 
         for worker in [start(work, one) for one in (client, other) * 2]:
             worker.result(4 * BOUND)
         with client.lock("orders") as grant:
-            assert grant.read(key) == Stored(b"40", 40)
+            assert grant.read(key) == VersionedValue(b"40", 40)
 
     def test_a_reader_sees_what_a_writer_wrote_until_it_left(
         self, client: Any, other: Any, key: str, start: Start
@@ -435,7 +439,7 @@ class TransactionContract(ClientSuite):
             writing.transaction().put(key, b"%d" % number).commit()
             writing.release()
             reading = waiting.result(BOUND)
-            assert reading.read(key) == Stored(b"%d" % number, number)
+            assert reading.read(key) == VersionedValue(b"%d" % number, number)
             reading.release()
 
     # What is refused before anything is sent
@@ -465,7 +469,7 @@ class TransactionContract(ClientSuite):
                     grant.transaction().put(locked, b"")
             beside = f"{root}-data/{key.rpartition('/')[2]}"
             grant.transaction().put(beside, b"x").commit()
-            assert grant.read(beside) == Stored(b"x", 1)
+            assert grant.read(beside) == VersionedValue(b"x", 1)
 
     def test_a_key_is_written_once_in_a_transaction(self, grant: Any, key: str) -> None:
         transaction = grant.transaction().put(key, b"1")
@@ -474,7 +478,7 @@ class TransactionContract(ClientSuite):
         with pytest.raises(InvalidKey, match="twice"):
             transaction.delete(key)
         transaction.commit()
-        assert grant.read(key) == Stored(b"1", 1)
+        assert grant.read(key) == VersionedValue(b"1", 1)
 
     @pytest.mark.parametrize("data", ["text", bytearray(b"x"), None, 7], ids=repr)
     def test_data_must_be_bytes(self, grant: Any, key: str, data: Any) -> None:

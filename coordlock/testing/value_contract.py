@@ -15,7 +15,7 @@ import pytest
 from coordlock.errors import ClientClosed, InvalidKey, VersionMismatch
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
-from coordlock.types import Stored
+from coordlock.types import VersionedValue
 
 __all__ = ["ValueContract"]
 
@@ -52,12 +52,12 @@ class ValueContract(ClientSuite):
         assert mine.get() is theirs.get() is None
         for version, data in enumerate((b"", bytes(range(256)), b"x" * 100_000), start=1):
             mine.set(data)
-            assert theirs.get() == mine.get() == Stored(data, version)
+            assert theirs.get() == mine.get() == VersionedValue(data, version)
         theirs.delete()
         assert mine.get() is None
         mine.delete()
         mine.set(b"anew")
-        assert theirs.get() == Stored(b"anew", 1)
+        assert theirs.get() == VersionedValue(b"anew", 1)
 
     def test_a_value_is_set_only_at_the_version_that_is_expected(
         self, client: Any, key: str
@@ -73,7 +73,7 @@ class ValueContract(ClientSuite):
             assert (caught.value.key, caught.value.expected) == (key, version)
             with pytest.raises(VersionMismatch):
                 value.delete(expect=version)
-        assert value.get() == Stored(b"2", 2)
+        assert value.get() == VersionedValue(b"2", 2)
         value.delete(expect=2)
         assert value.get() is None
 
@@ -85,14 +85,14 @@ class ValueContract(ClientSuite):
         working = [start(work, one) for one in (client, other, client, other)]
         for one in working:
             one.result(BOUND)
-        assert client.value(key).get() == Stored(b"40", 40)
+        assert client.value(key).get() == VersionedValue(b"40", 40)
 
     def test_an_update_tells_what_is_kept_then(self, client: Any, key: str) -> None:
         value = client.value(key)
         assert value.update(lambda data: data) is None
-        assert value.update(one_more) == Stored(b"1", 1)
-        assert value.update(lambda data: data) == Stored(b"1", 1)
-        assert value.update(one_more) == value.get() == Stored(b"2", 2)
+        assert value.update(one_more) == VersionedValue(b"1", 1)
+        assert value.update(lambda data: data) == VersionedValue(b"1", 1)
+        assert value.update(one_more) == value.get() == VersionedValue(b"2", 2)
         assert value.update(lambda _: None) is None
         assert value.get() is None
 
@@ -103,7 +103,7 @@ class ValueContract(ClientSuite):
             value.update(one_more)
         with pytest.raises(TypeError, match="encode it"):
             value.update(lambda _: "text")
-        assert value.get() == Stored(b"no number", 1)
+        assert value.get() == VersionedValue(b"no number", 1)
 
     def test_what_cannot_be_kept_is_refused(self, client: Any, key: str) -> None:
         value = client.value(key)
@@ -128,13 +128,13 @@ class ValueContract(ClientSuite):
     ) -> None:
         a, b = f"{folder}/a", f"{folder}/b"
         client.transaction().put(a, b"1").put(b, b"1").expect(a, 0).commit()
-        values = {a: Stored(b"1", 1), b: Stored(b"1", 1)}
+        values = {a: VersionedValue(b"1", 1), b: VersionedValue(b"1", 1)}
         assert other.values(folder).get() == other.values(f"{folder}/").get() == values
         with pytest.raises(VersionMismatch):
             other.transaction().put(a, b"2").delete(b).expect(b, 2).commit()
         assert client.values(folder).get() == values
         other.transaction().put(a, b"2").delete(b).expect(b, 1).commit()
-        assert client.values(folder).get() == {a: Stored(b"2", 2)}
+        assert client.values(folder).get() == {a: VersionedValue(b"2", 2)}
 
     def test_a_transaction_is_committed_once(self, client: Any, folder: str) -> None:
         client.transaction().commit()
@@ -149,7 +149,7 @@ class ValueContract(ClientSuite):
         with client.lock("l").acquire() as grant:
             grant.transaction().put(key, b"1").commit()
             client.value(key).set(b"2", expect=1)
-            assert grant.read(key) == Stored(b"2", 2)
+            assert grant.read(key) == VersionedValue(b"2", 2)
 
     # Observing
 
@@ -159,10 +159,10 @@ class ValueContract(ClientSuite):
         with other.value(key).observe() as states:
             assert states.next(BOUND) is None
             client.value(key).set(b"1")
-            assert states.next(BOUND) == states.state == Stored(b"1", 1)
+            assert states.next(BOUND) == states.state == VersionedValue(b"1", 1)
             eventually(lambda: states.stale_for is None)
             client.value(key).set(b"2")
-            assert states.next(BOUND) == Stored(b"2", 2)
+            assert states.next(BOUND) == VersionedValue(b"2", 2)
             client.value(key).delete()
             assert states.next(BOUND) is None
 
@@ -174,14 +174,18 @@ class ValueContract(ClientSuite):
             assert views.next(BOUND).values == {}
             client.transaction().put(a, b"1").put(b, b"1").commit()
             view = views.next(BOUND)
-            assert view.values == view.added == {a: Stored(b"1", 1), b: Stored(b"1", 1)}
+            assert (
+                view.values
+                == view.added
+                == {a: VersionedValue(b"1", 1), b: VersionedValue(b"1", 1)}
+            )
             assert view.changed == view.removed == {}
             client.transaction().put(a, b"2").delete(b).put(c, b"1").commit()
             view = views.next(BOUND)
             assert list(view.values) == [a, c]
-            assert view.changed == {a: Stored(b"2", 2)}
-            assert view.added == {c: Stored(b"1", 1)}
-            assert view.removed == {b: Stored(b"1", 1)}
+            assert view.changed == {a: VersionedValue(b"2", 2)}
+            assert view.added == {c: VersionedValue(b"1", 1)}
+            assert view.removed == {b: VersionedValue(b"1", 1)}
             assert views.state == view
 
     def test_no_observer_sees_half_of_a_transaction(

@@ -75,7 +75,7 @@ class Retries:
 class _BaseItem(BaseGrant, shown="Item"):
     """What sync and async items share."""
 
-    _instead = "pass its id and its token on"
+    _instead = "pass its id and its token instead"
     _kind = "item of work queue"
 
     def __init__(self, consumer: Consumer, claimed: Claimed, retries: Retries) -> None:
@@ -116,7 +116,9 @@ class _BaseItem(BaseGrant, shown="Item"):
     @property
     def sequencer(self) -> str:
         """None: raises `Unsupported`. A server finds out by the token, as by a fence."""
-        raise Unsupported("an item has no sequencer, which names a lock: send its id and its token")
+        raise Unsupported(
+            "an item has no sequencer, because a sequencer names a lock: send its id and its token"
+        )
 
     @property
     def state(self) -> GrantState:

@@ -63,7 +63,7 @@ class _BaseWorkQueue(Resident, Generic[I], shown="WorkQueue"):
     """What sync and async work queues share."""
 
     _item_kind: ClassVar[type[Item | AsyncItem]]
-    _instead = "pass its name on, and make it anew with a client there"
+    _instead = "pass its name instead, and make another object with a client there"
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, NamedTuple, Self, TypeVar, cast
 
-from coordlock.backend.data import Listing, Stored
+from coordlock.backend.data import Listing, VersionedValue
 from coordlock.errors import BackendError, NameConflict
 from coordlock.model.contender import Contender
 from coordlock.work.lanes import Lane, first_number
@@ -155,10 +155,12 @@ class Content:
         return _encoded(put_at=self.put_at) + b"\n" + self.data
 
     @classmethod
-    def decode(cls, key: str, stored: Stored) -> Self:
+    def decode(cls, key: str, stored: VersionedValue) -> Self:
         """The item that ``stored`` is. Raises `BackendError` for something else."""
         head, _, data = stored.data.partition(b"\n")
-        return _decoded(key, Stored(head, 1), lambda found: cls(float(found["put_at"]), data))
+        return _decoded(
+            key, VersionedValue(head, 1), lambda found: cls(float(found["put_at"]), data)
+        )
 
 
 class Record:
@@ -169,7 +171,7 @@ class Record:
         return _encoded(**asdict(cast(Any, self)))
 
     @classmethod
-    def decode(cls, key: str, stored: Stored) -> Self:
+    def decode(cls, key: str, stored: VersionedValue) -> Self:
         """The record that ``stored`` is. Raises `BackendError` for something else."""
         kinds = {one.name: _TYPES[str(one.type)] for one in fields(cast(Any, cls))}
         return _decoded(
@@ -227,7 +229,7 @@ class Dead(Record):
     failures: int
 
 
-def serials(listing: Listing) -> dict[Serial, tuple[str, Stored]]:
+def serials(listing: Listing) -> dict[Serial, tuple[str, VersionedValue]]:
     """What a folder holds, by what its keys are called, in the order of their numbers."""
     found = {}
     for key, stored in listing.values.items():
@@ -257,7 +259,10 @@ def _encoded(**found: Any) -> bytes:
 
 
 def _decoded(
-    key: str, stored: Stored, make: Callable[[Mapping[str, Any]], T], layout: Layout | None = None
+    key: str,
+    stored: VersionedValue,
+    make: Callable[[Mapping[str, Any]], T],
+    layout: Layout | None = None,
 ) -> T:
     """What ``make`` makes of the record that is ``stored`` at ``key``."""
     try:

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final
 
-from coordlock.backend.data import Delete, Expect, Operation, Put, Stored
+from coordlock.backend.data import Delete, Expect, Operation, Put, VersionedValue
 from coordlock.errors import StillInUse
 from coordlock.kernel.retry import retried
 from coordlock.model.contender import Contender
@@ -239,34 +239,34 @@ def unlisted(store: Store) -> Steps[bool]:
         is_unclear = is_unclear or outcome is Outcome.UNCLEAR
 
 
-_Stored = dict[Serial, tuple[str, Stored]]
+_Found = dict[Serial, tuple[str, VersionedValue]]
 
 
-def _by_time(found: _Stored) -> list[tuple[Again, Serial]]:
+def _by_time(found: _Found) -> list[tuple[Again, Serial]]:
     """What was given back or delayed, in the order in which it is, or was, due."""
     read = ((Again.decode(key, stored), one) for one, (key, stored) in found.items())
     return sorted(read, key=lambda two: (two[0].due, two[1]))
 
 
-def _put_aside(store: Store) -> Steps[_Stored]:
+def _put_aside(store: Store) -> Steps[_Found]:
     """All items that are ready again, delayed, or dead: what their keys hold."""
     again = serials((yield from store.read(store.layout.again)))
     return again | (yield from _delayed(store)) | (yield from _dead(store))
 
 
-def _delayed(store: Store, level: int = 0, slot: str = "all") -> Steps[_Stored]:
+def _delayed(store: Store, level: int = 0, slot: str = "all") -> Steps[_Found]:
     wheel = store.layout.later
     listing = yield from store.read(wheel.folder(level, slot))
     if level == len(wheel.SPANS):
         return serials(listing)
-    found: _Stored = {}
+    found: _Found = {}
     for key in listing.values:
         found |= yield from _delayed(store, level + 1, key.rpartition("/")[2])
     return found
 
 
-def _dead(store: Store) -> Steps[_Stored]:
-    shelf, found = store.layout.dead, _Stored()
+def _dead(store: Store) -> Steps[_Found]:
+    shelf, found = store.layout.dead, _Found()
     for key in (yield from store.read(shelf.index)).values:
         found |= serials((yield from store.read(shelf.folder(key.rpartition("/")[2]))))
     return dict(sorted(found.items()))

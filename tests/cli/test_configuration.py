@@ -168,9 +168,9 @@ def test_a_program_may_ask_for_the_cluster(host: Host, monkeypatch: pytest.Monke
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(host.home))
     monkeypatch.chdir(host.home)
-    with pytest.raises(coordlock.ConfigurationError, match="reach all of the cluster"):
+    with pytest.raises(coordlock.ConfigurationError, match="reach the whole cluster"):
         coordlock.connect(reach="cluster")
-    with pytest.raises(coordlock.ConfigurationError, match="reach all of the cluster"):
+    with pytest.raises(coordlock.ConfigurationError, match="reach the whole cluster"):
         coordlock.connect_async("memory://x?reach=cluster")
     monkeypatch.setenv("COORDLOCK_CONFIG", str(host.file))
     with coordlock.connect(reach="cluster") as client:

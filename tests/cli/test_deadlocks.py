@@ -1,4 +1,4 @@
-"""``coordlock deadlocks``: the circles that clients wait in."""
+"""``coordlock deadlocks``: the cycles that clients wait in."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def find_nothing(*_: object) -> Steps[None]:
 
 
 @pytest.fixture
-def circle(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def cycle(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Two threads wait for each other. The fault: neither finds it."""
     monkeypatch.setattr(DeadlockDetector, "_own", find_nothing)
     both_hold = threading.Barrier(2)
@@ -54,7 +54,7 @@ def test_without_a_deadlock_it_says_so(cli: Cli) -> None:
     assert json.loads(cli.run("deadlocks", "--json").stdout) == []
 
 
-@pytest.mark.usefixtures("circle")
+@pytest.mark.usefixtures("cycle")
 def test_a_deadlock_is_drawn_with_who_gives_up(cli: Cli) -> None:
     done = cli.run("deadlocks")
     assert done.returncode == 1
@@ -67,7 +67,7 @@ def test_a_deadlock_is_drawn_with_who_gives_up(cli: Cli) -> None:
     assert len(threads) == 2
 
 
-@pytest.mark.usefixtures("circle")
+@pytest.mark.usefixtures("cycle")
 def test_a_deadlock_is_told_as_json_and_as_a_graph(cli: Cli) -> None:
     [deadlock] = json.loads(cli.run("deadlocks", "--json").stdout)
     assert {step["name"] for step in deadlock["steps"]} == {"a", "b c"}
@@ -82,6 +82,6 @@ def test_a_deadlock_is_told_as_json_and_as_a_graph(cli: Cli) -> None:
     assert "exclude each other" in cli.run("deadlocks", "--dot", "--json").stderr
 
 
-@pytest.mark.usefixtures("circle")
+@pytest.mark.usefixtures("cycle")
 def test_what_is_published_is_no_lock_in_use(cli: Cli) -> None:
     assert {one["name"] for one in json.loads(cli.run("ls", "--json").stdout)} == {"a", "b c"}

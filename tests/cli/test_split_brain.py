@@ -167,7 +167,7 @@ def test_help_and_mistakes(cli: Cli) -> None:
     assert "Example: coordlock demo split-brain" in text
     assert "split-brain " in cli.run("demo", "--help").stdout
     for line, part in (
-        (["demo", "--ttl", "3s", "split-brain"], "write the options of split-brain behind it"),
+        (["demo", "--ttl", "3s", "split-brain"], "write the options of split-brain after it"),
         (["demo", "no-such-story"], "no such command"),
         (["demo", "split-brain", "--workers", "3"], "--workers"),
     ):

@@ -60,9 +60,9 @@ def _table(options: Sequence[Option]) -> list[list[str]]:
 NEEDS: Final[dict[str, tuple[str, ...]]] = {
     "locks, read and write": ("ordered",),
     "fencing tokens": ("fenced",),
-    "tokens that grow on": ("durable",),
+    "tokens that keep growing": ("durable",),
     "several locks": ("sets",),
-    "locks that are upgraded": ("publishing", "data"),
+    "locks that can be upgraded": ("publishing", "data"),
     "elections": ("publishing",),
     "values": ("data", "publishing"),
     "work queues": ("data", "ordered"),

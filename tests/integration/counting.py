@@ -23,7 +23,7 @@ from typing import Self
 import coordlock
 from coordlock import Grant
 from coordlock.testing.waiting import eventually
-from coordlock.types import Stored
+from coordlock.types import VersionedValue
 
 __all__ = ["Census", "count_together"]
 
@@ -36,7 +36,7 @@ def say(*words: object) -> None:
 
 
 def count_once(grant: Grant, key: str, dice: random.Random) -> None:
-    found = grant.read(key) or Stored(b"0", 0)
+    found = grant.read(key) or VersionedValue(b"0", 0)
     number = int(found.data) + 1
     say("read", number - 1)
     if dice.random() < _STOPS:
@@ -93,7 +93,7 @@ class Census:
             if what == "made":
                 self.made.append(int(number))
 
-    def check(self, stored: Stored | None) -> None:
+    def check(self, stored: VersionedValue | None) -> None:
         """Every write counted one up from what was there, and no acknowledged one is missing.
 
         Whoever was overtaken had lost the lock.

@@ -18,7 +18,7 @@ from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
-from coordlock.types import Stored
+from coordlock.types import VersionedValue
 from testbed.servers.etcd import Etcd
 from testbed.servers.zookeeper import ZooKeeper
 from tests.integration.counting import count_together
@@ -147,7 +147,7 @@ def test_a_commit_whose_answer_is_lost_may_have_been_made_and_is_not_sent_again(
     assert wire.requests(commit)[wire.commit] == 1
     trap.wait()
     # Repeated until the connection is back.
-    assert grant.read(key) == Stored(b"second", 2)
+    assert grant.read(key) == VersionedValue(b"second", 2)
     grant.transaction().expect(key, 2).put(key, b"third").commit()
     assert grant.release()
 
@@ -159,7 +159,7 @@ def test_a_commit_that_never_arrives_is_not_made(
     with pytest.raises(BackendUnavailable):
         grant.transaction().put(key, b"second").commit()
     trap.wait()
-    assert grant.read(key) == Stored(b"1", 1)
+    assert grant.read(key) == VersionedValue(b"1", 1)
 
 
 def test_a_commit_that_arrives_after_the_lock_has_passed_on_is_not_made(
@@ -172,12 +172,12 @@ def test_a_commit_that_arrives_after_the_lock_has_passed_on_is_not_made(
         eventually(lambda: wire.proxy.counts().sent > before)
         assert other.evict(other.contenders("orders")[0])
         with other.lock("orders", timeout=60) as newer:
-            assert newer.read(key) == Stored(b"1", 1)
+            assert newer.read(key) == VersionedValue(b"1", 1)
             newer.transaction().put(key, b"newer").commit()
             wire.proxy.heal()
             with pytest.raises(LockLost):
                 late.result(60)
-            assert newer.read(key) == Stored(b"newer", 2)
+            assert newer.read(key) == VersionedValue(b"newer", 2)
 
 
 def test_a_commit_that_arrives_late_is_made_while_the_lock_is_held(
@@ -191,7 +191,7 @@ def test_a_commit_that_arrives_late_is_made_while_the_lock_is_held(
         eventually(lambda: wire.proxy.counts().sent > before)
         wire.proxy.heal()
         late.result(60)
-    assert grant.read(key) == Stored(b"late", 2)
+    assert grant.read(key) == VersionedValue(b"late", 2)
 
 
 def test_a_read_whose_answer_is_lost_is_repeated(
@@ -199,7 +199,7 @@ def test_a_read_whose_answer_is_lost_is_repeated(
 ) -> None:
     reading = {"etcd": "Txn", "zookeeper": "getData"}[wire.scheme]
     trap = wire.proxy.on_request(reading, Connection.lose_reply, containing=key.encode())
-    assert grant.read(key) == Stored(b"1", 1)
+    assert grant.read(key) == VersionedValue(b"1", 1)
     trap.wait()
 
 

@@ -178,7 +178,7 @@ def test_at_the_top_data_lies_outside_of_the_own_queue(etcd: Etcd, root: str) ->
     name = root.strip("/")
     with coordlock.connect(etcd.url_for("/")) as client, client.lock(name) as grant:
         grant.transaction().put(f"/{name}-data", b"1").commit()
-        assert grant.read(f"/{name}-data") == coordlock.types.Stored(b"1", 1)
+        assert grant.read(f"/{name}-data") == coordlock.types.VersionedValue(b"1", 1)
         for key in (f"/{name}", f"/{name}/x", "/@x"):
             with pytest.raises(coordlock.errors.InvalidKey):
                 grant.transaction().put(key, b"")

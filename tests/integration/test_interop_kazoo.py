@@ -247,7 +247,7 @@ def test_at_the_top_data_lies_outside_of_the_own_queue(
 ) -> None:
     with top.lock(name) as grant:
         grant.transaction().put(f"/{name}-data/x", b"1").commit()
-        assert grant.read(f"/{name}-data/x") == coordlock.types.Stored(b"1", 1)
+        assert grant.read(f"/{name}-data/x") == coordlock.types.VersionedValue(b"1", 1)
         for key in (f"/{name}", f"/{name}/x", "/@x", "/zookeeper/x"):
             with pytest.raises(coordlock.errors.InvalidKey):
                 grant.read(key)

@@ -15,7 +15,7 @@ from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.trap import Action
 from coordlock.testing.waiting import eventually
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
-from coordlock.types import Stored
+from coordlock.types import VersionedValue
 from testbed.servers.etcd import Etcd
 from testbed.servers.zookeeper import ZooKeeper
 
@@ -54,7 +54,7 @@ def test_a_write_whose_answer_is_lost_is_sent_once(
         value.update(lambda _: b"second")
     trap.wait()
     made = lose is Connection.lose_reply
-    assert value.get() == (Stored(b"second", 2) if made else Stored(b"first", 1))
+    assert value.get() == (VersionedValue(b"second", 2) if made else VersionedValue(b"first", 1))
 
 
 def test_what_the_service_does_not_take_is_refused_and_the_client_goes_on(
@@ -65,7 +65,7 @@ def test_what_the_service_does_not_take_is_refused_and_the_client_goes_on(
     with pytest.raises(BackendError) as caught:
         value.set(b"x" * 10_000_000)
     assert not isinstance(caught.value, BackendUnavailable)
-    assert value.get() == Stored(b"small", 1)
+    assert value.get() == VersionedValue(b"small", 1)
 
 
 def test_no_value_lies_among_the_locks(client: coordlock.Client, root: str) -> None:
@@ -80,16 +80,16 @@ def test_an_observer_says_since_when_it_is_stale_and_is_up_to_date_again_by_itse
     relay, url = proxy
     with coordlock.connect(url) as follower, follower.values(folder).observe() as views:
         client.value(f"{folder}/a").set(b"1")
-        eventually(lambda: views.next(BOUND).values == {f"{folder}/a": Stored(b"1", 1)})
+        eventually(lambda: views.next(BOUND).values == {f"{folder}/a": VersionedValue(b"1", 1)})
         eventually(lambda: views.stale_for is None)
         relay.refuse()
         relay.drop_connections()
         eventually(lambda: views.stale_for is not None)
-        assert views.state.values == {f"{folder}/a": Stored(b"1", 1)}
+        assert views.state.values == {f"{folder}/a": VersionedValue(b"1", 1)}
         relay.heal()
         assert len(client.values(folder).get()) == 1  # repeated until the connection is back
         client.transaction().delete(f"{folder}/a").put(f"{folder}/b", b"2").commit()
         view = views.next(BOUND)
-        assert view.values == view.added == {f"{folder}/b": Stored(b"2", 1)}
-        assert view.removed == {f"{folder}/a": Stored(b"1", 1)}
+        assert view.values == view.added == {f"{folder}/b": VersionedValue(b"2", 1)}
+        assert view.removed == {f"{folder}/a": VersionedValue(b"1", 1)}
         eventually(lambda: views.stale_for is None)

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from coordlock.backend import Listing, Operation, Put, Stored
+from coordlock.backend import Listing, Operation, Put, VersionedValue
 from coordlock.errors import VersionMismatch
 from coordlock.locks.transaction import Transaction
 from coordlock.model.contender import Contender
@@ -144,7 +144,9 @@ class Valuing(BadDayForData):
 
 def moving(party: Party, transfer: Transfer, name: bytes) -> Steps[None]:
     """Read all at one moment, think, and write two accounts if they are as they were."""
-    found: Mapping[str, Stored] = yield party.run(Values(party.access, "/accounts")._get()).outcome
+    found: Mapping[str, VersionedValue] = yield party.run(
+        Values(party.access, "/accounts")._get()
+    ).outcome
     yield sleep(party.process, transfer.pause)
     before = balances(found)
     transaction = Transaction("/coordlock", (), partial(value.send, party.access))
@@ -158,7 +160,7 @@ def one_more(data: bytes | None) -> bytes:
     return b"%d" % (int(data or b"0") + 1)
 
 
-def balances(values: Mapping[str, Stored]) -> dict[str, int]:
+def balances(values: Mapping[str, VersionedValue]) -> dict[str, int]:
     """What is in each account."""
     found = {key: int(one.data.split()[0]) for key, one in values.items()}
     return {**dict.fromkeys(ACCOUNTS, 0), **found}

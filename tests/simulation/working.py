@@ -14,7 +14,7 @@ from coordlock_memory import MemoryService
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from coordlock.backend import Delete, Operation, Put, Stored, Written
+from coordlock.backend import Delete, Operation, Put, VersionedValue, Written
 from coordlock.errors import BackendUnavailable, LockLost, WorkQueueContended, WorkQueueEmpty
 from coordlock.model.contender import Contender
 from coordlock.work import consumer, item, janitor, producer
@@ -91,11 +91,13 @@ class Ledger:
             folder, _, name = one.key.rpartition("/")
             if one.key.startswith(ITEMS):
                 if isinstance(one, Put):
-                    self._put(ItemId.parse(name), Content.decode(one.key, Stored(one.data, 1)))
+                    self._put(
+                        ItemId.parse(name), Content.decode(one.key, VersionedValue(one.data, 1))
+                    )
                 elif isinstance(one, Delete):
                     self._ack(ItemId.parse(name), deleted)
             elif f"{folder}/" == LAYOUT.claims and isinstance(one, Put):
-                self._take(Serial.parse(name), Claim.decode(one.key, Stored(one.data, 1)))
+                self._take(Serial.parse(name), Claim.decode(one.key, VersionedValue(one.data, 1)))
         for serial in [serial for serial in self.open if LAYOUT.claim(serial) in deleted]:
             claim = self.open.pop(serial)
             if any(map(claim.is_of, guards)):

@@ -83,7 +83,7 @@ TWINS = [
     (coordlock.types.ValueGrant, coordlock.types.AsyncValueGrant),
     (coordlock.types.MultiLock, coordlock.types.AsyncMultiLock),
     (coordlock.types.MultiGrant, coordlock.types.AsyncMultiGrant),
-    (coordlock.types.Held, coordlock.types.AsyncHeld),
+    (coordlock.types.GrantLike, coordlock.types.AsyncGrantLike),
     (coordlock.types.LossSignal, coordlock.types.AsyncLossSignal),
     (coordlock.types.ReleaseRequest, coordlock.types.AsyncReleaseRequest),
     (coordlock.Election, coordlock.AsyncElection),
@@ -186,6 +186,16 @@ def signature_of(function: Any) -> inspect.Signature:
 
 
 def describe(name: str, value: Any) -> str:
+    return _describe(name, value) + deprecation(value)
+
+
+def deprecation(value: Any) -> str:
+    """How the record marks what ``warnings.deprecated`` decorates."""
+    decorated = value.fget if isinstance(value, property) else value
+    return "  # deprecated" * ("__deprecated__" in getattr(decorated, "__dict__", ()))
+
+
+def _describe(name: str, value: Any) -> str:
     if isinstance(value, property):
         assert value.fget is not None
         return f"{name}: {inspect.signature(value.fget).return_annotation}"
@@ -208,10 +218,10 @@ def lines_of(module: ModuleType) -> Iterator[str]:
         value = getattr(module, name)
         if not inspect.isclass(value):
             signature = signature_of(value) if callable(value) else f" = {shown(value)!r}"
-            yield f"{name}{signature}"
+            yield f"{name}{signature}" + deprecation(value)
             continue
         bases = ", ".join(base.__name__ for base in value.__bases__ if base is not object)
-        yield f"class {name}({bases})"
+        yield f"class {name}({bases})" + deprecation(value)
         if issubclass(value, enum.Enum):
             yield from (f"    {one.name} = {one.value!r}" for one in value)
         elif dataclasses.is_dataclass(value):

@@ -144,7 +144,7 @@ def test_a_backend_that_reaches_less_far_than_asked_for_is_refused(
         if is_enough:
             way()
         else:
-            with pytest.raises(ConfigurationError, match=f"requires .* all of the {reach}"):
+            with pytest.raises(ConfigurationError, match=f"requires .* the whole {reach}"):
                 way()
 
 

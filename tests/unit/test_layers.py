@@ -160,8 +160,8 @@ def test_no_modules_import_each_other_in_a_circle(package: Path) -> None:
     graph = {name: set(imports(file, known)) - {name} for name, file in known.items()}
     try:
         TopologicalSorter(graph).prepare()
-    except CycleError as circle:
-        pytest.fail(" <- ".join(circle.args[1]))
+    except CycleError as cycle:
+        pytest.fail(" <- ".join(cycle.args[1]))
 
 
 @pytest.mark.parametrize("door", DOORS)

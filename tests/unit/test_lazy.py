@@ -278,7 +278,10 @@ def test_a_client_of_another_library_stays_with_its_process(service: Service) ->
 
 
 def test_a_lazy_client_is_not_pickled_and_says_what_to_write(url: str) -> None:
-    with Client(url) as client, pytest.raises(TypeError, match="pass its settings on"):
+    with (
+        Client(url) as client,
+        pytest.raises(TypeError, match="pass its settings or a URL instead"),
+    ):
         pickle.dumps(client)
 
 

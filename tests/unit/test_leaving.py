@@ -225,7 +225,7 @@ def test_bodies_by_hand_are_all_held_until_as_many_have_left(
             elsewhere(lambda: lock.__exit__(None, None, None))
             assert tokens(client) == [grant.token for grant in grants]
         log.flush()
-    assert "until the last body leaves" in caplog.text
+    assert "until the last body has left" in caplog.text
     with pytest.raises(RuntimeError, match="with lock"):
         lock.__exit__(None, None, None)
     assert not tokens(client)

@@ -349,7 +349,7 @@ def test_the_top_is_a_root_apart_from_the_default() -> None:
         assert default.lock("orders").acquire(timeout=0).release()
         assert (top.names(), default.names()) == (["orders"], [])
         grant.transaction().put("/app/config", b"on").commit()
-        assert grant.read("/app/config") == coordlock.types.Stored(b"on", 1)
+        assert grant.read("/app/config") == coordlock.types.VersionedValue(b"on", 1)
         with pytest.raises(coordlock.errors.InvalidKey):
             grant.read("/orders/x")
 

@@ -15,6 +15,7 @@ import pytest
 from scripts.release import (
     missing_in_changelog,
     missing_in_project,
+    missing_in_record,
     wrong_in_sdist,
     wrong_in_wheel,
 )
@@ -119,3 +120,13 @@ def test_the_workflow_tests_the_pythons_that_are_claimed() -> None:
     tested = re.search(r"python: \[(.*)\]", workflow)
     assert tested is not None
     assert tested[1].replace('"', "").split(", ") == claimed
+
+
+def test_a_final_release_needs_a_copy_of_the_record_of_the_api(tmp_path: Path) -> None:
+    (tmp_path / "api.txt").write_text("new")
+    assert list(missing_in_record("1.0.0rc1", tmp_path)) == []
+    [problem] = missing_in_record("1.0.0", tmp_path)
+    (tmp_path / "api-1.txt").write_text("old")
+    assert list(missing_in_record("1.1.0", tmp_path)) == [problem]
+    (tmp_path / "api-1.txt").write_text("new")
+    assert list(missing_in_record("1.1.0", tmp_path)) == []

@@ -36,7 +36,7 @@ from coordlock.model.contender import Contender, Entry
 from coordlock.runtime.driver import run
 from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.waiting import eventually
-from coordlock.types import Owner, Stored
+from coordlock.types import Owner, VersionedValue
 from tests.simulation.world import TTL, Call, Party, World
 from tests.unit.clients import Service, backend
 
@@ -122,7 +122,7 @@ def requests(party: Party, *kinds: str) -> int:
     return sum(kind in kinds for kind in party.network.requests)
 
 
-def stored(world: World, key: str = "/k") -> Stored | None:
+def stored(world: World, key: str = "/k") -> VersionedValue | None:
     return world.service._state.data.get(key)
 
 
@@ -229,7 +229,7 @@ def test_a_commit_without_an_answer_may_have_been_made_and_is_not_repeated(
     world.settle()
     assert isinstance(commit.error, BackendUnavailable)
     assert requests(party, "write") == 1
-    assert stored(world) == Stored(b"x", 1)
+    assert stored(world) == VersionedValue(b"x", 1)
     assert grant.state is not GrantState.LOST
 
 
@@ -250,7 +250,7 @@ def test_a_read_without_an_answer_is_repeated(world: World, party: Party, fault:
     party.network.faults.inject("read", fault, times=3)
     read = party.run(grant._read("/k"))
     world.advance(5)
-    assert read.result == Stored(b"x", 1)
+    assert read.result == VersionedValue(b"x", 1)
     assert requests(party, "read") == 4
 
 
@@ -281,7 +281,7 @@ def test_a_commit_that_comes_late_is_made_exactly_if_the_lock_is_still_held(
         world.settle()
         newer.run(put(newer.grant(call.result), b"newer"))
     world.advance(5)
-    assert stored(world) == Stored(b"late" if still_held else b"newer", 1)
+    assert stored(world) == VersionedValue(b"late" if still_held else b"newer", 1)
 
 
 def test_silence_ends_at_the_deadline_and_says_what_is_unknown(world: World, party: Party) -> None:
@@ -316,7 +316,7 @@ def test_a_cancelled_commit_may_be_made(service: Service, no_leaks: None) -> Non
             commit.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await commit
-            assert await grant.read("/k") == Stored(b"x", 1)
+            assert await grant.read("/k") == VersionedValue(b"x", 1)
             read = asyncio.create_task(grant.read("/k"))
             await asyncio.sleep(0)
             read.cancel()
@@ -414,7 +414,7 @@ class Data(RuleBasedStateMachine):
         super().__init__()
         self.service = MemoryService()
         self.session = self.service.open(1e6, lambda _: None)
-        self.model: dict[str, Stored] = {}
+        self.model: dict[str, VersionedValue] = {}
         self.contender = self.enqueue()
         self.gone = False
 
@@ -450,7 +450,7 @@ class Data(RuleBasedStateMachine):
         operations += [Delete(key) for key in deletes - puts.keys()]
         operations += [Expect(key, version) for key, version in expected]
         order.shuffle(operations)
-        nothing = Stored(b"", 0)
+        nothing = VersionedValue(b"", 0)
         met = all(self.model.get(key, nothing).version == version for key, version in expected)
         if self.gone or not met:
             with pytest.raises(Evicted if self.gone else VersionMismatch):
@@ -458,7 +458,7 @@ class Data(RuleBasedStateMachine):
         else:
             self.service.write(operations, (self.contender,))
             for key, data in puts.items():
-                self.model[key] = Stored(data, self.model.get(key, nothing).version + 1)
+                self.model[key] = VersionedValue(data, self.model.get(key, nothing).version + 1)
             for key in deletes - puts.keys():
                 self.model.pop(key, None)
         assert self.service._state.data == self.model

@@ -10,7 +10,7 @@ from coordlock_memory import Fault
 from coordlock import BackendUnavailable
 from coordlock.client import Client
 from coordlock.errors import InvalidKey
-from coordlock.types import Stored
+from coordlock.types import VersionedValue
 from tests.unit.clients import Service, backend
 
 KEY = "/app/limit"
@@ -32,7 +32,7 @@ def test_a_write_without_an_answer_is_made_at_most_once_and_says_so(
         with pytest.raises(BackendUnavailable, match="may have been made, or may be yet"):
             write()
         if fault is not Fault.LATE:
-            stored = None if fault is Fault.LOSE_REQUEST else Stored(b"1", 1)
+            stored = None if fault is Fault.LOSE_REQUEST else VersionedValue(b"1", 1)
             assert limit.get() == stored
             limit.delete()
 
@@ -49,7 +49,7 @@ def test_a_silent_service_ends_a_write_at_its_time(service: Service) -> None:
 
 def test_an_update_repeats_its_reading(client: Client) -> None:
     backend(client).faults.inject("read", Fault.LOSE_REPLY, times=2)
-    assert client.value(KEY).update(lambda _: b"1") == Stored(b"1", 1)
+    assert client.value(KEY).update(lambda _: b"1") == VersionedValue(b"1", 1)
 
 
 def test_an_update_sees_what_came_between(service: Service, client: Client) -> None:
@@ -62,7 +62,7 @@ def test_an_update_sees_what_came_between(service: Service, client: Client) -> N
             other.value(KEY).set(b"other's")
         return b"mine"
 
-    assert client.value(KEY).update(change) == Stored(b"mine", 2)
+    assert client.value(KEY).update(change) == VersionedValue(b"mine", 2)
     assert seen == [None, b"other's"]
 
 

@@ -108,7 +108,7 @@ def break_(
 
 def _check_reason(reason: str) -> None:
     """Raises `UsageError` for one that is too long."""
-    from coordlock.locks.asking import check_reason  # the other commands need no recipes
+    from coordlock.locks.release_requests import check_reason  # the other commands need no recipes
 
     try:
         check_reason(reason)
@@ -152,7 +152,7 @@ def _choose(
     holding = tuple(one for one in queue_view if one.holding)
     if len(holding) > 1:
         tokens = ", ".join(str(one.token) for one in holding)
-        raise UsageError(f"{len(holding)} hold it: choose --token ({tokens}) or --all")
+        raise UsageError(f"{len(holding)} clients hold the lock: give --token ({tokens}) or --all")
     return holding
 
 

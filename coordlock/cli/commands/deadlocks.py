@@ -1,4 +1,4 @@
-"""``coordlock deadlocks``: clients that wait for each other in a circle."""
+"""``coordlock deadlocks``: clients that wait for each other in a cycle."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def parser() -> Parser:
 
 
 def deadlocks(*, service: Service, as_dot: bool, as_json: bool) -> int:
-    """Show clients that wait for each other in a circle.
+    """Show clients that wait for each other in a cycle.
 
     Clients look for deadlocks themselves after a second, and the youngest waiter gives up: see the
     option deadlock_delay. This does not end a deadlock that stays listed here. The exit status is 1

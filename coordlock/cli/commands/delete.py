@@ -53,7 +53,7 @@ def parser() -> Parser:
         "--kind",
         type=one_of(get_args(Kind)),
         metavar="KIND",
-        help="Of which kind, as `ls --kept` shows it. Needed where a name has several.",
+        help="Delete only this kind, as `ls --kept` shows it. Needed if NAME has several.",
     )
     parser.flag("--yes", help="Don't ask.")
     service_options(parser)
@@ -66,18 +66,18 @@ def delete(
 ) -> int:
     """Delete what is kept under NAMEs.
 
-    `coordlock ls --kept` lists it. A counter begins at 0 again, and a latch is closed again. No
-    change that a client began before spoils what is made anew.
+    `coordlock ls --kept` lists all records. A deleted counter is 0, and a deleted latch is closed.
+    A late write that was meant for the deleted record is refused.
 
-    The command refuses to delete a gate that is shut, a barrier or the value of a lock while
-    somebody holds or waits for that name, a job at work, a value with a lock-delay, and a work
-    queue that has items or consumers. A work queue is only taken off the list: 26 small keys of it
-    stay, because its clients rely on them. It is listed again with the next item.
+    The command refuses to delete what is in use: a gate that is shut, a barrier or a lock's value
+    while a client holds the name or waits for it, a value with a lock-delay, a job at work, a work
+    queue with items or consumers. A work queue leaves 26 small keys, which its clients rely on, and
+    is listed again when the next item is put.
 
     The exit status is 1 if something was not there, or was refused.
     """
     if not names:
-        raise UsageError("say which: NAME")
+        raise UsageError("give a NAME")
     for name in names:
         check_name(name)
     if not yes:

@@ -76,7 +76,7 @@ def demo(
 
     Each worker raises the balance of a shared file, under one lock. One is killed while it holds
     the lock. Another is frozen until somebody else has the lock, wakes up, and writes: the ledger
-    refuses its stale token. The exit status is 0 if no update was lost or came in between.
+    refuses its stale token. The exit status is 0 if the audit finds every update once.
     """
     settings = service.settings(ttl=ttl, label="demo")
     leased = backend_for_scheme(settings.scheme).capabilities.leased

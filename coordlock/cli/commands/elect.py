@@ -107,7 +107,7 @@ def parser() -> Parser:
         help="What others know the leader by. Default: host and process id.",
     )
     waiting_options(parser, "another one leads")
-    grant_options(parser, "it was elected")
+    grant_options(parser, "it is not elected")
     grace_option(parser)
     on_ask_option(parser)
     parser.flag(

@@ -23,8 +23,8 @@ __all__ = ["parser"]
 
 _COMMANDS: Final = {
     "show": "Show the slots of the job NAME.",
-    "retry": "Let SLOT of the job NAME be started once more.",
-    "reset": "Forget all slots of the job NAME, so that each may be started.",
+    "retry": "Let SLOT of the job NAME start once more.",
+    "reset": "Forget all slots of the job NAME, so that each may start again.",
 }
 
 
@@ -50,8 +50,7 @@ def _load(name: str) -> Parser:
 def _jobs(*, service: Service, as_json: bool) -> int:
     """List jobs, show their slots, and let slots start again.
 
-    The slots of a job are those that `coordlock run --slot`, `--every` and `--cron` have run, or a
-    program has.
+    `coordlock run` with --slot, --every or --cron runs the slots of a job, and so do programs.
     """
     with service.connected() as client:
         found = client.jobs()
@@ -119,10 +118,10 @@ def _retry_parser() -> Parser:
 
 
 def _retry(*, name: str, slot: str, service: Service) -> int:
-    """Let SLOT of the job NAME be started once more.
+    """Let SLOT of the job NAME start once more.
 
-    The next start of it runs it, whatever became of it before. The exit status is 1 if the slot is
-    not known, or the job is at work.
+    The next start of the slot runs it, whether it was done, failed or skipped before. The exit
+    status is 1 if the slot is not known, or the job is at work.
     """
     try:
         which = parsed(slot)
@@ -151,7 +150,7 @@ def _reset_parser() -> Parser:
 
 
 def _reset(*, name: str, service: Service, is_sure: bool) -> int:
-    """Forget all slots of the job NAME, so that each may be started.
+    """Forget all slots of the job NAME, so that each may start again.
 
     The exit status is 1 if the job is at work.
     """

@@ -98,7 +98,11 @@ def _put_parser() -> Parser:
     parser.argument("data", metavar="DATA", nargs="*")
     parser.flag("--lines", help="Each line of stdin is an item.")
     parser.option(
-        "--delay", type=seconds, metavar="DURATION", default=0.0, help="Ready after this."
+        "--delay",
+        type=seconds,
+        metavar="DURATION",
+        default=0.0,
+        help="Let nobody take the items before this time has passed.",
     )
     parser.option(
         "--max-depth",
@@ -127,7 +131,7 @@ def _put(
     """
     check_name(name)
     if lines and data:
-        raise UsageError("--lines is for items from stdin, and DATA are others")
+        raise UsageError("--lines reads items from stdin: leave DATA out")
     with service.connected() as client:
         queue = client.work_queue(name, max_depth=max_depth)
         items = [given(one) for one in data]
@@ -186,7 +190,7 @@ def _ls(
     if name is None:
         if dead or limit is not None:
             option = "--dead" if dead else "--limit"
-            raise UsageError(f"{option} is for the items of one queue: say which, by its NAME")
+            raise UsageError(f"{option} lists items: give the NAME of their queue")
         _list_queues(service, as_json=as_json)
         return
     check_name(name)
@@ -270,7 +274,7 @@ def _retry(
     """
     check_name(name)
     if is_all == bool(ids):
-        raise UsageError("say which: ID, or --all")
+        raise UsageError("give an ID, or --all")
     again: dict[str, str | None] = {}
     with service.connected() as client:
         queue = client.work_queue(name)
@@ -312,7 +316,7 @@ def _remove(*, name: str, ids: list[str], yes: bool, service: Service) -> int:
     """
     check_name(name)
     if not ids:
-        raise UsageError("say which: ID")
+        raise UsageError("give an ID")
     if not yes:
         check_terminal()
     with service.connected() as client:

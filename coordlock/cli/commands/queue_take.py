@@ -105,7 +105,7 @@ def parser() -> Parser:
     )
     parser.limits()
     waiting_options(parser, "no item is ready")
-    grant_options(parser, "an item was taken")
+    grant_options(parser, "no item is taken")
     grace_option(parser)
     return parser.finished()
 

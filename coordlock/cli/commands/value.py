@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from coordlock.backend import Stored
+from coordlock.backend import VersionedValue
 from coordlock.cli.completion import asked, completed_by
 from coordlock.cli.connection import Service
 from coordlock.cli.data import given, in_json, shortened, text_of
@@ -267,14 +267,14 @@ def _changes(view: ValuesView, *, with_data: bool) -> Iterator[str]:
             yield f"{what:<7}  {printable(key)}  {stored.version}{data}"
 
 
-def _document(key: str, stored: Stored | None) -> dict[str, object]:
+def _document(key: str, stored: VersionedValue | None) -> dict[str, object]:
     """What is kept under ``key``, for JSON; at version 0 there is nothing."""
     if stored is None:
         return {"key": key, "version": 0, "data": None}
     return {"key": key, "version": stored.version, **in_json(stored.data)}
 
 
-def _listed(values: Mapping[str, Stored], *, with_data: bool) -> list[dict[str, object]]:
+def _listed(values: Mapping[str, VersionedValue], *, with_data: bool) -> list[dict[str, object]]:
     """All of ``values``, for JSON."""
     return [
         {

@@ -70,9 +70,9 @@ class SQLFence(Fence):
     read: see `SQLGuardingFence.check`. What is rolled back to a savepoint from before the check is
     not protected by it any more.
 
-    A refusal is no error of the database: the transaction can go on after `StaleToken`. The
-    database's own errors are the caller's, among them serialization failures, deadlocks and
-    SQLite's ``database is locked``, after which a transaction is to be repeated as a whole.
+    `StaleToken` is no error of the database, so the transaction can continue after it. Errors of
+    the database reach the caller unchanged. After a serialization failure, a deadlock or SQLite's
+    ``database is locked``, repeat the whole transaction.
 
     Args:
         connection: a connection or an ORM session. In autocommit mode `check` raises

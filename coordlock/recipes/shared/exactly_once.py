@@ -165,8 +165,8 @@ class ExactlyOnce(Recipe):
                 if record.was_deleted:
                     raise BackendUnavailable(
                         str(engine.settings),
-                        f"no answer came to a change of {record.key!r}, which was deleted since: "
-                        "whether the change was made before cannot be found out any more",
+                        f"a change of {record.key!r} got no answer, and the record was deleted "
+                        "since: whether the change was made is unknown",
                     )
                 if record.moved:  # since an attempt without an answer: was that one made?
                     number, answer, *_ = content.last.get(writer.id, [0, None])
@@ -176,9 +176,8 @@ class ExactlyOnce(Recipe):
                     if not number and not 0 < record.moved <= _REMEMBERED:
                         raise BackendUnavailable(
                             str(engine.settings),
-                            f"no answer came to a change of {record.key!r}, and more than "
-                            f"{_REMEMBERED} others have followed since: whether it was made "
-                            "cannot be found out any more",
+                            f"a change of {record.key!r} got no answer, and more than "
+                            f"{_REMEMBERED} others followed: whether it was made is unknown",
                         )
                 value, answer = operation(content.value)
                 if value == content.value:

@@ -34,7 +34,7 @@ Begin = Callable[[Callable[[], None]], Observation[Any]]
 class BaseObserver(Resident, Generic[T], shown="Observer"):
     """What sync and async observers share."""
 
-    _instead = "observe anew with a client there"
+    _instead = "make another observer with a client there"
 
     def __init__(
         self, engine: Engine, begin: Begin, show: Callable[[Any, T | None], T], kind: str, name: str

@@ -266,7 +266,7 @@ class Participant:
 class BarrierRecipe(Recipe):
     """What barriers and double barriers share."""
 
-    _instead = "pass its name and its parties on, and make it anew with a client there"
+    _instead = "pass its name and parties instead, and make another object with a client there"
     _needs = ("data", "publishing")
     _kind: ClassVar[str]
 

@@ -29,8 +29,8 @@ def check_value(value: object, what: str = "value") -> bytes:
         raise TypeError(f"{what} must be bytes, not {type(value).__name__}{hint}")
     if len(value) > MAX_VALUE:
         raise ValueError(
-            f"{what} has {len(value)} bytes, and up to {MAX_VALUE} are published: keep what is "
-            "larger elsewhere, and publish its address"
+            f"{what} has {len(value)} bytes, and the limit is {MAX_VALUE}: keep larger data "
+            "elsewhere, and publish its address"
         )
     return value
 

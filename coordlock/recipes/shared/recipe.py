@@ -24,7 +24,7 @@ def wait_of(access: Access, timeout: Timeout, call: str = "wait") -> float | Non
 class Recipe(Resident):
     """What recipes with a name share."""
 
-    _instead = "pass its name on, and make it anew with a client there"
+    _instead = "pass its name instead, and make another object with a client there"
     #: What the service must be capable of.
     _needs: ClassVar[tuple[Capability, ...]] = ("data",)
     #: What its ``repr`` says behind the name.

@@ -29,7 +29,7 @@ def sets(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation]:
 
     * A call for several locks gets all of them or none, and loses or keeps them together.
     * Of two calls that meet on several locks, the tokens of one are smaller on all of them. So
-      contenders that wait only for earlier ones never wait in a circle.
+      contenders that wait only for earlier ones never wait in a cycle.
     """
     groups: dict[str, list[Attempt]] = {}
     for attempt in history.attempts.values():

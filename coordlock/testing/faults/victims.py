@@ -26,7 +26,7 @@ class FalseVictim(Violation):
 
 
 def victims(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation]:
-    """An attempt that fails with `DeadlockDetected` has waited in a circle.
+    """An attempt that fails with `DeadlockDetected` has waited in a cycle.
 
     There was a moment before it failed at which its actor waited for another one, that one for a
     third, and so on back to the first. One waits for another where both ask for the same lock, and
@@ -42,7 +42,7 @@ def victims(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation
         if one.failed is not None and one.failed.error == "DeadlockDetected"
     ]
     found = (
-        FalseVictim(f"{one.name} was in no circle", together(one))
+        FalseVictim(f"{one.name} was in no cycle", together(one))
         for one in given_up
         if not any(_in_circle(one, actors, at) for at in _moments(one, history))
     )

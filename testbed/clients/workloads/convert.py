@@ -11,7 +11,7 @@ import json
 from functools import partial
 from typing import Any
 
-from coordlock.backend import Stored
+from coordlock.backend import VersionedValue
 from coordlock.errors import BackendError, ConversionDeadlock, ConversionTimeout, LockLost
 from coordlock.model.claim import Mode
 from coordlock.testing.faults.events import Kind, OperationAccepted, OperationFailed
@@ -52,9 +52,9 @@ class Convert(Guarded):
         yield from worker.pause(worker.length() / 2)
         yield from self._same(attempt, key, before)
 
-    def _same(self, attempt: AttemptLog, key: str, before: Stored) -> Steps[None]:
-        found: Stored | None = yield partial(attempt.grant.read, key)
-        after = found or Stored(b"[]", 0)
+    def _same(self, attempt: AttemptLog, key: str, before: VersionedValue) -> Steps[None]:
+        found: VersionedValue | None = yield partial(attempt.grant.read, key)
+        after = found or VersionedValue(b"[]", 0)
         assert before == after, f"somebody wrote {key} beside a reader: {before}, {after}"
 
     def _read_and_write(self, worker: Worker, attempt: AttemptLog) -> Steps[None]:

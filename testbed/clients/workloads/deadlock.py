@@ -11,7 +11,7 @@ from testbed.clients.workloads.workload import Workload
 
 __all__ = ["Deadlock"]
 
-#: Of those who take them in the order of their names, and so are in no circle by themselves.
+#: Of those who take them in the order of their names, and so are in no cycle by themselves.
 _ORDERLY: Final = 0.5
 
 

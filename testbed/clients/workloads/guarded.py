@@ -13,7 +13,7 @@ from itertools import count
 from typing import Final
 
 import coordlock
-from coordlock.backend import Stored
+from coordlock.backend import VersionedValue
 from coordlock.errors import BackendError, LockLost, VersionMismatch
 from coordlock.model.claim import Mode
 from coordlock.testing.faults.events import Kind, OperationAccepted, OperationFailed
@@ -89,13 +89,15 @@ class Guarded(Workload):
         journal.log(OperationAccepted, operation, stored.version + 1)
         return True
 
-    def _read(self, worker: Worker, attempt: AttemptLog) -> Steps[tuple[str, Stored, list[int]]]:
+    def _read(
+        self, worker: Worker, attempt: AttemptLog
+    ) -> Steps[tuple[str, VersionedValue, list[int]]]:
         """The key in use, and what it holds."""
         while True:
             number = self._numbers[attempt.lock]
             key = _key(worker.client.settings.root, attempt.lock, number)
-            found: Stored | None = yield partial(attempt.grant.read, key)
-            stored = found or Stored(b"[]", 0)
+            found: VersionedValue | None = yield partial(attempt.grant.read, key)
+            stored = found or VersionedValue(b"[]", 0)
             if stored.version < _FULL:
                 return key, stored, json.loads(stored.data)
             self._numbers[attempt.lock] = max(self._numbers[attempt.lock], number + 1)

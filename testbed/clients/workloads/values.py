@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 import coordlock
-from coordlock.backend import Stored
+from coordlock.backend import VersionedValue
 from coordlock.errors import BackendError, VersionMismatch
 from coordlock.recipes.values import ValuesView
 from coordlock.testing.faults.events import Act, Present
@@ -80,12 +80,12 @@ def _folder(client: Any) -> str:
     return f"{client.settings.root}-values"
 
 
-def _version(found: Mapping[str, Stored], folder: str, key: int) -> int:
+def _version(found: Mapping[str, VersionedValue], folder: str, key: int) -> int:
     stored = found.get(f"{folder}/{key}")
     return 0 if stored is None else stored.version
 
 
-def _state(told: ValuesView | Mapping[str, Stored]) -> tuple[int, ...]:
+def _state(told: ValuesView | Mapping[str, VersionedValue]) -> tuple[int, ...]:
     """Each key with its version and its mark."""
     values = told.values if isinstance(told, ValuesView) else told
     return tuple(
@@ -95,5 +95,5 @@ def _state(told: ValuesView | Mapping[str, Stored]) -> tuple[int, ...]:
     )
 
 
-def _numbers(key: int, stored: Stored | None) -> tuple[int, ...]:
+def _numbers(key: int, stored: VersionedValue | None) -> tuple[int, ...]:
     return () if stored is None else (key, stored.version, int(stored.data))

@@ -14,7 +14,7 @@ from typing import Final, Self
 from kazoo.client import KazooClient
 
 import coordlock
-from coordlock.backend import Stored
+from coordlock.backend import VersionedValue
 from coordlock.errors import CoordlockError
 from coordlock.model.claim import Claim, Mode, Permit
 from coordlock.model.contender import Contender
@@ -143,11 +143,11 @@ class Player:
         )
         resource.take(Request(operation, resource.name, attempt.token, shared, kind, value))
 
-    def read(self, attempt: AttemptLog, key: str) -> Stored:
+    def read(self, attempt: AttemptLog, key: str) -> VersionedValue:
         """The list of values that the service keeps under ``key``, read by the grant."""
-        return self._trusting(attempt).read(key) or Stored(b"[]", 0)
+        return self._trusting(attempt).read(key) or VersionedValue(b"[]", 0)
 
-    def add(self, attempt: AttemptLog, key: str, stored: Stored) -> None:
+    def add(self, attempt: AttemptLog, key: str, stored: VersionedValue) -> None:
         """Write one value more than in ``stored``, guarded by the grant."""
         value, operation = self._scribe.value(), self._scribe.operation()
         offered = operation, key, attempt.name, attempt.token, False, Kind.ADD, value

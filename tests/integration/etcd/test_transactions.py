@@ -19,7 +19,7 @@ from coordlock.testing.connection import Connection
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
-from coordlock.types import Stored
+from coordlock.types import VersionedValue
 from testbed.servers.etcd import Etcd, EtcdCluster, EtcdServer
 from tests.integration.counting import count_together
 from tests.integration.etcd.conftest import Join
@@ -56,7 +56,7 @@ def test_keys_are_plain_keys_that_stay(client: coordlock.Client, key: str, etcd:
         grant.transaction().put(key, b"data").commit()
         assert etcd.etcdctl("get", key, "--print-value-only") == "data\n"
         etcd.etcdctl("put", key, "etcdctl's")
-        assert grant.read(key) == Stored(b"etcdctl's", 2)
+        assert grant.read(key) == VersionedValue(b"etcdctl's", 2)
     client.close()
     assert etcd.etcdctl("get", key, "--print-value-only") == "etcdctl's\n"
 
@@ -110,7 +110,7 @@ def test_more_operations_than_the_server_takes_are_an_error_that_names_its_optio
         with pytest.raises(TooLarge, match="--max-txn-ops"):
             more.commit()
         assert grant.read(f"{key}/128") is None
-        assert grant.read(f"{key}/127") == Stored(b"x", 1)
+        assert grant.read(f"{key}/127") == VersionedValue(b"x", 1)
 
 
 @pytest.mark.parametrize("size", [1_600_000, 3_000_000])
@@ -121,7 +121,7 @@ def test_more_data_than_the_server_takes_is_an_error_that_names_its_option(
         grant.transaction().put(key, b"x" * 1_500_000).commit()
         with pytest.raises(TooLarge, match="--max-request-bytes"):
             grant.transaction().put(key, b"x" * size).commit()
-        assert grant.read(key) == Stored(b"x" * 1_500_000, 1)
+        assert grant.read(key) == VersionedValue(b"x" * 1_500_000, 1)
 
 
 # Answers from the past
@@ -136,7 +136,7 @@ def test_an_answer_older_than_what_was_seen_is_refused(
     backend = party.backend
     assert isinstance(backend, EtcdBackend)
     backend.write([Put(key, b"x")], [contender]).result(BOUND)
-    assert backend.read(key, guard=contender).result(BOUND).values == {key: Stored(b"x", 1)}
+    assert backend.read(key, guard=contender).result(BOUND).values == {key: VersionedValue(b"x", 1)}
     backend._connection.cluster.saw(backend._connection.cluster.revision + 10**6)
     assert isinstance(backend.read(key, guard=contender).exception(BOUND), BackendUnavailable)
     backend.evict(contender).result(BOUND)
@@ -190,7 +190,7 @@ def test_a_key_that_the_user_has_no_right_to_is_refused_and_nothing_is_written(
         grant.transaction().put(allowed, b"x").commit()
         server.etcdctl("role", "grant-permission", "locker", "readwrite", forbidden)
         grant.transaction().put(forbidden, b"x").commit()
-        assert grant.read(forbidden) == Stored(b"x", 1)
+        assert grant.read(forbidden) == VersionedValue(b"x", 1)
 
 
 def test_a_commit_with_a_token_of_the_past_is_made_once(server: EtcdServer, root: str) -> None:
@@ -203,7 +203,7 @@ def test_a_commit_with_a_token_of_the_past_is_made_once(server: EtcdServer, root
         for number in range(1, 4):
             server.etcdctl("role", "add", f"role{root}{number}".replace("/", "-"))
             grant.transaction().put(key, b"x").commit()
-            assert grant.read(key) == Stored(b"x", number)
+            assert grant.read(key) == VersionedValue(b"x", number)
 
 
 # Messages that come late
@@ -232,7 +232,7 @@ def test_a_commit_of_a_broken_connection_is_made_exactly_if_the_lock_is_still_he
         if held:
             assert grant.release()
         with other.lock("orders", timeout=BOUND) as newer:
-            assert newer.read(key) == (Stored(b"late", 1) if held else None)
+            assert newer.read(key) == (VersionedValue(b"late", 1) if held else None)
 
 
 # Several members
@@ -246,7 +246,7 @@ def test_a_holder_on_another_member_reads_all_that_was_written_before(
     def work(client: coordlock.Client) -> None:
         for _ in range(20):
             with client.lock("orders") as grant:
-                found = grant.read(key) or Stored(b"0", 0)
+                found = grant.read(key) or VersionedValue(b"0", 0)
                 grant.transaction().put(key, b"%d" % (int(found.data) + 1)).commit()
 
     options = {"ttl": "60s", "request_timeout": "60s"}
@@ -256,7 +256,7 @@ def test_a_holder_on_another_member_reads_all_that_was_written_before(
             for worker in [pool.submit(work, client) for client in clients]:
                 worker.result(4 * BOUND)
         with clients[0].lock("orders") as grant:
-            assert grant.read(key) == Stored(b"60", 60)
+            assert grant.read(key) == VersionedValue(b"60", 60)
     finally:
         for client in clients:
             client.close()

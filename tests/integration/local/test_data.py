@@ -121,7 +121,7 @@ def test_a_writer_that_is_stopped_keeps_others_waiting_for_a_while_and_is_named(
         print(file=slow.stdin, flush=True)
         assert line(slow) == "written"
         with client.lock("other") as grant:
-            assert grant.read("/app/a") == coordlock.types.Stored(b"slow", 1)
+            assert grant.read("/app/a") == coordlock.types.VersionedValue(b"slow", 1)
 
 
 def test_what_an_evicted_holder_was_writing_comes_before_what_the_next_one_writes(
@@ -148,7 +148,7 @@ def test_what_an_evicted_holder_was_writing_comes_before_what_the_next_one_write
         print(file=slow.stdin, flush=True)
         assert writing.result(BOUND) == b"slow"
     with client.lock("data") as grant:
-        assert grant.read("/app/a") == coordlock.types.Stored(b"next", 2)
+        assert grant.read("/app/a") == coordlock.types.VersionedValue(b"next", 2)
 
 
 def test_an_evicted_holder_that_comes_later_writes_nothing(
@@ -163,7 +163,7 @@ def test_an_evicted_holder_that_comes_later_writes_nothing(
             late.transaction().put("/app/a", b"late").commit()
         late.release()
     with client.lock("data") as grant:
-        assert grant.read("/app/a") == coordlock.types.Stored(b"1", 1)
+        assert grant.read("/app/a") == coordlock.types.VersionedValue(b"1", 1)
 
 
 def test_a_foreign_open_and_close_of_the_files_changes_nothing(
@@ -197,7 +197,7 @@ def test_a_foreign_open_and_close_of_the_files_changes_nothing(
             stop.set()
         copying.result(BOUND)
     with client.lock("number") as grant:
-        assert grant.read("/app/n") == coordlock.types.Stored(b"40", 40)
+        assert grant.read("/app/n") == coordlock.types.VersionedValue(b"40", 40)
 
 
 def test_a_child_that_is_forked_during_a_write_does_not_keep_the_data_locked(
@@ -222,7 +222,7 @@ def test_a_child_that_is_forked_during_a_write_does_not_keep_the_data_locked(
         try:
             go_on.set()
             writing.result(BOUND)
-            assert grant.read("/app/a") == coordlock.types.Stored(b"1", 1)
+            assert grant.read("/app/a") == coordlock.types.VersionedValue(b"1", 1)
         finally:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)

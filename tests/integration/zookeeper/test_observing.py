@@ -13,7 +13,7 @@ from kazoo.client import KazooClient
 from kazoo.protocol.serialization import Create
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
-from coordlock.backend import Delete, Expect, Listing, Observation, Put, Queue, Stored
+from coordlock.backend import Delete, Expect, Listing, Observation, Put, Queue, VersionedValue
 from coordlock.backend.config import configure
 from coordlock.errors import AuthenticationFailed, BackendUnavailable, VersionMismatch
 from coordlock.runtime.clock import SYSTEM_CLOCK, SystemTimers
@@ -361,7 +361,7 @@ def test_nodes_without_data_are_no_keys(
     other.write([Delete(f"{folder}parent")]).result(BOUND)
     eventually(lambda: values(observed) == {"empty": b""})
     below = other.read(f"{folder}parent/").result(BOUND)
-    assert below.values == {f"{folder}parent/below": Stored(b"1", 1)}
+    assert below.values == {f"{folder}parent/below": VersionedValue(b"1", 1)}
 
 
 def test_the_servers_own_nodes_are_no_keys(other: ZookeeperBackend) -> None:

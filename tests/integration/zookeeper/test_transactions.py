@@ -15,7 +15,7 @@ from coordlock.backend import Put
 from coordlock.errors import AuthenticationFailed, TooLarge
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
-from coordlock.types import Stored
+from coordlock.types import VersionedValue
 from testbed.servers.zookeeper import ZooKeeper, ZooKeeperEnsemble
 from tests.integration.counting import count_together
 from tests.integration.zookeeper.conftest import BOUND, Parties, Party
@@ -48,7 +48,7 @@ def test_keys_are_plain_nodes_that_stay(client: coordlock.Client, key: str, kazo
         assert kazoo.exists(key).ephemeralOwner == 0
         assert grant.read(key.rpartition("/")[0]) is None
         kazoo.set(key, b"kazoo's")
-        assert grant.read(key) == Stored(b"kazoo's", 2)
+        assert grant.read(key) == VersionedValue(b"kazoo's", 2)
     client.close()
     assert kazoo.exists(key)
 
@@ -68,9 +68,9 @@ def test_a_key_with_others_below_it_is_deleted_and_they_stay(
         grant.transaction().put(key, b"x").put(f"{key}/below", b"y").commit()
         grant.transaction().expect(key, 1).delete(key).commit()
         assert grant.read(key) is None
-        assert grant.read(f"{key}/below") == Stored(b"y", 1)
+        assert grant.read(f"{key}/below") == VersionedValue(b"y", 1)
         grant.transaction().expect(key, 0).put(key, b"z").delete(f"{key}/below").commit()
-        assert grant.read(key) == Stored(b"z", 3)
+        assert grant.read(key) == VersionedValue(b"z", 3)
         grant.transaction().delete(key).put(f"{key}/below", b"").commit()
         assert grant.read(key) is None
         grant.transaction().delete(key).delete(f"{key}/below").commit()
@@ -95,7 +95,7 @@ def test_too_much_data_is_refused_before_the_server_hangs_up(
             grant.transaction().put(key, b"x" * 2**20).commit()
         large = b"x" * (2**20 - 500)
         grant.transaction().put(key, large).commit()
-        assert grant.read(key) == Stored(large, 2)
+        assert grant.read(key) == VersionedValue(large, 2)
         assert proxy.counts().connections == connections
 
 
@@ -107,7 +107,7 @@ def test_a_chroot_is_respected(zookeeper: ZooKeeper, root: str, key: str, kazoo:
         client.lock("orders") as grant,
     ):
         grant.transaction().put(key, b"inside").delete(f"{key}-2").commit()
-        assert grant.read(key) == Stored(b"inside", 1)
+        assert grant.read(key) == VersionedValue(b"inside", 1)
         assert kazoo.get(f"{root}/jail{key}")[0] == b"inside"
         assert kazoo.exists(key) is None
 
@@ -163,7 +163,7 @@ def test_the_first_read_over_a_new_connection_is_made_sure_of(
                 eventually(lambda: grant.state is coordlock.GrantState.SUSPECT)
                 eventually(lambda: grant.state is coordlock.GrantState.HELD)
             with proxy.counting() as sent:
-                assert grant.read(key) == Stored(b"1", 1)
+                assert grant.read(key) == VersionedValue(b"1", 1)
             seen.append((sent.requests["multi"], sent.requests["exists"]))
         assert seen == [(0, 1), (0, 1), (1, 1), (0, 1)]
 
@@ -184,7 +184,7 @@ def test_a_commit_under_way_when_the_session_ends_may_have_been_made(
         proxy.heal()
         assert grant.release() is False
         with coordlock.connect(zookeeper.url_for(root)) as other:
-            assert other.lock("orders").acquire(60).read(key) == Stored(b"made", 2)
+            assert other.lock("orders").acquire(60).read(key) == VersionedValue(b"made", 2)
 
 
 def test_a_commit_of_a_session_that_was_replaced_says_that_its_outcome_is_unknown(
@@ -211,7 +211,7 @@ def test_a_holder_on_another_member_reads_all_that_was_written_before(
     def work(client: coordlock.Client) -> None:
         for _ in range(40):
             with client.lock("orders") as grant:
-                found = grant.read(key) or Stored(b"0", 0)
+                found = grant.read(key) or VersionedValue(b"0", 0)
                 grant.transaction().put(key, b"%d" % (int(found.data) + 1)).commit()
 
     options = {"ttl": "60s", "request_timeout": "60s"}
@@ -221,7 +221,7 @@ def test_a_holder_on_another_member_reads_all_that_was_written_before(
             for worker in [pool.submit(work, client) for client in clients]:
                 worker.result(4 * BOUND)
         with clients[0].lock("orders") as grant:
-            assert grant.read(key) == Stored(b"120", 120)
+            assert grant.read(key) == VersionedValue(b"120", 120)
     finally:
         for client in clients:
             client.close()
@@ -248,7 +248,7 @@ def test_a_client_that_moves_to_another_member_reads_all_that_was_written_before
             holding.release()
             grant = waiting.result(BOUND)
             proxy.drop_connections()
-            assert grant.read(key) == Stored(b"%d" % number, number)
+            assert grant.read(key) == VersionedValue(b"%d" % number, number)
             grant.release()
 
 

@@ -11,7 +11,7 @@ from coordlock_etcd.places import DataPlace, Place, QueuePlace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordlock.backend import Stored
+from coordlock.backend import VersionedValue
 from coordlock.model.contender import Owner
 
 LAYOUT = Layout.below("/r")
@@ -210,7 +210,7 @@ def test_whatever_comes_each_state_is_one_of_the_store_and_they_follow_each_othe
     chance = random.Random(seed)
     store = Store(chance, 30)
     place = folder(at=0)
-    shown: list[tuple[int, dict[str, Stored]]] = []
+    shown: list[tuple[int, dict[str, VersionedValue]]] = []
     told = 0
     while told < 30:
         upto = chance.randint(told + 1, min(30, told + 4))
@@ -233,7 +233,7 @@ def test_whatever_comes_each_state_is_one_of_the_store_and_they_follow_each_othe
             shown.append((place.state.revision, dict(place.state.values)))
     assert place.read(place.parts(store.reading(30)), 30)
     for revision, values in shown:
-        expected = {key: Stored(*one) for key, one in store.states[revision].items()}
+        expected = {key: VersionedValue(*one) for key, one in store.states[revision].items()}
         assert values == expected
     assert [revision for revision, _ in shown] == sorted(revision for revision, _ in shown)
     assert data(place) == {key: value for key, (value, _) in store.states[30].items()}

@@ -70,7 +70,7 @@ def acquired(party: Party, queue: str, claim: AnyClaim) -> Grant:
     return party.grant(call.result)
 
 
-def circle(world: World) -> tuple[Call[None], Call[Ticket]]:
+def cycle(world: World) -> tuple[Call[None], Call[Ticket]]:
     """A conversion that waits for a reader, and the reader, which came before: it waits, too."""
     one, two = world.party(), world.party()
     acquired(one, "b", Mode.EX)
@@ -86,7 +86,7 @@ def circle(world: World) -> tuple[Call[None], Call[Ticket]]:
 def test_where_contenders_have_no_values_the_label_has_the_record(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, waiting = circle(world)
+    _, waiting = cycle(world)
     plain = replace(MemoryBackend.capabilities, publishing=False)
     monkeypatch.setattr(MemoryBackend, "capabilities", plain)
     world.advance(30.0)
@@ -116,7 +116,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_record_that_the_service_refuses_is_told(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    conversion, waiting = circle(world)
+    conversion, waiting = cycle(world)
     world.advance(30.0)
     assert (conversion.done, waiting.done) == (False, False)
     log.flush(10)
@@ -169,7 +169,7 @@ def test_a_conversion_that_was_told_something_just_then_is_looked_at_again(
 
     monkeypatch.setattr(Conversions, "_give_up", too_late)
     monkeypatch.setattr("coordlock.model.waits._age", lambda one: (-one.order, one.id))
-    conversion, waiting = circle(world)
+    conversion, waiting = cycle(world)
     world.advance(30.0)
     assert len(asked) == 2
     assert isinstance(conversion.error, DeadlockDetected)
@@ -179,7 +179,7 @@ def test_a_conversion_that_was_told_something_just_then_is_looked_at_again(
 def test_what_was_published_in_between_may_have_ended_the_circle(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    conversion, waiting = circle(world)
+    conversion, waiting = cycle(world)
     found = MemoryService.snapshot
 
     def changed(self: MemoryService, queue: str, upto: Contender | None = None) -> Snapshot:

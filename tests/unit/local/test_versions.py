@@ -15,7 +15,7 @@ from coordlock_local.slots import Slot, header
 from coordlock import connect
 from coordlock.errors import BackendError, ConfigurationError
 from coordlock.runtime.shared_file import seal, unseal
-from coordlock.types import Stored
+from coordlock.types import VersionedValue
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_columns_of_later_releases_are_ignored_and_another_version_is_refused(ro
         with sqlite3.connect(root / "data") as later:
             later.execute("ALTER TABLE kept ADD COLUMN later TEXT")
         client.value("/app/b").set(b"2")
-        assert client.value("/app/b").get() == Stored(b"2", 1)
+        assert client.value("/app/b").get() == VersionedValue(b"2", 1)
         with sqlite3.connect(root / "data") as later:
             later.execute("PRAGMA user_version = 2")
         with pytest.raises(BackendError, match=r"version 2.*only version 1: upgrade"):

@@ -176,7 +176,7 @@ class World:
     def check_circle(self, party: Party) -> None:
         """See that ``party`` would wait for ever if it did not give up, unless another one did.
 
-        Only where all others know what they do: a circle may be seen that others just leave.
+        Only where all others know what they do: a cycle may be seen that others just leave.
         """
         for one in self.parties:
             claim = one.me.claim
@@ -402,7 +402,7 @@ def test_one_that_a_decided_conversion_keeps_out_is_not_waited_for() -> None:
 def test_a_reader_that_goes_first_is_not_taken_for_one_that_waits_for_me(
     decided: tuple[tuple[int, int], ...] | None,
 ) -> None:
-    """The other one converts as well, and waits for nobody: there is no circle."""
+    """The other one converts as well, and waits for nobody: there is no cycle."""
     other = Convertible(Mode.CR, Mode.PR, decided)
     snapshot = queue(Convertible(Mode.PR, Mode.EX), Mode.PR, other)
     decision = decide(snapshot, snapshot.contenders[0], Mode.EX)
@@ -506,7 +506,7 @@ WRONG = {
     ),
     "all may pass": ("coordlock.model.claim.Convertible.lets_pass", _everybody),
     "nobody looks at others that convert": ("coordlock.model.conversion._converting", _nothing),
-    "nobody looks for circles": ("coordlock.model.conversion._is_stuck_behind", _nobody),
+    "nobody looks for cycles": ("coordlock.model.conversion._is_stuck_behind", _nobody),
 }
 
 

@@ -1,4 +1,4 @@
-"""Who waits in a circle: against a model that lets every party go on that can."""
+"""Who waits in a cycle: against a model that lets every party go on that can."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def see_who_is_stuck(town: Town) -> None:
                     assert at in ("", party_of(one.id))
                 assert step.waiter_at or step.waiter.id not in waiting
         victims = {deadlock.victim for deadlock in found}
-        stuck = town.go_on()  # what can go on takes nothing from a circle
+        stuck = town.go_on()  # what can go on takes nothing from a cycle
         assert bool(stuck) is bool(victims)
         for victim in victims:
             parties = [one for one in stuck if one.places and one.name == party_of(victim)]
@@ -186,16 +186,16 @@ def test_a_wait_for_several_locks_that_nobody_keeps_up_goes_on() -> None:
     assert list(deadlocks(waits, queues)) == []
 
 
-@pytest.mark.parametrize("circle", [False, True], ids=["behind two", "in the circle"])
+@pytest.mark.parametrize("cycle", [False, True], ids=["behind two", "in the cycle"])
 def test_a_crowd_costs_a_few_looks_at_each_edge(
-    circle: bool, monkeypatch: pytest.MonkeyPatch
+    cycle: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its clients look while their sessions need heartbeats, by the same threads."""
     crowd = 40
     queue = [ex("h", 1), *(ex(f"w{one}", 10 + one) for one in range(crowd))]
     waits = [Wait("W", (("a", f"w{one}"),), frozenset({f"k{one}"})) for one in range(crowd)]
     waits.append(Wait("H", (("b", "h2"),), frozenset({"h"})))
-    kept = crowd - 1 if circle else 0
+    kept = crowd - 1 if cycle else 0
     queues = {
         "a": Snapshot("a", tuple(queue)),
         "b": Snapshot("b", (ex(f"k{kept}", 2), ex("h2", 3))),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordlock.backend import Listing, Stored
+from coordlock.backend import Listing, VersionedValue
 from coordlock.errors import BackendError, NameConflict
 from coordlock.work.lanes import Lane, first_number
 from coordlock.work.layout import LANES, ItemId, Layout, Serial
@@ -26,7 +26,7 @@ NEW = tuple(Lane(lane, first_number(lane), 0) for lane in range(LANES))
 
 def state(**records: bytes) -> State:
     keys = {name.replace("_", "-"): data for name, data in records.items()}
-    values = {LAYOUT.state + name: Stored(data, 3) for name, data in keys.items()}
+    values = {LAYOUT.state + name: VersionedValue(data, 3) for name, data in keys.items()}
     return State.read(LAYOUT, Listing(values, 7))
 
 
@@ -87,22 +87,22 @@ def test_what_coordlock_has_not_written_is_refused(data: bytes) -> None:
     for kind in (Again, Claim, Content):
         if kind is not Again or data != b'{"v": 2}':
             with pytest.raises(BackendError, match="'/key' is not as coordlock writes it"):
-                kind.decode("/key", Stored(data, 1))
+                kind.decode("/key", VersionedValue(data, 1))
 
 
 def test_records_are_read_as_they_were_written_and_unknown_fields_are_ignored() -> None:
     for record in (Again(1.5, 7, 2, 1), Claim("/key", 3, 7, 1.5, 1, 0), Dead(1.5, "no good", 2, 2)):
-        assert type(record).decode("/key", Stored(record.encode(), 1)) == record
+        assert type(record).decode("/key", VersionedValue(record.encode(), 1)) == record
         more = record.encode()[:-1] + b', "new": 1}'
-        assert type(record).decode("/key", Stored(more, 1)) == record
+        assert type(record).decode("/key", VersionedValue(more, 1)) == record
     content = Content(1.5, b"\n{}\n")
-    assert Content.decode("/key", Stored(content.encode(), 1)) == content
+    assert Content.decode("/key", VersionedValue(content.encode(), 1)) == content
 
 
 def test_what_a_folder_holds_comes_in_the_order_of_its_numbers() -> None:
     names = ["10.1", "9.2", "d9.1", "9.10"]
-    found = serials(Listing({f"/f/{name}": Stored(b"", 1) for name in names}, 1))
+    found = serials(Listing({f"/f/{name}": VersionedValue(b"", 1) for name in names}, 1))
     assert [str(one) for one in found] == ["9.2", "9.10", "d9.1", "10.1"]
-    assert found[Serial(ItemId(9), 2)] == ("/f/9.2", Stored(b"", 1))
+    assert found[Serial(ItemId(9), 2)] == ("/f/9.2", VersionedValue(b"", 1))
     with pytest.raises(BackendError, match="/f/x"):
-        serials(Listing({"/f/x": Stored(b"", 1)}, 1))
+        serials(Listing({"/f/x": VersionedValue(b"", 1)}, 1))

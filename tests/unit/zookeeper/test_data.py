@@ -34,7 +34,7 @@ from kazoo.protocol.serialization import (
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from coordlock.backend import Delete as DeleteKey
-from coordlock.backend import Expect, Operation, Put, Stored
+from coordlock.backend import Expect, Operation, Put, VersionedValue
 from coordlock.errors import (
     AuthenticationFailed,
     BackendError,
@@ -149,7 +149,7 @@ def outcome(tree: Tree, operations: Sequence[Operation]) -> BaseException | None
     return run_in_background(guarded(tree).write(operations, (ME,))).exception(0)
 
 
-def read(data: Data) -> Mapping[str, Stored]:
+def read(data: Data) -> Mapping[str, VersionedValue]:
     return run_in_background(data.read_guarded("/a", ME)).result(0).values
 
 
@@ -340,7 +340,7 @@ def test_what_a_server_would_hang_up_on_is_not_sent(size: int) -> None:
 def test_a_read_is_refused_when_the_connection_was_lost_in_between() -> None:
     tree = Tree(dict.fromkeys(with_ancestors([ME.key, "/a"]), (b"", 0)))
     data = guarded(tree)
-    assert read(data) == {"/a": Stored(b"", 1)}
+    assert read(data) == {"/a": VersionedValue(b"", 1)}
 
     def lose(_: Nodes) -> None:
         data._session.breaks += 1
@@ -356,7 +356,7 @@ def test_the_first_read_over_a_new_connection_proves_by_a_write_that_it_is_new_e
     multis = []
     for breaks in (0, 0, 1, 1, 1, 3):
         data._session.breaks = breaks
-        assert read(data) == {"/a": Stored(b"", 1)}
+        assert read(data) == {"/a": VersionedValue(b"", 1)}
         multis.append(tree.multis)
     assert multis == [0, 0, 1, 1, 1, 2]
     del tree.nodes[ME.key]
@@ -371,7 +371,7 @@ def test_the_first_read_over_a_new_connection_proves_by_a_write_that_it_is_new_e
 def test_versions_are_counted_past_the_end_of_zookeepers_numbers(znode: int, version: int) -> None:
     nodes: Nodes = dict.fromkeys(with_ancestors([ME.key]), (None, 0))
     tree = Tree(nodes | {"/a": (b"", znode)})
-    assert read(guarded(tree)) == {"/a": Stored(b"", version)}
+    assert read(guarded(tree)) == {"/a": VersionedValue(b"", version)}
     assert outcome(tree, [Expect("/a", version)]) is None
     assert (
         isinstance(outcome(tree, [Expect("/a", version + 1)]), VersionMismatch) or version > 2**31

@@ -16,7 +16,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from kazoo.protocol.states import EventType
 
-from coordlock.backend import Listing, Observation, Stored
+from coordlock.backend import Listing, Observation, VersionedValue
 from coordlock.errors import AuthenticationFailed, BackendError
 from coordlock.model.contender import Snapshot
 from coordlock.runtime.promise import Promise
@@ -122,12 +122,12 @@ def stat(changed: int) -> SimpleNamespace:
     return SimpleNamespace(version=0, mzxid=changed, pzxid=changed)
 
 
-def listing(nodes: dict[str, Node], where: str) -> dict[str, Stored]:
+def listing(nodes: dict[str, Node], where: str) -> dict[str, VersionedValue]:
     def is_there(path: str) -> bool:
         return path.rpartition("/")[0] + "/" == where if where.endswith("/") else path == where
 
     return {
-        path: Stored(node.data, node.version + 1)
+        path: VersionedValue(node.data, node.version + 1)
         for path, node in sorted(nodes.items())
         if node.data is not None and is_there(path)
     }

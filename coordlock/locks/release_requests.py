@@ -1,4 +1,4 @@
-"""Asking the holders of a lock to release it.
+"""Requests to the holders of a lock that they release it.
 
 The requests to the holders of a lock are one record beside its queue, with a reason for each
 contender that was asked. A holder that wants to know follows the record; the others cost nothing.

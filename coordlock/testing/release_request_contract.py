@@ -1,6 +1,6 @@
 """What requests to release promise on every backend that keeps data, sync and async.
 
-Subclass `AskingContract` as `coordlock.testing.lock_contract.LockContract`.
+Subclass `ReleaseRequestContract` as `coordlock.testing.lock_contract.LockContract`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from coordlock import GrantState, Mode
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
 
-__all__ = ["AskingContract"]
+__all__ = ["ReleaseRequestContract"]
 
 #: No answer takes longer on a healthy service, however loaded the machine is.
 BOUND: Final = 60.0
@@ -23,7 +23,7 @@ BOUND: Final = 60.0
 Start = Callable[..., Future[Any]]
 
 
-class AskingContract(ClientSuite):
+class ReleaseRequestContract(ClientSuite):
     """The suite. Every test runs with a sync and with an async client."""
 
     needs = ("data",)

@@ -1,4 +1,4 @@
-"""Grants fulfil `Held`: mypy checks these assignments, which are the test."""
+"""Grants fulfil `GrantLike`: mypy checks these assignments, which are the test."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import pytest
 
 import coordlock
 from coordlock import AsyncGrant, Grant, LockLost
-from coordlock.types import AsyncHeld, Held
+from coordlock.types import AsyncGrantLike, GrantLike
 
 
-def held(grant: Grant) -> Held:
+def held(grant: Grant) -> GrantLike:
     return grant
 
 
-def held_async(grant: AsyncGrant) -> AsyncHeld:
+def held_async(grant: AsyncGrant) -> AsyncGrantLike:
     return grant
 
 
-def finish(work: Held) -> tuple[int, bool]:
+def finish(work: GrantLike) -> tuple[int, bool]:
     """Something that takes what is held, however it was acquired."""
     work.on_lost(lambda _: None)
     work.check()

@@ -1,4 +1,4 @@
-"""What grants of every kind have in common, for annotations: `Held`, for asyncio `AsyncHeld`."""
+"""What grants of every kind have in common, for annotations: `GrantLike` and `AsyncGrantLike`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol, Self
 from coordlock.locks.grant import GrantState
 from coordlock.settings import Duration
 
-__all__ = ["AsyncHeld", "AsyncLoss", "Held", "Loss"]
+__all__ = ["AsyncGrantLike", "AsyncLoss", "GrantLike", "Loss"]
 
 
 class _BaseLoss(Protocol):
@@ -36,7 +36,7 @@ class AsyncLoss(_BaseLoss, Protocol):
         """Wait until the loss or the release; returns whether it was a loss."""
 
 
-class _BaseHeld(Protocol):
+class _BaseGrantLike(Protocol):
     """What the grants of both kinds of clients share."""
 
     @property
@@ -58,7 +58,7 @@ class _BaseHeld(Protocol):
         """Raise `LockLost` unless all of it is held. It does not ask the service."""
 
 
-class Held(_BaseHeld, Protocol):
+class GrantLike(_BaseGrantLike, Protocol):
     """What grants of every kind offer, `coordlock.Grant` among them.
 
     Use it to annotate functions that take any of them. Losing one part loses the whole grant.
@@ -75,7 +75,7 @@ class Held(_BaseHeld, Protocol):
         """Release all of it within ``timeout`` seconds; returns whether it was still held."""
 
 
-class AsyncHeld(_BaseHeld, Protocol):
+class AsyncGrantLike(_BaseGrantLike, Protocol):
     """What grants of every kind offer, `coordlock.AsyncGrant` among them.
 
     Use it to annotate functions that take any of them. Losing one part loses the whole grant.
