@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from coordlock.settings import TLS_OPTIONS, Option, boolean, duration, number, optional, text
+from coordlock.settings import (
+    TLS_OPTIONS,
+    Option,
+    boolean,
+    choice,
+    duration,
+    number,
+    optional,
+    text,
+)
 
 __all__ = ["OPTIONS", "TCP", "TLS", "UNIX"]
 
@@ -43,6 +52,12 @@ OPTIONS: Final[Sequence[Option]] = (
         boolean,
         False,
         "Connect although the server's `maxmemory-policy` is `allkeys-*`.",
+    ),
+    Option(
+        "compat",
+        optional(choice("redis-py")),
+        None,
+        "`redis-py`: exclude its locks of the same names.",
     ),
 )
 #: Of those that connect by TCP.

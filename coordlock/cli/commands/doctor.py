@@ -192,6 +192,8 @@ def _service(client: Client) -> Iterator[Finding]:
     info = client.describe()
     where = f" at {', '.join(info.endpoints)}" if info.endpoints else ""
     yield Finding("service", "ok", f"{info.service} {info.version}".rstrip() + where)
+    for note in info.notes:
+        yield Finding("service", "ok", note)
     for warning in info.warnings:
         yield Finding("service", "warning", warning)
 
