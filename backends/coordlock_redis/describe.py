@@ -114,7 +114,7 @@ def _replica(fields: Mapping[str, str], number: int) -> dict[str, str]:
 
 
 def _clock(servers: Servers, host: Host, link: Link, patience: float) -> Clock:
-    """The clock of the replica at ``host``, compared to that of ``link``, by one round trip each."""
+    """The clock of the replica at ``host``, compared to that of ``link``."""
     where = f"{host[0]}:{host[1]}"
     try:
         replica = servers.connection(host, patience)

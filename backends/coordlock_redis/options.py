@@ -16,7 +16,7 @@ from coordlock.settings import (
     text,
 )
 
-__all__ = ["OPTIONS", "TCP", "TLS", "UNIX"]
+__all__ = ["OPTIONS", "REDLOCK", "TCP", "TLS", "UNIX"]
 
 _duration = duration(0.0, 86_400.0)
 
@@ -73,6 +73,17 @@ TCP: Final[Sequence[Option]] = (
 )
 #: Those of TLS, which the scheme turns on.
 TLS: Final[Sequence[Option]] = TLS_OPTIONS[1:]
+#: Of several servers that know nothing of each other.
+REDLOCK: Final[Sequence[Option]] = (
+    OPTIONS[0],
+    Option(
+        "restart_delay",
+        _restart_delay,
+        None,
+        "How long a server has no vote after its restart; auto: for the ttl.",
+    ),
+    *TLS_OPTIONS,
+)
 UNIX: Final[Sequence[Option]] = (
     Option("socket", optional(text), None, "The path of the server's socket."),
 )
