@@ -32,6 +32,7 @@ SECTIONS: Final = {
     "failover": "elections whose leader is killed, beside kazoo's and etcdctl's (10 min)",
     "work": "work queues of 100 to 10,000 items, and kazoo's; up to 20 consumers (8 min)",
     "local": "the local backend beside flock(2) and filelock, 100 processes too (3 min)",
+    "redis": "Redis beside redis-py's lock and python-redis-lock; 10,000 waiters (3 min)",
     "start": "imports and commands (1 min)",
     "fences": "guarded operations beside the same without a guard (2 min)",
 }

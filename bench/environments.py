@@ -11,7 +11,17 @@ from typing import Final
 
 from bench.progress import doing
 
-__all__ = ["AETCD", "ETCD3", "ETCDCTL", "FILELOCK", "OURS", "TOOZ", "Environment", "NotInstalled"]
+__all__ = [
+    "AETCD",
+    "ETCD3",
+    "ETCDCTL",
+    "FILELOCK",
+    "OURS",
+    "REDIS_LOCK",
+    "TOOZ",
+    "Environment",
+    "NotInstalled",
+]
 
 _UNDER: Final = Path("build/bench/environments")
 
@@ -65,3 +75,4 @@ TOOZ: Final = Environment("tooz", ("tooz", "kazoo", "etcd3gw"))
 ETCD3: Final = Environment("etcd3", ("etcd3==0.12.0", "protobuf<3.21", "tenacity<7"))
 AETCD: Final = Environment("aetcd", ("aetcd",))
 FILELOCK: Final = Environment("filelock", ("filelock",))
+REDIS_LOCK: Final = Environment("redis-lock", ("python-redis-lock",))

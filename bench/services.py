@@ -12,8 +12,10 @@ from bench.http_frames import HttpFrames
 from coordlock.testing.frames import Framer
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
+from coordlock.testing.redis_frames import RedisFrames
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
 from testbed.servers.etcd import EtcdServer
+from testbed.servers.redis import RedisServer
 from testbed.servers.zookeeper import ZooKeeperServer
 
 __all__ = ["HEARTBEATS", "SERVICES", "Service", "service"]
@@ -50,6 +52,9 @@ def service(name: str) -> Iterator[Service]:
         if name == "etcd":
             with EtcdServer(Path(directory)) as etcd:
                 yield Service(name, etcd.host, etcd.port, GrpcFrames, etcd.pid)
+        elif name == "redis":
+            with RedisServer(Path(directory)) as redis:
+                yield Service(name, redis.host, redis.port, RedisFrames, redis.pid)
         else:
             # Empty queues are removed as seldom as by default: once a minute.
             with ZooKeeperServer(Path(directory), container_check=60_000) as zookeeper:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coordlock_etcd import EtcdBackend
+from coordlock_redis import RedisBackend
 from coordlock_zookeeper import ZookeeperBackend
 
 from coordlock.backend import Backend
@@ -15,6 +16,8 @@ def is_told_in_order(backend: Backend, mine: Contender) -> bool:
     """What ``backend`` would say now on behalf of ``mine`` if another contender departed."""
     if isinstance(backend, EtcdBackend):
         return backend._watcher.told_in_order(mine)
+    if isinstance(backend, RedisBackend):
+        return backend._watches.is_watched(mine.id)
     assert isinstance(backend, ZookeeperBackend)
     current = backend._current
     return current is not None and current.session.watches.certain(mine.key)

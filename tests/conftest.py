@@ -33,7 +33,13 @@ from testbed.servers.postgres import (
     PostgresServer,
     postgres_is_installed,
 )
-from testbed.servers.redis import ExternalRedis, Redis, RedisServer, redis_is_installed
+from testbed.servers.redis import (
+    ExternalRedis,
+    Redis,
+    RedisServer,
+    Redlock,
+    redis_is_installed,
+)
 from testbed.servers.zookeeper import (
     ExternalZooKeeper,
     ZooKeeper,
@@ -50,6 +56,7 @@ IS_INSTALLED: Final[dict[str, Callable[[], bool]]] = {
     "etcd": etcd_is_installed,
     "postgres": postgres_is_installed,
     "redis": redis_is_installed,
+    "redlock": redis_is_installed,
     "zookeeper": zookeeper_is_installed,
 }
 INSTALL: Final = (
@@ -232,6 +239,13 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
         return
     with RedisServer(tmp_path_factory.mktemp("redis")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def redlock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redlock]:
+    """Five Redis that know nothing of each other; tests that stop one start their own."""
+    with Redlock(tmp_path_factory.mktemp("redlock")) as servers:
+        yield servers
 
 
 @pytest.fixture(scope="session")

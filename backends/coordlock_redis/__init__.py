@@ -17,6 +17,7 @@
     access        how to reach it, by the settings
     given_client  the same, as a client of redis-py or valkey-py does
     describe      what ``coordlock doctor`` shows
+    redlock       locks in several servers that know nothing of each other
     options       what can be configured; pure
     errors        redis-py's errors as coordlock's; pure
 
@@ -32,6 +33,7 @@ try:
         RedisUnixBackend,
         ValkeyBackend,
     )
+    from coordlock_redis.redlock import RedlockBackend
 except ImportError as error:
     if (error.name or "").split(".")[0] != "redis":
         raise
@@ -39,4 +41,10 @@ except ImportError as error:
         problem=f"the Redis backend needs redis-py ({error})", extra="redis"
     ) from error
 
-__all__ = ["RedisBackend", "RedisTLSBackend", "RedisUnixBackend", "ValkeyBackend"]
+__all__ = [
+    "RedisBackend",
+    "RedisTLSBackend",
+    "RedisUnixBackend",
+    "RedlockBackend",
+    "ValkeyBackend",
+]

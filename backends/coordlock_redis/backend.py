@@ -68,12 +68,20 @@ class RedisBackend(RedisSession):
             delay=settings.options["restart_delay"],
             replicas=settings.options["wait_replicas"],
             may_evict=settings.options["allow_eviction"],
+            compat=settings.options["compat"] is not None,
         )
 
     def describe(self) -> Promise[ServiceInfo]:
-        from coordlock_redis.describe import describe
+        from coordlock_redis.describe import Question, describe
 
-        return describe(self._servers, self._replicas, self.scheme, self._closing)
+        question = Question(
+            self._servers,
+            self.scheme,
+            ttl=self._ttl,
+            delay=self._ttl if self._header.delay is None else self._header.delay,
+            replicas=self._replicas,
+        )
+        return describe(question, self._closing)
 
     # Queues
 

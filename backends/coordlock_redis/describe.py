@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -13,94 +14,234 @@ from coordlock.errors import BackendError
 from coordlock.runtime.promise import Promise, failed
 from coordlock.runtime.worker import Worker
 from coordlock_redis.errors import client_closed, translate
-from coordlock_redis.servers import Servers, info
+from coordlock_redis.requests import MICROSECONDS
+from coordlock_redis.servers import Host, Link, Servers, info
 
-__all__ = ["describe", "is_durable", "warnings"]
+__all__ = ["Clock", "Question", "describe", "findings"]
 
 #: Seconds of a replica's silence that are worth a line.
 _LAG: Final = 2
+#: A time-to-live should be this many times what the slowest command takes.
+_TTL_PER_COMMAND: Final = 10
+
+#: Whether it is as it should be, and what follows.
+Finding = tuple[bool, str]
 
 
-def describe(
-    servers: Servers, replicas: int, name: str, closing: Promise[None] | None
-) -> Promise[ServiceInfo]:
-    """Ask the server, over a connection of its own. ``name`` is the scheme."""
+@dataclass(frozen=True)
+class Question:
+    """Who asks: a client, by its scheme and its options. Times in seconds."""
+
+    servers: Servers
+    scheme: str
+    ttl: float
+    delay: float
+    replicas: int
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The clock of a replica, or why it is not known.
+
+    Attributes:
+        where: the replica.
+        ahead: seconds before the primary's clock, negative behind it.
+        precision: how exact that is, in seconds.
+    """
+
+    where: str
+    ahead: float = 0.0
+    precision: float = 0.0
+    failure: str = ""
+
+
+def describe(question: Question, closing: Promise[None] | None) -> Promise[ServiceInfo]:
+    """Ask the server and its replicas, over connections of its own."""
     if closing is not None:
         return failed(client_closed())
     promise: Promise[ServiceInfo] = Promise()
-    Worker("coordlock-redis-describe").run(partial(_ask, servers, replicas, name, promise))
+    Worker("coordlock-redis-describe").run(partial(_ask, question, promise))
     return promise
 
 
-def _ask(servers: Servers, replicas: int, name: str, promise: Promise[ServiceInfo]) -> None:
+def _ask(question: Question, promise: Promise[ServiceInfo]) -> None:
+    servers = question.servers
     try:
         link = servers.connect()
         try:
-            link.send([("INFO",), ("CONFIG", "GET", "appendfsync")])
-            fields = info(link.receive())
+            fields = info(_answer(link, "INFO"))
             try:
-                answer: list[Any] = link.receive()
+                answer = _answer(link, "CONFIG", "GET", "appendfsync")
                 fields |= {"appendfsync": answer[1].decode()} if answer else {}
             except exceptions.ResponseError:
                 pass  # the user may not ask, or a provider has renamed the command
+            try:
+                slow = _answer(link, "SLOWLOG", "GET", 128)
+            except exceptions.ResponseError:
+                slow = []
+            replicas = list(_replicas(fields))
+            patience = servers.timeout / (4 * len(replicas) or 1)
+            clocks = [_clock(servers, host, link, patience) for host in replicas]
         except (exceptions.RedisError, OSError) as error:
             raise translate(error, link.where) from None
         finally:
             link.close()
     except BackendError as error:
         promise.fail(error)
+        return
+    version = fields.get("valkey_version") or fields.get("redis_version", "")
+    found = list(findings(fields, question, clocks, slow))
+    notes = tuple(text for is_well, text in found if is_well)
+    warnings = tuple(text for is_well, text in found if not is_well)
+    promise.resolve(ServiceInfo(question.scheme, version, servers.names, warnings, notes))
+
+
+def _answer(link: Link, *command: Any) -> Any:
+    link.send([command])
+    return link.receive()
+
+
+def _replicas(fields: Mapping[str, str]) -> Iterator[Host]:
+    for number in range(int(fields.get("connected_slaves", "0"))):
+        replica = _replica(fields, number)
+        if "ip" in replica:
+            yield replica["ip"], int(replica["port"])
+
+
+def _replica(fields: Mapping[str, str], number: int) -> dict[str, str]:
+    said = fields.get(f"slave{number}", "")
+    return dict(part.partition("=")[::2] for part in said.split(","))
+
+
+def _clock(servers: Servers, host: Host, link: Link, patience: float) -> Clock:
+    """The clock of the replica at ``host``, compared to that of ``link``."""
+    where = f"{host[0]}:{host[1]}"
+    try:
+        replica = servers.connection(host, patience)
+        try:
+            replica.connect()
+            own = servers.clock.now()
+            replica.send_command("TIME")
+            theirs = _microseconds(replica.read_response(disable_decoding=True))
+            between = servers.clock.now()
+            ours = _microseconds(_answer(link, "TIME"))
+            after = servers.clock.now()
+        finally:
+            replica.disconnect()
+    except (exceptions.RedisError, OSError, ValueError) as error:
+        return Clock(where, failure=str(error) or type(error).__name__)
+    passed = (after - own) / 2  # between the middles of both round trips
+    return Clock(where, (theirs - ours) / MICROSECONDS + passed, between - own + passed)
+
+
+def _microseconds(answer: Sequence[bytes]) -> int:
+    return int(answer[0]) * MICROSECONDS + int(answer[1])
+
+
+def findings(
+    fields: Mapping[str, str],
+    question: Question,
+    clocks: Sequence[Clock] = (),
+    slow: Sequence[Any] = (),
+) -> Iterator[Finding]:
+    """What follows for locks from what the servers say of themselves."""
+    yield from _about_memory(fields)
+    yield _about_files(fields)
+    if int(fields.get("connected_slaves", "0")):
+        yield from _about_replicas(fields, question.replicas)
+        yield from _about_clocks(clocks, question.delay)
+    elif question.replicas:
+        yield False, f"no replica, and wait_replicas wants {question.replicas}: nothing is granted"
     else:
-        version = fields.get("valkey_version") or fields.get("redis_version", "")
-        promise.resolve(
-            ServiceInfo(name, version, servers.names, tuple(warnings(fields, replicas)))
-        )
+        yield True, "no replica: nothing fails over, and nothing is granted while it is down"
+    yield from _about_commands(slow, question.ttl)
 
 
-def is_durable(fields: Mapping[str, str]) -> bool:
-    """Whether a restart loses nothing that was acknowledged."""
-    return fields.get("aof_enabled") == "1" and fields.get("appendfsync") == "always"
-
-
-def warnings(fields: Mapping[str, str], replicas: int) -> Iterator[str]:
-    """What follows for locks from what the server says of itself."""
+def _about_memory(fields: Mapping[str, str]) -> Iterator[Finding]:
     policy = fields.get("maxmemory_policy", "noeviction")
-    if policy.startswith("allkeys") and fields.get("maxmemory", "0") != "0":
+    if fields.get("maxmemory", "0") == "0":
+        yield True, "maxmemory is not set: no key is deleted to make room"
+    elif policy.startswith("allkeys"):
         yield (
+            False,
             f"maxmemory-policy is {policy}, so Redis may delete locks and data when its memory is "
-            "full: set it to noeviction, or keep locks in a Redis of their own"
+            "full: set it to noeviction, or keep locks in a Redis of their own",
         )
-    elif fields.get("maxmemory", "0") != "0":
+    else:
         yield (
+            False,
             f"maxmemory is {fields.get('maxmemory_human', fields['maxmemory'])}: when it is full, "
-            "nothing new can be acquired; what is held stays held"
+            "nothing new can be acquired; what is held stays held",
         )
+
+
+def _about_files(fields: Mapping[str, str]) -> Finding:
     if fields.get("aof_enabled") != "1":
-        yield (
-            "it keeps no append-only file, so a restart loses data; tokens grow all the same, "
-            "unless the clock goes back"
+        return False, (
+            "no append-only file: a restart loses data; tokens grow all the same, unless the "
+            "clock goes back"
         )
-    elif not is_durable(fields):
-        yield (
-            f"appendfsync is {fields.get('appendfsync', 'not known')}, so a crash loses the last "
-            "writes; with always it loses none"
+    if fields.get("aof_last_write_status", "ok") != "ok":
+        return False, "its last write to the append-only file failed: see its log"
+    if fields.get("appendfsync") == "always":
+        return True, (
+            "appendfsync is always: a crash loses nothing that was acknowledged. It ends every "
+            "grant all the same"
         )
-    connected = int(fields.get("connected_slaves", "0"))
-    if connected:
-        yield from _about_replicas(fields, connected, replicas)
-    elif replicas:
-        yield f"it has no replica, and wait_replicas wants {replicas}: nothing will be granted"
-
-
-def _about_replicas(fields: Mapping[str, str], connected: int, replicas: int) -> Iterator[str]:
-    yield (
-        f"it has {connected} replica{'s' if connected > 1 else ''}, and a failover may lose what "
-        "was acknowledged last: two may hold a lock until earlier grants have expired"
-        + ("" if replicas else "; the option wait_replicas narrows that")
+    return False, (
+        f"appendfsync is {fields.get('appendfsync', 'not known')}, so a crash loses the last "
+        "writes; with always it loses none"
     )
-    if connected < replicas:
-        yield f"wait_replicas wants {replicas} replicas: nothing will be granted"
+
+
+def _about_replicas(fields: Mapping[str, str], wanted: int) -> Iterator[Finding]:
+    connected = int(fields["connected_slaves"])
+    yield (
+        False,
+        f"{connected} replica{'s' if connected > 1 else ''}: a failover may lose what was "
+        "acknowledged last, and two may hold a lock until earlier grants have expired"
+        + ("" if wanted else "; the option wait_replicas narrows that"),
+    )
+    if connected < wanted:
+        yield False, f"wait_replicas wants {wanted} replicas: nothing is granted"
     for number in range(connected):
-        replica = fields.get(f"slave{number}", "")
-        lag = dict(part.partition("=")[::2] for part in replica.split(",")).get("lag", "0")
+        lag = _replica(fields, number).get("lag", "0")
         if int(lag) > _LAG:
-            yield f"a replica has been silent for {lag} s"
+            yield False, f"a replica has been silent for {lag} s"
+
+
+def _about_clocks(clocks: Sequence[Clock], delay: float) -> Iterator[Finding]:
+    known = [one for one in clocks if not one.failure]
+    for one in clocks:
+        if one.failure:
+            yield (
+                False,
+                f"the replica {one.where} can't be reached from here, and neither can it after a "
+                f"failover: {one.failure}",
+            )
+        elif one.ahead + one.precision < -delay:
+            yield (
+                False,
+                f"the clock of the replica {one.where} is {-one.ahead:.1f} s behind: if a failover "
+                "to it loses data, tokens start lower, so a fence refuses the new holder and "
+                "accepts the old one",
+            )
+    if known:
+        most = max(abs(one.ahead) + one.precision for one in known)
+        yield (
+            True,
+            f"the clocks of {len(known) + 1} servers differ by less than {most:.3f} s; only a "
+            f"replica that is more than {delay:g} s behind endangers tokens",
+        )
+
+
+def _about_commands(slow: Sequence[Any], ttl: float) -> Iterator[Finding]:
+    slowest = max(slow, key=lambda one: int(one[2]), default=None)
+    if slowest is None or (seconds := int(slowest[2]) / MICROSECONDS) * _TTL_PER_COMMAND < ttl:
+        return
+    command = b" ".join(slowest[3][:1]).decode("utf-8", "replace")
+    yield (
+        False,
+        f"{command} took {seconds:.1f} s, and Redis answers no other request meanwhile: use a "
+        f"ttl of more than {seconds * _TTL_PER_COMMAND:.0f} s, or no such commands",
+    )

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from coordlock.settings import TLS_OPTIONS, Option, boolean, duration, number, optional, text
+from coordlock.settings import (
+    TLS_OPTIONS,
+    Option,
+    boolean,
+    choice,
+    duration,
+    number,
+    optional,
+    text,
+)
 
-__all__ = ["OPTIONS", "TCP", "TLS", "UNIX"]
+__all__ = ["OPTIONS", "REDLOCK", "TCP", "TLS", "UNIX"]
 
 _duration = duration(0.0, 86_400.0)
 
@@ -44,6 +53,12 @@ OPTIONS: Final[Sequence[Option]] = (
         False,
         "Connect although the server's `maxmemory-policy` is `allkeys-*`.",
     ),
+    Option(
+        "compat",
+        optional(choice("redis-py")),
+        None,
+        "`redis-py`: exclude its locks of the same names.",
+    ),
 )
 #: Of those that connect by TCP.
 TCP: Final[Sequence[Option]] = (
@@ -58,6 +73,17 @@ TCP: Final[Sequence[Option]] = (
 )
 #: Those of TLS, which the scheme turns on.
 TLS: Final[Sequence[Option]] = TLS_OPTIONS[1:]
+#: Of several servers that know nothing of each other.
+REDLOCK: Final[Sequence[Option]] = (
+    OPTIONS[0],
+    Option(
+        "restart_delay",
+        _restart_delay,
+        None,
+        "How long a server has no vote after its restart; auto: for the ttl.",
+    ),
+    *TLS_OPTIONS,
+)
 UNIX: Final[Sequence[Option]] = (
     Option("socket", optional(text), None, "The path of the server's socket."),
 )

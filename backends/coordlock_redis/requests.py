@@ -30,6 +30,7 @@ class Header:
         delay: for how many seconds nothing is granted after another server came, or the same one
             without its data; None for the longest ttl.
         longest: the longest ttl that the client has seen, in seconds.
+        compat: whether redis-py's locks are on the same names.
         born: when the state that it has seen was made, by the server's clock; 0 for none yet.
     """
 
@@ -37,6 +38,7 @@ class Header:
     client: str
     delay: float | None
     longest: float
+    compat: bool = False
     born: int = 0
 
     def arguments(self, script: Script, link: Link) -> tuple[Argument, ...]:
@@ -80,7 +82,7 @@ class Request(Generic[T]):
 
     def command(self, header: Header, link: Link, *, by_source: bool = False) -> tuple[Any, ...]:
         """The command. Redis forgets scripts at its restart; then their source makes them known."""
-        which = script(self.name)
+        which = script(self.name, header.compat)
         words = ("EVAL", which.source) if by_source else ("EVALSHA", which.digest)
         return (*words, *header.arguments(which, link), *map(encoded, self.arguments))
 
@@ -121,6 +123,12 @@ def _checked(answer: list[Any], header: Header) -> list[Any]:
                 f"maxmemory-policy is {decoded(rest[0])}, so Redis may delete locks when its "
                 "memory is full: set it to noeviction or volatile-*, or see the option "
                 "allow_eviction",
+            )
+        case b"cluster":
+            raise BackendError(
+                SERVICE,
+                "the option compat needs a Redis that is no cluster: there, scripts reach the "
+                "keys of one slot alone",
             )
         case b"lost":
             raise loss(rest[0], header)

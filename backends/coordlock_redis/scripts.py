@@ -13,6 +13,7 @@ __all__ = ["SCRIPTS", "Script", "script"]
 SCRIPTS: Final = (
     *("open", "heartbeat", "close", "enqueue", "withdraw", "publish"),
     *("watch", "snapshot", "queues", "read", "write", "time"),
+    *("redlock/lock", "redlock/extend", "redlock/unlock"),
 )
 #: Those that look whether Redis has deleted keys.
 _LOOKING: Final = ("open", "heartbeat")
@@ -28,10 +29,15 @@ class Script:
 
 
 @cache
-def script(name: str) -> Script:
-    """The script of that name."""
-    parts = ("begin", "evictions", name) if name in _LOOKING else ("begin", name)
-    source = b"\n".join(map(_text, parts))
+def script(name: str, compat: bool = False) -> Script:
+    """The script of that name; with ``compat``, for clients that share names with redis-py."""
+    if name.startswith("redlock/"):
+        parts = []
+    else:
+        parts = ["begin", "compat", "expire"] if compat else ["begin", "expire"]
+    if name in _LOOKING:
+        parts.append("evictions")
+    source = b"\n".join(map(_text, [*parts, name]))
     digest = hashlib.sha1(source, usedforsecurity=False).hexdigest()
     return Script(name.encode(), source, digest.encode())
 

@@ -99,6 +99,14 @@ class Servers:
         """What is connected to, for people."""
         return (self.path,) if self.path else tuple(f"{host}:{port}" for host, port in self.hosts)
 
+    def connection(self, host: Host, patience: float) -> Any:
+        """A connection of redis-py to ``host``, whatever that is; not connected yet.
+
+        It waits for ``patience`` seconds to connect, and for each answer.
+        """
+        arguments = {**self.arguments, "socket_timeout": patience}
+        return self._connection(host, arguments, self.clock.now() + patience)
+
     def connect(self) -> Link:
         """A connection to the primary. Blocks; raises coordlock's errors alone."""
         refusal: BackendError | None = None
@@ -179,8 +187,8 @@ class Servers:
     def _connection(self, host: Host | None, arguments: Mapping[str, Any], deadline: float) -> Any:
         left = max(0.05, min(self.timeout, deadline - self.clock.now()))
         common = {
-            **arguments,
             "socket_timeout": self.timeout,
+            **arguments,
             "socket_connect_timeout": left,
             "retry": Retry(NoBackoff(), 0),  # the kernel knows what may be sent twice
             "protocol": 2,

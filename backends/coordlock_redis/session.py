@@ -39,6 +39,7 @@ class RedisSession(Backend):
         delay: see `Header`.
         replicas: how many must have what the client changes.
         may_evict: whether a server will do that deletes keys when its memory is full.
+        compat: whether redis-py's locks are on the same names.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class RedisSession(Backend):
         delay: float | None = None,
         replicas: int = 0,
         may_evict: bool = False,
+        compat: bool = False,
     ) -> None:
         self._servers: Final = servers
         self._ttl: Final = ttl
@@ -59,7 +61,7 @@ class RedisSession(Backend):
         self._timers: Final = timers
         self._client: Final = uuid4().hex[:16]
         self._inbox: Final = prefix + b"inbox:" + self._client.encode()
-        self._header: Final = Header(servers.key, self._client, delay, ttl)
+        self._header: Final = Header(servers.key, self._client, delay, ttl, compat)
         self._lock: Final = threading.RLock()
         self._news: Final = News(self._inbox, timers, ttl / 3 + 1.0, servers.timeout)
         self._connection: Final = Connection(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from bench.environments import AETCD, ETCD3, ETCDCTL, FILELOCK, OURS, TOOZ, Environment
+from bench.environments import AETCD, ETCD3, ETCDCTL, FILELOCK, OURS, REDIS_LOCK, TOOZ, Environment
 
 __all__ = ["ENTRANTS", "Entrant", "entrants"]
 
@@ -18,7 +18,7 @@ class Entrant:
 
     Attributes:
         name: in tables.
-        service: ``zookeeper``, ``etcd`` or ``local``.
+        service: ``zookeeper``, ``etcd``, ``redis`` or ``local``.
         subject: ``module:class`` under `bench.contestants`.
         slow: takes part in fewer turns, because each starts a process.
         http: speaks HTTP/1.1 to etcd, not gRPC.
@@ -47,6 +47,12 @@ ENTRANTS: Final = (
     Entrant("aetcd", "etcd", "peer", "aetcd_lock:AetcdLock", AETCD),
     Entrant("tooz (etcd3gw)", "etcd", "peer", "tooz_lock:ToozEtcd", TOOZ, http=True),
     Entrant("etcdctl lock", "etcd", "peer", "etcdctl_lock:EtcdctlLock", ETCDCTL, slow=True),
+    Entrant("floor, I/O thread", "redis", "floor", "redis_floor:RedisThread"),
+    Entrant("floor, blocking", "redis", "floor", "redis_floor:RedisFloor"),
+    Entrant("coordlock", "redis", "coordlock", "ours:RedisSync"),
+    Entrant("coordlock asyncio", "redis", "coordlock", "ours:RedisAsync"),
+    Entrant("redis-py", "redis", "peer", "redis_locks:RedisPy"),
+    Entrant("python-redis-lock", "redis", "peer", "redis_locks:PythonRedisLock", REDIS_LOCK),
     Entrant("flock(2)", "local", "floor", "file_locks:Flock"),
     Entrant("coordlock", "local", "coordlock", "ours:LocalSync"),
     Entrant("coordlock asyncio", "local", "coordlock", "ours:LocalAsync"),

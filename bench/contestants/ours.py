@@ -12,6 +12,8 @@ __all__ = [
     "EtcdSync",
     "LocalAsync",
     "LocalSync",
+    "RedisAsync",
+    "RedisSync",
     "ZooKeeperAsync",
     "ZooKeeperSync",
 ]
@@ -53,7 +55,10 @@ class _Async(AsyncContestant):
 
 
 def _url(scheme: str, address: str, root: str) -> str:
-    return f"local://{address}" if scheme == "local" else f"{scheme}://{address}{root}?ttl=30s"
+    if scheme == "local":
+        return f"local://{address}"
+    fresh = "&restart_delay=0" if scheme == "redis" else ""  # the server was just started
+    return f"{scheme}://{address}{root}?ttl=30s{fresh}"
 
 
 class ZooKeeperSync(_Sync):
@@ -78,3 +83,11 @@ class LocalSync(_Sync):
 
 class LocalAsync(_Async):
     scheme = "local"
+
+
+class RedisSync(_Sync):
+    scheme = "redis"
+
+
+class RedisAsync(_Async):
+    scheme = "redis"

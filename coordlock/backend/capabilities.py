@@ -14,7 +14,9 @@ Capability = Literal["ordered", "fenced", "sets", "publishing", "data"]
 
 #: Why something can't be made where the service lacks a capability.
 _REASONS: Final[dict[Capability, str]] = {
-    "ordered": "keeps its contenders in no order, so nobody can wait in a queue or follow it",
+    "ordered": (
+        "keeps its contenders in no order, so it has exclusive locks alone, and shows no queue"
+    ),
     "fenced": "gives no tokens that always grow, so nothing can be fenced by them",
     "sets": (
         "cannot take several locks in one step: take one after the other, everywhere in the same "

@@ -62,12 +62,16 @@ class SessionInfo:
 
 @dataclass(frozen=True, slots=True)
 class ServiceInfo:
-    """What `coordlock doctor` shows: the service, its versions, and what to know about them."""
+    """What `coordlock doctor` shows: the service, its versions, and what to know about them.
+
+    ``notes`` say what is as it should be, where that is not a matter of course.
+    """
 
     service: str
     version: str
     endpoints: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class SessionListener(Protocol):

@@ -14,7 +14,7 @@ from coordlock.cli.exits import complain
 from coordlock.cli.parser import Refused, UsageError
 from coordlock.cli.text import listed
 from coordlock.client import Client
-from coordlock.errors import CoordlockError, DeadlockDetected, Evicted, WaitTimeout
+from coordlock.errors import CoordlockError, DeadlockDetected, Evicted, Unfenceable, WaitTimeout
 from coordlock.locks.grant import Grant
 from coordlock.locks.lock import Lock
 from coordlock.model.claim import Mode
@@ -133,25 +133,27 @@ class LockRequest:
         return f"{kind if len(names) == 1 else 'locks'} {', '.join(map(repr, names))}"
 
     def token(self, grant: Grant) -> str:
-        """The fencing token; of several locks with different ones, all, in the order of names."""
-        tokens = self._tokens(grant)
-        return " ".join(map(str, dict.fromkeys(tokens.values()))) or str(grant.token)
+        """The fencing token; of several locks with different ones, all, in the order of names.
+
+        "none" where the service has no tokens.
+        """
+        if (tokens := self._tokens(grant)) or (token := _token(grant)) is None:
+            return " ".join(map(str, dict.fromkeys(tokens.values()))) or "none"
+        return str(token)
 
     def description(self, grant: Grant) -> dict[str, object]:
         """What is held, for JSON: of several locks with different tokens, ``token`` is null."""
         if not (tokens := self._tokens(grant)):
-            return {"name": grant.name, "token": grant.token}
+            return {"name": grant.name, "token": _token(grant)}
         one = set(tokens.values())
         token = one.pop() if len(one) == 1 else None
         return {"name": grant.name, "token": token, "tokens": tokens}
 
     def environment(self, grant: Grant, settings: Settings) -> dict[str, str]:
         """What a command finds in its environment."""
-        variables = {
-            "COORDLOCK_NAME": grant.name,
-            "COORDLOCK_TOKEN": self.token(grant),
-            "COORDLOCK_BACKEND": settings.scheme,
-        }
+        variables = {"COORDLOCK_NAME": grant.name, "COORDLOCK_BACKEND": settings.scheme}
+        if (token := self.token(grant)) != "none":
+            variables["COORDLOCK_TOKEN"] = token
         if tokens := self._tokens(grant):
             variables["COORDLOCK_TOKENS"] = json.dumps(tokens)
         return variables
@@ -205,3 +207,11 @@ def _log_to_stderr() -> None:
     logger = logging.getLogger("coordlock")
     logger.setLevel(logging.INFO)
     logger.addHandler(ToStderr())
+
+
+def _token(grant: Grant) -> int | None:
+    """The grant's token; None where the service has none."""
+    try:
+        return grant.token
+    except Unfenceable:
+        return None

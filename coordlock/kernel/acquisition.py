@@ -132,6 +132,13 @@ class _Acquisition:
 
     def _enqueue_and_wait(self, ticket: Ticket) -> Steps[None]:
         """Put ``ticket`` into its queues, wait until it is next in all, and grant it."""
+        if not self.engine.backend.capabilities.ordered:
+            from coordlock.kernel.polling import poll
+
+            queues = yield from poll(self.engine, ticket, self.report, self.once)
+            self.engine.grant(ticket, queues, self.caller)
+            self.report.granted(ticket)
+            return
         looks_first = self.once and self.engine.refusals.looks_first(self.claims)
         queues = list((yield from ticket.enqueue(unless_blocked=looks_first)))
         if not ticket.contenders or any(len(one.contenders) > 1 or one.omitted for one in queues):

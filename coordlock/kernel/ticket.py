@@ -161,7 +161,7 @@ class Ticket:
             self.granted_at = time.time()
             self._awaited = None  # it has been answered, and need not be kept
         self.check()
-        if self._stop_watching is None:
+        if self._stop_watching is None and self._backend.capabilities.ordered:
             when = self._timers.clock.now() + _WATCH_DELAY
             try:
                 timer = self._timers.call_at(when, partial(self._watch, snapshots))

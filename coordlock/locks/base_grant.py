@@ -5,9 +5,17 @@ from __future__ import annotations
 import sys
 import warnings
 from enum import Enum
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
-from coordlock.errors import ClientClosed, CoordlockError, Evicted, LockLost, SessionLost
+from coordlock.backend.capabilities import reason_for
+from coordlock.errors import (
+    ClientClosed,
+    CoordlockError,
+    Evicted,
+    LockLost,
+    SessionLost,
+    Unfenceable,
+)
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import HAD_LEFT, Ticket
 from coordlock.model.claim import Claim, in_force
@@ -61,14 +69,21 @@ class BaseGrant(Resident, shown="Grant"):
 
     @property
     def token(self) -> int:
-        """The fencing token, 1 to 2**63 - 1: greater than that of all grants it waited for."""
+        """The fencing token, 1 to 2**63 - 1: greater than that of all grants it waited for.
+
+        Raises `Unfenceable` where the service has none.
+        """
+        if not self._engine.backend.capabilities.fenced:
+            self._refuse_token()
         return self._first_token
+
+    def _refuse_token(self) -> NoReturn:
+        problem = f"has no token: {self._engine.settings.scheme} {reason_for('fenced')}"
+        raise Unfenceable(self.name, 0, str(self.claim), problem)
 
     @property
     def _first_token(self) -> int:
-        token = self._ticket.contenders[0].token
-        assert token is not None
-        return token
+        return self._ticket.contenders[0].token or 0
 
     @property
     def sequencer(self) -> str:

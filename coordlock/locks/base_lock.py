@@ -109,7 +109,8 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
     def __init__(
         self, access: Access, name: str, claims: Mapping[str, AnyClaim], options: AcquireOptions
     ) -> None:
-        access.engine.backend.require("ordered")
+        if any(claim is not Mode.EX for claim in claims.values()):
+            access.engine.backend.require("ordered")
         self.name: Final = name
         #: For how many seconds `acquire` waits; None for ever, 0 tries once.
         self.timeout: Final = options.timeout

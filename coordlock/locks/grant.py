@@ -31,9 +31,10 @@ class _GuardingGrant(BaseGrant, shown="Grant"):
         `check` asks nothing, but may learn late of an eviction; this costs a round trip. The
         service answers by consensus, and the answer was true at a moment during this call. Raises
         `BackendUnavailable` when no answer came within the client's ``request_timeout``,
-        `AuthenticationFailed`, `ForkedClient`.
+        `AuthenticationFailed`, `ForkedClient`, and `Unsupported` where the service keeps no order.
         """
         engine, mine = self._engine, self._ticket.contenders
+        engine.backend.require("ordered")
 
         def verify() -> Promise[Written]:
             self.check()

@@ -44,3 +44,12 @@ class Options(TypedDict, total=False):
     token: Literal["czxid", "sequence"]
     nodes: Literal["kazoo", "curator", "curator-rw"]
     trust_filesystem: bool | str
+    db: int
+    restart_delay: Duration
+    wait_replicas: int
+    allow_eviction: bool | str
+    compat: Literal["redis-py"]
+    sentinel: str
+    sentinel_username: str
+    sentinel_password: str
+    socket: str

@@ -22,15 +22,15 @@ Make = Callable[[Any], object]
 
 #: What clients make, and what the service must be capable of for that.
 MADE: Final[dict[str, tuple[Make, tuple[Capability, ...]]]] = {
-    "lock": (lambda client: client.lock("a"), ("ordered",)),
+    "lock": (lambda client: client.lock("a"), ()),
     "read_lock": (lambda client: client.read_lock("a"), ("ordered",)),
-    "write_lock": (lambda client: client.write_lock("a"), ("ordered",)),
-    "reentrant_lock": (lambda client: client.reentrant_lock("a"), ("ordered",)),
+    "write_lock": (lambda client: client.write_lock("a"), ()),
+    "reentrant_lock": (lambda client: client.reentrant_lock("a"), ()),
     "convertible_lock": (lambda client: client.convertible_lock("a"), ("ordered", "publishing")),
     "upgradeable_lock": (lambda client: client.upgradeable_lock("a"), ("ordered", "publishing")),
-    "value_lock": (lambda client: client.value_lock("a"), ("ordered", "data")),
+    "value_lock": (lambda client: client.value_lock("a"), ("data",)),
     "semaphore": (lambda client: client.semaphore("a", 2), ("ordered",)),
-    "multi_lock": (lambda client: client.multi_lock(["a", "b"]), ("ordered", "sets")),
+    "multi_lock": (lambda client: client.multi_lock(["a", "b"]), ("sets",)),
     "tree_lock": (lambda client: client.tree_lock("a/b"), ("ordered", "sets")),
     "group": (lambda client: client.group("a"), ("publishing",)),
     "election": (lambda client: client.election("a"), ("publishing",)),

@@ -26,6 +26,7 @@ __all__ = [
     "Redis",
     "RedisCluster",
     "RedisServer",
+    "Redlock",
     "Sentinel",
     "redis_is_installed",
 ]
@@ -201,6 +202,26 @@ class Sentinel(ServerProcess):
             return bool(self.knows())
         except redis.RedisError:
             return False
+
+
+class Redlock:
+    """Independent Redis nodes on this machine."""
+
+    def __init__(self, directory: Path, size: int = 5) -> None:
+        self.nodes = [RedisServer(directory / f"node{number}") for number in range(size)]
+
+    def url_for(self, root: str = "", **options: object) -> str:
+        """The URL for ``coordlock.connect``, with a root and options."""
+        hosts = tuple(f"{node.host}:{node.port}" for node in self.nodes)
+        return Endpoint("redlock", hosts, options={"restart_delay": "0"}).url(root, **options)
+
+    def __enter__(self) -> Self:
+        start_together(self.nodes, lambda: None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for node in self.nodes:
+            node.kill()
 
 
 class RedisCluster:

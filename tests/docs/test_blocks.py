@@ -47,7 +47,7 @@ NOT_RUN: Final = {
     "README.md": 2,
     "CONTRIBUTING.md": 3,
     "docs/backends/local.md": 1,
-    "docs/backends/redis.md": 1,
+    "docs/backends/redis.md": 2,
     "docs/how-to/configure.md": 1,
     "docs/how-to/elect-a-leader.md": 1,
     "docs/how-to/coming-from.md": 2,

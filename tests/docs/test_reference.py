@@ -108,8 +108,8 @@ def test_the_backends_that_speak_tls_are_named() -> None:
         for scheme in schemes()
         if set(TLS_OPTIONS) <= set(backend_for_scheme(scheme).options)
     ]
-    listed = " and ".join(f"`{scheme}://`" for scheme in speak)
-    assert f"For {listed}." in page(CONFIGURATION)
+    *others, last = [f"`{scheme}://`" for scheme in speak]
+    assert f"For {', '.join(others)} and {last}." in page(CONFIGURATION)
 
 
 def test_what_every_backend_declares_is_documented() -> None:

@@ -21,7 +21,7 @@ coordlock.connect_async("zookeeper://h", acl="everybody")
 
 def test_the_typed_options_are_those_of_the_backends() -> None:
     known = {option.name for option in COMMON_OPTIONS} | set(PLACE)
-    for scheme in ("etcd", "local", "memory", "zookeeper"):
+    for scheme in ("etcd", "local", "memory", "redis", "redis+unix", "zookeeper"):
         known |= {option.name for option in backend_for_scheme(scheme).options}
     assert set(Options.__annotations__) == known
 

@@ -1,4 +1,4 @@
--- What every script begins with: the server's clock, the state of the root, what has expired.
+-- What every script begins with: the server's clock, the state of the root, and functions.
 --
 -- KEYS[1] is the root's state. All other keys of the root have the same hash tag, and their names
 -- begin as this one does:
@@ -40,6 +40,7 @@ local state = call('HMGET', KEYS[1], 'run', 'born', 'last', 'ttl', 'quiet')
 local born, last = tonumber(state[2] or 0), tonumber(state[3] or 0)
 local longest, quiet = tonumber(state[4] or 0), tonumber(state[5] or 0)
 local has_changed = false
+local compat = {} -- what `compat.lua` adds, for clients that ask for it
 
 -- The revision of what this script changes, and the token of what it adds. It is greater than all
 -- before, also those that were lost with the data, unless the clock has gone back.
@@ -83,6 +84,7 @@ local function leave(queue, id, is_wanted)
   change()
   local news = 'left ' .. id .. ' ' .. int(token)
   for inbox in pairs(told) do tell('inbox:' .. inbox, news) end
+  if compat.left then compat.left(queue) end
   if call('EXISTS', ROOT .. 'queue:' .. queue) == 0 then
     call('SREM', ROOT .. 'queues', queue)
     call('DEL', ROOT .. 'claims:' .. queue, ROOT .. 'watchers:' .. queue)
@@ -115,18 +117,9 @@ local function begin_anew(time)
   call('DEL', ROOT .. 'queues')
 end
 
-if not state[1] then -- a new root, or one without its data
-  begin_anew(math.max(UNTIL, KNOWN > 0 and now + KNOWN or 0))
-elseif state[1] ~= RUN then -- another server
-  begin_anew(now + (DELAY < 0 and longest or DELAY))
-else
-  for _, session in ipairs(call('ZRANGEBYSCORE', ROOT .. 'sessions', '-inf', int(now))) do
-    end_session(session)
-  end
-end
-
 -- The expiry of a live session, or nil.
 local function expiry_of(session)
+  if session == compat.session then return now + compat.pause end
   local expiry = tonumber(call('ZSCORE', ROOT .. 'sessions', session) or 0)
   if expiry > now then return expiry end
 end

@@ -24,12 +24,17 @@ for _, entry in ipairs(entries) do
     if session_of(claim) == session then mine = mine + 1 end
     others[#others + 1] = entry
   end
+  if compat.look then compat.look(entry.queue) end
 end
 
 -- What is in the way of a newcomer, and how many contenders stand before that; nil for nothing.
 local function in_the_way(entry)
   local key = ROOT .. 'queue:' .. entry.queue
   local count = call('ZCARD', key)
+  if compat.unlisted and not string.find(' ' .. entry.compatible .. ' ', ' lock ', 1, true) then
+    local foreign = compat.unlisted(entry.queue)
+    if foreign then return foreign end
+  end
   if count == 0 then return nil end
   if entry.permits > 0 then
     -- A queue in use is of one kind, so its last contender tells of which.
@@ -70,6 +75,9 @@ end
 
 if mine < #entries then
   for _, entry in ipairs(others) do leave(entry.queue, entry.id, true) end
+  if compat.enter then
+    for _, entry in ipairs(entries) do compat.enter(entry.queue, session) end
+  end
   local token = change()
   for _, entry in ipairs(entries) do
     local claims = ROOT .. 'claims:' .. entry.queue

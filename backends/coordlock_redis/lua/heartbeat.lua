@@ -8,5 +8,6 @@ if not expiry_of(session) then return finish('lost', born) end
 longest = math.max(longest, ttl)
 call('ZADD', ROOT .. 'sessions', int(now + ttl), session)
 call('HSET', KEYS[1], 'ttl', int(longest))
+if compat.extend then compat.extend(session, ttl) end
 tell('inbox:' .. INBOX, 'beat ' .. ARGV[FIRST + 2])
 return finish('ok', born, longest)

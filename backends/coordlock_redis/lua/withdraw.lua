@@ -2,7 +2,9 @@
 local count = 0
 for at = FIRST, #ARGV, 4 do
   local queue, id, token = ARGV[at], ARGV[at + 1], ARGV[at + 2]
-  if token == '' or is_there(queue, id, token) then
+  if compat.evict and compat.evict(queue, id) then
+    count = count + 1
+  elseif token == '' or is_there(queue, id, token) then
     if leave(queue, id, ARGV[at + 3] == '1') then count = count + 1 end
   end
 end

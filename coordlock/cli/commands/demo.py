@@ -10,7 +10,7 @@ from typing import Final
 
 from coordlock.backend.registry import backend_for_scheme
 from coordlock.cli.connection import Service, connected
-from coordlock.cli.demo import split_brain
+from coordlock.cli.demo import redlock, split_brain
 from coordlock.cli.demo.crew import Crew, Event, Stuck
 from coordlock.cli.demo.ledger import Entry, Ledger, audit
 from coordlock.cli.demo.story import Story
@@ -35,8 +35,11 @@ def parser() -> Parser:
         "coordlock demo",
         demo,
         usage="[OPTIONS] [COMMAND]",
-        commands={"split-brain": "Watch a stale write, with and without a fence."},
-        load=lambda _: split_brain.parser(),
+        commands={
+            "redlock": "Watch a pause, and a clock that jumps, let two hold a Redlock.",
+            "split-brain": "Watch a stale write, with and without a fence.",
+        },
+        load=lambda name: {"redlock": redlock, "split-brain": split_brain}[name].parser(),
         example="coordlock demo --url etcd://localhost",
     )
     service_options(group)

@@ -38,7 +38,7 @@ _SENTENCES: Final = {
     "waits": "waits for the lock",
     "halfway": "read the balance {balance}",
     "killed": "is killed (SIGKILL) between its read and its write; it held token {token}",
-    "frozen": "is frozen (SIGSTOP) between its read and its write; it holds token {token}",
+    "frozen": "is frozen (SIGSTOP) between its read and its write; it holds the lock{by}",
     "keeps": "still has {holder} as the holder: there is no lease that could run out, the kernel "
     "knows that it lives",
     "evicted": "is evicted from the queue, as `coordlock break` does; its token was {token}",
@@ -46,6 +46,9 @@ _SENTENCES: Final = {
     "refused": "is REFUSED by the ledger: token {token} is older than {newest} (StaleToken)",
     "lost": "is told that the lock is lost: {reason}",
     "done": "is done",
+    "jumped": "lets the key expire on {servers} of {of} servers, as it does when their clocks are "
+    "set forward; nobody tells A",
+    "counted": "counts: {acknowledged} updates were acknowledged, and the balance is {balance}",
 }
 
 
@@ -123,16 +126,19 @@ def _sentence(event: Event) -> str:
     """What happened, in words, without the worker's name."""
     kind = event["event"]
     if kind in _SENTENCES:
-        return _SENTENCES[kind].format(**event)
+        return _SENTENCES[kind].format(**event, by=_by(event.get("token")))
     token = event.get("token")
     match kind:
         case "holds":
-            text = f"HOLDS the lock, token {token}, waited {milliseconds(event['waited'])}"
+            text = f"HOLDS the lock{_by(token)}, waited {milliseconds(event['waited'])}"
             if "after" in event:
                 text += f", {milliseconds(event['after'])} after {event['since']}"
             return text
         case "wrote":
-            text = f"wrote the balance {event['balance']} with token {token}"
+            text = f"wrote the balance {event['balance']}"
+            if not token:
+                return f"{text}; its grant says {event['state']}"
+            text += f" with token {token}"
             if "over" in event:
                 return f"{text}: the stale write is ACCEPTED, over that of token {event['over']}"
             return f"{text}, and releases"
@@ -140,3 +146,8 @@ def _sentence(event: Event) -> str:
             waiting = ", ".join(event["waiting"]) or "nobody"
             return f"sees the queue: {event['holder'] or 'nobody'} holds, {waiting} waiting"
     return str(kind)
+
+
+def _by(token: int | None) -> str:
+    """The token as a part of a sentence; nothing where the service has none."""
+    return f", token {token}" if token else ""

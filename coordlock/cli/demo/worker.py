@@ -18,7 +18,7 @@ from typing import Final
 from coordlock.backend.config import configure
 from coordlock.cli.demo.ledger import Ledger
 from coordlock.client import Client, connect
-from coordlock.errors import CoordlockError, StaleToken
+from coordlock.errors import CoordlockError, StaleToken, Unfenceable
 from coordlock.fencing.files import FileFence
 from coordlock.locks.grant import Grant, GrantState
 from coordlock.runtime.clock import SYSTEM_CLOCK
@@ -94,27 +94,37 @@ class _Worker:
         started = SYSTEM_CLOCK.now()
         grant = client.lock(self._task.lock).acquire(_PATIENCE)
         waited = SYSTEM_CLOCK.now() - started
-        self.tell("holds", token=grant.token, waited=round(waited, 6))
+        token = _token(grant)
+        self.tell("holds", token=token, waited=round(waited, 6))
         try:
-            balance = self._ledger.read(grant.token, self._task.worker) + 1
+            balance = self._ledger.read(token, self._task.worker) + 1
             if halt:
-                self.tell("halfway", token=grant.token, balance=balance - 1)
+                self.tell("halfway", token=token, balance=balance - 1)
                 _wait_for_order()
             time.sleep(_WORK)
-            self._ledger.write(grant.token, self._task.worker, balance)
+            state = grant.state
+            self._ledger.write(token, self._task.worker, balance)
         except StaleToken as stale:
             error = f"{type(stale).__name__}: {stale}"
             self.tell("refused", token=stale.token, newest=stale.newest, error=error)
             self._release(grant)
             return False
         # Told before the release, because the next one holds it before the release returns.
-        self.tell("wrote", token=grant.token, balance=balance)
+        self.tell("wrote", token=token, balance=balance, state=state.name)
         self._release(grant)
         return True
 
     def _release(self, grant: Grant) -> None:
         if grant.state is GrantState.LOST or not grant.release():
-            self.tell("lost", token=grant.token, reason=grant.lost.reason)
+            self.tell("lost", token=_token(grant), reason=grant.lost.reason)
+
+
+def _token(grant: Grant) -> int:
+    """The grant's token; 0 where the service has none."""
+    try:
+        return grant.token
+    except Unfenceable:
+        return 0
 
 
 def _wait_for_order() -> None:

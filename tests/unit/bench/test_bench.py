@@ -58,7 +58,7 @@ def test_each_takes_part_in_every_round_and_goes_first_in_turn() -> None:
     assert order[6:] == [three[2], three[0], three[1]]
 
 
-@pytest.mark.parametrize("service", ["zookeeper", "etcd", "local"])
+@pytest.mark.parametrize("service", ["zookeeper", "etcd", "redis", "local"])
 def test_on_each_service_there_are_a_floor_coordlock_and_a_peer(service: str) -> None:
     assert {one.role for one in entrants(service)} == {"floor", "coordlock", "peer"}
     assert entrants(service)[0].role == "floor"

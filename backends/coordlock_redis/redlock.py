@@ -1,0 +1,360 @@
+"""Redlock: a lock is what most of several independent servers have under one key.
+
+The algorithm is the published one: ask all servers at once; a majority of them, in less than the
+time-to-live less a drift, is the lock; else take back what was got, everywhere. No server knows
+the others, so there is no order, no number that grows, and nobody who tells when a lock is free.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, Self, TypeVar
+from uuid import uuid4
+
+from redis import exceptions
+
+from coordlock.backend import (
+    Backend,
+    Capabilities,
+    ServiceInfo,
+    SessionInfo,
+    SessionListener,
+)
+from coordlock.errors import BackendError, BackendUnavailable, ConfigurationError, SessionLost
+from coordlock.model.claim import Mode
+from coordlock.model.contender import Contender, Entry, Owner, Snapshot
+from coordlock.runtime.clock import Timers
+from coordlock.runtime.promise import Promise, all_of, failed, resolved
+from coordlock.runtime.worker import Worker
+from coordlock.settings import Option, Settings
+from coordlock_redis import access
+from coordlock_redis.connection import Connection
+from coordlock_redis.errors import client_closed, translate
+from coordlock_redis.news import News
+from coordlock_redis.options import REDLOCK
+from coordlock_redis.requests import Argument, Header, Request, encoded
+from coordlock_redis.scripts import Script
+from coordlock_redis.servers import Link, Servers, info
+from coordlock_redis.session import no_session
+
+__all__ = ["RedlockBackend"]
+
+T = TypeVar("T")
+
+SERVICE: Final = "redlock"
+#: Fewer have no majority without one of them.
+_FEWEST: Final = 3
+#: A server has this part of the time-to-live to answer: a slow one must not cost the lock.
+_PATIENCE: Final = 0.1
+#: By how much two clocks may run apart in the time-to-live: a part of it, and seconds.
+_DRIFT: Final = (0.01, 0.002)
+
+
+class _Header(Header):
+    """What the scripts of this module are told: when the server counts."""
+
+    def arguments(self, script: Script, link: Link) -> tuple[Argument, ...]:
+        return 0, link.started + int((self.delay or 0) * 1_000_000)
+
+
+@dataclass(slots=True)
+class _Held:
+    """A key that the client has, or asks for."""
+
+    queue: str
+    key: bytes
+    value: bytes
+    is_asked: bool = True
+
+
+class RedlockBackend(Backend):
+    """Locks in several Redis that know nothing of each other: see this module."""
+
+    scheme: ClassVar[str] = SERVICE
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        reach="cluster", leased=True, durable=False, ordered=False, fenced=False, one_step="all"
+    )
+    options: ClassVar[Sequence[Option]] = REDLOCK
+    shares_keys: ClassVar[bool] = False
+    default_port: ClassVar[int] = 6379
+
+    def __init__(
+        self, nodes: Sequence[Servers], prefix: bytes, ttl: float, delay: float, timers: Timers
+    ) -> None:
+        self._servers: Final = nodes
+        self._prefix: Final = prefix
+        self._ttl: Final = ttl
+        self._drift: Final = ttl * _DRIFT[0] + _DRIFT[1]
+        self._majority: Final = len(nodes) // 2 + 1
+        self._clock: Final = timers.clock
+        header = _Header(prefix, "", delay, ttl)
+        self._nodes: Final = [
+            Connection(one, header, News(b"", timers, ttl, one.timeout), timers.clock)
+            for one in nodes
+        ]
+        self._lock: Final = threading.RLock()
+        self._held: dict[str, _Held] = {}
+        self._session = ""
+        self._closing: Promise[None] | None = None
+
+    @classmethod
+    def configure(cls, settings: Settings, client: object | None = None, *, timers: Timers) -> Self:
+        if client is not None:
+            raise ConfigurationError("redlock:// needs several servers, and takes no client")
+        if len(set(settings.hosts)) < max(_FEWEST, len(settings.hosts)):
+            raise ConfigurationError(
+                f"redlock:// needs {_FEWEST} or more different servers, best 5, and not "
+                f"{', '.join(settings.hosts) or 'none'}: redlock://redis1,redis2,redis3"
+            )
+        timeout = min(settings.request_timeout, settings.ttl * _PATIENCE)
+        nodes = [
+            replace(
+                access.servers(
+                    replace(settings, hosts=(host,)),
+                    None,
+                    timers.clock,
+                    tls=settings.options["tls"],
+                ),
+                timeout=timeout,
+            )
+            for host in settings.hosts
+        ]
+        delay = settings.options["restart_delay"]
+        return cls(
+            nodes,
+            access.prefix(settings.root) + b"lock:",
+            settings.ttl,
+            settings.ttl if delay is None else delay,
+            timers,
+        )
+
+    def open(self, listener: SessionListener) -> Promise[SessionInfo]:
+        session = uuid4().hex[:16]
+
+        def decide(came: list[Any], failures: list[BackendError]) -> Promise[SessionInfo] | None:
+            if len(came) >= self._majority:
+                self._session = session
+                return resolved(SessionInfo(session, self._ttl - self._drift))
+            return self._silence(failures)
+
+        self._held = {}
+        return _decided(self._ask("extend", [self._milliseconds], lambda answer: None), decide)
+
+    def heartbeat(self) -> Promise[float]:
+        with self._lock:
+            if not self._session:
+                return failed(no_session())
+            held = {id: one for id, one in self._held.items() if not one.is_asked}
+            arguments: list[Argument] = [self._milliseconds]
+            # Those that are asked for, too: the session's next deadline is theirs.
+            for one in (*held.values(), *(one for one in self._held.values() if one.is_asked)):
+                arguments += (one.key, one.value)
+            # Under the lock: none of them is deleted before.
+            answers = self._ask("extend", arguments, lambda answer: answer[1:])
+
+        def decide(came: list[Any], failures: list[BackendError]) -> Promise[float] | None:
+            counts = dict(zip(held, map(sum, zip(*came, strict=True)), strict=False))
+            missing = [id for id, count in counts.items() if count < self._majority]
+            if len(came) >= self._majority and not missing:
+                return resolved(self._ttl - self._drift)
+            out_of = len(self._servers)
+            for id in missing:
+                if len(came) - counts[id] > out_of - self._majority and id in self._held:
+                    self._session = ""
+                    reason = (
+                        f"{counts[id]} of {out_of} servers have the lock {held[id].queue!r}, "
+                        "which is no majority: they were restarted, or their clocks went wrong"
+                    )
+                    return failed(SessionLost(SERVICE, reason))
+            if len(came) + len(failures) < out_of:
+                return None
+            if all(id not in self._held for id in missing) and len(came) >= self._majority:
+                return resolved(self._ttl - self._drift)  # they were released meanwhile
+            return self._silence(failures) or failed(_unavailable(failures))
+
+        return _decided(answers, decide)
+
+    def enqueue(
+        self, entries: Sequence[Entry], *, unless_blocked: bool = False
+    ) -> Promise[tuple[Snapshot, ...]]:
+        [entry] = entries
+        with self._lock:
+            if not (session := self._session):
+                return failed(no_session())
+            key = self._prefix + bytes(encoded(entry.queue))
+            value = f"{entry.id} {session} ".encode() + entry.owner.encode()
+            # Before it is sent, so that a heartbeat meanwhile extends it.
+            mine = self._held.setdefault(entry.id, _Held(entry.queue, key, value))
+            began = self._clock.now()
+            arguments = (key, value, self._milliseconds)
+            answers = self._ask("lock", arguments, lambda answer: bytes(answer[1]))
+
+        def decide(
+            came: list[bytes], failures: list[BackendError]
+        ) -> Promise[tuple[Snapshot, ...]] | None:
+            votes = came.count(value)
+            took = self._clock.now() - began
+            if votes >= self._majority and took < self._ttl - self._drift:
+                if session != self._session:
+                    return failed(no_session())
+                mine.is_asked = False
+                found = _contender(entry.queue, value)
+                return resolved((Snapshot(entry.queue, (found,)),))
+            left = len(self._servers) - len(came) - len(failures)
+            if votes + left >= self._majority and votes < self._majority:
+                return None
+            self._delete([entry])
+            others = sorted(set(came) - {value}, key=came.count)
+            if not others:
+                if votes >= self._majority:
+                    failures = [BackendUnavailable(SERVICE, f"the servers took {took:.1f} s")]
+                return failed(_unavailable(failures))
+            blocking = tuple(_contender(entry.queue, one) for one in others)
+            return resolved((Snapshot(entry.queue, blocking),))
+
+        return _decided(answers, decide)
+
+    def withdraw(self, entries: Sequence[Entry]) -> Promise[bool]:
+        def decide(came: list[int], failures: list[BackendError]) -> Promise[bool] | None:
+            full = sum(count == len(entries) for count in came)
+            left = len(self._servers) - len(came) - len(failures)
+            if full >= self._majority:
+                return resolved(True)
+            if full + left >= self._majority:
+                return None
+            return self._silence(failures) or resolved(False)
+
+        return _decided(self._delete(entries), decide)
+
+    def describe(self) -> Promise[ServiceInfo]:
+        if self._closing is not None:
+            return failed(client_closed())
+        promise: Promise[ServiceInfo] = Promise()
+        Worker("coordlock-redis-describe").run(lambda: promise.resolve(_described(self._servers)))
+        return promise
+
+    def close(self) -> Promise[None]:
+        with self._lock:
+            if self._closing is not None:
+                return self._closing
+            self._closing = closing = Promise[None]()
+            self._session = ""
+            arguments: list[Argument] = [
+                word for id, one in self._held.items() for word in (one.key, id)
+            ]
+        ended = all_of(
+            node.close(Request("redlock/unlock", arguments, lambda _: None)) for node in self._nodes
+        )
+        ended.add_done_callback(lambda _: closing.resolve(None))
+        return closing
+
+    @property
+    def _milliseconds(self) -> int:
+        return int(self._ttl * 1000)
+
+    def _delete(self, entries: Sequence[Entry]) -> list[Promise[int]]:
+        arguments: list[Argument] = []
+        with self._lock:
+            for entry in entries:
+                self._held.pop(entry.id, None)
+                arguments += (self._prefix + bytes(encoded(entry.queue)), entry.id)
+            return self._ask("unlock", arguments, lambda answer: int(answer[1]))
+
+    def _ask(
+        self, script: str, arguments: Sequence[Argument], read: Callable[[list[Any]], T]
+    ) -> list[Promise[T]]:
+        """Ask every server."""
+        return [node.ask(Request(f"redlock/{script}", arguments, read)) for node in self._nodes]
+
+    def _silence(self, failures: list[BackendError]) -> Promise[Any] | None:
+        """The failure of all, if too many have failed for a majority to answer."""
+        if len(self._servers) - len(failures) >= self._majority:
+            return None
+        return failed(_unavailable(failures))
+
+
+def _unavailable(failures: Sequence[BackendError]) -> BackendError:
+    for one in failures:
+        if not isinstance(one, BackendUnavailable):
+            return one
+    reasons = "; ".join(dict.fromkeys(one.reason for one in failures))
+    return BackendUnavailable(SERVICE, f"no majority of the servers answers: {reasons}")
+
+
+def _decided(
+    answers: Sequence[Promise[T]],
+    decide: Callable[[list[T], list[BackendError]], Promise[Any] | None],
+) -> Promise[Any]:
+    """What ``decide`` says, as soon as it says something of what has come and what has failed."""
+    came: list[T] = []
+    failures: list[BackendError] = []
+    lock = threading.RLock()
+    promise: Promise[Any] = Promise()
+    is_decided = False
+
+    def arrived(answer: Promise[T]) -> None:
+        nonlocal is_decided
+        with lock:
+            error = answer.exception()
+            if error is None:
+                came.append(answer.result())
+            elif isinstance(error, BackendError):
+                failures.append(error)
+            else:
+                promise.fail(error)
+            if is_decided or (outcome := decide(came, failures)) is None:
+                return
+            is_decided = True
+        outcome.add_done_callback(promise.follow)
+
+    for answer in answers:
+        answer.add_done_callback(arrived)
+    return promise
+
+
+def _contender(queue: str, value: bytes) -> Contender:
+    id, _, rest = value.partition(b" ")
+    session, _, owner = rest.partition(b" ")
+    name = id.decode("utf-8", "replace")
+    return Contender(
+        id=name,
+        key=f"{queue}/{name}",
+        claim=Mode.EX,
+        order=1,
+        session=session.decode("utf-8", "replace"),
+        owner=Owner.decode(owner),
+    )
+
+
+def _described(nodes: Sequence[Servers]) -> ServiceInfo:
+    versions: list[str] = []
+    warnings = [
+        "no fence can refuse a late holder: a pause or a clock that jumps may let two hold a lock"
+    ]
+    for node in nodes:
+        [where] = node.names
+        try:
+            link = node.connect()
+            try:
+                link.send([("INFO",)])
+                fields = info(link.receive())
+            except (exceptions.RedisError, OSError) as error:
+                raise translate(error, where) from None
+            finally:
+                link.close()
+        except BackendError as error:
+            warnings.append(f"it has no vote: {error.reason}")
+        else:
+            versions.append(fields.get("valkey_version") or fields.get("redis_version", ""))
+            if fields.get("connected_slaves", "0") != "0":
+                warnings.append(
+                    f"{where} has a replica: after a failover it may vote for two holders"
+                )
+    return ServiceInfo(
+        SERVICE,
+        ", ".join(dict.fromkeys(versions)),
+        tuple(one.names[0] for one in nodes),
+        tuple(warnings),
+    )

@@ -1,0 +1,107 @@
+"""What no lock on Redis can go below: two scripts and a push, and nothing around them."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future
+from typing import Any, Final
+from uuid import uuid4
+
+import redis
+from redis.connection import Connection
+
+from bench.contestants.contestant import Contestant
+
+__all__ = ["RedisFloor", "RedisThread"]
+
+#: The id, at the end of the queue -> the last two.
+_ENQUEUE: Final = """
+local time = redis.call('TIME')
+redis.call('ZADD', KEYS[1], time[1] * 1000000 + time[2], ARGV[1])
+return redis.call('ZRANGE', KEYS[1], -2, -1, 'WITHSCORES')
+"""
+#: Remove the id and tell those who wait.
+_WITHDRAW: Final = """
+redis.call('ZREM', KEYS[1], ARGV[1])
+return redis.call('PUBLISH', KEYS[1], ARGV[1])
+"""
+
+
+class RedisFloor(Contestant):
+    """The calling thread sends each script and reads its answer."""
+
+    def __init__(self, address: str, root: str) -> None:
+        super().__init__(address, root)
+        self._client = redis.Redis(host=self.host, port=int(self.port), protocol=2)
+        self._scripts = [self._client.script_load(one) for one in (_ENQUEUE, _WITHDRAW)]
+        self._listening = self._client.pubsub()
+
+    def acquire(self, name: str) -> tuple[str, str]:
+        key, id = f"{self.root}:{name}", uuid4().hex
+        self._run(0, key, id)
+        return key, id
+
+    def release(self, held: tuple[str, str]) -> None:
+        self._run(1, *held)
+
+    def wait(self, name: str) -> float:
+        """When the push came that the one contender has left: a script and a push."""
+        key = f"{self.root}:{name}"
+        self._listening.subscribe(key)
+        while (found := self._listening.get_message(timeout=60)) is None or (
+            found["type"] != "message"
+        ):
+            pass
+        gone = time.monotonic()
+        self._listening.unsubscribe(key)
+        self._held[name] = None
+        return gone
+
+    def _run(self, script: int, key: str, id: str) -> None:
+        self._client.evalsha(self._scripts[script], 1, key, id)
+
+    def close(self) -> None:
+        self._listening.close()
+        self._client.close()
+
+
+class RedisThread(RedisFloor):
+    """The same through a thread for I/O, as a client that also serves asyncio sends them."""
+
+    def __init__(self, address: str, root: str) -> None:
+        super().__init__(address, root)
+        self._connection: Any = Connection(host=self.host, port=int(self.port), protocol=2)
+        self._connection.connect()
+        self._asked: deque[tuple[tuple[Any, ...], Future[Any]]] = deque()
+        self._sent: deque[Future[Any]] = deque()
+        self._ear, self._bell = socket.socketpair()
+        for end in (self._ear, self._bell):
+            end.setblocking(False)
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _run(self, script: int, key: str, id: str) -> None:
+        answer: Future[Any] = Future()
+        self._asked.append((("EVALSHA", self._scripts[script], 1, key, id), answer))
+        self._bell.send(b"\0")
+        answer.result()
+
+    def _serve(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._ear, selectors.EVENT_READ)
+            selector.register(self._connection._sock, selectors.EVENT_READ)
+            while True:
+                for key, _ in selector.select():
+                    if key.fileobj is self._ear:
+                        self._ear.recv(4096)
+                        while self._asked:
+                            command, answer = self._asked.popleft()
+                            self._sent.append(answer)
+                            self._connection.send_packed_command(
+                                self._connection.pack_commands([command])
+                            )
+                    else:
+                        self._sent.popleft().set_result(self._connection.read_response())

@@ -1,0 +1,211 @@
+"""``coordlock demo redlock``: a pause and a clock that jumps each let two hold a lock."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from coordlock.cli.connection import Service
+from coordlock.cli.demo.columns import Columns
+from coordlock.cli.demo.crew import Crew, Event, Stuck
+from coordlock.cli.demo.ledger import Ledger, balance_of
+from coordlock.cli.demo.story import Story
+from coordlock.cli.demo.worker import Task
+from coordlock.cli.exits import Exit, complain
+from coordlock.cli.options import json_option, service_options
+from coordlock.cli.parser import Parser, UsageError
+from coordlock.client import Client, connect
+from coordlock.runtime.clock import SYSTEM_CLOCK
+
+__all__ = ["parser", "redlock"]
+
+_SERVERS: Final = 5
+_WORKERS: Final = 2
+_ROOT: Final = "/demo"
+#: The runs, and what their columns are called.
+_RUNS: Final = {"pause": "A PAUSE OF THE CLIENT", "clock": "A JUMP OF THREE CLOCKS"}
+_PATIENCE: Final = 10.0
+
+
+def parser() -> Parser:
+    """Its parser."""
+    parser = Parser(
+        "coordlock demo redlock", redlock, usage="[OPTIONS]", example="coordlock demo redlock"
+    )
+    service_options(parser)
+    parser.option("--ttl", metavar="DURATION", default="2s", help="Time-to-live. Default: 2s.")
+    json_option(parser)
+    return parser.finished()
+
+
+def redlock(*, service: Service, ttl: str, as_json: bool) -> int:
+    """Watch a pause, and a clock that jumps, let two hold a Redlock.
+
+    It starts five Redis servers of its own, for which `redis-server` must be installed. A takes the
+    lock and reads a balance. In one run A is stopped (SIGSTOP) past its lease; in the other, the
+    keys on three servers expire, as they do when the servers' clocks are set forward. B takes the
+    lock, reads and writes. A goes on, and writes what it computed. The exit status is 0 if both
+    runs lost an update.
+    """
+    if service.url is not None:
+        raise UsageError("this demo starts servers of its own: leave --url out")
+    if shutil.which("redis-server") is None:
+        complain("redis-server is not installed, and this demo starts five of them")
+        return Exit.UNAVAILABLE
+    timeline = Columns(SYSTEM_CLOCK.now(), list(_RUNS), as_json=as_json)
+    with (
+        tempfile.TemporaryDirectory(prefix="coordlock-demo-") as directory,
+        _servers(Path(directory)) as ports,
+    ):
+        hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
+        url = f"redlock://{hosts}{_ROOT}?restart_delay=0"
+        with connect(url, ttl=ttl) as client, Crew(url) as crew:
+            timeline.say(f"One story, twice at the same time, on {_SERVERS} servers of Redis.")
+            timeline.head(_RUNS)
+            runs = {run: _Run(crew, client, timeline, run, ports) for run in _RUNS}
+            for run in runs.values():
+                run.prepare(Path(directory), ttl)
+            try:
+                for event in crew.events(idle=timeline.flush):
+                    runs[event["run"]].go_on(event)
+                    if event["event"] == "ready" and all(run.is_ready for run in runs.values()):
+                        timeline.start = event["at"]
+                        for run in runs.values():
+                            run.begin()
+            except Stuck as stuck:
+                timeline.flush()
+                complain(stuck)
+                return Exit.FAILED
+            for run in runs.values():
+                run.conclude()
+            timeline.flush()
+            if not all(run.lost for run in runs.values()):
+                timeline.say("WRONG: a run lost no update", "red")
+                return Exit.FAILED
+            timeline.say()
+            timeline.say(
+                "Both runs lost an update that was acknowledged. Redlock has no tokens, so nothing "
+                "could have refused the late write.",
+                "red",
+            )
+            return Exit.OK
+
+
+class _Run(Story):
+    """A stands between its read and its write until B has written."""
+
+    def __init__(
+        self, crew: Crew, client: Client, timeline: Columns, run: str, ports: list[int]
+    ) -> None:
+        lock = f"demo-{uuid.uuid4().hex[:8]}"
+        super().__init__(crew, client, timeline, lock, leased=True, run=run)
+        self._ports: Final = ports
+        self.lost = 0
+
+    def prepare(self, directory: Path, ttl: str) -> None:
+        """Start the processes, with a ledger in ``directory``."""
+        self._ledger = Ledger(directory / self._run)
+        task = Task("", self._lock, str(self._ledger.file), -1, 1, 0, ttl, run=self._run)
+        self._crew.hire(replace(task, worker="A", halt=1))
+        self._crew.hire(replace(task, worker="B"))
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all processes have started."""
+        return self.counts["ready"] == _WORKERS
+
+    def begin(self) -> None:
+        """Let A take the lock."""
+        self._crew.order("A", self._run)
+
+    def go_on(self, event: Event) -> None:
+        """Show ``event``, and do what comes next."""
+        worker, kind = event["worker"], event["event"]
+        self.counts[kind] += 1
+        if kind not in ("ready", "last"):
+            self._timeline.show(self._dated(event) if kind == "holds" else event)
+        match kind:
+            case "halfway":
+                if self._run == "pause":
+                    self._freeze(event)
+                else:
+                    self._jump()
+                self._crew.order("B", self._run)
+            case "last":
+                self._crew.order("B", self._run)
+            case "wrote" if worker == "B" and self._run == "pause":
+                self._thaw("A")
+            case "wrote" if worker == "B":
+                self._crew.order("A", self._run)
+
+    def _jump(self) -> None:
+        """Let the lock's keys expire on a majority of the servers."""
+        at = SYSTEM_CLOCK.now()
+        ports = self._ports[: _SERVERS // 2 + 1]
+        for port in ports:
+            _ask(port, "PEXPIRE", f"{{{_ROOT}}}:lock:{self._lock}", "1")
+        self._tell("jumped", "the demo", at, servers=len(ports), of=_SERVERS)
+        self._waiting_for = "the jump", at
+
+    def conclude(self) -> None:
+        """Count what was lost: the last event."""
+        balance = balance_of(self._ledger.entries())
+        self.lost = self.counts["wrote"] - balance
+        facts = {"acknowledged": self.counts["wrote"], "balance": balance, "lost": self.lost}
+        self._tell("counted", "the demo", **facts)
+
+
+@contextlib.contextmanager
+def _servers(directory: Path) -> Iterator[list[int]]:
+    """Servers on free ports of this machine."""
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        ports = [_free_port() for _ in range(_SERVERS)]
+        for port in ports:
+            place = directory / str(port)
+            place.mkdir()
+            command = ["redis-server", "--bind", "127.0.0.1", "--port", str(port)]
+            command += ["--dir", str(place), "--save", "", "--logfile", str(place / "log")]
+            processes.append(subprocess.Popen(command, process_group=0))
+        for port in ports:
+            _wait_until_answers(port)
+        yield ports
+    finally:
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.wait()
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def _wait_until_answers(port: int) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            if _ask(port, "PING") == b"+PONG\r\n":
+                return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.02)
+
+
+def _ask(port: int, *words: str) -> bytes:
+    """The answer of the server there, as it comes."""
+    with socket.create_connection(("127.0.0.1", port), 5) as connection:
+        connection.sendall((" ".join(words) + "\r\n").encode())
+        return connection.recv(4096)

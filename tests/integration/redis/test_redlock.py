@@ -1,0 +1,206 @@
+"""Redlock on five real servers: a majority is the lock, and what takes it away."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import coordlock
+from coordlock import GrantState, LockLost
+from coordlock.errors import (
+    BackendUnavailable,
+    ConfigurationError,
+    Unfenceable,
+    Unsupported,
+    WaitUnavailable,
+)
+from coordlock.testing.waiting import eventually
+from testbed.servers.redis import Redlock
+
+pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("no_leaks")]
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[Redlock]:
+    """Servers that a test may stop."""
+    with Redlock(tmp_path) as servers:
+        yield servers
+
+
+def keys(servers: Redlock, root: str, name: str) -> list[int]:
+    """On which servers the lock has a key."""
+    found = []
+    for number, node in enumerate(servers.nodes):
+        with node.client() as client:
+            if client.exists(f"{{{root}}}:lock:{name}"):
+                found.append(number)
+    return found
+
+
+def test_two_clients_exclude_each_other_and_nothing_is_left(redlock: Redlock, root: str) -> None:
+    url = redlock.url_for(root)
+    with coordlock.connect(url, label="first") as one, coordlock.connect(url) as two:
+        with one.lock("a", timeout=10):
+            assert len(keys(redlock, root, "a")) == 5
+            assert two.lock("a").try_acquire() is None
+            with pytest.raises(coordlock.AcquireTimeout, match="first"):
+                two.lock("a").acquire(timeout=0.5)
+        with two.lock("a", timeout=10) as grant:
+            assert grant.state is GrantState.HELD
+            assert 10 < grant.remaining() <= 15
+            assert grant.release() is True
+        eventually(lambda: keys(redlock, root, "a") == [])
+
+
+def test_several_clients_lose_no_update(redlock: Redlock, root: str) -> None:
+    number, rounds = 0, 15
+
+    def work() -> None:
+        nonlocal number
+        with coordlock.connect(redlock.url_for(root)) as client:
+            for _ in range(rounds):
+                with client.lock("a", timeout=60):
+                    read = number
+                    time.sleep(0.002)
+                    number = read + 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(120)
+    assert number == 4 * rounds
+
+
+def test_two_of_five_may_be_gone_and_not_three(servers: Redlock, root: str) -> None:
+    with coordlock.connect(servers.url_for(root, ttl="3s", request_timeout="2s")) as client:
+        for node in servers.nodes[:2]:
+            node.kill()
+        grant = client.lock("a").acquire(timeout=10)
+        time.sleep(4)  # longer than the time-to-live: heartbeats go on
+        grant.check()
+        servers.nodes[2].kill()
+        with pytest.raises(WaitUnavailable, match="no majority"):
+            client.lock("b").acquire(timeout=1)
+        eventually(lambda: grant.state is GrantState.LOST, within=10)
+
+
+def test_a_minority_is_given_back_at_once(servers: Redlock, root: str) -> None:
+    """Another program has three of five keys, so the two that were free must not stay locked."""
+    for node in servers.nodes[:3]:
+        with node.client() as admin:
+            admin.set(f"{{{root}}}:lock:a", "another program's")
+    with coordlock.connect(servers.url_for(root)) as client:
+        assert client.lock("a").try_acquire() is None
+        eventually(lambda: keys(servers, root, "a") == [0, 1, 2])
+
+
+def test_a_silent_minority_costs_no_lock_and_little_time(servers: Redlock, root: str) -> None:
+    with coordlock.connect(servers.url_for(root)) as client:
+        client.lock("a").acquire(timeout=10).release()
+        for node in servers.nodes[:2]:
+            node.pause()
+        began = time.monotonic()
+        client.lock("a").acquire(timeout=10).release()
+        assert time.monotonic() - began < 1.4
+        for node in servers.nodes[:2]:
+            node.resume()
+
+
+def test_the_lock_of_a_killed_process_ends_with_its_time_to_live(
+    redlock: Redlock, root: str
+) -> None:
+    url = redlock.url_for(root, ttl="2s")
+    program = (
+        "import coordlock, sys, time\n"
+        "coordlock.connect(sys.argv[1]).lock('a').acquire(timeout=10)\n"
+        "print('held', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    command = [sys.executable, "-c", program, url]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE) as holder,
+        coordlock.connect(url) as client,
+    ):
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        holder.kill()
+        began = time.monotonic()
+        client.lock("a").acquire(timeout=20).release()
+        assert time.monotonic() - began < 3.5
+
+
+def test_servers_that_lose_the_key_are_given_it_again_and_a_lost_majority_is_told(
+    servers: Redlock, root: str
+) -> None:
+    with coordlock.connect(servers.url_for(root, ttl="3s")) as client:
+        grant = client.lock("a").acquire(timeout=10)
+        for node in servers.nodes:  # one after the other, each is back before the next goes
+            node.kill()
+            node.start()
+            eventually(lambda: len(keys(servers, root, "a")) == 5)
+        grant.check()
+        for node in servers.nodes[:3]:
+            with node.client() as admin:
+                admin.flushall()
+        eventually(lambda: grant.state is GrantState.LOST)
+        with pytest.raises(LockLost, match="2 of 5 servers"):
+            grant.check()
+        with client.lock("a", timeout=10) as later:
+            later.check()
+
+
+def test_a_server_has_no_vote_for_a_time_to_live_after_its_restart(
+    servers: Redlock, root: str
+) -> None:
+    url = servers.url_for(root, ttl="3s", restart_delay="auto")
+    with coordlock.connect(url) as client:
+        client.lock("a").acquire(timeout=20).release()
+        for node in servers.nodes[:3]:
+            node.kill()
+            node.start()
+        began = time.monotonic()
+        with pytest.raises(BackendUnavailable, match="restart"):
+            client.lock("a").acquire(timeout=0.5)
+        client.lock("a").acquire(timeout=20).release()
+        assert time.monotonic() - began > 1.5
+
+
+def test_a_grant_has_no_token_and_says_why(redlock: Redlock, root: str) -> None:
+    with coordlock.connect(redlock.url_for(root)) as client, client.lock("a", timeout=10) as grant:
+        with pytest.raises(Unfenceable, match="redlock gives no tokens that always grow"):
+            _ = grant.token
+        with pytest.raises(Unsupported, match="no order"):
+            grant.verify()
+        with pytest.raises(Unsupported, match="no order"):
+            client.lock("a").locked()
+        assert client.lock("a").owned()
+        assert "a" in repr(grant)
+
+
+def test_a_reentrant_lock_is_held_once(redlock: Redlock, root: str) -> None:
+    with coordlock.connect(redlock.url_for(root)) as client:
+        lock = client.reentrant_lock("a")
+        with lock, lock:
+            assert client.lock("a").try_acquire() is None
+        client.lock("a").acquire(timeout=10).release()
+
+
+@pytest.mark.parametrize("hosts", ["r1", "r1,r2", "r1,r2,r1"])
+def test_fewer_than_three_servers_are_refused(hosts: str) -> None:
+    with pytest.raises(ConfigurationError, match="3 or more different servers"):
+        coordlock.connect(f"redlock://{hosts}")
+
+
+def test_doctor_says_what_it_is(redlock: Redlock, root: str) -> None:
+    with coordlock.connect(redlock.url_for(root)) as client:
+        service = client.describe()
+    assert service.version.split(".")[0].isdigit()
+    assert "no fence" in service.warnings[0]
+    assert len(service.endpoints) == 5
