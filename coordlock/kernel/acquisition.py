@@ -211,7 +211,8 @@ class _Acquisition:
                 continue
             me, nearest = ticket.contenders[number], ahead[-1]
             hands_over = nearest in departed and _hands_over(own_tickets[nearest], nearest, me)
-            left = next_in_line(queues[number], me, departed, nearest if hands_over else None)
+            known = departed.union(self.engine.backend.departed(queues[number]))
+            left = next_in_line(queues[number], me, known, nearest if hands_over else None)
             if left is None:
                 unproved.append(number)
             else:
