@@ -6,14 +6,14 @@ queues without values, and once more with them where it finds a convertible cont
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, overload
 
 from coordlock.backend import Capabilities, ServiceInfo
 from coordlock.errors import BackendUnavailable, Evicted, SessionLost, VersionMismatch
 from coordlock.model.admission import is_blocked
-from coordlock.model.claim import Permit
+from coordlock.model.claim import Mode, Permit
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot, are_known
 from coordlock.runtime.clock import Timers
 from coordlock.runtime.driver import Steps, run_in_background
@@ -147,7 +147,8 @@ class EtcdBackend(EtcdSession):
                 sets.enqueue(self._layout, self._connection, self.snapshot, entries, lease)
             )
         [entry] = entries
-        request = requests.enqueue(self._layout, entry, lease)
+        listed = self._watcher.lists(self._layout.queue(entry.queue))
+        request = requests.enqueue(self._layout, entry, lease, listed)
         return self._enqueues.call(entry.queue, request, partial(self._added, entry, lease))
 
     def _try(self, entries: Sequence[Entry], lease: int) -> Promise[Snapshots]:
@@ -193,6 +194,8 @@ class EtcdBackend(EtcdSession):
         revision = reply.header.revision
         if reply.succeeded:
             found = reply.responses[1].response_range
+            if entry.claim is not Mode.NL:  # which waits for nobody
+                self._watcher.enqueued(self._layout.queue(entry.queue), found.count)
             snapshot = keys.enqueued(self._layout, entry, found, revision)
             if are_known(snapshot.contenders):
                 return (snapshot,)
@@ -314,7 +317,13 @@ class EtcdBackend(EtcdSession):
         changes: bool = False,
     ) -> Callable[[], None]:
         own = contender.session == keys.session(self._lease)
-        return self._watcher.watch(contender, revision, told, waiters, own=own, changes=changes)
+        prefix = self._layout.queue_of(keys.key_of(contender))
+        return self._watcher.watch(
+            contender, revision, told, waiters, prefix=prefix, own=own, changes=changes
+        )
+
+    def departed(self, snapshot: Snapshot) -> Collection[Contender]:
+        return self._watcher.departed(self._layout.queue(snapshot.queue), snapshot)
 
     # Data and observations
 

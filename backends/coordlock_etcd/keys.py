@@ -69,6 +69,11 @@ class Layout:
         """
         return _queue(self.prefix, name)
 
+    def queue_of(self, key: bytes) -> bytes:
+        """What the keys of the queue start with that ``key`` is in."""
+        end = key.find(b"/", len(self.prefix))
+        return key[: end + 1]
+
     def key(self, entry: Entry) -> bytes:
         """The key of ``entry``'s contender, the same for every attempt to create it."""
         return self.queue(entry.queue) + f"{entry.claim.marker}-{entry.id}".encode()
@@ -132,9 +137,12 @@ def snapshot(
 def enqueued(layout: Layout, entry: Entry, found: pb.RangeResponse, revision: int) -> Snapshot:
     """The queue's end in ``found``, just after ``entry`` was put there: it is the newest.
 
-    Of that one, nothing is parsed: the entry has it.
+    Of that one, nothing is parsed: the entry has it. What was read beyond the claim's window is
+    kept only if it is all: thousands of waiters are to be small.
     """
     mine, *before = found.kvs
+    if found.more:
+        del before[entry.claim.window :]
     order = mine.create_revision
     me = Contender(
         id=entry.id,

@@ -23,15 +23,15 @@ _LISTED: Final = 16
 NOW: Final = 0
 
 
-def enqueue(layout: Layout, entry: Entry, lease: int) -> pb.TxnRequest:
+def enqueue(layout: Layout, entry: Entry, lease: int, listed: int = 0) -> pb.TxnRequest:
     """Create the contender and read the queue's end; if it is there already, read only it.
 
     The creation revision says whether the key exists. The range comes after the put and so shows
-    the contender: it is the newest, and the ``window`` before it are the nearest.
+    the contender: it is the newest, and the ``window`` or the ``listed`` before it are the nearest.
     """
     key = layout.key(entry)
     put = pb.PutRequest(key=key, value=entry.owner.encode(entry.value), lease=lease)
-    queue = nearest(layout.queue(entry.queue), entry.claim.window + 1)
+    queue = nearest(layout.queue(entry.queue), max(entry.claim.window, listed) + 1)
     return pb.TxnRequest(
         compare=[_created(key, 0)],
         success=[pb.RequestOp(request_put=put), *_reads([queue])],
@@ -198,14 +198,18 @@ def presence(keys: Sequence[bytes]) -> pb.TxnRequest:
     return pb.TxnRequest(success=_reads(pb.RangeRequest(key=key, keys_only=True) for key in keys))
 
 
-def watch(id: int, key: bytes, start: int, *, puts: bool = False) -> pb.WatchRequest:
+def watch(
+    id: int, key: bytes, start: int, *, puts: bool = False, end: bytes = b""
+) -> pb.WatchRequest:
     """Watch ``key`` for deletions from the revision ``start`` on, that one included.
 
-    `NOW` is the next one, whichever that is. With ``puts``, for what is put there, too.
+    `NOW` is the next one, whichever that is. With ``puts``, for what is put there, too; with
+    ``end``, all keys from ``key`` to before that.
     """
     return pb.WatchRequest(
         create_request=pb.WatchCreateRequest(
             key=key,
+            range_end=end,
             start_revision=start,
             filters=[] if puts else [pb.WatchCreateRequest.NOPUT],
             watch_id=id,

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from coordlock.model.contender import Contender
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.keys import key_of
+
+if TYPE_CHECKING:
+    from coordlock_etcd.queue_watch import QueueWatch
 
 __all__ = ["Callback", "Watch"]
 
@@ -40,6 +44,7 @@ class Watch:
         version: the version of the value whose change counts, too; 0 where only departures do.
         began: the revision from which it watches on that stream; `requests.NOW` stands for etcd's
             present, until etcd says which revision that is.
+        carrier: the watch on the whole queue that serves it in place of one of its own.
     """
 
     contender: Contender
@@ -50,6 +55,7 @@ class Watch:
     callbacks: list[Callback] = field(default_factory=list)
     version: int = 0
     began: int = 0
+    carrier: QueueWatch | None = None
 
     @property
     def key(self) -> bytes:
@@ -70,6 +76,11 @@ class Watch:
     def has_gap(self) -> bool:
         """Whether something may have happened that it does not report."""
         return self.start < self.began
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether no watch on the stream is certain to report what it waits for."""
+        return self.carrier is None and (not self.id or self.has_gap)
 
     def is_over_with(self, event: pb.Event) -> bool:
         """Whether ``event`` is what it waits for."""

@@ -17,6 +17,9 @@ that several clients hold briefly would change hands ten times a second. So for 
 departure came late, the client watches other clients' contenders from etcd's present on, which etcd
 reports at once. If a contender may have left before that, the client reads its key. This reading
 rarely finds anything, so it is not done always.
+
+A short queue in which the client waits again and again gets one watch for all of its departures:
+see `queue_watch`.
 """
 
 from __future__ import annotations
@@ -26,14 +29,16 @@ from functools import partial
 from typing import Final, Protocol
 
 from coordlock.errors import BackendUnavailable, CoordlockError
-from coordlock.model.contender import Contender
+from coordlock.model.contender import Contender, Snapshot
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
 from coordlock_etcd.errors import SERVICE
+from coordlock_etcd.keys import key_of, prefix_end
 from coordlock_etcd.progress import Progress
+from coordlock_etcd.queue_watch import QueueWatch
 from coordlock_etcd.rpc import TXN
 from coordlock_etcd.transport import Connection, StreamHost
 from coordlock_etcd.watch import Callback, Watch
@@ -48,6 +53,13 @@ _RECHECK: Final = 60.0
 _REPLAYS: Final = 32
 #: Seconds for which watches begin in the present after a departure that came late.
 _HURRIES: Final = 10.0
+#: The longest queue whose departures one watch reports: every client that has it hears of each.
+_SHORT: Final = 16
+#: Seconds within which a client that waits in a queue again gets one watch for all of it, and
+#: after which it ends that watch when it has not been there again.
+_AGAIN: Final = 2.0
+#: In how many queues the client is known to have waited.
+_QUEUES: Final = 64
 
 
 class ConnectionListener(Protocol):
@@ -67,13 +79,18 @@ class Watcher:
         self._connection = connection
         self._clock = clock
         self._listener = listener
-        self.host: StreamHost[Watch] = StreamHost(connection, "coordlock-etcd-watch", self)
+        self.host: StreamHost[Watch | QueueWatch] = StreamHost(
+            connection, "coordlock-etcd-watch", self
+        )
         self._lock = self.host.lock
         self._watches: dict[tuple[str, int, int], Watch] = {}
         self._progress = Progress()
         #: Own watches that are to be replayed, in order, and watches that are being replayed.
         self._late: dict[Watch, None] = {}
         self._replayed: set[Watch] = set()
+        #: The queues in demand, and when this client last waited in others, by their prefixes.
+        self._queues: dict[bytes, QueueWatch] = {}
+        self._waited: dict[bytes, float] = {}
         #: Until when watches begin in the present, by the clock.
         self._hurries_until = 0.0
         #: Before this revision, history is known to be gone.
@@ -91,12 +108,17 @@ class Watcher:
         told: Callable[[bool], None],
         waiters: Sequence[Contender] = (),
         *,
+        prefix: bytes = b"",
         own: bool = False,
         changes: bool = False,
     ) -> Callable[[], None]:
-        """See `Backend.watch`. ``own``: ``contender`` is this client's."""
+        """See `Backend.watch`.
+
+        ``prefix``: what the keys of its queue start with. ``own``: ``contender`` is this client's.
+        """
         version = contender.version if changes else 0
         wanted = Watch(contender, own and not changes, revision + 1, version=version)
+        has_left = False
         with self._lock:
             if self.host.closed:
                 return lambda: None
@@ -104,20 +126,69 @@ class Watcher:
             if watch is None:
                 watch = self._watches[wanted.identity] = wanted
                 self._progress.unsent(watch)
-                self._send(watch)
-            else:
+                queue = self._queues.get(prefix)
+                if queue is not None and queue.take(watch):
+                    has_left = queue.has_left(watch.key, watch.order)
+                else:
+                    self._send(watch)
+            elif watch.carrier is None:
                 self._progress.joined(watch)
                 self._witness()
             callback = Callback(told, () if changes else waiters, watch, self._cancelled)
             watch.callbacks.append(callback)
             self.host.start()
+        if has_left:
+            self._depart(watch)
         return callback
 
-    def told_in_order(self, contender: Contender) -> bool:
-        """Whether the watch on ``contender``, an own one, is known to have caught up."""
+    def told_in_order(self, contender: Contender, before: Watch | None = None) -> bool:
+        """Whether a departure of ``contender``, an own one, would be told by now.
+
+        That is so if its watch is known to have caught up, or if one watch reports it and what
+        ``before`` waits for.
+        """
         with self._lock:
             watch = self._watches.get((contender.key, contender.order, 0))
-            return watch is not None and watch in self._progress
+            if watch is None:
+                return False
+            if watch.carrier is not None:
+                return before is None or watch.carrier is before.carrier
+            return watch in self._progress
+
+    # Queues in demand
+
+    def enqueued(self, prefix: bytes, length: int) -> None:
+        """The client has enqueued a contender; the queue's length with it."""
+        if length == 1 and prefix not in self._queues:
+            return
+        with self._lock:
+            now = self._clock.now()
+            queue = self._queues.get(prefix)
+            if queue is not None:
+                queue.used, queue.is_short = now, length <= _SHORT
+            elif length <= _SHORT and self.host.is_open:
+                if now < self._waited.pop(prefix, -_AGAIN) + _AGAIN:
+                    queue = self._queues[prefix] = QueueWatch(prefix, now)
+                    end = prefix_end(prefix)
+                    queue.id = self.host.watch(
+                        queue, lambda id: requests.watch(id, prefix, requests.NOW, end=end)
+                    )
+                    self._progress.witness(queue.id)
+                else:
+                    self._waited[prefix] = now
+                    if len(self._waited) > _QUEUES:
+                        del self._waited[next(iter(self._waited))]
+
+    def lists(self, prefix: bytes) -> int:
+        """How many contenders the client had better know that stand in the queue before its own."""
+        return _SHORT if prefix in self._queues else 0
+
+    def departed(self, prefix: bytes, snapshot: Snapshot) -> list[Contender]:
+        """See `Backend.departed`."""
+        with self._lock:
+            if (queue := self._queues.get(prefix)) is None:
+                return []
+            return [one for one in snapshot.contenders if queue.has_left(key_of(one), one.order)]
 
     def recheck_when_due(self) -> None:
         """Read the watched keys if that was long ago. Never blocks."""
@@ -130,6 +201,7 @@ class Watcher:
         """Drop all watches: their session has ended. Never blocks."""
         with self._lock:
             self._watches.clear()
+            self._queues.clear()
             self._progress.clear()
             self._late.clear()
             self._replayed.clear()
@@ -155,7 +227,7 @@ class Watcher:
     # With the lock held
 
     def _send(self, watch: Watch) -> None:
-        if self.host.is_open and not watch.id:
+        if self.host.is_open and not watch.id and watch.carrier is None:
             is_hurried = not watch.own and self._clock.now() < self._hurries_until
             watch.sent = watch.start
             watch.began = requests.NOW if is_hurried else watch.start
@@ -212,6 +284,15 @@ class Watcher:
         if self._is_live(watch):
             del self._watches[watch.identity]
             self._progress.ended(watch)
+            if watch.carrier is not None:
+                watch.carrier.drop(watch)
+
+    def _end(self, queue: QueueWatch) -> None:
+        """Report the departures from ``queue`` to nobody any longer."""
+        self._queues.pop(queue.prefix, None)
+        self.host.unwatch(queue.id)
+        for watch in queue.drop_all():
+            self._send(watch)
 
     # Called by the host
 
@@ -233,6 +314,9 @@ class Watcher:
     def broke(self, error: CoordlockError | None, *, is_forgiven: bool) -> None:
         """All watches count as behind until they are created on the next stream."""
         with self._lock:
+            for queue in self._queues.values():
+                queue.drop_all()
+            self._queues.clear()
             for watch in self._watches.values():
                 self._unsent(watch)
             if error is None or is_forgiven or self._broken or not self._watches:
@@ -254,6 +338,13 @@ class Watcher:
             watch = self.host.target(response.watch_id)
             if watch is None:
                 return  # cancelled meanwhile
+            if isinstance(watch, QueueWatch):
+                over = self._reported(watch, response)
+        if isinstance(watch, QueueWatch):
+            for one in over:
+                self._depart(one)
+            return
+        with self._lock:
             if response.created and watch.began == requests.NOW:
                 watch.began = revision + 1
                 is_unsure = watch.has_gap or not revision  # which a proxy of etcd does not say
@@ -275,6 +366,16 @@ class Watcher:
         elif ends:
             self._depart(watch)
 
+    def _reported(self, queue: QueueWatch, response: pb.WatchResponse) -> list[Watch]:
+        """Take what etcd says of a whole queue; the watches that are over. With the lock held."""
+        if response.created:
+            queue.created(response.header.revision)
+        over = queue.report(response.events)
+        is_unused = queue.is_idle and queue.used + _AGAIN < self._clock.now()
+        if response.canceled or is_unused:
+            self._end(queue)
+        return over
+
     def _mend(self) -> None:
         with self._lock:
             was_broken, self._broken = self._broken, False
@@ -293,7 +394,7 @@ class Watcher:
             waiters = callback.waiters
             try:
                 # Asked now: when the waiters wake, their watches may be on another stream.
-                told_in_order = all(map(self.told_in_order, waiters))
+                told_in_order = all(self.told_in_order(one, watch) for one in waiters)
                 callback.told(in_order and bool(waiters) and told_in_order)
             except Exception:
                 log.exception("etcd: the callback of a watch failed")
@@ -331,7 +432,7 @@ class Watcher:
         if answer.exception() is not None:
             with self._lock:
                 live = filter(self._is_live, batch)
-                are_unsure = any(not watch.id or watch.has_gap for watch in live)
+                are_unsure = any(watch.is_unsure for watch in live)
             if are_unsure:
                 self.host.restart()  # which sends them again, after a while
 

@@ -29,7 +29,7 @@ capability that the comment above it names, and raises `Unsupported` unless a ba
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, overload
 
@@ -242,6 +242,14 @@ class Backend(ABC):
         broke, and departures that a backend finds by looking at one contender after another.
         """
         raise self._without("ordered")
+
+    def departed(self, snapshot: Snapshot) -> Collection[Contender]:
+        """Those of ``snapshot`` that have left their queue since, as far as the client knows.
+
+        It asks nobody. More may have left. The kernel need not read a queue of which it knows
+        enough.
+        """
+        return ()
 
     def queues(self) -> Promise[list[str]]:
         """The names of the queues under the root that have contenders, in any order.

@@ -200,7 +200,9 @@ class _Acquisition:
         """
         # Looked up now, because tickets are forgotten when their contenders are gone.
         own_tickets = {one: self.engine.tickets.own(one) for ahead in waiting_for for one in ahead}
-        departure = ticket.departure(queues, waiting_for)
+        # Behind a contender of this client, or the only one ahead, a departure may be a proof.
+        is_proof = any(own_tickets.values()) or not any(one.omitted for one in queues)
+        departure = ticket.departure(queues, waiting_for, is_proof=is_proof)
         yield from self.report.ask_before_deadline(departure, ticket)
         yield departure
         assert ticket.departures is not None
@@ -218,7 +220,8 @@ class _Acquisition:
                 continue
             me, nearest = ticket.contenders[number], ahead[-1]
             hands_over = nearest in departed and _hands_over(own_tickets[nearest], nearest, me)
-            left = next_in_line(queues[number], me, departed, nearest if hands_over else None)
+            known = departed.union(self.engine.backend.departed(queues[number]))
+            left = next_in_line(queues[number], me, known, nearest if hands_over else None)
             if left is None:
                 unproved.append(number)
             else:

@@ -71,6 +71,9 @@ class Ticket:
     #: What the caller waits for, one thing at a time: it fails with the contender.
     _awaited: Promise[Any] | None = None
     _stop_watching: Callable[[], None] | None = None
+    _is_watched: bool = False
+    #: Whether the latest departure that it waited for was no proof.
+    _reads_first: bool = False
 
     def __post_init__(
         self, recovery: Recovery, on_gone: Callable[[tuple[Entry, ...]], None]
@@ -131,17 +134,28 @@ class Ticket:
         return any(map(is_blocked, snapshots, self.entries))
 
     def departure(
-        self, snapshots: Sequence[Snapshot], blockers: Iterable[Iterable[Contender]]
+        self,
+        snapshots: Sequence[Snapshot],
+        blockers: Iterable[Iterable[Contender]],
+        *,
+        is_proof: bool = True,
     ) -> Promise[None]:
         """A promise that is kept when any of ``blockers`` has left after its snapshot.
 
         There are ``blockers`` for each of the ticket's queues. It fails when a contender of this
-        ticket is lost; they are watched from here on.
+        ticket is lost; they are watched from here on. Where no departure ``is_proof`` that it is
+        its turn, a reading shows whether its contenders are there: so they are watched later, and a
+        short wait does without.
         """
-        if self._stop_watching is None:
-            self._watch(snapshots)
         if self.departures is None:
             self.departures = Departures(self._backend, self.contenders)
+        if is_proof:
+            self._watch(snapshots)
+            # What was told before says nothing of contenders that were not watched.
+            self.departures.in_doubt |= self._reads_first
+        elif self._stop_watching is None:
+            self._watch_late(snapshots)
+        self._reads_first = not is_proof
         wanted = {
             one: snapshot.revision
             for snapshot, ahead in zip(snapshots, blockers, strict=True)
@@ -162,12 +176,7 @@ class Ticket:
             self._awaited = None  # it has been answered, and need not be kept
         self.check()
         if self._stop_watching is None and self._backend.capabilities.ordered:
-            when = self._timers.clock.now() + _WATCH_DELAY
-            try:
-                timer = self._timers.call_at(when, partial(self._watch, snapshots))
-            except RuntimeError:  # no thread can be started: then the session alone tells of a loss
-                return
-            self._stop_watching = timer.cancel
+            self._watch_late(snapshots)
 
     # Its loss
 
@@ -235,10 +244,22 @@ class Ticket:
             # that this sends tells.
             self.session.recovered()
 
-    def _watch(self, snapshots: Iterable[Snapshot]) -> None:
-        """Watch the ticket's own contenders for departures after the ``snapshots``."""
-        if self.end.done():
+    def _watch_late(self, snapshots: Sequence[Snapshot]) -> None:
+        when = self._timers.clock.now() + _WATCH_DELAY
+        try:
+            timer = self._timers.call_at(when, partial(self._watch, snapshots))
+        except RuntimeError:  # no thread can be started: then the session alone tells of a loss
             return
+        self._stop_watching = timer.cancel
+
+    def _watch(self, snapshots: Iterable[Snapshot]) -> None:
+        """Watch the ticket's own contenders for departures after the ``snapshots``. Idempotent."""
+        with self._lock:
+            if self.end.done() or self._is_watched:
+                return
+            self._is_watched = True
+        if self._stop_watching is not None:
+            self._stop_watching()
         cancels = [
             self._backend.watch(contender, one.revision, partial(self.vanished, one.queue))
             for contender, one in zip(self.contenders, snapshots, strict=True)

@@ -22,7 +22,15 @@ from coordlock.testing.faults.fifo import NeverFirst, Overtaken
 from coordlock.testing.faults.liveness import Unanswered
 from tests.faults.mutants import scenarios
 from tests.mutants.mutant import Changes, Play, mutant, nothing
-from tests.simulation.contention import Contention, Modes, Readers, Several, TwoPermits
+from tests.simulation.contention import (
+    Contention,
+    Informed,
+    Knowing,
+    Modes,
+    Readers,
+    Several,
+    TwoPermits,
+)
 
 Blockers = tuple[Contender, ...]
 Queues = list[Snapshot]
@@ -112,6 +120,17 @@ def takes_departures_for_ordered() -> Changes:
         depart(self, contender, True)
 
     return [(Departures, "_depart", depart_in_order)]
+
+
+@mutant(
+    "A waiter is granted the lock beside its holder, when the one between them gives up.",
+    simulated=(Informed,),
+)
+def takes_all_before_a_departed_one_for_departed() -> Changes:
+    def all_before(self: Knowing, snapshot: Snapshot) -> Blockers:
+        return snapshot.contenders[:-1]
+
+    return [(Knowing, "departed", all_before)]
 
 
 def _wait_without_doubt(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -14,13 +16,15 @@ from coordlock.kernel.session import Session
 from coordlock.kernel.ticket import Ticket
 from coordlock.locks.grant import Grant, GrantState
 from coordlock.model.claim import AnyClaim, Convertible, Mode, Permit
+from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.deadline import Cancelled
+from coordlock.runtime.promise import Promise
 from tests.simulation.bad_day import HONEST, PARTIES, BadDay, delays, indices
 from tests.simulation.polling import TwoSteps
 from tests.simulation.turns import Turns, may_hold_together
 from tests.simulation.world import TTL, Call, Network, Party, believes
 
-__all__ = ["KINDS", "Contention", "trusts"]
+__all__ = ["KINDS", "Contention", "Informed", "Knowing", "trusts"]
 
 #: Seconds that one who gives up may still wait for answers that are nice to have.
 PATIENCE = 1.1
@@ -346,6 +350,45 @@ class Tries(Contention):
         return super().ask(party, what, 0.0 if what % 4 else timeout)
 
 
+class Knowing(Network):
+    """A service that lists whole queues, to clients that know at once who has left."""
+
+    def enqueue(
+        self, entries: Sequence[Entry], *, unless_blocked: bool = False
+    ) -> Promise[tuple[Snapshot, ...]]:
+        session = self._session
+
+        def add() -> tuple[Snapshot, ...]:
+            found = self.service.enqueue(session, entries, unless_blocked=unless_blocked)
+            whole = (self.service.snapshot(one.queue) for one in found)
+            pairs = zip(whole, found, strict=True)
+            return tuple(
+                replace(one, contenders=(*one.before(part.contenders[-1]), part.contenders[-1]))
+                if part.contenders
+                else part
+                for one, part in pairs
+            )
+
+        return self._ask("enqueue", add)
+
+    def departed(self, snapshot: Snapshot) -> list[Contender]:
+        there = self.service.snapshot(snapshot.queue).contenders
+        return [one for one in snapshot.contenders if one not in there]
+
+
+class Informed(Contention):
+    """Of all modes, and none needs a reading that knows enough."""
+
+    claims: ClassVar[list[AnyClaim]] = [Mode.EX, *Mode]
+    network: ClassVar[type[Network]] = Knowing
+
+
+class InformedPermits(TwoPermits):
+    """The same for a semaphore."""
+
+    network: ClassVar[type[Network]] = Knowing
+
+
 class SeveralTries(Several, Tries):
     """The same for some of three locks at once."""
 
@@ -362,4 +405,6 @@ KINDS: list[type[Contention]] = [
     SeveralModes,
     Tries,
     SeveralTries,
+    Informed,
+    InformedPermits,
 ]

@@ -1,0 +1,147 @@
+"""A queue in which a client waits again and again is watched as a whole."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from coordlock_etcd import EtcdBackend
+from coordlock_etcd.queue_watch import QueueWatch
+
+import coordlock
+from coordlock.errors import Evicted
+from coordlock.testing.proxy import FaultProxy
+from coordlock.testing.waiting import eventually
+from testbed.servers.etcd import Etcd
+
+
+def queue_watch(client: coordlock.Client) -> QueueWatch | None:
+    """The client's watch on the whole of its only queue."""
+    backend = client._engine.backend
+    assert isinstance(backend, EtcdBackend)
+    return next(iter(backend._watcher._queues.values()), None)
+
+
+def is_watched(client: coordlock.Client) -> bool:
+    queue = queue_watch(client)
+    return queue is not None and queue._since < math.inf
+
+
+def take_turns(clients: list[coordlock.Client], until: Callable[[], bool]) -> int:
+    """Let all clients acquire the lock in turns; the grants before ``until`` was true."""
+    over, grants = threading.Event(), [0] * len(clients)
+
+    def work(number: int) -> None:
+        lock = clients[number].lock("orders")
+        while not over.is_set():
+            with lock:
+                grants[number] += 1
+
+    with ThreadPoolExecutor() as pool:
+        working = [pool.submit(work, number) for number in range(len(clients))]
+        try:
+            eventually(until)
+        finally:
+            over.set()
+        for one in working:
+            one.result(30)
+    return sum(grants)
+
+
+@pytest.fixture
+def clients(etcd: Etcd, proxy: FaultProxy, root: str) -> list[coordlock.Client]:
+    """Three clients, the first of them behind the proxy, that have taken turns."""
+    direct = etcd.url_for(root, ttl="60s")
+    urls = [f"etcd://127.0.0.1:{proxy.port}{root}?ttl=60s", direct, direct]
+    clients = [coordlock.connect(url) for url in urls]
+    take_turns(clients, lambda: all(map(is_watched, clients)))
+    return clients
+
+
+@pytest.fixture(autouse=True)
+def closed(clients: list[coordlock.Client]) -> object:
+    yield
+    for client in clients:
+        client.close()
+
+
+def test_turns_cost_neither_readings_nor_watches(
+    clients: list[coordlock.Client], proxy: FaultProxy
+) -> None:
+    before = proxy.counts()
+
+    def sent(kind: str) -> int:
+        return (proxy.counts() - before).requests[kind]
+
+    take_turns(clients, lambda: sent("DeleteRange") >= 40)
+    assert sent("Range") == 0
+    assert sent("Watch") == 0
+    assert sent("Txn") <= sent("DeleteRange") + 1, "one for each turn"
+
+
+def test_who_stands_between_gives_up_and_the_next_goes_on_waiting(
+    clients: list[coordlock.Client],
+) -> None:
+    waiting, holder, between = clients
+    held = holder.lock("orders").acquire()
+    with ThreadPoolExecutor() as pool:
+        giving_up = pool.submit(between.lock("orders").acquire, 1.0)
+        eventually(lambda: len(holder.contenders("orders")) == 2)
+        last = pool.submit(waiting.lock("orders").acquire)
+        with pytest.raises(coordlock.AcquireTimeout):
+            giving_up.result(30)
+        eventually(lambda: len(holder.contenders("orders")) == 2)
+        assert not last.done()
+        held.release()
+        last.result(30).release()
+
+
+def test_a_stream_that_breaks_hides_no_departure(
+    clients: list[coordlock.Client], proxy: FaultProxy
+) -> None:
+    waiting, holder, _ = clients
+    held = holder.lock("orders").acquire()
+    with ThreadPoolExecutor() as pool:
+        last = pool.submit(waiting.lock("orders").acquire)
+        eventually(lambda: (queue := queue_watch(waiting)) is not None and not queue.is_idle)
+        proxy.refuse()
+        proxy.drop_connections()
+        eventually(lambda: queue_watch(waiting) is None)
+        held.release()
+        proxy.heal()
+        last.result(30).release()
+
+
+def test_a_waiter_that_was_evicted_is_not_granted_the_lock(
+    clients: list[coordlock.Client], proxy: FaultProxy
+) -> None:
+    waiting, holder, _ = clients
+    held = holder.lock("orders").acquire()
+    with ThreadPoolExecutor() as pool:
+        last = pool.submit(waiting.lock("orders").acquire)
+        eventually(lambda: (queue := queue_watch(waiting)) is not None and not queue.is_idle)
+        proxy.replies.black_hole()  # both departures come at once
+        evicted = holder.contenders("orders")[1].contender
+        assert holder._engine.backend.evict(evicted).result(30)
+        held.release()
+        proxy.heal()
+        with pytest.raises(Evicted):
+            last.result(30)
+
+
+def test_it_ends_when_nobody_waits_there_any_more_and_own_contenders_are_watched_on(
+    clients: list[coordlock.Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coordlock_etcd.watcher._AGAIN", 0.0)
+    first, second, _ = clients
+    held = first.lock("orders").acquire()
+    eventually(lambda: (queue := queue_watch(first)) is not None and bool(queue._watches))
+    with pytest.raises(coordlock.AcquireTimeout):
+        second.lock("orders").acquire(0.1)  # its departure is reported to all
+    eventually(lambda: queue_watch(first) is None)
+    mine = second.contenders("orders")[0].contender
+    assert second._engine.backend.evict(mine).result(30)
+    assert held.lost.wait(30)

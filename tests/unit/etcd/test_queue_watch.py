@@ -1,0 +1,141 @@
+"""What one watch on a queue shows, against a model of the queue and of etcd's reports."""
+
+from __future__ import annotations
+
+from coordlock_etcd import messages_pb2 as pb
+from coordlock_etcd.queue_watch import QueueWatch
+from coordlock_etcd.watch import Watch
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from coordlock.model.claim import Mode
+from coordlock.model.contender import Contender
+
+PREFIX = b"/q/"
+
+
+def contender(number: int, order: int) -> Contender:
+    return Contender(f"{number}", f"/q/lock-{number}", Mode.EX, order)
+
+
+class Reporting(RuleBasedStateMachine):
+    """Contenders come and leave, and etcd reports the departures some time later, in order.
+
+    Keys are used again, as `etcdctl lock` and Go's `concurrency.Mutex` do.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.revision = 1
+        self.queue = QueueWatch(PREFIX, 0.0)
+        self.filed = False
+        self.present: dict[int, Contender] = {}
+        #: When each contender has left that was ever there.
+        self.left: dict[Contender, int] = {}
+        self.unreported: list[pb.Event] = []
+        self.waits: list[Watch] = []
+
+    @rule(number=st.integers(0, 4))
+    def come(self, number: int) -> None:
+        if number not in self.present:
+            self.revision += 1
+            self.present[number] = contender(number, self.revision)
+
+    @rule(number=st.integers(0, 4))
+    def leave(self, number: int) -> None:
+        if (one := self.present.pop(number, None)) is not None:
+            self.revision += 1
+            self.left[one] = self.revision
+            kv = pb.KeyValue(key=one.key.encode(), mod_revision=self.revision)
+            if self.filed:
+                self.unreported.append(pb.Event(type=pb.Event.DELETE, kv=kv))
+
+    @precondition(lambda self: not self.filed)
+    @rule()
+    def file(self) -> None:
+        self.filed = True
+        self.queue.created(self.revision)
+
+    @rule(number=st.integers(0, 4), ago=st.integers(0, 3), own=st.booleans())
+    def watch(self, number: int, ago: int, own: bool) -> None:
+        """A contender that was seen some time ago may have left since."""
+        seen = self.revision - ago
+        ever = [*self.present.values(), *self.left]
+        for one in ever:
+            there = one.order <= seen < self.left.get(one, seen + 1)
+            if one.id == f"{number}" and there and one not in [w.contender for w in self.waits]:
+                watch = Watch(one, own, seen + 1)
+                if self.queue.take(watch):
+                    assert watch.carrier is self.queue
+                    if self.queue.has_left(watch.key, watch.order):
+                        self.queue.drop(watch)
+                    else:
+                        self.waits.append(watch)
+
+    @rule(most=st.integers(1, 3))
+    def report(self, most: int) -> None:
+        events, self.unreported = self.unreported[:most], self.unreported[most:]
+        over = self.queue.report(events)
+        assert [one.own for one in over] == sorted((one.own for one in over), reverse=True)
+        for watch in over:
+            assert watch.contender in self.left
+            self.waits.remove(watch)
+            self.queue.drop(watch)
+
+    @rule()
+    def break_off(self) -> None:
+        assert set(self.queue.drop_all()) == set(self.waits)
+        assert not any(watch.carrier for watch in self.waits)
+        self.queue, self.filed, self.waits, self.unreported = QueueWatch(PREFIX, 0.0), False, [], []
+
+    @invariant()
+    def what_is_known_to_have_left_has_left(self) -> None:
+        for one in self.present.values():
+            assert not self.queue.has_left(one.key.encode(), one.order)
+
+    @invariant()
+    def every_departure_is_known_that_was_to_be_reported(self) -> None:
+        reported = self.unreported[0].kv.mod_revision if self.unreported else self.revision + 1
+        for watch in self.waits:
+            assert self.left.get(watch.contender, reported) >= reported
+
+
+TestReporting = Reporting.TestCase
+
+
+def gone(number: int, revision: int) -> pb.Event:
+    kv = pb.KeyValue(key=contender(number, 0).key.encode(), mod_revision=revision)
+    return pb.Event(type=pb.Event.DELETE, kv=kv)
+
+
+def test_what_was_forgotten_is_not_taken_for_present() -> None:
+    queue = QueueWatch(PREFIX, 0.0)
+    queue.created(10)
+    old = Watch(contender(0, 9), False, 11)
+    queue.report([gone(number, 20 + number) for number in range(1000)])
+    assert not queue.has_left(old.key, old.order)
+    assert not queue.take(old)
+    assert queue.take(Watch(contender(2000, 2000), False, 2001))
+
+
+def test_a_long_queue_a_changing_value_and_a_server_that_says_no_revision_are_not_served() -> None:
+    queue = QueueWatch(PREFIX, 0.0)
+    assert not queue.take(Watch(contender(0, 11), False, 12))
+    queue.created(0)
+    assert not queue.take(Watch(contender(0, 11), False, 12))
+    queue.created(10)
+    assert not queue.take(Watch(contender(0, 11), False, 12, version=1))
+    queue.is_short = False
+    assert not queue.take(Watch(contender(0, 11), False, 12))
+    queue.is_short = True
+    assert queue.take(Watch(contender(0, 11), False, 12))
+
+
+def test_only_contenders_that_wait_keep_it() -> None:
+    queue = QueueWatch(PREFIX, 0.0)
+    queue.created(10)
+    assert queue.is_idle
+    assert queue.take(Watch(contender(0, 11), True, 12))
+    assert queue.is_idle
+    assert queue.take(Watch(contender(1, 11), False, 12))
+    assert not queue.is_idle
