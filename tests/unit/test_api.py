@@ -43,6 +43,8 @@ FOR_APPLICATIONS = (
     "coordlock.fencing.http",
     "coordlock.fencing.redis",
     "coordlock.fencing.sql",
+    "coordlock.integrations.fastapi",
+    "coordlock.integrations.sqlalchemy",
 )
 #: And those that backends and their tests build on.
 FOR_BACKENDS = (

@@ -20,6 +20,11 @@ ALLOWED = {
     "cli": {"coordlock", "argcomplete", "rich"},
     "fencing": {"coordlock", "sqlalchemy", "redis"},
     "jobs": {"coordlock", "cronsim"},
+    # Each module imports its framework, and whoever uses it has that.
+    "integrations": {
+        *("coordlock", "alembic", "apscheduler", "celery", "django", "fastapi", "flask"),
+        *("pytest", "sqlalchemy", "starlette", "tooz"),
+    },
     # Test suites for users, who have pytest then.
     "testing": {"coordlock", "pytest", "hpack"},
 }
