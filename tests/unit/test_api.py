@@ -44,6 +44,7 @@ FOR_APPLICATIONS = (
     "coordlock.fencing.redis",
     "coordlock.fencing.sql",
     "coordlock.integrations.fastapi",
+    "coordlock.integrations.pytest",
     "coordlock.integrations.sqlalchemy",
 )
 #: And those that backends and their tests build on.
@@ -61,6 +62,7 @@ FOR_BACKENDS = (
     "coordlock.testing.entry_set_contract",
     "coordlock.testing.fence_contract",
     "coordlock.testing.lock_contract",
+    "coordlock.testing.lock_service",
     "coordlock.testing.observation_contract",
     "coordlock.testing.published_value_contract",
     "coordlock.testing.transaction_contract",
