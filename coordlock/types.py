@@ -26,6 +26,8 @@ from coordlock.locks.convertible import (
 )
 from coordlock.locks.held import AsyncHeld as AsyncHeld
 from coordlock.locks.held import Held as Held
+from coordlock.locks.keyed_lock import AsyncKeyedLock as AsyncKeyedLock
+from coordlock.locks.keyed_lock import KeyedLock as KeyedLock
 from coordlock.locks.queue_view import QueueEntry as QueueEntry
 from coordlock.locks.reentrant import (
     AsyncReentrantGrant as AsyncReentrantGrant,

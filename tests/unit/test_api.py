@@ -86,6 +86,7 @@ TWINS = [
     (coordlock.types.ValueLock, coordlock.types.AsyncValueLock),
     (coordlock.types.ValueGrant, coordlock.types.AsyncValueGrant),
     (coordlock.types.MultiLock, coordlock.types.AsyncMultiLock),
+    (coordlock.types.KeyedLock, coordlock.types.AsyncKeyedLock),
     (coordlock.types.MultiGrant, coordlock.types.AsyncMultiGrant),
     (coordlock.types.Held, coordlock.types.AsyncHeld),
     (coordlock.types.LossSignal, coordlock.types.AsyncLossSignal),
