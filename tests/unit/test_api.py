@@ -44,6 +44,7 @@ FOR_APPLICATIONS = (
     "coordlock.fencing.redis",
     "coordlock.fencing.sql",
     "coordlock.integrations.fastapi",
+    "coordlock.integrations.flask",
     "coordlock.integrations.pytest",
     "coordlock.integrations.sqlalchemy",
 )
