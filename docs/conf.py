@@ -45,6 +45,7 @@ NAVIGATION: Final = {
     "docs/index": {
         "Start": ["which-recipe", "/README", "tutorial"],
         "How-to guides": ["how-to/*"],
+        "Integrations": ["integrations/*"],
         "Concepts": [
             "concepts",
             "glossary",

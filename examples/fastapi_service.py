@@ -15,16 +15,16 @@ import os
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 import httpx
 from fastapi import Depends, FastAPI, Request
-from fastapi.responses import JSONResponse
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-import coordlock
+from coordlock import AsyncGrant
 from coordlock.fencing.sql import AsyncSQLFence, fence_table
+from coordlock.integrations.fastapi import LockMiddleware, held, lifespan
 
 
 class Base(DeclarativeBase):
@@ -42,55 +42,35 @@ fences = fence_table(Base.metadata)
 
 
 @asynccontextmanager
-async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+async def run(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
     engine = create_async_engine(os.environ["DATABASE_URL"])
-    app.state.sessions = async_sessionmaker(engine)
     async with engine.begin() as connection:
         await connection.run_sync(Base.metadata.create_all)
-    async with coordlock.connect_async() as client:
-        app.state.locks = client
-        yield
+    async with lifespan()(app) as locks:
+        yield {**locks, "sessions": async_sessionmaker(engine)}
     await engine.dispose()
 
 
-app = FastAPI(lifespan=lifespan)
+app = FastAPI(lifespan=run)
+app.add_middleware(LockMiddleware)
+
+AccountLock = Annotated[AsyncGrant, held(lambda account: f"account/{account}", timeout=30)]
 
 
-async def lock_account(account: str, request: Request) -> AsyncIterator[coordlock.AsyncGrant]:
-    locks: coordlock.AsyncClient = request.app.state.locks
-    async with locks.lock(f"account/{account}", timeout=30) as grant:
-        yield grant
-
-
-# Without the scope, FastAPI would release the lock after it has sent the response. A loss that is
-# noticed then can't become an error any more.
-Locked = Annotated[coordlock.AsyncGrant, Depends(lock_account, scope="function")]
-
-
-async def begin(account: str, grant: Locked, request: Request) -> AsyncIterator[AsyncSession]:
-    """A transaction that refuses stale tokens.
-
-    It depends on the lock, so that FastAPI commits it before it releases the lock.
-    """
-    sessions: async_sessionmaker[AsyncSession] = request.app.state.sessions
-    async with sessions.begin() as session:
+async def begin(account: str, grant: AccountLock, request: Request) -> AsyncIterator[AsyncSession]:
+    """A transaction that refuses stale tokens."""
+    async with request.state.sessions.begin() as session:
         await AsyncSQLFence(session, fences).check(f"account/{account}", grant)
         yield session
 
 
+# By this scope, FastAPI commits before it sends the response: a commit that fails is an error.
 Session = Annotated[AsyncSession, Depends(begin, scope="function")]
 
 
-@app.exception_handler(coordlock.AcquireTimeout)
-async def busy(request: Request, error: Exception) -> JSONResponse:
-    return JSONResponse({"detail": str(error)}, status_code=423)
-
-
-@app.exception_handler(coordlock.WaitError)
-@app.exception_handler(coordlock.BackendUnavailable)
-@app.exception_handler(coordlock.LockLost)
-async def unavailable(request: Request, error: Exception) -> JSONResponse:
-    return JSONResponse({"detail": str(error)}, status_code=503)
+@app.post("/{account}")
+async def open_account(account: str, session: Session) -> None:
+    session.add(Account(name=account, balance=100))
 
 
 @app.post("/{account}/withdrawals/{amount}")
@@ -101,17 +81,14 @@ async def withdraw(account: str, amount: int, session: Session) -> int:
 
 
 async def main() -> None:
-    async with (
-        lifespan(app),
-        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://bank") as customer,
-    ):
-        async with app.state.sessions.begin() as session:
-            session.add(Account(name="alice", balance=100))
-        requests = [customer.post("/alice/withdrawals/1") for _ in range(100)]
-        statuses = {response.status_code for response in await asyncio.gather(*requests)}
-        async with app.state.sessions() as session:
-            alice = await session.get_one(Account, "alice")
-        print("answered:", statuses, "balance:", alice.balance)
+    async with run(app) as state:
+        transport = httpx.ASGITransport(lambda scope, *rest: app({**scope, "state": state}, *rest))
+        async with httpx.AsyncClient(transport=transport, base_url="http://bank") as customer:
+            await customer.post("/alice")
+            requests = [customer.post("/alice/withdrawals/1") for _ in range(100)]
+            statuses = {response.status_code for response in await asyncio.gather(*requests)}
+            balance = (await customer.post("/alice/withdrawals/0")).json()
+    print("answered:", statuses, "balance:", balance)
 
 
 if __name__ == "__main__":

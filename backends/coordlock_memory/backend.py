@@ -76,6 +76,7 @@ class MemoryBackend(Backend):
         self._due: list[Timer] = []
         self._closed = False
         self.faults.on_turn(self._break)
+        service.connected(self.faults)
 
     @classmethod
     def configure(cls, settings: Settings, client: object | None = None, *, timers: Timers) -> Self:

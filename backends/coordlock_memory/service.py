@@ -16,6 +16,7 @@ from coordlock.model.claim import Convertible, parse_marker
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.model.names import is_internal
 from coordlock.runtime.clock import SystemTimers, Timer, Timers
+from coordlock_memory.faults import Faults
 
 __all__ = ["MemoryService"]
 
@@ -71,6 +72,9 @@ class MemoryService:
         self._revision = 0
         #: Tells the time of day.
         self.time: Callable[[], float] = time.time
+
+    def connected(self, network: Faults) -> None:
+        """Another client has this ``network``. For services that break it."""
 
     def open(self, ttl: float, on_loss: Callable[[str], object]) -> str:
         """Start a session that lives ``ttl`` seconds from its last heartbeat; its id.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from coordlock.kernel.access import Access
@@ -15,6 +16,7 @@ from coordlock.settings import DEFAULT, Duration, Timeout
 
 if TYPE_CHECKING:
     from coordlock.locks.convertible import AsyncConvertibleLock, ConvertibleLock
+    from coordlock.locks.keyed_lock import AsyncKeyedLock, KeyedLock, OnBusy
     from coordlock.locks.reentrant import AsyncReentrantLock, ReentrantLock
     from coordlock.locks.several import AsyncMultiLock, MultiLock
     from coordlock.locks.value_lock import AsyncValueLock, ValueLock
@@ -26,11 +28,12 @@ ReentrantLockT = TypeVar("ReentrantLockT", "ReentrantLock", "AsyncReentrantLock"
 ConvertibleLockT = TypeVar("ConvertibleLockT", "ConvertibleLock", "AsyncConvertibleLock")
 ValueLockT = TypeVar("ValueLockT", "ValueLock", "AsyncValueLock")
 MultiLockT = TypeVar("MultiLockT", "MultiLock", "AsyncMultiLock")
+KeyedLockT = TypeVar("KeyedLockT", "KeyedLock", "AsyncKeyedLock")
 
 
 class _Makers(
     Resident,
-    Generic[LockT, ReentrantLockT, ConvertibleLockT, ValueLockT, MultiLockT],
+    Generic[LockT, ReentrantLockT, ConvertibleLockT, ValueLockT, MultiLockT, KeyedLockT],
     shown="Client",
 ):
     """The methods that make locks, of both clients. They send nothing."""
@@ -66,6 +69,39 @@ class _Makers(
         options = self._options(timeout, label, max_hold, cancellation)
         lock: LockT = self._kind(Lock, AsyncLock)(self._access, name, _mode(mode), options)
         return lock
+
+    def lock_by(
+        self,
+        key: Callable[..., str],
+        *,
+        on_busy: OnBusy = "raise",
+        mode: Mode = Mode.EX,
+        timeout: Timeout = DEFAULT,
+        label: str | None = None,
+        max_hold: Timeout = DEFAULT,
+        cancellation: Cancellation | None = None,
+    ) -> KeyedLockT:
+        """A decorator that holds a lock during each call, whose name ``key`` gives.
+
+        The parameters of ``key`` are some of the decorated function's, by name::
+
+            @client.lock_by(lambda order: f"customer/{order.customer}", timeout=30)
+            def bill(order, amount): ...
+
+        ``on_busy`` says what a call does whose lock is not granted within ``timeout``: ``"raise"``
+        `AcquireTimeout`, ``"skip"`` it and return None, or return what a function of that error
+        returns. Without ``timeout``, the last two try once. The rest is as for `lock`.
+        """
+        from coordlock.locks.keyed_lock import AsyncKeyedLock, KeyedLock
+
+        if timeout is DEFAULT and on_busy != "raise":
+            timeout = 0
+        options = self._options(timeout, label, max_hold, cancellation)
+        make = partial(
+            self._kind(Lock, AsyncLock), self._access, claim=_mode(mode), options=options
+        )
+        keyed: KeyedLockT = self._kind(KeyedLock, AsyncKeyedLock)(make, key, on_busy)
+        return keyed
 
     def read_lock(
         self,
@@ -279,7 +315,8 @@ def _mode(mode: Mode) -> Mode:
 
 
 class Locks(
-    _Makers[Lock, "ReentrantLock", "ConvertibleLock", "ValueLock", "MultiLock"], shown="Client"
+    _Makers[Lock, "ReentrantLock", "ConvertibleLock", "ValueLock", "MultiLock", "KeyedLock"],
+    shown="Client",
 ):
     """The locks that `Client` makes."""
 
@@ -291,6 +328,7 @@ class AsyncLocks(
         "AsyncConvertibleLock",
         "AsyncValueLock",
         "AsyncMultiLock",
+        "AsyncKeyedLock",
     ],
     shown="AsyncClient",
 ):

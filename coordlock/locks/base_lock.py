@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar
 from weakref import ref
@@ -216,6 +216,19 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         """
         engine = self._access.engine
         return not engine.inherited and all(engine.tickets.held(name) for name in self._claims)
+
+    def _refuse_placeholders(self, function: Callable[..., object]) -> None:
+        """Raise ValueError for a name in which a parameter of ``function`` is in braces."""
+        import inspect
+        import re
+
+        parameters = inspect.signature(function).parameters
+        for name in self._claims:
+            if found := [one for one in re.findall(r"\{(\w+)", name) if one in parameters]:
+                raise ValueError(
+                    f"{name!r} would be one lock for all calls, because names are not formatted: "
+                    f"write @client.lock_by(lambda {', '.join(dict.fromkeys(found))}: f{name!r})"
+                )
 
     def __repr__(self) -> str:
         claims = ", ".join(dict.fromkeys(map(str, self._claims.values())))

@@ -27,7 +27,16 @@ from coordlock.runtime.statement import (
 if TYPE_CHECKING:
     from coordlock.locks.queue_view import QueueEntry
 
-__all__ = ["AsyncLock", "AwaitingLock", "BlockingLock", "Lock", "NamedLock"]
+__all__ = [
+    "AsyncLock",
+    "AwaitingLock",
+    "BlockingLock",
+    "Lock",
+    "NamedLock",
+    "check_coroutine_function",
+    "check_function",
+    "checked",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -95,21 +104,16 @@ class BlockingLock(EnteredByWith, BaseLock[SyncG], shown="Lock"):
         """Decorate ``function``: hold the lock during each call.
 
         Raises TypeError for functions whose body runs after the call returns: generators, and
-        coroutine functions, which need a lock of `connect_async`.
+        coroutine functions, which need a lock of `connect_async`. Raises ValueError for a name such
+        as ``customer/{order}`` where ``order`` is a parameter: see `Client.lock_by`.
         """
-        given: object = function
-        if not callable(given) or isinstance(given, type):
-            raise TypeError(f"{function!r} is not a function: a lock decorates functions")
-        if (kind := _lazy_kind(function)) is not None:
-            raise _runs_too_late(function, kind)
+        check_function(function)
+        self._refuse_placeholders(function)
 
         @functools.wraps(function)
         def locked(*args: P.args, **kwargs: P.kwargs) -> R:
             with self:
-                result = function(*args, **kwargs)
-                if (kind := _kind_of_result(result)) is not None:
-                    raise _runs_too_late(function, kind)
-                return result
+                return checked(function, function(*args, **kwargs))
 
         return locked
 
@@ -148,13 +152,11 @@ class AwaitingLock(EnteredByAsyncWith, BaseLock[AsyncG], shown="AsyncLock"):
         """Decorate the coroutine function ``function``: hold the lock during each call.
 
         Raises TypeError for generators, and for other functions, which need a lock of `connect`.
+        Raises ValueError for a name such as ``customer/{order}`` where ``order`` is a parameter:
+        see `AsyncClient.lock_by`.
         """
-        if not inspect.iscoroutinefunction(function):
-            if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
-                raise _runs_too_late(function, "a generator")
-            raise TypeError(
-                f"{function!r} is not a coroutine function: decorate it with a lock of connect()"
-            )
+        check_coroutine_function(function)
+        self._refuse_placeholders(function)
 
         @functools.wraps(function)
         async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -175,7 +177,7 @@ class Lock(NamedLock[Grant], BlockingLock[Grant]):
 
     The end of the block releases that grant, in any thread, task or context.
 
-    As a decorator it is held during each call of the function.
+    As a decorator it is held during each call of the function; see also `Client.lock_by`.
     """
 
     _grant_kind = Grant
@@ -194,6 +196,31 @@ class AsyncLock(NamedLock[AsyncGrant], AwaitingLock[AsyncGrant]):
     _grant_kind = AsyncGrant
 
     contenders = awaiting(NamedLock[AsyncGrant]._contenders)
+
+
+def check_function(function: object) -> None:
+    """Raise TypeError unless calls of ``function`` can hold a lock."""
+    if not callable(function) or isinstance(function, type):
+        raise TypeError(f"{function!r} is not a function: a lock decorates functions")
+    if (kind := _lazy_kind(function)) is not None:
+        raise _runs_too_late(function, kind)
+
+
+def check_coroutine_function(function: object) -> None:
+    """Raise TypeError unless calls of ``function`` can hold a lock of asyncio."""
+    if not inspect.iscoroutinefunction(function):
+        if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+            raise _runs_too_late(function, "a generator")
+        raise TypeError(
+            f"{function!r} is not a coroutine function: decorate it with a lock of connect()"
+        )
+
+
+def checked(function: object, result: R) -> R:
+    """The ``result`` of a call. Raises TypeError if the body of ``function`` is yet to run."""
+    if (kind := _kind_of_result(result)) is not None:
+        raise _runs_too_late(function, kind)
+    return result
 
 
 def _runs_too_late(function: object, kind: str) -> TypeError:

@@ -8,6 +8,7 @@
   `coordlock.testing.data_contract`, `coordlock.testing.transaction_contract`: those of the other
   capabilities, and of what grants guard.
 * `coordlock.testing.fence_contract`: the suite that every fence passes.
+* `coordlock.testing.lock_service`: a service in memory for one test, with its clock and its losses.
 * `coordlock.testing.proxy`: a TCP proxy that loses, delays, cuts and counts.
 * `coordlock.testing.faults`: the history of a run with faults, and checkers that judge it.
 * `coordlock.testing.waiting`: waiting for a condition.

@@ -3,8 +3,8 @@
 A trigger of the database holds each commit until no request can go on by itself: all of them wait
 for the lock, or in the database. So the interleaving that loses updates is no matter of luck.
 
-The right ways are the blocks of docs/how-to/locks-and-transactions.md. Django and FastAPI run in
-servers, as they do in production.
+The right ways are the blocks of the documentation. Django and FastAPI run in servers, as they do in
+production.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from sqlalchemy.orm import Session, sessionmaker
 
 import coordlock
 from coordlock.fencing.sql import SQLFence, SQLGuardingFence, create_fence_table
+from coordlock.integrations.sqlalchemy import hold
 from coordlock.testing.waiting import eventually
 from testbed.servers.ports import free_port
 from testbed.servers.postgres import Postgres
 from tests.docs.pages import blocks
 
 PAGE = "docs/how-to/locks-and-transactions.md"
-FRAMEWORKS = "docs/how-to/web-frameworks.md"
+FASTAPI = "docs/integrations/fastapi.md"
 BOUND = 120.0
 REQUESTS = 4
 
@@ -161,6 +162,17 @@ def test_sqlalchemy_loses_nothing_with_the_transaction_inside_the_lock(
     assert bank.balance_after(send) == REQUESTS
 
 
+def test_sqlalchemy_loses_nothing_with_a_session_that_holds_the_lock(
+    bank: Bank, sessions: sessionmaker[Session]
+) -> None:
+    def send() -> None:
+        with sessions.begin() as session:
+            hold(session, bank.lock())
+            deposit(session)
+
+    assert bank.balance_after(send) == REQUESTS
+
+
 def test_a_fence_that_is_checked_in_another_transaction_loses_updates(
     bank: Bank, sessions: sessionmaker[Session]
 ) -> None:
@@ -227,9 +239,9 @@ def listening(http: httpx.Client, port: str) -> bool:
         return False
 
 
-def of_the_page(file: str) -> str:
+def of_the_page(file: str, page: str = PAGE) -> str:
     """The page's block of this name."""
-    [block] = [block for block in blocks(PAGE) if block.file == file]
+    [block] = [block for block in blocks(page) if block.file == file]
     return block.text
 
 
@@ -306,7 +318,7 @@ def hold(get_response):
 BASE_MIDDLEWARE = """
 @app.middleware("http")
 async def hold(request, call_next):
-    async with client.lock("account" + request.url.path, timeout=30):
+    async with request.state.locks.lock("account" + request.url.path, timeout=30):
         return await call_next(request)
 """
 
@@ -372,65 +384,74 @@ def fastapi(serve: Serve, tmp_path: Path) -> Callable[[str], Send]:
     return run
 
 
-GRANT = "grant: Locked"
-SESSION_OF_THE_FUNCTION = 'Depends(begin, scope="function")'
+SESSION = "session: Session"
+GRANT = "grant: AccountLock"
 
 
-def test_fastapi_loses_nothing_with_the_dependencies_of_the_page(
-    bank: Bank, fastapi: Callable[[str], Send]
+@pytest.mark.parametrize(
+    ("order", "scope"),
+    [
+        ((SESSION, GRANT), "request"),
+        ((GRANT, SESSION), "function"),
+        pytest.param((SESSION, GRANT), "function", marks=pytest.mark.long),
+        pytest.param((GRANT, SESSION), "request", marks=pytest.mark.long),
+    ],
+)
+def test_fastapi_loses_nothing_whatever_the_order_and_the_scope_of_the_session(
+    bank: Bank, fastapi: Callable[[str], Send], order: tuple[str, str], scope: str
 ) -> None:
-    assert bank.balance_after(fastapi(of_the_page("service.py"))) == REQUESTS
-
-
-@pytest.mark.long  # it shows what the page warns of
-def test_fastapi_loses_updates_with_a_session_before_the_lock(
-    bank: Bank, fastapi: Callable[[str], Send]
-) -> None:
-    service = without(of_the_page("service.py"), GRANT)
-    service = changed(service, "session: Session)", f"session: Session, {GRANT})")
-    assert bank.balance_after(fastapi(service)) < REQUESTS
-
-
-@pytest.mark.long  # it shows what the page warns of
-def test_fastapi_loses_updates_with_a_session_of_a_longer_scope_than_the_lock(
-    bank: Bank, fastapi: Callable[[str], Send]
-) -> None:
-    service = changed(session_of_the_request(), "session: Session)", f"{GRANT}, session: Session)")
-    assert bank.balance_after(fastapi(service)) < REQUESTS
-
-
-def test_fastapi_loses_nothing_with_a_lock_and_a_session_of_the_request(
-    bank: Bank, fastapi: Callable[[str], Send]
-) -> None:
-    service = without(of_the_page("service.py"), ', scope="function"')
+    service = of_the_page("service.py", FASTAPI)
+    service = changed(service, f"{SESSION}, {GRANT}", ", ".join(order))
+    service = changed(service, "Depends(begin)", f"Depends(begin, scope={scope!r})")
     assert bank.balance_after(fastapi(service)) == REQUESTS
 
 
-def test_fastapi_refuses_a_session_of_a_longer_scope_that_depends_on_the_lock(
-    fastapi: Callable[[str], Send],
-) -> None:
-    service = changed(of_the_page("service.py"), SESSION_OF_THE_FUNCTION, "Depends(begin)")
-    with pytest.raises(AssertionError, match="cannot depend on dependencies with scope"):
-        fastapi(service)()
-
-
-def test_a_middleware_loses_nothing_if_it_is_the_one_of_the_page(
+def test_fastapi_loses_nothing_with_a_session_that_holds_the_lock(
     bank: Bank, fastapi: Callable[[str], Send]
 ) -> None:
-    [middleware] = [block.text for block in blocks(FRAMEWORKS) if "class OneAtATime" in block.text]
-    middleware = changed(middleware, '"reports", timeout=5', '"account/alice", timeout=30')
-    middleware += "\napp.state.locks = client\napp.add_middleware(OneAtATime)\n"
-    assert bank.balance_after(fastapi(session_of_the_request() + middleware)) == REQUESTS
+    service = changed(of_the_page("service.py", FASTAPI), f", {GRANT}", ", client: Client")
+    service = changed(service, "app = FastAPI(", CLIENT)
+    hold = 'await hold_async(session, client.lock("account/alice", timeout=30))'
+    get = "    account = await session.get_one"
+    assert bank.balance_after(fastapi(changed(service, get, f"    {hold}\n{get}"))) == REQUESTS
+
+
+CLIENT = """
+from coordlock import AsyncClient
+from coordlock.integrations.fastapi import locks
+from coordlock.integrations.sqlalchemy import hold_async
+
+Client = Annotated[AsyncClient, Depends(locks)]
+app = FastAPI("""
+
+
+@pytest.mark.long  # it shows what the page warns of
+@pytest.mark.parametrize("order", [(SESSION, GRANT), (GRANT, SESSION)])
+def test_fastapi_loses_updates_with_a_dependency_that_is_left_before_the_session(
+    bank: Bank, fastapi: Callable[[str], Send], order: tuple[str, str]
+) -> None:
+    service = of_the_page("service.py", FASTAPI)
+    service = changed(service, f"{SESSION}, {GRANT}", ", ".join(order))
+    held = 'held(lambda name: f"account/{name}", timeout=30)'
+    scope = "request" if order == (SESSION, GRANT) else "function"
+    service = changed(service, held, f"Depends(lock_account, scope={scope!r})")
+    assert bank.balance_after(fastapi(changed(service, "AccountLock =", BY_HAND))) < REQUESTS
+
+
+BY_HAND = """
+from fastapi import Request
+from coordlock.integrations.fastapi import locks
+
+async def lock_account(name: str, request: Request) -> AsyncIterator[AsyncGrant]:
+    async with locks(request).lock(f"account/{name}", timeout=30) as grant:
+        yield grant
+
+AccountLock ="""
 
 
 @pytest.mark.long  # it shows what the page warns of
 def test_a_middleware_loses_updates_if_it_is_a_base_http_middleware(
     bank: Bank, fastapi: Callable[[str], Send]
 ) -> None:
-    assert bank.balance_after(fastapi(session_of_the_request() + BASE_MIDDLEWARE)) < REQUESTS
-
-
-def session_of_the_request() -> str:
-    """The page's service with the usual session of FastAPI's users, and no lock."""
-    service = without(of_the_page("service.py"), GRANT)
-    return changed(service, SESSION_OF_THE_FUNCTION, "Depends(begin)")
+    service = without(of_the_page("service.py", FASTAPI), f", {GRANT}")
+    assert bank.balance_after(fastapi(service + BASE_MIDDLEWARE)) < REQUESTS

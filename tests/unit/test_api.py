@@ -43,6 +43,10 @@ FOR_APPLICATIONS = (
     "coordlock.fencing.http",
     "coordlock.fencing.redis",
     "coordlock.fencing.sql",
+    "coordlock.integrations.fastapi",
+    "coordlock.integrations.flask",
+    "coordlock.integrations.pytest",
+    "coordlock.integrations.sqlalchemy",
 )
 #: And those that backends and their tests build on.
 FOR_BACKENDS = (
@@ -59,6 +63,7 @@ FOR_BACKENDS = (
     "coordlock.testing.entry_set_contract",
     "coordlock.testing.fence_contract",
     "coordlock.testing.lock_contract",
+    "coordlock.testing.lock_service",
     "coordlock.testing.observation_contract",
     "coordlock.testing.published_value_contract",
     "coordlock.testing.transaction_contract",
@@ -82,6 +87,7 @@ TWINS = [
     (coordlock.types.ValueLock, coordlock.types.AsyncValueLock),
     (coordlock.types.ValueGrant, coordlock.types.AsyncValueGrant),
     (coordlock.types.MultiLock, coordlock.types.AsyncMultiLock),
+    (coordlock.types.KeyedLock, coordlock.types.AsyncKeyedLock),
     (coordlock.types.MultiGrant, coordlock.types.AsyncMultiGrant),
     (coordlock.types.GrantLike, coordlock.types.AsyncGrantLike),
     (coordlock.types.LossSignal, coordlock.types.AsyncLossSignal),

@@ -40,6 +40,7 @@ FRONT: Final = ("coordlock", "coordlock.types")
 BESIDE: Final = {
     "fencing": {"errors", "runtime", "model"},
     "cli": {*ROOMS, "fencing"},
+    "integrations": {"client", "errors", "fencing", "settings", "testing"},  # the public API
     "testing": {*ROOMS, "fencing"},
 }
 #: What backends import.

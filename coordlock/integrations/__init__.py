@@ -1,0 +1,1 @@
+"""Adapters to frameworks, one module each; each needs the framework installed."""

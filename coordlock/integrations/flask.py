@@ -1,0 +1,93 @@
+"""Locks for the requests of Flask, and for its commands.
+
+::
+
+    client = coordlock.Client()
+
+    @app.post("/accounts/<name>")
+    def deposit(name: str) -> str:
+        hold(client.lock(f"account/{name}", timeout=5))
+        ...
+        db.session.commit()
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, Final, Protocol, TypeVar
+
+from flask import Response, after_this_request, g, has_request_context, make_response
+from flask.signals import appcontext_tearing_down
+from werkzeug.exceptions import Conflict, ServiceUnavailable
+
+from coordlock import AcquireTimeout, BackendUnavailable, LockLost, WaitError
+
+__all__ = ["hold"]
+
+log: Final = logging.getLogger(__name__)
+
+
+class _Grant(Protocol):
+    def check(self) -> None: ...
+
+
+G = TypeVar("G", bound=_Grant)
+
+
+class _Held(ExitStack):
+    """What a context holds. If a function that tears it down fails, this releases all the same."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def hold(lock: AbstractContextManager[G]) -> G:
+    """Acquire ``lock``, of any kind, and hold it until the application context ends; the grant.
+
+    That is after the view and after all functions that tear the request or the context down, and
+    before a stream. In a request it raises what Flask answers with 409 if the lock was not granted in time, and with 503
+    if the service of locks does not answer. No response below 400 leaves after a loss: it becomes a
+    503. In a command it raises what ``acquire`` raises.
+
+    Raises TypeError for a lock of an `AsyncClient`, and RuntimeError outside of a context.
+    """
+    if not hasattr(lock, "__enter__"):
+        raise TypeError(f"{lock!r} needs a loop of asyncio: make it with coordlock.Client()")
+    if "_coordlock" not in g:
+        g._coordlock = _Held()
+    if not has_request_context():
+        return _entered(lock)
+    try:
+        grant = _entered(lock)
+    except AcquireTimeout as error:
+        log.warning("409: %s", error)
+        raise Conflict("locked by another; try again") from error
+    except (WaitError, BackendUnavailable) as error:
+        log.warning("503: %s", error)
+        raise ServiceUnavailable("the lock is not available; try again") from error
+
+    @after_this_request
+    def check(response: Response) -> Response:
+        try:
+            if response.status_code < 400:
+                grant.check()
+        except LockLost as error:
+            log.warning("503: %s", error)
+            return make_response(ServiceUnavailable("the lock is not available; try again"))
+        return response
+
+    return grant
+
+
+def _entered(lock: AbstractContextManager[G]) -> G:
+    grant: G = g._coordlock.enter_context(lock)
+    return grant
+
+
+@appcontext_tearing_down.connect
+def _release(sender: object, exc: BaseException | None = None, **_: Any) -> None:
+    """Release what the context holds: Flask sends this after all functions that tear down."""
+    held: _Held | None = g.pop("_coordlock", None)
+    if held is not None:
+        held.__exit__(type(exc), exc, None if exc is None else exc.__traceback__)

@@ -1,0 +1,71 @@
+"""Fixtures of pytest for code that uses locks. pytest finds them: nothing needs to be imported.
+
+They import the rest of coordlock when a test asks for one of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote
+
+import pytest
+
+if TYPE_CHECKING:
+    from coordlock import AsyncClient, Client
+    from coordlock.testing.lock_service import LockService
+
+__all__ = ["async_lock_client", "lock_client", "lock_service", "once_per_run"]
+
+T = TypeVar("T")
+
+
+@pytest.fixture
+def lock_service(monkeypatch: pytest.MonkeyPatch) -> Iterator[LockService]:
+    """A lock service of this test's own, which ``COORDLOCK_URL`` names: a `LockService`."""
+    from coordlock.testing.lock_service import LockService
+
+    with LockService() as service:
+        monkeypatch.setenv("COORDLOCK_URL", service.url)
+        yield service
+
+
+@pytest.fixture
+def lock_client(lock_service: LockService) -> Client:
+    """A `Client` of the test's own service."""
+    return lock_service.connect()
+
+
+@pytest.fixture
+def async_lock_client(lock_service: LockService) -> AsyncClient:
+    """An `AsyncClient` of the test's own service."""
+    from coordlock import AsyncClient
+
+    return AsyncClient(lock_service.url)
+
+
+@pytest.fixture(scope="session")
+def once_per_run(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str, Callable[[], T]], T]]:
+    """Calls a function once in a run, however many workers of pytest-xdist it has.
+
+    ``once_per_run("database", create)`` gives what ``create()`` has returned, as JSON keeps it. The
+    other workers wait for it. If it raises, or its worker dies, the next worker calls it.
+    """
+    import coordlock
+
+    folder = tmp_path_factory.getbasetemp()
+    if hasattr(request.config, "workerinput"):
+        folder = folder.parent  # of all workers
+    with coordlock.connect(f"local://{quote(str(folder))}/locks") as client:
+
+        def once(name: str, make: Callable[[], T]) -> T:
+            with client.value_lock(name) as grant:
+                if grant.value is None:
+                    grant.value = json.dumps(make()).encode()
+                made: T = json.loads(grant.value)
+            return made
+
+        yield once

@@ -1,0 +1,144 @@
+"""Locks that a session of SQLAlchemy holds until its commit or rollback.
+
+::
+
+    with sessions() as session:
+        hold(session, client.lock("account/alice", timeout=30))
+        session.get_one(Account, "alice").balance += 1
+        session.commit()
+
+With an `AsyncSession` and a lock of an `AsyncClient`: ``await hold_async(session, lock)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    ExitStack,
+)
+from typing import Any, Final, Protocol, TypeVar
+
+from sqlalchemy import event
+from sqlalchemy.exc import InvalidRequestError
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
+from sqlalchemy.orm import Session, SessionTransaction, scoped_session
+from sqlalchemy.util import await_only
+
+from coordlock import LockLost
+
+__all__ = ["hold", "hold_async"]
+
+#: Where a session keeps what it holds, in its ``info``.
+_HELD: Final = "coordlock"
+
+
+class _Grant(Protocol):
+    def check(self) -> None: ...
+
+
+G = TypeVar("G", bound=_Grant)
+
+
+def hold(session: Session | scoped_session[Any], lock: AbstractContextManager[G]) -> G:
+    """Acquire ``lock``, of any kind, and release it after the session's transaction; the grant.
+
+    The commit raises `LockLost` where the lock was lost before, and then commits nothing; or was
+    lost during the commit. The release needs no block: don't enter the grant with ``with``.
+
+    What the session has loaded earlier is expired, because it may be old. Raises
+    `InvalidRequestError` if the session's transaction has read or changed anything before, and what
+    ``acquire`` raises.
+    """
+    session = session() if isinstance(session, scoped_session) else session
+    if isinstance(session, AsyncSession) or not hasattr(lock, "__enter__"):
+        raise TypeError("for asyncio, write: await hold_async(session, lock)")
+    _refuse_late(session, lock)
+    stack = ExitStack()
+    grant = stack.enter_context(lock)
+    _until_the_end(session, grant, stack.close)
+    return grant
+
+
+async def hold_async(
+    session: AsyncSession | async_scoped_session[Any], lock: AbstractAsyncContextManager[G]
+) -> G:
+    """`hold` for asyncio.
+
+    After an ``await``, an object that was loaded before can be read again only once it was selected
+    or refreshed.
+    """
+    session = session() if isinstance(session, async_scoped_session) else session
+    if not isinstance(session, AsyncSession) or not hasattr(lock, "__aenter__"):
+        raise TypeError("hold_async takes an AsyncSession and a lock of an AsyncClient")
+    _refuse_late(session.sync_session, lock)
+    stack = AsyncExitStack()
+    grant = await stack.enter_async_context(lock)
+    _until_the_end(session.sync_session, grant, lambda: await_only(stack.aclose()))
+    return grant
+
+
+class _Held:
+    """What a session holds until its transaction ends."""
+
+    def __init__(self) -> None:
+        self.grants: list[_Grant] = []
+        self.releases: list[Callable[[], None]] = []
+        self.is_committed = False
+
+
+def _refuse_late(session: Session, lock: object) -> None:
+    transaction = session.get_transaction()
+    if transaction is not None and (
+        transaction._connections  # there is no public way to ask
+        or session.in_nested_transaction()
+        or session.dirty
+        or session.deleted
+    ):
+        raise InvalidRequestError(
+            f"{lock!r} comes too late: the session's transaction has begun, so what it has read "
+            "may be old. Write hold(session, lock) before the session's first query, or after "
+            "commit() or rollback()"
+        )
+
+
+def _until_the_end(session: Session, grant: _Grant, release: Callable[[], None]) -> None:
+    if not event.contains(session, "before_commit", _check):
+        event.listen(session, "before_commit", _check)
+        event.listen(session, "after_commit", _committed)
+        event.listen(session, "after_transaction_end", _ended)
+    held: _Held = session.info.setdefault(_HELD, _Held())
+    held.grants.append(grant)
+    held.releases.append(release)
+    session.expire_all()
+    if not session.in_transaction():
+        session.begin()
+
+
+def _check(session: Session) -> None:
+    if (held := session.info.get(_HELD)) is not None:
+        for grant in held.grants:
+            grant.check()
+
+
+def _committed(session: Session) -> None:
+    if (held := session.info.get(_HELD)) is not None:
+        held.is_committed = not session.in_nested_transaction()
+
+
+def _ended(session: Session, transaction: SessionTransaction) -> None:
+    if transaction.parent is not None:
+        return
+    held: _Held | None = session.info.pop(_HELD, None)
+    if held is None:
+        return
+    lost: LockLost | None = None
+    for release in reversed(held.releases):
+        try:
+            release()
+        except LockLost as error:
+            lost = error
+    if lost is not None and held.is_committed:
+        raise lost

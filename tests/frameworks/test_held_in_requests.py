@@ -1,0 +1,350 @@
+"""`coordlock.integrations.fastapi` in FastAPI, in Starlette, and in servers that are killed."""
+
+# No annotations from the future: FastAPI reads those of functions that are made in here.
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import httpx
+import pytest
+from fastapi import BackgroundTasks, Depends, FastAPI, WebSocket
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+import coordlock
+from coordlock import AsyncClient, AsyncGrant
+from coordlock.integrations.fastapi import LockMiddleware, held, hold, lifespan, locks
+from coordlock.testing.waiting import eventually
+from testbed.servers.ports import free_port
+
+BOUND = 60.0
+
+Ask = Callable[[str], Awaitable[httpx.Response]]
+Locks = Annotated[AsyncClient, Depends(locks)]
+Report = Annotated[AsyncGrant, held("report", timeout=0.2)]
+Account = Annotated[AsyncGrant, held(lambda name: f"account/{name}", timeout=BOUND)]
+
+
+def asked(
+    application: FastAPI | Starlette, test: Callable[[Ask, AsyncClient], Awaitable[None]]
+) -> None:
+    """Run ``test`` while the application is up; nothing is locked after it."""
+
+    async def main() -> None:
+        async with lifespan("memory://requests")(application) as state:
+
+            async def up(scope: Any, receive: Any, send: Any) -> None:
+                await application({**scope, "state": dict(state)}, receive, send)
+
+            transport = httpx.ASGITransport(up, raise_app_exceptions=False)
+            async with httpx.AsyncClient(
+                transport=transport, base_url="http://bank", timeout=BOUND
+            ) as http:
+                await test(http.get, state["locks"])
+            assert await state["locks"].names() == []
+
+    asyncio.run(main())
+
+
+@pytest.fixture
+def application() -> FastAPI:
+    made = FastAPI()
+    made.add_middleware(LockMiddleware)
+    return made
+
+
+def test_the_lock_is_released_after_the_response_its_task_and_all_dependencies(
+    application: FastAPI,
+) -> None:
+    seen: dict[str, bool] = {}
+
+    def dependency(name: str, scope: Literal["function", "request"]) -> Any:
+        async def depend(client: Locks) -> AsyncIterator[None]:
+            yield
+            seen[name] = await client.lock("report").locked()
+
+        return Depends(depend, scope=scope)
+
+    @application.get("/", dependencies=[dependency("before", "request")])
+    async def work(
+        client: Locks,
+        grant: Report,
+        tasks: BackgroundTasks,
+        function: Annotated[None, dependency("function", "function")],
+        after: Annotated[None, dependency("after", "request")],
+    ) -> StreamingResponse:
+        async def body() -> AsyncIterator[bytes]:
+            yield b"done"
+            seen["body"] = await client.lock("report").locked()
+
+        async def task() -> None:
+            seen["task"] = await client.lock("report").locked()
+
+        tasks.add_task(task)
+        return StreamingResponse(body())
+
+    async def test(ask: Ask, client: AsyncClient) -> None:
+        assert (await ask("/")).status_code == 200
+
+    asked(application, test)
+    assert seen == dict.fromkeys(["before", "function", "after", "body", "task"], True)
+
+
+def test_requests_for_one_name_are_answered_one_after_another_in_sync_endpoints_too(
+    application: FastAPI,
+) -> None:
+    balances = {"alice": 0, "bob": 0}
+
+    @application.get("/{name}")
+    def book(name: str, grant: Account, again: Account) -> int:
+        assert grant is again
+        balance = balances[name]
+        grant.check()
+        balances[name] = balance + 1
+        return grant.token
+
+    async def test(ask: Ask, client: AsyncClient) -> None:
+        # More than FastAPI's pool has threads.
+        answers = await asyncio.gather(*(ask(name) for name in ["alice", "bob"] * 50))
+        assert {answer.status_code for answer in answers} == {200}
+
+    asked(application, test)
+    assert balances == {"alice": 50, "bob": 50}
+
+
+def test_a_lock_that_is_not_granted_in_time_is_409_and_the_log_says_who_has_it(
+    application: FastAPI, caplog: pytest.LogCaptureFixture
+) -> None:
+    @application.get("/")
+    async def work(grant: Report) -> None:
+        raise AssertionError
+
+    async def test(ask: Ask, client: AsyncClient) -> None:
+        with caplog.at_level(logging.WARNING, "coordlock.integrations.fastapi"):
+            async with client.lock("report", label="nightly"):
+                answer = await ask("/")
+        assert (answer.status_code, answer.json()["detail"]) == (
+            409,
+            "locked by another; try again",
+        )
+        assert "GET /: 409: lock 'report' was not granted" in caplog.text
+        assert "nightly" in caplog.text
+
+    asked(application, test)
+
+
+async def lose(client: AsyncClient, grant: AsyncGrant) -> None:
+    await client.evict((await client.contenders("report"))[0])
+    assert await grant.lost.wait()
+
+
+def test_a_loss_before_the_response_is_503_and_is_thrown_into_the_dependencies(
+    application: FastAPI,
+) -> None:
+    ends = []
+
+    async def session() -> AsyncIterator[None]:
+        try:
+            yield
+            ends.append("commit")
+        except coordlock.LockLost:
+            ends.append("rollback")
+            raise
+
+    @application.get("/", dependencies=[Depends(session)])
+    async def work(client: Locks, grant: Report) -> str:
+        await lose(client, grant)
+        return "well done"
+
+    async def test(ask: Ask, client: AsyncClient) -> None:
+        answer = await ask("/")
+        assert answer.status_code == 503
+        assert answer.json()["detail"] == "the lock is not available; try again"
+
+    asked(application, test)
+    assert ends == ["rollback"]
+
+
+def test_handlers_of_the_applications_own_come_first(application: FastAPI) -> None:
+    @application.exception_handler(coordlock.LockLost)
+    async def lost(request: Request, error: Exception) -> Response:
+        return Response(status_code=418)
+
+    @application.get("/")
+    async def work(client: Locks, grant: Report) -> None:
+        await lose(client, grant)
+        grant.check()
+
+    async def test(ask: Ask, client: AsyncClient) -> None:
+        assert (await ask("/")).status_code == 418
+
+    asked(application, test)
+
+
+def test_a_request_that_fails_releases(application: FastAPI) -> None:
+    @application.get("/")
+    async def fail(grant: Report) -> None:
+        raise KeyError
+
+    async def test(ask: Ask, client: AsyncClient) -> None:
+        assert (await ask("/")).status_code == 500
+
+    asked(application, test)
+
+
+def test_a_web_socket_holds_its_lock_until_it_is_closed(application: FastAPI) -> None:
+    sent: list[Any] = []
+
+    @application.websocket("/")
+    async def talk(socket: WebSocket, client: Locks, grant: Report) -> None:
+        await socket.accept()
+        await socket.send_json(await client.lock("report").locked())
+
+    async def main() -> None:
+        async def receive() -> dict[str, Any]:
+            return {"type": "websocket.connect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        async with lifespan("memory://sockets")(application) as state:
+            scope = {"type": "websocket", "path": "/", "headers": [], "query_string": b""}
+            await application({**scope, "state": state}, receive, send)
+            assert await state["locks"].names() == []
+
+    asyncio.run(main())
+    assert sent[1]["text"] == "true"
+
+
+def test_starlette_holds_locks_of_any_kind() -> None:
+    async def report(request: Request) -> Response:
+        grant = await hold(request, locks(request).semaphore("report", 1, timeout=BOUND))
+        return JSONResponse(str(grant.claim))
+
+    application = Starlette(routes=[Route("/", report)])
+    application.add_middleware(LockMiddleware)
+
+    async def test(ask: Ask, client: AsyncClient) -> None:
+        answers = await asyncio.gather(*(ask("/") for _ in range(20)))
+        assert {answer.status_code for answer in answers} == {200}
+
+    asked(application, test)
+
+
+def test_what_is_missing_is_said() -> None:
+    application = FastAPI()
+
+    @application.get("/report")
+    async def report(grant: Report) -> None: ...
+
+    async def call(scope_state: dict[str, Any]) -> None:
+        async def up(scope: Any, receive: Any, send: Any) -> None:
+            await application({**scope, "state": scope_state}, receive, send)
+
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(up), base_url="http://bank"
+        ) as http:
+            await http.get("/report")
+
+    with pytest.raises(RuntimeError, match=r"lifespan=lifespan\(\)"):
+        asyncio.run(call({}))
+
+    async def without_middleware() -> None:
+        async with coordlock.connect_async("memory://missing") as client:
+            await call({"locks": client})
+
+    with pytest.raises(RuntimeError, match=r"add_middleware\(LockMiddleware\)"):
+        asyncio.run(without_middleware())
+    with pytest.raises(ValueError, match=r"lambda name: f'account/\{name\}'"):
+        held("account/{name}")
+
+
+def test_a_sync_lock_is_refused(application: FastAPI) -> None:
+    errors = []
+
+    @application.get("/")
+    async def work(request: Request) -> None:
+        with coordlock.connect("memory://sync") as client:
+            try:
+                await hold(request, client.lock("x"))  # type: ignore[type-var]  # on purpose
+            except TypeError as error:
+                errors.append(str(error))
+
+    async def test(ask: Ask, client: AsyncClient) -> None:
+        await ask("/")
+
+    asked(application, test)
+    assert "would block the event loop" in errors[0]
+
+
+SERVICE = """
+import asyncio, os
+from pathlib import Path
+from typing import Annotated
+from fastapi import FastAPI
+from coordlock import AsyncGrant
+from coordlock.integrations.fastapi import LockMiddleware, held, lifespan
+
+app = FastAPI(lifespan=lifespan())
+app.add_middleware(LockMiddleware)
+
+@app.get("/{name}")
+async def work(name: str, grant: Annotated[AsyncGrant, held(lambda name: name)]) -> int:
+    while not Path("go-on").exists():
+        await asyncio.sleep(0.01)
+    return os.getpid()
+"""
+
+
+def test_a_server_that_is_killed_or_stopped_lets_the_next_one_go_on(tmp_path: Path) -> None:
+    (tmp_path / "service.py").write_text(SERVICE)
+    url = f"local://{tmp_path}/locks"
+    with ExitStack() as stack:
+        client = stack.enter_context(coordlock.connect(url))
+        http = stack.enter_context(httpx.Client(timeout=BOUND))
+        pool = stack.enter_context(ThreadPoolExecutor())
+
+        def start() -> tuple[subprocess.Popen[bytes], str]:
+            port = free_port()
+            command = [sys.executable, "-m", "uvicorn", "--port", str(port), "service:app"]
+            environment = {**os.environ, "COORDLOCK_URL": url}
+            output = stack.enter_context(open(tmp_path / "output", "wb"))
+            process = subprocess.Popen(
+                command, cwd=tmp_path, env=environment, stdout=output, stderr=output
+            )
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            return process, f"http://127.0.0.1:{port}"
+
+        def is_up(where: str) -> bool:
+            try:
+                return http.get(f"{where}/openapi.json").status_code == 200
+            except httpx.TransportError:
+                return False
+
+        def queue() -> int:
+            return len(client.contenders("alice"))
+
+        (first, here), (second, there) = start(), start()
+        eventually(lambda: is_up(here) and is_up(there), within=BOUND)
+        killed = pool.submit(http.get, f"{here}/alice")
+        eventually(lambda: queue() == 1)
+        answer = pool.submit(http.get, f"{there}/alice")
+        eventually(lambda: queue() == 2)
+        first.kill()
+        assert isinstance(killed.exception(BOUND), httpx.TransportError)
+        second.terminate()  # it lets the request end, then closes the client
+        (tmp_path / "go-on").touch()
+        assert answer.result(BOUND).json() == second.pid
+        assert second.wait(BOUND) == -signal.SIGTERM
+        assert queue() == 0

@@ -1,0 +1,175 @@
+"""Decorators that hold a lock whose name is computed from the arguments of each call."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import coordlock
+from coordlock import AcquireTimeout, AsyncClient, Client, Mode
+from coordlock.runtime.log import flush
+
+
+@dataclass
+class Order:
+    customer: str
+
+
+@pytest.fixture
+def client(root: str, no_leaks: None) -> Iterator[Client]:
+    with coordlock.connect(f"memory://{root.strip('/')}") as client:
+        yield client
+
+
+ANN = Order("ann")
+
+
+def by_customer(order: Order) -> str:
+    return f"customer/{order.customer}"
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"), [((1, ANN), {}), ((1,), {"order": ANN}), ((), {"amount": 1, "order": ANN})]
+)
+def test_the_name_is_that_of_the_calls_arguments(
+    client: Client, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    @client.lock_by(by_customer)
+    def bill(amount: int, order: Order) -> list[str]:
+        return client.names()
+
+    assert bill(*args, **kwargs) == ["customer/ann"]
+    assert client.names() == []
+
+
+def test_defaults_and_methods_are_calls_like_others(client: Client) -> None:
+    class Shop:
+        name = "shop"
+
+        @client.lock_by(lambda self, item: f"{self.name}/{item}")
+        def sell(self, item: str = "book", *rest: str, **more: str) -> list[str]:
+            return client.names()
+
+    assert Shop().sell() == ["shop/book"]
+    assert Shop().sell("pen", "x", y="z") == ["shop/pen"]
+
+
+def test_calls_with_other_keys_run_side_by_side_and_a_busy_one_raises(client: Client) -> None:
+    @client.lock_by(by_customer, timeout=0, mode=Mode.PW)
+    def bill(order: Order, inner: Order) -> bool:
+        if order is inner:
+            return True
+        return bill(inner, inner)
+
+    assert bill(ANN, Order("bob"))
+    with pytest.raises(AcquireTimeout):
+        bill(ANN, Order("ann"))
+
+
+def test_a_busy_call_is_skipped_counted_and_logged(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    one_bill = client.lock_by(by_customer, on_busy="skip")
+
+    @one_bill
+    def bill(order: Order) -> str:
+        return "billed"
+
+    assert bill(ANN) == "billed"
+    with caplog.at_level(logging.INFO, "coordlock"), client.lock("customer/ann"):
+        assert bill(ANN) is None
+        assert bill(Order("bob")) == "billed"
+        flush()
+    assert (one_bill.calls, one_bill.refused) == (3, 1)
+    assert "bill was not called: lock 'customer/ann' was not granted" in caplog.text
+    assert "1 of 2 calls" in caplog.text
+
+
+def test_a_function_of_the_error_gives_what_a_busy_call_returns(client: Client) -> None:
+    @client.lock_by(by_customer, on_busy=lambda error: f"{error.name} is busy")
+    def bill(order: Order) -> str:
+        return "billed"
+
+    with client.lock("customer/ann"):
+        assert bill(ANN) == "customer/ann is busy"
+
+
+def test_a_timeout_in_the_body_is_the_bodys(client: Client) -> None:
+    one_bill = client.lock_by(by_customer, on_busy="skip")
+
+    @one_bill
+    def bill(order: Order) -> None:
+        client.lock("other").acquire(timeout=0)
+
+    with client.lock("other"), pytest.raises(AcquireTimeout):
+        bill(ANN)
+    assert one_bill.refused == 0
+
+
+def test_the_same_for_asyncio() -> None:
+    async def main() -> None:
+        async with coordlock.connect_async("memory://keyed") as client:
+            one_bill = client.lock_by(by_customer, on_busy=lambda error: "busy")
+
+            @one_bill
+            async def bill(order: Order) -> str:
+                assert await client.names() == [by_customer(order)]
+                return "billed"
+
+            assert await bill(ANN) == "billed"
+            async with client.lock("customer/ann"):
+                assert await bill(ANN) == "busy"
+            assert (one_bill.calls, one_bill.refused) == (2, 1)
+
+    asyncio.run(main())
+
+
+def test_what_is_no_parameter_of_the_function_is_refused(client: Client) -> None:
+    with pytest.raises(TypeError, match=r"key asks for customer, and .*bill has order"):
+
+        @client.lock_by(lambda customer: str(customer))
+        def bill(order: Order) -> None: ...
+
+    with pytest.raises(TypeError, match="makes a coroutine"):
+
+        @client.lock_by(by_customer)
+        async def later(order: Order) -> None: ...
+
+    with pytest.raises(TypeError, match="not a coroutine function"):
+        AsyncClient("memory://keyed").lock_by(by_customer)(lambda order: None)  # type: ignore[arg-type,return-value]  # on purpose
+    for wrong in ("customer", None):
+        with pytest.raises(TypeError, match="key must be a function"):
+            client.lock_by(wrong)  # type: ignore[arg-type]  # on purpose
+    with pytest.raises(ValueError, match="on_busy must be 'raise', 'skip' or a function"):
+        client.lock_by(by_customer, on_busy="wait")  # type: ignore[arg-type]  # on purpose
+
+
+def test_a_name_with_a_parameter_in_braces_is_refused_and_told_what_to_write(
+    client: Client,
+) -> None:
+    match = r"write @client.lock_by\(lambda order: f'customer/\{order.customer\}'\)"
+    for lock in (
+        client.lock("customer/{order.customer}"),
+        client.multi_lock(["all", "customer/{order.customer}"]),
+        client.reentrant_lock("customer/{order.customer}"),
+    ):
+        with pytest.raises(ValueError, match=match):
+
+            @lock
+            def bill(order: Order) -> None: ...
+
+    with pytest.raises(ValueError, match=match):
+
+        @AsyncClient("memory://keyed").lock("customer/{order.customer}")
+        async def later(order: Order) -> None: ...
+
+    @client.lock("customer/{x}")  # no parameter: a name like others
+    def other(order: Order) -> list[str]:
+        return client.names()
+
+    assert other(ANN) == ["customer/{x}"]
