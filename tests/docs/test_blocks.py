@@ -33,6 +33,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import pytest
+import sqlalchemy
 
 import coordlock
 from coordlock.backend.config import NOT_CONFIGURED, configure
@@ -83,13 +84,15 @@ class Run:
         self.namespace: dict[str, Any] = {"__name__": "__main__"}
 
     def all(self) -> None:
-        """Run every block; close the clients that are left open."""
+        """Run every block; close the clients and the databases that are left open."""
         try:
             self._all()
         finally:
             for value in self.namespace.values():
                 if isinstance(value, coordlock.Client):
                     value.close()
+                elif isinstance(value, sqlalchemy.Engine):
+                    value.dispose()
 
     def _all(self) -> None:
         for number, block in enumerate(self.blocks):
