@@ -8,6 +8,7 @@
     data          what is read and written beside the queues
     clock         the time, as a member tells it over HTTP
     watcher       departures, over one stream
+    queue_watch   one watch for a whole queue, where that is in demand; pure
     watch         one watch: its contender, and its callbacks
     progress      in which order departures come; pure
     observing     what is observed, over one stream

@@ -58,7 +58,8 @@ def _table(options: Sequence[Option]) -> list[list[str]]:
 
 #: What each row of the README's table needs of a backend.
 NEEDS: Final[dict[str, tuple[str, ...]]] = {
-    "locks, read and write": ("ordered",),
+    "exclusive locks": (),
+    "first come, first served": ("ordered",),
     "fencing tokens": ("fenced",),
     "tokens that keep growing": ("durable",),
     "several locks": ("sets",),
