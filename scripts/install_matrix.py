@@ -34,7 +34,7 @@ PARALLEL: Final = 2
 EXTRAS: Final = {
     "sasl": ("zookeeper", "sasl"),
     "etcd3": ("etcd", "etcd3"),
-    "all": ("zookeeper", "sasl", "etcd", "cli", "sql", "redis"),
+    "all": ("zookeeper", "sasl", "etcd", "cli", "cron", "sql", "redis"),
 }
 
 
@@ -77,11 +77,14 @@ CASES: Final = (
     Case("etcd3"),
     Case("cli"),
     Case("cli", oldest=True),
+    Case("cron"),
+    Case("cron", oldest=True),
     Case("sql"),
     Case("sql", oldest=True),
     Case("redis"),
     Case("redis", oldest=True),
     Case("all"),
+    Case("testing"),
 )
 
 

@@ -1,6 +1,6 @@
 """Checks one installation from inside; `scripts/install_matrix.py` runs it in many.
 
-The environment holds coordlock and the extras that are named, nothing else: so no pytest.
+The environment holds coordlock and the extras that are named, nothing else.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import traceback
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +27,7 @@ PACKAGES = (
     "coordlock_etcd",
     "coordlock_local",
     "coordlock_memory",
+    "coordlock_redis",
     "coordlock_zookeeper",
 )
 #: What each extra brings; without the extra it must be absent.
@@ -35,8 +37,10 @@ BROUGHT = {
     "etcd": "grpc",
     "etcd3": "etcd3",
     "cli": "rich",
+    "cron": "cronsim",
     "sql": "sqlalchemy",
     "redis": "redis",
+    "testing": "pytest",
 }
 NAME = f"smoke-{uuid.uuid4().hex}"
 
@@ -140,6 +144,26 @@ def a_redis_fence_refuses_a_stale_token(url: str) -> None:
         refuse_the_older(RedisFence(client))
 
 
+def a_cron_line_names_its_times() -> None:
+    three, noon = (datetime(2027, 1, 31, hour, tzinfo=UTC) for hour in (3, 12))
+    assert coordlock.Cron("0 3 * * *", "UTC").before(noon) == three
+
+
+def a_cron_line_names_its_missing_extra() -> None:
+    try:
+        coordlock.Cron("0 3 * * *")
+    except coordlock.errors.MissingExtra as error:
+        message = str(error)
+    else:
+        message = "nothing was raised"
+    assert "pip install 'coordlock[cron]'" in message, message
+
+
+def the_suites_for_backends_are_imported() -> None:
+    import coordlock.testing.lock_contract
+    import coordlock.testing.proxy  # noqa: F401
+
+
 def the_fences_that_need_no_extra_work() -> None:
     import coordlock.fencing.http  # noqa: F401
     from coordlock.fencing import MemoryFence
@@ -210,11 +234,13 @@ def checks(extras: set[str], urls: dict[str, str]) -> Iterator[Check]:
     yield partial(the_version_is_the_distributions)
     yield partial(every_package_is_installed_and_typed)
     yield partial(only_the_named_extras_are_installed, extras)
-    for scheme in ("memory", "local", "zookeeper", "etcd"):
+    for scheme in ("memory", "local", "zookeeper", "etcd", "redis"):
         if scheme in BROUGHT and scheme not in extras:
             yield partial(a_missing_extra_is_named, scheme)
         else:
             url = urls.get(scheme, f"{scheme}://")
+            if scheme == "redis":  # a fresh server counts as one that was restarted
+                url = f"{scheme}://{hosts(url)}/smoke?restart_delay=0"
             yield partial(a_lock_is_acquired_and_released, url)
             yield partial(a_lock_is_acquired_and_released_in_asyncio, url)
     yield partial(the_fences_that_need_no_extra_work)
@@ -229,6 +255,12 @@ def checks(extras: set[str], urls: dict[str, str]) -> Iterator[Check]:
         yield partial(an_existing_kazoo_client_is_used, urls["zookeeper"])
     if "etcd3" in extras:
         yield partial(an_existing_etcd3_client_is_used, urls["etcd"])
+    if "cron" in extras:
+        yield partial(a_cron_line_names_its_times)
+    else:
+        yield partial(a_cron_line_names_its_missing_extra)
+    if "testing" in extras:
+        yield partial(the_suites_for_backends_are_imported)
     yield partial(the_command_runs_a_command_under_a_lock)
     if "cli" not in extras:
         yield partial(the_command_names_its_missing_extra)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from scripts.install_matrix import CASES
 from scripts.release import (
     missing_in_changelog,
     missing_in_project,
@@ -130,3 +131,9 @@ def test_a_final_release_needs_a_copy_of_the_record_of_the_api(tmp_path: Path) -
     assert list(missing_in_record("1.1.0", tmp_path)) == [problem]
     (tmp_path / "api-1.txt").write_text("new")
     assert list(missing_in_record("1.1.0", tmp_path)) == []
+
+
+def test_the_install_matrix_tries_every_extra_for_users() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    tried = {case.extra for case in CASES} - {""}
+    assert tried == set(project["optional-dependencies"]) - {"dev", "docs"}
