@@ -61,6 +61,10 @@ def before_writing(
     backend.write = first  # type: ignore[method-assign]
 
 
+def makes_claim(operations: Sequence[Operation]) -> bool:
+    return any(isinstance(one, Put) and "/claims/" in one.key for one in operations)
+
+
 def test_a_worker_that_is_evicted_while_it_takes_takes_as_another_one(
     client: coordlock.Client, other: coordlock.Client
 ) -> None:
@@ -79,24 +83,25 @@ def test_a_worker_that_is_evicted_while_it_takes_takes_as_another_one(
         assert [one.token for one in evicted] < [item.token]
 
 
-def test_a_worker_that_is_lost_before_it_has_read_its_item_takes_it_as_another_one(
+def test_a_worker_that_is_lost_with_its_claim_takes_the_item_as_another_one(
     client: coordlock.Client, other: coordlock.Client
 ) -> None:
     queue = client.work_queue("q")
     id = queue.put(b"one")
     backend = backend_of(client)
-    read = backend.read
+    write = backend.write
 
-    def lose_first(where: str, guard: Contender | None = None) -> Any:
-        if "/items/" in where:
-            del backend.read
+    def lose_first(operations: Sequence[Operation], guards: Sequence[Contender] = ()) -> Any:
+        written = write(operations, guards)
+        if makes_claim(operations):
+            del backend.write
             engine = client._access.engine
             [worker] = [one for one in engine.tickets if "work-" in one.entries[0].queue]
             backend_of(other).service.remove(worker.contenders[0])
             eventually(lambda: worker.lost)
-        return read(where)
+        return written
 
-    backend.read = lose_first  # type: ignore[method-assign]
+    backend.write = lose_first  # type: ignore[method-assign]
     with queue.take(BOUND) as item:
         item.verify()
         assert (item.id, item.deliveries) == (id, 2)
@@ -381,21 +386,22 @@ def test_a_claim_that_no_caller_got_counts_for_nothing(client: coordlock.Client)
     queue = client.work_queue("q", max_attempts=1, max_deliveries=1)
     queue.put(b"one")
     backend = backend_of(client)
-    read, answers = backend.read, []
+    write, answers = backend.write, []
 
-    def unanswered(where: str, guard: Contender | None = None) -> Any:
-        if "/items/" not in where:
-            return read(where, guard=guard)
+    def unanswered(operations: Sequence[Operation], guards: Sequence[Contender] = ()) -> Any:
+        written = write(operations, guards)
+        if not makes_claim(operations):
+            return written
         answer: Promise[Any] = Promise()
-        answers.append((where, answer))
+        answers.append((written, answer))
         return answer
 
-    backend.read = unanswered  # type: ignore[method-assign]
+    backend.write = unanswered  # type: ignore[method-assign]
     with pytest.raises(coordlock.BackendUnavailable):
         queue.take(0.2)
-    del backend.read
-    for where, answer in answers:
-        answer.resolve(backend.read(where).result(BOUND))
+    del backend.write
+    for written, answer in answers:
+        answer.follow(written)
     with queue.take(BOUND) as item:
         assert (item.data, item.deliveries, item.failures) == (b"one", 1, 0)
 
