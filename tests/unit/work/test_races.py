@@ -12,16 +12,17 @@ from coordlock_memory import MemoryBackend
 
 import coordlock
 from coordlock import LockLost
-from coordlock.backend import Listing, Operation, Put
+from coordlock.backend import Listing, Operation, Put, Read, VersionedValue, Written
 from coordlock.kernel.acquisition import acquisition
 from coordlock.locks.queue_view import queue_view
 from coordlock.model.claim import Permit
 from coordlock.model.contender import Contender
 from coordlock.runtime.driver import run
-from coordlock.runtime.promise import Promise, failed
+from coordlock.runtime.promise import Promise, failed, resolved
 from coordlock.testing.waiting import eventually
 from coordlock.types import WorkQueueStats
 from coordlock.work.janitor import Limits
+from coordlock.work.layout import LANES
 from coordlock.work.workers import Workers
 
 BOUND = 30.0
@@ -131,6 +132,32 @@ def test_an_item_that_was_lost_leaves_nothing_behind_where_no_block_ends(
     with pytest.raises(LockLost):
         item.ack()
     eventually(lambda: not client._access.engine.tickets)
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, LANES, LANES + 1, LANES + 2])
+def test_a_queue_that_changes_during_a_look_is_not_called_empty(
+    client: coordlock.Client, other: coordlock.Client, at: int
+) -> None:
+    """ZooKeeper answers each reading at a moment of its own."""
+    queue, theirs = client.work_queue("q"), other.work_queue("q")
+    theirs.put(b"one")
+    backend = backend_of(client)
+    write = backend.write
+
+    def piecewise(operations: Sequence[Operation], guards: Sequence[Contender] = ()) -> Any:
+        assert all(isinstance(one, Read) for one in operations)
+        del backend.write
+        values: dict[str, VersionedValue] = {}
+        for number in range(len(operations) + 1):
+            if number == at:
+                theirs.put(b"two")
+                theirs.take(0).ack()
+            values |= write(operations[number : number + 1]).result(BOUND).values
+        return resolved(Written(0, values=values))
+
+    backend.write = piecewise  # type: ignore[method-assign]
+    with queue.take(0) as item:
+        assert item.data == b"two"
 
 
 def test_a_consumer_that_is_overtaken_takes_another_item(
