@@ -27,6 +27,8 @@ __all__ = ["AT_ONCE", "Process", "kazoo", "measure"]
 #: Processes, and consumers in each.
 _ROWS: Final = ((1, 1), (4, 1), (20, 1), (1, 4), (1, 20))
 _SAMPLES: Final = 4
+#: How many items there are at least for each consumer, so that most are not the last ones.
+_SHARE: Final = 50
 _DATA: Final = b"x" * 100
 #: How many items are put at the same time.
 AT_ONCE: Final = 24
@@ -46,7 +48,8 @@ def measure(where: str, url: str, rounds: int) -> Table:
         f"Consumers of one work queue: {where}",
         ("queue", "processes", "consumers in each", "items/s", "CPU an item, ms"),
         notes=[
-            f"{samples} times {items} items, each done at once; a client for each consumer",
+            f"{samples} times {items} items, {_SHARE} for each consumer where that is more",
+            "each item is done at once; each consumer has a client of its own",
             "CPU: that of the consumers' processes, not of the service",
         ],
     )
@@ -54,7 +57,8 @@ def measure(where: str, url: str, rounds: int) -> Table:
         for processes, threads in _ROWS:
             doing(f"{where}: {kind}, {processes} processes with {threads} consumers")
             root = f"{url}/{kind[:4]}-{processes}-{threads}"
-            rates, cpu = _measured(kind, root, processes, threads, items, samples)
+            enough = max(items, _SHARE * processes * threads)
+            rates, cpu = _measured(kind, root, processes, threads, enough, samples)
             table.add(kind, processes, threads, spread(rates), spread(cpu))
     return table
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from coordlock.backend import Expect, Listing, Operation, Written
+from coordlock.backend import Expect, Listing, Operation, Read, VersionedValue, Written
 from coordlock.errors import BackendError, BackendUnavailable, Evicted, VersionMismatch
 from coordlock.model.contender import Contender
 from coordlock.runtime.driver import Steps, run_in_background
@@ -92,7 +92,14 @@ def _written(
 ) -> Written:
     _check(reply.header.revision, seen)  # a transaction that only compares is answered like a read
     if reply.succeeded:
-        return Written(reply.header.revision)
+        keys = [one.key for one in operations if isinstance(one, Read)]
+        read = [one.response_range.kvs for one in reply.responses[-len(keys) :]] if keys else []
+        values = {
+            key: VersionedValue(kvs[0].value, kvs[0].version)
+            for key, kvs in zip(keys, read, strict=True)
+            if kvs
+        }
+        return Written(reply.header.revision, values=values)
     found = [one.response_range.kvs for one in reply.responses]
     for contender, mine in zip(guards, found, strict=False):
         if not mine or mine[0].create_revision != contender.order:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from coordlock.backend import Delete, Expect, Operation, Put
+from coordlock.backend import Delete, Expect, Operation, Put, Read
 from coordlock.model.claim import AnyClaim, Mode, in_force
 from coordlock.model.contender import Contender, Entry, Owner
 from coordlock_etcd import messages_pb2 as pb
@@ -233,10 +233,11 @@ def guarded_writes(
     """Do ``operations`` if the contenders ``guards`` are in their queues.
 
     Else read the keys of the conditions, in their order and without values: those of the guards,
-    and each key with an expected version.
+    and each key with an expected version. What is to be read comes last in the answer.
     """
     expected = [one for one in operations if isinstance(one, Expect)]
-    writes = [_write(one, layout) for one in operations if not isinstance(one, Expect)]
+    writes = [_write(one, layout) for one in operations if isinstance(one, Put | Delete)]
+    read = [pb.RangeRequest(key=layout.at(one.key)) for one in operations if isinstance(one, Read)]
     if guards and not writes:
         # A transaction that only reads is no entry of the log, and would be answered like a read.
         # This key does not exist.
@@ -247,7 +248,7 @@ def guarded_writes(
             *(_created(key_of(one), one.order) for one in guards),
             *(_at_version(layout.at(one.key), one.version) for one in expected),
         ],
-        success=writes,
+        success=[*writes, *_reads(read)],
         failure=_reads(pb.RangeRequest(key=key, keys_only=True) for key in looked_at),
     )
 

@@ -32,7 +32,7 @@ from functools import partial
 from typing import Final, TypeVar
 from urllib.parse import quote
 
-from coordlock.backend import Expect, Listing, Operation, Put, VersionedValue, Written
+from coordlock.backend import Delete, Expect, Listing, Operation, Put, Read, VersionedValue, Written
 from coordlock.errors import BackendError, BackendUnavailable, Evicted, VersionMismatch
 from coordlock.model.contender import Contender
 from coordlock.runtime.shared_file import Descriptor, close_kept, keep_from_children
@@ -80,7 +80,11 @@ class DataFile:
         def act(kept: sqlite3.Connection) -> Written:
             self._check(guards)
             notices.extend(self._notices(operations))
-            return Written(_write(kept, operations), time.time())
+            revision = _write(kept, operations)
+            read = (one.key for one in operations if isinstance(one, Read))
+            found = {key: _stored(kept, key) for key in read}
+            values = {key: stored for key, stored in found.items() if stored is not None}
+            return Written(revision, time.time(), values)
 
         try:
             return self._hold(act)
@@ -90,7 +94,7 @@ class DataFile:
 
     def _notices(self, operations: Sequence[Operation]) -> Iterator[Descriptor]:
         """Open what followers of the keys in ``operations`` listen to: closing it tells them."""
-        keys = {one.key for one in operations if not isinstance(one, Expect)}
+        keys = {one.key for one in operations if isinstance(one, Put | Delete)}
         for where in sorted(keys | {_folder(key) for key in keys}):
             with suppress(FileNotFoundError):  # it has no followers
                 yield keep_from_children(
@@ -172,7 +176,7 @@ def _write(kept: sqlite3.Connection, operations: Sequence[Operation]) -> int:
                 found = _stored(kept, one.key)
                 if one.version != (0 if found is None else found.version):
                     raise VersionMismatch(one.key, one.version)
-        written = [one for one in operations if not isinstance(one, Expect)]
+        written = [one for one in operations if isinstance(one, Put | Delete)]
         for one in written:
             if isinstance(one, Put):
                 kept.execute(

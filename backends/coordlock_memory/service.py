@@ -9,7 +9,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from coordlock.backend import Expect, Listing, Operation, Put, Queue, VersionedValue, Written
+from coordlock.backend import (
+    Delete,
+    Expect,
+    Listing,
+    Operation,
+    Put,
+    Queue,
+    Read,
+    VersionedValue,
+    Written,
+)
 from coordlock.errors import Evicted, SessionLost, VersionMismatch
 from coordlock.model.admission import is_blocked
 from coordlock.model.claim import Convertible, parse_marker
@@ -229,7 +239,7 @@ class MemoryService:
             for one in operations:
                 if isinstance(one, Expect) and one.version != _version(data.get(one.key)):
                     raise VersionMismatch(one.key, one.version)
-            written = [one for one in operations if not isinstance(one, Expect)]
+            written = [one for one in operations if isinstance(one, Put | Delete)]
             if written:
                 self._revision = next(self._revisions)
             for one in written:
@@ -239,9 +249,11 @@ class MemoryService:
                 elif data.pop(one.key, None) is not None:
                     self._leave_folder(one.key)
             revision = self._revision
+            read = [one.key for one in operations if isinstance(one, Read)]
+            values = {key: data[key] for key in read if key in data}
         places = {place for one in written for place in (one.key, _folder(one.key))}
         self._tell(places)
-        return Written(revision)
+        return Written(revision, values=values)
 
     def read(self, where: str, guard: Contender | None = None) -> Listing:
         """What is kept under a key, or directly in a folder, which ends with a slash.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from coordlock.backend import Expect, Listing, Operation, Put, VersionedValue, Written
+from coordlock.backend import Expect, Listing, Operation, Put, Read, VersionedValue, Written
 from coordlock.errors import VersionMismatch
 from coordlock.model.contender import Contender
 from coordlock_redis.contenders import names
@@ -50,6 +50,8 @@ def write(operations: Sequence[Operation], guards: Sequence[Contender]) -> Reque
         folder, key = _split(one.key)
         if isinstance(one, Expect):
             arguments += (b"expect", folder, key, one.version)
+        elif isinstance(one, Read):
+            arguments += (b"read", folder, key, b"")
         else:
             changes = True
             kind, value = (b"put", one.data) if isinstance(one, Put) else (b"delete", b"")
@@ -67,7 +69,13 @@ def write(operations: Sequence[Operation], guards: Sequence[Contender]) -> Reque
                 and _split(one.key)[1] == unmet
             ]
             raise VersionMismatch(keys[0], version)
-        return Written(answer[1], answer[2] / MICROSECONDS if changes else None)
+        read = (one.key for one in operations if isinstance(one, Read))
+        values = {
+            key: VersionedValue(value, int(version))
+            for key, (value, version) in zip(read, answer[3], strict=True)
+            if version
+        }
+        return Written(answer[1], answer[2] / MICROSECONDS if changes else None, values)
 
     return Request("write", arguments, written, changes=changes)
 

@@ -20,7 +20,7 @@ from kazoo.protocol.serialization import (
 )
 from kazoo.protocol.serialization import Delete as DeleteNode
 
-from coordlock.backend import Listing, Operation, Put, VersionedValue, Written
+from coordlock.backend import Listing, Operation, Put, Read, VersionedValue, Written
 from coordlock.errors import (
     AuthenticationFailed,
     BackendError,
@@ -95,14 +95,21 @@ class Data:
         """See `Backend.write`.
 
         One round trip where the keys exist. Sent again only after the server has said that nothing
-        was done.
+        was done. What is to be read is asked for after the multi, or after a `sync`: the server
+        answers in order.
         """
         known = KnownNodes()
         for _ in range(_ATTEMPTS):
             multi = plan([one.key for one in guards], operations, known)
-            results, zxid = yield self._send(multi)
-            if (failed := failure(results)) is None:
-                return Written(int(zxid))
+            read = [one.key for one in operations if isinstance(one, Read)]
+            sent = self._send(multi) if multi or not read else self._ask(Sync, "/")
+            asked = [self._ask(GetData, key, None) for key in read]
+            results, zxid = yield sent
+            if not multi or (failed := failure(results)) is None:
+                values: dict[str, VersionedValue] = {}
+                for key, answer in zip(read, asked, strict=True):
+                    values |= (yield from _listing(key, answer)).values
+                return Written(int(zxid), values=values)
             number, error = failed
             path, expected = multi[number].path, multi[number].expected
             if number < len(guards) and isinstance(error, NoNode):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         Listing,
         Operation,
         Put,
+        Read,
         VersionedValue,
         Written,
     )
@@ -33,6 +34,7 @@ __all__ = [
     "Operation",
     "Put",
     "Queue",
+    "Read",
     "ServiceInfo",
     "SessionInfo",
     "SessionListener",

@@ -313,15 +313,20 @@ class Backend(ABC):
         stand in its queue in that same step. A write under way while a guard leaves is done before
         the guard has left, or fails with `Evicted`.
 
+        What a `Read` finds is as of that step, or of a moment between it and the answer, and no
+        `Read` is older than those before it. It shows each write that was acknowledged to any
+        client before this call.
+
         Fails with `Evicted` for a guard that is not there, with `VersionMismatch` for an unmet
         `Expect`, and with `BackendError` for what the service does not take, such as too much data;
         then nothing was done. Fails with `BackendUnavailable` when the outcome is unknown: it may
         have been done, or may be yet. Neither the kernel nor a library below may repeat it unless
         it certainly did nothing: the caller finds out, by what it expects and reads.
 
-        Without operations it only asks whether the guards stand in their queues, and may be
-        repeated: every ordered service can do that. The answer is the service's as a whole: not
-        that of one server, which may have lost its majority without knowing it.
+        Without a `Put` or a `Delete` it changes nothing, and may be repeated. Without operations it
+        only asks whether the guards stand in their queues: every ordered service can do that. The
+        answer is the service's as a whole: not that of one server, which may have lost its majority
+        without knowing it.
         """
         raise self._without("data")
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-__all__ = ["Delete", "Expect", "Listing", "Operation", "Put", "VersionedValue", "Written"]
+__all__ = ["Delete", "Expect", "Listing", "Operation", "Put", "Read", "VersionedValue", "Written"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,14 @@ class Expect:
     version: int
 
 
-Operation = Put | Delete | Expect
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Tell what the key holds, which the same write does not change, once that is done."""
+
+    key: str
+
+
+Operation = Put | Delete | Expect | Read
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +76,9 @@ class Written:
             it.
         time: the service's own clock at the write, in seconds since 1970. None where the answer
             does not carry it, and wherever nothing was written.
+        values: what each key of a `Read` holds; keys that aren't there are left out.
     """
 
     revision: int
     time: float | None = None
+    values: Mapping[str, VersionedValue] = field(default_factory=dict)

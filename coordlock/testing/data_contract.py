@@ -8,7 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from coordlock.backend import Delete, Expect, Listing, Observation, Put, VersionedValue
+from coordlock.backend import (
+    Delete,
+    Expect,
+    Listing,
+    Observation,
+    Operation,
+    Put,
+    Read,
+    VersionedValue,
+)
 from coordlock.errors import BackendUnavailable, Evicted, VersionMismatch
 from coordlock.testing.backend_contract import BOUND, Party
 from coordlock.testing.disturbed_suite import DisturbedSuite
@@ -65,6 +74,21 @@ class DataContract(DisturbedSuite):
             assert (caught.value.key, caught.value.expected) == (key, version)
         one.backend.write([Expect(key, 1), Put(key, b"2"), Expect(other, 0)]).result(BOUND)
         assert read(one, folder) == {key: VersionedValue(b"2", 2)}
+
+    def test_a_write_tells_what_other_keys_hold(self, one: Party, two: Party, folder: str) -> None:
+        key, other = folder + "key", folder + "other"
+        two.backend.write([Put(other, b"1")]).result(BOUND)
+        two.backend.write([Put(other, b"2")]).result(BOUND)
+        reads: list[Operation] = [Read(folder + "none"), Read(other)]
+        _, guard, _ = one.enqueue("a")
+        found = {other: VersionedValue(b"2", 2)}
+        changing = [*reads, Expect(key, 0), Put(key, b"1")]
+        assert one.backend.write(changing, [guard]).result(BOUND).values == found
+        assert one.backend.write(reads).result(BOUND).values == found
+        assert one.backend.write(reads, [guard]).result(BOUND).values == found
+        assert read(one, folder) == {key: VersionedValue(b"1", 1), **found}
+        with pytest.raises(VersionMismatch):
+            one.backend.write(changing).result(BOUND)
 
     def test_compare_and_set_loses_no_update(self, one: Party, two: Party, folder: str) -> None:
         key = folder + "number"

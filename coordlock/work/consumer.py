@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from coordlock.errors import BackendUnavailable, Evicted, SessionLost
+from coordlock.backend.data import Read
+from coordlock.errors import Evicted, SessionLost
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Promise
 from coordlock.work.janitor import Janitor, Limits, returning
@@ -91,7 +92,7 @@ class Consumer:
 
     def look(self) -> Steps[None]:
         """Read what may be claimed now."""
-        yield from self.learn((yield from self.store.state()))
+        yield from self.learn((yield from self.store.parts()))
 
     def look_again(self) -> None:
         """What is known is old: let the next claim look first."""
@@ -132,29 +133,24 @@ class Consumer:
             me.key, me.order, me.token or 0, time.time(), again.deliveries, again.failures
         )
         key, item = layout.claim(one), layout.item(one.id)
-        operations = [*candidate.taking, *creating(key, claim.encode())]
+        operations = [*candidate.taking, *creating(key, claim.encode()), Read(item)]
         tell, claimed = self.ready.untold, None
         try:
             writing = Writing(store, operations, [me])
-            reading = store.backend.read(item)  # not after the answer, which saves a round trip
             outcome = yield from writing.steps()
             if outcome is Outcome.UNCLEAR:
-                found = (yield from store.read(key)).values.get(key)
-                is_mine = found is not None and Claim.decode(key, found).is_of(me)
+                there = (yield from store.read(key)).values.get(key)
+                is_mine = there is not None and Claim.decode(key, there).is_of(me)
                 outcome = Outcome.MADE if is_mine else Outcome.REFUSED
             if outcome is not Outcome.MADE:
-                self.look_again()
                 if writing.refused_by != layout.bell:
                     tell = partial(self.ready.refused, now=store.engine.clock.now())
                 return None
             tell = self.ready.taken
             self._claims += 1
             self.janitor.expect()
-            try:
-                listing = yield reading
-            except BackendUnavailable:
-                listing = yield from store.read(item)
-            stored = listing.values.get(item)
+            found = writing.written or (yield from store.read(item))
+            stored = found.values.get(item)
             if stored is None:  # somebody has removed it
                 yield from store.write(ending(key), [me])
             elif worker.ticket.lost is None:

@@ -180,7 +180,7 @@ class _BaseItem(BaseGrant, shown="Item"):
     def _write(self, how: str, operations: Sequence[Operation]) -> Steps[None]:
         engine, store = self._engine, self._consumer.store
         claim, guards = store.layout.claim(self._claimed.serial), self._ticket.contenders
-        yield engine.deadline(engine.settings.request_timeout)
+        yield store.more_time()
         writing = Writing(store, [*ending(claim), *operations], guards)
         was_unclear, self._is_unclear = self._is_unclear, True
         try:

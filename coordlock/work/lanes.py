@@ -3,7 +3,8 @@
 A client that is the only consumer takes the smallest number of all: it keeps the order in which
 items were put. Where others take, too, each client stays in the lanes in which it succeeded last,
 because there it meets nobody and knows the next number without asking. A refused claim drops its
-lane. So the lanes come to be shared out by how fast each client asks.
+lane, and the client goes on in one that had not moved between its last two readings: nobody serves
+that. So the lanes come to be shared out by how fast each client asks.
 
 No item waits for long behind newer ones. No claim is for a number that is `WINDOW` or more beyond
 the smallest one that is free, so a lane that nobody serves is the only choice before long.
@@ -62,6 +63,9 @@ class Lanes:
         self._lock: Final = threading.RLock()
         self._known: dict[int, Lane] = {}
         self._tail = 1
+        #: What was read last, and of that the lanes that had not moved since the reading before.
+        self._read: dict[int, Lane] = {}
+        self._still: frozenset[int] = frozenset()
         #: The lanes in which a claim of this client is under way.
         self._busy: set[int] = set()
         #: The lanes in which this client's last claim succeeded.
@@ -96,6 +100,8 @@ class Lanes:
         """Take in what was read. An older reading than what is known changes nothing."""
         with self._lock:
             self._tail = max(self._tail, tail)
+            self._still = frozenset(one.lane for one in lanes if self._read.get(one.lane) == one)
+            self._read = {one.lane: one for one in lanes}
             for read in lanes:
                 known = self._known.get(read.lane)
                 if known is not None and read.version <= known.version:
@@ -120,7 +126,8 @@ class Lanes:
                 near = [lane for number, lane in free if number < end] or [lane]
                 self._own = [one for one in self._own if one in near or one in self._busy]
                 own = [one for one in self._own if one in near]
-                lane = own[0] if own else near[self._pick(len(near))]
+                unserved = [one for one in near if one in self._still] or near
+                lane = own[0] if own else unserved[self._pick(len(unserved))]
             self._busy.add(lane)
             return self._known[lane]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from itertools import chain
 from typing import Any, Final, NamedTuple, Self, TypeVar, cast
 
 from coordlock.backend.data import Listing, VersionedValue
@@ -115,21 +116,21 @@ class State:
     bell: int
 
     @classmethod
-    def read(cls, layout: Layout, listing: Listing) -> Self:
-        """What ``listing``, of the folder of the state, says. Raises `NameConflict`."""
+    def read(cls, layout: Layout, values: Mapping[str, VersionedValue]) -> Self:
+        """What its keys hold. Raises `NameConflict`."""
         tail, version = Tail(), 0
-        if (stored := listing.values.get(layout.tail)) is not None:
+        if (stored := values.get(layout.tail)) is not None:
             version = stored.version
             tail = _decoded(layout.tail, stored, lambda found: Tail.decode(found), layout)
         lanes = []
         for lane, key in enumerate(layout.lanes):
-            stored = listing.values.get(key)
+            stored = values.get(key)
             if stored is None:
                 lanes.append(Lane(lane, first_number(lane), 0))
             else:
                 number = _decoded(key, stored, lambda found: int(found["next"]), layout)
                 lanes.append(Lane(lane, number, stored.version))
-        bell = listing.values.get(layout.bell)
+        bell = values.get(layout.bell)
         return cls(tail, version, tuple(lanes), 0 if bell is None else bell.version)
 
     @property
@@ -229,10 +230,10 @@ class Dead(Record):
     failures: int
 
 
-def serials(listing: Listing) -> dict[Serial, tuple[str, VersionedValue]]:
-    """What a folder holds, by what its keys are called, in the order of their numbers."""
+def serials(*listings: Listing) -> dict[Serial, tuple[str, VersionedValue]]:
+    """What folders hold, by what its keys are called, in the order of their numbers."""
     found = {}
-    for key, stored in listing.values.items():
+    for key, stored in chain.from_iterable(one.values.items() for one in listings):
         try:
             found[Serial.parse(key.rpartition("/")[2])] = key, stored
         except ValueError as error:

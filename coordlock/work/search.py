@@ -29,8 +29,6 @@ __all__ = ["Search"]
 #: How many in line follow the state, and for how many seconds the second lets the first go on.
 _FOLLOWERS: Final = Permit(2)
 _PATIENCE: Final = 0.25
-#: After so many refused claims the state is read again: what is known of the other lanes is old.
-_REFUSALS: Final = 2
 #: The shortest wait, where a look that is due is under way.
 _SHORTEST: Final = 0.02
 #: The longest wait without a look at the clock of the day, which may be set meanwhile.
@@ -52,7 +50,7 @@ class Search:
 
     def at_once(self) -> Steps[Claimed | None]:
         """Claim an item that is ready; None where there is none."""
-        consumer, has_looked, in_a_row = self._consumer, False, 0
+        consumer, has_looked = self._consumer, False
         if consumer.is_due:
             yield from consumer.look()
             has_looked = True
@@ -69,9 +67,7 @@ class Search:
                 if claimed is not None:
                     return claimed
                 self.refused += 1
-                in_a_row += 1
-                if in_a_row % _REFUSALS == 0:
-                    yield from consumer.look()
+                yield from consumer.look()  # or the next claim is likely refused, too
             elif (other := consumer.ready.others()) is not None:
                 yield other
             elif has_looked:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Final
 
-from coordlock.backend.data import Listing, Operation, Written
+from coordlock.backend.data import Listing, Operation, Read, Written
 from coordlock.errors import BackendError, BackendUnavailable, VersionMismatch
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.retry import retried
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.runtime.clock import sleep
-from coordlock.runtime.deadline import DeadlineReached
+from coordlock.runtime.deadline import Deadline, DeadlineReached
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise
 from coordlock.work.layout import Layout
@@ -43,6 +43,10 @@ class Store:
         self.backend: Final = engine.backend
         self.layout: Final = Layout(engine.data_root, name)
 
+    def more_time(self) -> Deadline | None:
+        """The deadline of one request, to be yielded before each of many."""
+        return self.engine.deadline(self.engine.settings.request_timeout)
+
     def read(self, where: str) -> Steps[Listing]:
         """What is kept at ``where``, asked for until there is an answer."""
         return (yield from retried(lambda: self.backend.read(where), self.engine.timers))
@@ -51,14 +55,26 @@ class Store:
         """What changes in the queue. Raises `NameConflict`."""
         return (yield from self.state_in((yield from self.read(self.layout.state))))
 
-    def state_in(self, listing: Listing) -> Steps[State]:
-        """What ``listing``, of the folder of the state, says. Raises `NameConflict`."""
-        state = State.read(self.layout, listing)
+    def parts(self) -> Steps[State]:
+        """The state, of whose parts each may show a moment of its own. Raises `NameConflict`.
+
+        The lanes come before the tail. So lanes that have all reached the tail had reached it at
+        one moment, when no new item was there. The bell comes last. On ZooKeeper, `state` reads
+        again and again while others claim.
+        """
+        layout = self.layout
+        reads = [Read(key) for key in (*layout.lanes, layout.tail, layout.bell)]
+        written = yield from retried(lambda: self.backend.write(reads), self.engine.timers)
+        return (yield from self.state_in(written))
+
+    def state_in(self, found: Listing | Written) -> Steps[State]:
+        """The state that was ``found``. Raises `NameConflict`."""
+        state = State.read(self.layout, found.values)
         if state.tail_version and state.tail.is_listed:
             return state
         # The queue is new or deleted, or somebody begins it, or another release keeps it elsewhere.
         if check_mark(self.layout, (yield from self.read(self.layout.mark))):
-            state = State.read(self.layout, (yield from self.read(self.layout.state)))
+            state = State.read(self.layout, (yield from self.read(self.layout.state)).values)
             if not state.tail_version:
                 problem = f"{self.layout.mark!r} is there, and {self.layout.tail!r} is not"
                 raise BackendError("work queue", problem)
@@ -95,6 +111,8 @@ class Writing:
         self.unanswered: BackendUnavailable | None = None
         #: The key by which an attempt was refused; None for none.
         self.refused_by: str | None = None
+        #: What the write has found, once it was made and answered.
+        self.written: Written | None = None
         self._answer = self._send()
 
     def steps(self) -> Steps[Outcome]:
@@ -107,7 +125,7 @@ class Writing:
         try:
             while True:
                 try:
-                    yield self._answer
+                    self.written = yield self._answer
                     return Outcome.MADE
                 except VersionMismatch as mismatch:
                     self.refused_by = mismatch.key

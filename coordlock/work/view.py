@@ -8,7 +8,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final
 
-from coordlock.backend.data import Delete, Expect, Operation, Put, VersionedValue
+from coordlock.backend.data import Delete, Expect, Listing, Operation, Put, VersionedValue
 from coordlock.errors import StillInUse
 from coordlock.kernel.retry import retried
 from coordlock.model.contender import Contender
@@ -116,9 +116,9 @@ def stats(store: Store) -> Steps[WorkQueueStats]:
     ready = yield from waiting(store)
     workers = [worker for _, _, worker in (yield from _claims(store))]
     void = workers.count(None)
-    delayed = yield from _delayed(store)
-    dead = yield from _dead(store)
-    return WorkQueueStats(ready + void, len(workers) - void, len(delayed), len(dead))
+    delayed = sum(len(one.values) for one in (yield from _delayed(store)))
+    dead = sum(len(one.values) for one in (yield from _dead(store)))
+    return WorkQueueStats(ready + void, len(workers) - void, delayed, dead)
 
 
 def live_items(store: Store, limit: int) -> Steps[tuple[ItemView, ...]]:
@@ -141,14 +141,14 @@ def live_items(store: Store, limit: int) -> Steps[tuple[ItemView, ...]]:
         ItemView(str(number), "waiting", 0, 0) for number in islice(new, max(0, limit - len(items)))
     )
     if len(items) < limit:
-        later = _by_time((yield from _delayed(store)))
+        later = _by_time(serials(*(yield from _delayed(store))))
         items += (_about(one, "delayed", again, due=again.due) for again, one in later)
     return (yield from _filled(store, items[:limit]))
 
 
 def dead_items(store: Store, limit: int) -> Steps[tuple[ItemView, ...]]:
     """The first ``limit`` of the dead."""
-    found = (yield from _dead(store)).items()
+    found = serials(*(yield from _dead(store))).items()
     dead = [(one, Dead.decode(key, stored)) for one, (key, stored) in islice(found, limit)]
     items = [_about(one, "dead", dead, since=dead.at, reason=dead.reason) for one, dead in dead]
     return (yield from _filled(store, items))
@@ -195,11 +195,13 @@ def purged(store: Store) -> Steps[int]:
             operations: list[Operation] = [Expect(key, lane.version)]
             operations.append(Put(key, lane_record(after.number)))
             operations += (Delete(layout.item(ItemId(number))) for number in numbers)
+            yield store.more_time()
             if (yield from store.write(operations)) is Outcome.MADE:
                 count, lane = count + waiting, after
             else:  # others take from this lane, or purge it
                 lane = (yield from store.state()).lanes[lane.lane]
     for one, (key, _) in (yield from _put_aside(store)).items():
+        yield store.more_time()
         operations = [*ending(key), Delete(layout.item(one.id))]
         count += (yield from store.write(operations)) is Outcome.MADE
     return count
@@ -250,26 +252,28 @@ def _by_time(found: _Found) -> list[tuple[Again, Serial]]:
 
 def _put_aside(store: Store) -> Steps[_Found]:
     """All items that are ready again, delayed, or dead: what their keys hold."""
-    again = serials((yield from store.read(store.layout.again)))
-    return again | (yield from _delayed(store)) | (yield from _dead(store))
+    again = yield from store.read(store.layout.again)
+    return serials(again, *(yield from _delayed(store)), *(yield from _dead(store)))
 
 
-def _delayed(store: Store, level: int = 0, slot: str = "all") -> Steps[_Found]:
+def _delayed(store: Store, level: int = 0, slot: str = "all") -> Steps[list[Listing]]:
+    """The folders of the delayed items."""
     wheel = store.layout.later
     listing = yield from store.read(wheel.folder(level, slot))
     if level == len(wheel.SPANS):
-        return serials(listing)
-    found: _Found = {}
+        return [listing]
+    found: list[Listing] = []
     for key in listing.values:
-        found |= yield from _delayed(store, level + 1, key.rpartition("/")[2])
+        found += yield from _delayed(store, level + 1, key.rpartition("/")[2])
     return found
 
 
-def _dead(store: Store) -> Steps[_Found]:
-    shelf, found = store.layout.dead, _Found()
+def _dead(store: Store) -> Steps[list[Listing]]:
+    """The folders of the dead items."""
+    shelf, found = store.layout.dead, list[Listing]()
     for key in (yield from store.read(shelf.index)).values:
-        found |= serials((yield from store.read(shelf.folder(key.rpartition("/")[2]))))
-    return dict(sorted(found.items()))
+        found.append((yield from store.read(shelf.folder(key.rpartition("/")[2]))))
+    return found
 
 
 def _new_numbers(state: State) -> Iterator[int]:
@@ -290,6 +294,7 @@ def _filled(store: Store, found: Iterable[ItemView]) -> Steps[tuple[ItemView, ..
     items: list[ItemView] = []
     rest = iter(found)
     while some := list(islice(rest, _AT_ONCE)):
+        yield store.more_time()
         keys = [store.layout.item(ItemId.parse(one.id)) for one in some]
         read = lambda: all_of(map(store.backend.read, keys))  # noqa: B023, E731
         listings = yield from retried(read, store.engine.timers)

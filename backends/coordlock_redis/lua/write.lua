@@ -1,5 +1,6 @@
 -- Write, or nothing. How many guards, and of each: queue, id, token; of each operation: "put",
--- "delete" or "expect", folder, key, the value or version -> last, the time in microseconds
+-- "delete", "expect" or "read", folder, key, the value or version -> last, the time in
+-- microseconds, and of each that is read the value and the version
 local guards = tonumber(ARGV[FIRST])
 local operations = FIRST + 1 + 3 * guards
 for at = FIRST + 1, operations - 1, 3 do
@@ -14,7 +15,7 @@ for at = operations, #ARGV, 4 do
     call('HEXISTS', ROOT .. 'values:' .. ARGV[at + 1], ARGV[at + 2])
   end
 end
-local places = {}
+local places, read = {}, {}
 for at = operations, #ARGV, 4 do
   local kind, folder, key = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local values, versions = ROOT .. 'values:' .. folder, ROOT .. 'versions:' .. folder
@@ -25,10 +26,13 @@ for at = operations, #ARGV, 4 do
     call('HDEL', versions, key)
     call('HDEL', values, key)
   end
-  if kind ~= 'expect' then
+  if kind == 'read' then
+    -- An empty version stands for no key: a table of Lua ends at what is missing.
+    table.insert(read, {call('HGET', values, key) or '', call('HGET', versions, key) or ''})
+  elseif kind ~= 'expect' then
     places['key:' .. folder .. key], places['folder:' .. folder] = true, true
     change()
   end
 end
 for place in pairs(places) do tell(place, int(last)) end
-return finish('ok', last, now)
+return finish('ok', last, now, read)

@@ -11,11 +11,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import coordlock
 from coordlock import LockLost, WorkQueueEmpty
+from coordlock.backend import Operation, Read
 
 QUEUE = "q"
 STOP = b"stop"
@@ -42,12 +43,14 @@ def dying_at(client: coordlock.Client, step: str) -> None:
     write: Callable[..., Any] = backend.write
     left = int(number)
 
-    def counted(*arguments: Any) -> Any:
+    def counted(operations: Sequence[Operation], *guards: Any) -> Any:
         nonlocal left
+        if all(isinstance(one, Read) for one in operations):
+            return write(operations, *guards)
         left -= 1
         if left == 0 and when == "before":
             die()
-        answer = write(*arguments)
+        answer = write(operations, *guards)
         if left == 0:
             answer.add_done_callback(lambda _: die())
         return answer

@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from coordlock_memory import Fault, MemoryBackend
 
 import coordlock
+from coordlock.runtime.promise import Promise
 from coordlock.types import WorkQueueStats
 
 BOUND = 30.0
@@ -153,3 +155,23 @@ def test_whatever_is_lost_each_item_is_put_once_and_done(
             if not disturbance.happened:
                 break
     assert at > 0, f"it asks for no {kind}"
+
+
+def test_a_long_list_may_take_longer_than_one_request(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with coordlock.connect(f"memory://{root}?request_timeout=1s") as client:
+        queue = client.work_queue("q")
+        for number in range(80):
+            queue.put(b"%d" % number)
+        backend = client._access.engine.backend
+        read = backend.read
+
+        def slow(where: str, **given: Any) -> Any:
+            answer: Promise[Any] = Promise()
+            seconds = 0.3 if "/items/" in where.partition("@items")[2] else 0.0
+            threading.Timer(seconds, lambda: answer.follow(read(where, **given))).start()
+            return answer
+
+        monkeypatch.setattr(backend, "read", slow)
+        assert [one.data for one in queue.items()] == [b"%d" % number for number in range(80)]

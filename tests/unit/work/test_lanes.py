@@ -73,6 +73,21 @@ def test_several_consumers_claim_each_item_once_and_soon_meet_seldom(
     assert refused < len(taken) / 2
 
 
+def test_after_a_refusal_a_client_goes_on_in_a_lane_that_nobody_serves() -> None:
+    for seed in range(20):
+        queue, lanes = Queue(8 * LANES), Lanes(random.Random(seed).randrange)
+        lanes.learn(queue.lanes, queue.tail, 0.0)
+        lane = lanes.choose()
+        assert lane is not None
+        for served in queue.lanes[:-2]:
+            assert queue.claim(served)
+        lanes.refused(lane, 0.0)
+        lanes.learn(queue.lanes, queue.tail, 0.0)
+        lane = lanes.choose()
+        assert lane is not None
+        assert lane.lane >= LANES - 2
+
+
 def test_two_calls_of_one_client_never_claim_the_same_number() -> None:
     queue, lanes = Queue(3), Lanes(random.Random(0).randrange)
     lanes.learn(queue.lanes, queue.tail, 0.0)

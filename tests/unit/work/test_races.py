@@ -12,16 +12,17 @@ from coordlock_memory import MemoryBackend
 
 import coordlock
 from coordlock import LockLost
-from coordlock.backend import Listing, Operation, Put
+from coordlock.backend import Listing, Operation, Put, Read, VersionedValue, Written
 from coordlock.kernel.acquisition import acquisition
 from coordlock.locks.queue_view import queue_view
 from coordlock.model.claim import Permit
 from coordlock.model.contender import Contender
 from coordlock.runtime.driver import run
-from coordlock.runtime.promise import Promise, failed
+from coordlock.runtime.promise import Promise, failed, resolved
 from coordlock.testing.waiting import eventually
 from coordlock.types import WorkQueueStats
 from coordlock.work.janitor import Limits
+from coordlock.work.layout import LANES
 from coordlock.work.workers import Workers
 
 BOUND = 30.0
@@ -61,6 +62,10 @@ def before_writing(
     backend.write = first  # type: ignore[method-assign]
 
 
+def makes_claim(operations: Sequence[Operation]) -> bool:
+    return any(isinstance(one, Put) and "/claims/" in one.key for one in operations)
+
+
 def test_a_worker_that_is_evicted_while_it_takes_takes_as_another_one(
     client: coordlock.Client, other: coordlock.Client
 ) -> None:
@@ -79,24 +84,25 @@ def test_a_worker_that_is_evicted_while_it_takes_takes_as_another_one(
         assert [one.token for one in evicted] < [item.token]
 
 
-def test_a_worker_that_is_lost_before_it_has_read_its_item_takes_it_as_another_one(
+def test_a_worker_that_is_lost_with_its_claim_takes_the_item_as_another_one(
     client: coordlock.Client, other: coordlock.Client
 ) -> None:
     queue = client.work_queue("q")
     id = queue.put(b"one")
     backend = backend_of(client)
-    read = backend.read
+    write = backend.write
 
-    def lose_first(where: str, guard: Contender | None = None) -> Any:
-        if "/items/" in where:
-            del backend.read
+    def lose_first(operations: Sequence[Operation], guards: Sequence[Contender] = ()) -> Any:
+        written = write(operations, guards)
+        if makes_claim(operations):
+            del backend.write
             engine = client._access.engine
             [worker] = [one for one in engine.tickets if "work-" in one.entries[0].queue]
             backend_of(other).service.remove(worker.contenders[0])
             eventually(lambda: worker.lost)
-        return read(where)
+        return written
 
-    backend.read = lose_first  # type: ignore[method-assign]
+    backend.write = lose_first  # type: ignore[method-assign]
     with queue.take(BOUND) as item:
         item.verify()
         assert (item.id, item.deliveries) == (id, 2)
@@ -126,6 +132,32 @@ def test_an_item_that_was_lost_leaves_nothing_behind_where_no_block_ends(
     with pytest.raises(LockLost):
         item.ack()
     eventually(lambda: not client._access.engine.tickets)
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, LANES, LANES + 1, LANES + 2])
+def test_a_queue_that_changes_during_a_look_is_not_called_empty(
+    client: coordlock.Client, other: coordlock.Client, at: int
+) -> None:
+    """ZooKeeper answers each reading at a moment of its own."""
+    queue, theirs = client.work_queue("q"), other.work_queue("q")
+    theirs.put(b"one")
+    backend = backend_of(client)
+    write = backend.write
+
+    def piecewise(operations: Sequence[Operation], guards: Sequence[Contender] = ()) -> Any:
+        assert all(isinstance(one, Read) for one in operations)
+        del backend.write
+        values: dict[str, VersionedValue] = {}
+        for number in range(len(operations) + 1):
+            if number == at:
+                theirs.put(b"two")
+                theirs.take(0).ack()
+            values |= write(operations[number : number + 1]).result(BOUND).values
+        return resolved(Written(0, values=values))
+
+    backend.write = piecewise  # type: ignore[method-assign]
+    with queue.take(0) as item:
+        assert item.data == b"two"
 
 
 def test_a_consumer_that_is_overtaken_takes_another_item(
@@ -381,21 +413,22 @@ def test_a_claim_that_no_caller_got_counts_for_nothing(client: coordlock.Client)
     queue = client.work_queue("q", max_attempts=1, max_deliveries=1)
     queue.put(b"one")
     backend = backend_of(client)
-    read, answers = backend.read, []
+    write, answers = backend.write, []
 
-    def unanswered(where: str, guard: Contender | None = None) -> Any:
-        if "/items/" not in where:
-            return read(where, guard=guard)
+    def unanswered(operations: Sequence[Operation], guards: Sequence[Contender] = ()) -> Any:
+        written = write(operations, guards)
+        if not makes_claim(operations):
+            return written
         answer: Promise[Any] = Promise()
-        answers.append((where, answer))
+        answers.append((written, answer))
         return answer
 
-    backend.read = unanswered  # type: ignore[method-assign]
+    backend.write = unanswered  # type: ignore[method-assign]
     with pytest.raises(coordlock.BackendUnavailable):
         queue.take(0.2)
-    del backend.read
-    for where, answer in answers:
-        answer.resolve(backend.read(where).result(BOUND))
+    del backend.write
+    for written, answer in answers:
+        answer.follow(written)
     with queue.take(BOUND) as item:
         assert (item.data, item.deliveries, item.failures) == (b"one", 1, 0)
 

@@ -27,7 +27,7 @@ NEW = tuple(Lane(lane, first_number(lane), 0) for lane in range(LANES))
 def state(**records: bytes) -> State:
     keys = {name.replace("_", "-"): data for name, data in records.items()}
     values = {LAYOUT.state + name: VersionedValue(data, 3) for name, data in keys.items()}
-    return State.read(LAYOUT, Listing(values, 7))
+    return State.read(LAYOUT, values)
 
 
 def test_a_queue_that_is_new_is_empty() -> None:
