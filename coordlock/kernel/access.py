@@ -51,10 +51,12 @@ class Access:
         """The engine that this process has begun to use, if it has."""
         return self._engine
 
-    def __del__(self) -> None:
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         # The client, its locks and its recipes are gone. This may be any thread, at any step.
+        if is_finalizing():  # and this module's names may be gone
+            return
         engine = self._begun
-        if engine is None or not engine.is_at_work or sys.is_finalizing():
+        if engine is None or not engine.is_at_work:
             return
         soon(engine.timers, partial(_abandon, engine))
         warnings.warn(

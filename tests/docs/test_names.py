@@ -52,7 +52,9 @@ def modules() -> tuple[ModuleType, ...]:
         below = pkgutil.walk_packages(package.__path__, f"{name}.")
         found.append(package)
         found += [
-            importlib.import_module(one.name) for one in below if not one.name.endswith("__main__")
+            importlib.import_module(one.name)
+            for one in below
+            if not one.name.endswith(("__main__", "django.models"))  # these need Django's settings
         ]
     return tuple(found)
 

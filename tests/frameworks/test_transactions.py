@@ -31,6 +31,7 @@ from testbed.servers.postgres import Postgres
 from tests.docs.pages import blocks
 
 PAGE = "docs/how-to/locks-and-transactions.md"
+DJANGO_PAGE = "docs/integrations/django.md"
 FASTAPI = "docs/integrations/fastapi.md"
 BOUND = 120.0
 REQUESTS = 4
@@ -370,6 +371,29 @@ def test_django_refuses_a_durable_block_in_a_view_that_was_not_exempted(
 ) -> None:
     send = django(views=without(of_the_page("views.py"), EXEMPT))
     with pytest.raises(AssertionError, match="durable atomic block cannot be nested"):
+        send()
+
+
+@pytest.fixture
+def app(locks_url: str) -> dict[str, str]:
+    """The settings that have the app of coordlock, and the views of its page."""
+    source = changed(DJANGO["settings"], '["bank"]', '["coordlock.integrations.django", "bank"]')
+    source += f'COORDLOCK = {{"url": "{locks_url}", "timeout": 30}}'
+    return {"settings": source, "views": of_the_page("views.py", DJANGO_PAGE)}
+
+
+def test_django_loses_nothing_with_locked_atomic(
+    bank: Bank, django: Callable[..., Send], app: dict[str, str]
+) -> None:
+    create_fence_table(bank.engine)
+    assert bank.balance_after(django(**app)) == REQUESTS
+
+
+def test_locked_atomic_refuses_a_view_that_was_not_exempted(
+    django: Callable[..., Send], app: dict[str, str]
+) -> None:
+    send = django(**app | {"views": without(app["views"], EXEMPT)})
+    with pytest.raises(AssertionError, match=r"write @transaction\.non_atomic_requests above"):
         send()
 
 

@@ -43,6 +43,8 @@ FOR_APPLICATIONS = (
     "coordlock.fencing.http",
     "coordlock.fencing.redis",
     "coordlock.fencing.sql",
+    "coordlock.integrations.celery",
+    "coordlock.integrations.django",
     "coordlock.integrations.fastapi",
     "coordlock.integrations.flask",
     "coordlock.integrations.pytest",

@@ -1,0 +1,186 @@
+"""Celery: tasks that run one at a time per key, and beats that send each slot once.
+
+::
+
+    app.conf.coordlock = {"url": "etcd://host1:2379,host2:2379/shop"}
+
+    @app.task(base=LockedTask, lock="account/{account}")
+    def charge(account, amount): ...
+
+On several hosts: ``celery -A shop beat -S coordlock.integrations.celery:Scheduler``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from functools import cache
+from string import Formatter
+from typing import Any, ClassVar, Final, Literal
+
+from celery import Celery, Task
+from celery.beat import PersistentScheduler
+from celery.schedules import crontab, schedule
+from celery.utils.log import get_logger
+
+import coordlock
+
+__all__ = ["LockedTask", "OncePerSlot", "Scheduler", "get_client"]
+
+logger = get_logger(__name__)
+_held: Final[ContextVar[coordlock.Grant]] = ContextVar("held")
+
+
+@cache
+def get_client(app: Celery) -> coordlock.Client:
+    """The client of ``app.conf.coordlock``, which is a URL or a mapping that `connect` takes.
+
+    It connects at its first use, in each process separately. Raises `ConfigurationError` where it
+    is not set, or can't be used.
+    """
+    given: Mapping[str, Any] | str | None = app.conf.get("coordlock")
+    if not given:
+        raise coordlock.ConfigurationError(
+            "app.conf.coordlock is not set: write "
+            'app.conf.coordlock = {"url": "etcd://host1:2379,host2:2379/shop"}'
+        )
+    try:
+        return coordlock.Client(given)
+    except coordlock.ConfigurationError as error:
+        error.problem = f"app.conf.coordlock: {error.problem}"
+        raise
+
+
+class LockedTask(Task):  # type: ignore[misc]  # Celery has no types
+    """A task that runs under a lock: one at a time per key, in all workers.
+
+    As ``base`` of a task, whose options are the attributes below. The lock is acquired when a
+    worker starts the task, and released when it ends, however it ends. Where the process is killed,
+    the lock is free once its session has expired. In a task with ``bind=True``, ``self.grant`` is
+    the `Grant`, with its `token` and `check`.
+
+    A task that is called directly or eagerly waits for the lock, and raises what acquiring raises.
+    """
+
+    #: The lock's name, in which ``{account}`` stands for that argument; None for the task's name.
+    lock: ClassVar[str | None] = None
+    #: What becomes of a task whose lock is busy: ``"retry"`` sends it again, any number of times,
+    #: without counting these as retries; ``"drop"`` ends it with the result None.
+    on_busy: ClassVar[str] = "retry"
+    #: In how many seconds it is sent again.
+    busy_countdown: ClassVar[float] = 5.0
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Raise ValueError for options that can't be meant."""
+        super().__init_subclass__(**options)
+        if cls.on_busy not in ("retry", "drop"):
+            raise ValueError(f"on_busy must be 'retry' or 'drop', not {cls.on_busy!r}")
+        parameters = inspect.signature(cls.run).parameters
+        if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+            return
+        for _, field, _, _ in Formatter().parse(cls.lock or ""):
+            if field is not None and re.split(r"[.\[]", field)[0] not in parameters:
+                raise ValueError(
+                    f"lock {cls.lock!r}: {field!r} is no parameter of the task; "
+                    f"it has: {', '.join(parameters) or 'none'}"
+                )
+
+    @property
+    def grant(self) -> coordlock.Grant:
+        """The grant under which this task runs. Raises LookupError outside of one."""
+        return _held.get()
+
+    def lock_name(self, *args: Any, **kwargs: Any) -> str:
+        """The name of the lock for these arguments; to be overridden where a text won't do."""
+        if self.lock is None:
+            return str(self.name)
+        given = inspect.signature(self.run).bind(*args, **kwargs)
+        given.apply_defaults()
+        return self.lock.format(**{**given.arguments, **given.kwargs})
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the task under its lock."""
+        lock = get_client(self.app).lock(self.lock_name(*args, **kwargs))
+        run = super().__call__ if self.request.called_directly else self.run
+        grant: coordlock.Grant | None
+        if self.request.called_directly or self.request.is_eager:
+            grant = lock.acquire()
+        else:
+            grant = self._try(lock)
+        if grant is None:
+            logger.info("%s[%s]: lock %r is busy", self.name, self.request.id, lock.name)
+            return None
+        with grant:
+            before = _held.set(grant)
+            try:
+                return run(*args, **kwargs)
+            finally:
+                _held.reset(before)
+
+    def _try(self, lock: coordlock.Lock) -> coordlock.Grant | None:
+        """The grant, or None where the task is dropped. Raises ``Retry`` where it is sent again."""
+        try:
+            grant = lock.try_acquire()
+        except coordlock.BackendUnavailable:
+            if self.on_busy == "drop":
+                raise  # nobody knows whether another one is at it
+            grant = None
+        if grant is None and self.on_busy == "retry":
+            self.request.retries -= 1  # `retry` adds one, which is for the task's own failures
+            raise self.retry(countdown=self.busy_countdown)
+        return grant
+
+
+class OncePerSlot:
+    """For schedulers of beat: several of them send each slot of each entry once.
+
+    A mixin, to be named before a scheduler: `Scheduler` is that of Celery's own default one. Each
+    beat starts the job ``beat/NAME`` of the entry for the scheduled time, as `Client.job` does. Of
+    an interval, a slot is each multiple of it since 1970, and the first beat to come sends it.
+    """
+
+    #: What is promised of a slot whose beat is killed as it sends it: see `Client.job`.
+    policy: ClassVar[Literal["at-most-once", "at-least-once"]] = "at-most-once"
+    app: Any
+
+    def __init__(self, app: Celery, *args: Any, lazy: bool = False, **options: Any) -> None:
+        if not lazy:
+            get_client(app)  # what is wrong with the configuration is said at once
+        super().__init__(app, *args, lazy=lazy, **options)  # type: ignore[call-arg]  # a mixin
+
+    def apply_async(self, entry: Any, *args: Any, **options: Any) -> Any:
+        """Send the task of ``entry``, unless another beat has sent that of this slot."""
+        slot = slot_of(entry.schedule, entry.last_run_at)
+        job = get_client(self.app).job(f"beat/{entry.name}", policy=self.policy, overlap="queue")
+        try:
+            with job.run(slot):
+                return super().apply_async(entry, *args, **options)  # type: ignore[misc]  # a mixin
+        except coordlock.JobNotRun as refused:
+            logger.info("not sent: %s", refused)
+            return None
+
+
+class Scheduler(OncePerSlot, PersistentScheduler):  # type: ignore[misc]  # Celery has no types
+    """``celery beat -S coordlock.integrations.celery:Scheduler``: see `OncePerSlot`."""
+
+
+def slot_of(due: Any, last_run_at: datetime) -> datetime:
+    """The last time at which a schedule was to run that last ran at ``last_run_at``.
+
+    The same on all hosts, whenever each of them has run last. Raises TypeError for a schedule that
+    is neither an interval nor a crontab.
+    """
+    if isinstance(due, schedule):
+        interval = due.run_every.total_seconds()
+        return datetime.fromtimestamp(due.now().timestamp() // interval * interval, UTC)
+    if not isinstance(due, crontab):
+        raise TypeError(f"slots are those of an interval or a crontab, not of {due!r}")
+    slot = last_run_at
+    while True:
+        start, step, now = due.remaining_delta(slot)
+        if start + step > now:
+            return slot
+        slot = start + step

@@ -1,0 +1,64 @@
+"""A transaction of the ORM inside of a lock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import transaction
+
+import coordlock
+from coordlock.integrations.django.client import get_client
+from coordlock.integrations.django.fence import DjangoFence
+
+__all__ = ["locked_atomic"]
+
+
+@contextmanager
+def locked_atomic(
+    lock: str | coordlock.Lock, *, using: str | None = None, fenced: bool = False
+) -> Iterator[coordlock.Grant]:
+    """Hold ``lock``, and run the block in a transaction that ends before the release.
+
+    A context manager that gives the grant, and a decorator. The transaction is rolled back, and
+    `LockLost` raised, where the lock is lost before the end of the block.
+
+    Args:
+        lock: a lock, or the name of one of `get_client`.
+        using: the database, as for ``transaction.atomic``.
+        fenced: check the token with `DjangoFence` before the block, under the lock's name. Then the
+            commit of a holder that has lost the lock unnoticed can't overwrite its successor's.
+
+    Raises RuntimeError, before it acquires, where a transaction is open already: that one would be
+    committed after the release, and updates would be lost. Raises what acquiring the lock raises,
+    `StaleToken` where ``fenced``, and TypeError for a lock of asyncio.
+    """
+    wanted: object = lock
+    if isinstance(wanted, coordlock.AsyncLock):
+        raise TypeError(
+            "transactions of Django are sync: pass a name, or a lock of get_client(), and call the "
+            "function from an async view by sync_to_async"
+        )
+    _refuse_open_transaction(using)
+    held = get_client().lock(lock) if isinstance(lock, str) else lock
+    with held as grant, transaction.atomic(using=using, durable=True):
+        if fenced:
+            DjangoFence(using).check(held.name, grant)
+        yield grant
+        grant.check()  # the last moment at which the transaction can still be rolled back
+
+
+def _refuse_open_transaction(using: str | None) -> None:
+    connection = transaction.get_connection(using)
+    if connection.in_atomic_block:
+        # That of a TestCase, which encloses every test, is none, as for atomic(durable=True).
+        is_open = not connection.atomic_blocks[-1]._from_testcase
+    else:
+        is_open = not connection.get_autocommit()
+    if is_open:
+        raise RuntimeError(
+            f"a transaction of the database {connection.alias!r} is open. It would be committed "
+            "after the lock's release, and updates would be lost. ATOMIC_REQUESTS opens one for "
+            "each view: write @transaction.non_atomic_requests above the view. Elsewhere, call "
+            "locked_atomic() outside of atomic(), and leave autocommit on"
+        )

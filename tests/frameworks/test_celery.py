@@ -1,0 +1,342 @@
+"""Celery: workers that run one task at a time per key, and beats that send each slot once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import celery
+import pytest
+from celery.schedules import BaseSchedule, crontab, schedule
+
+import coordlock
+from coordlock.integrations.celery import LockedTask, Scheduler, get_client, slot_of
+from coordlock.testing.waiting import eventually
+from testbed.servers.redis import Redis
+
+BOUND = 120.0
+APP = "tests.frameworks.apps.locked_tasks"
+
+
+class Fleet:
+    """Workers and beats of one application, on a Redis of their own as far as they know."""
+
+    def __init__(self, redis: Redis, prefix: str, directory: Path, url: str) -> None:
+        self.redis, self.prefix, self.directory, self.url = redis, prefix, directory, url
+        self.started: list[subprocess.Popen[bytes]] = []
+        self.environment = {
+            **os.environ,
+            "LOCKED_DIRECTORY": str(directory),
+            "LOCKED_BROKER": redis.url,
+            "LOCKED_OPTIONS": json.dumps({"global_keyprefix": prefix}),
+            "LOCKED_URL": url,
+        }
+
+    def start(self, *command: str) -> subprocess.Popen[bytes]:
+        with open(self.directory / "output", "ab") as output:
+            line = [sys.executable, "-m", "celery", "-A", APP, *command]
+            process = subprocess.Popen(line, env=self.environment, stdout=output, stderr=output)
+        self.started.append(process)
+        return process
+
+    def worker(self, pool: str = "prefork", concurrency: int = 2) -> subprocess.Popen[bytes]:
+        return self.start(
+            *("worker", f"--pool={pool}", f"--concurrency={concurrency}", "--loglevel=info"),
+            *("--without-mingle", "--without-gossip", f"--hostname=w{len(self.started)}@%h"),
+        )
+
+    def beat(self) -> subprocess.Popen[bytes]:
+        return self.start(
+            *("beat", "-S", "coordlock.integrations.celery:Scheduler", "--loglevel=info"),
+            *("--pidfile=", "-s", str(self.directory / f"schedule{len(self.started)}")),
+        )
+
+    def send(self, *calls: tuple[Any, ...]) -> None:
+        with celery.Celery(broker=self.redis.url) as app:
+            app.conf.broker_transport_options = {"global_keyprefix": self.prefix}
+            for name, *arguments in calls:
+                app.send_task(name, arguments)
+
+    def lines(self, word: str) -> list[str]:
+        """The lines of the ledger that begin with ``word``."""
+        file = self.directory / "ledger"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [line for line in lines if line.startswith(word)]
+
+    def output(self) -> str:
+        return (self.directory / "output").read_text()
+
+    def wait_for(self, word: str, count: int = 1) -> None:
+        try:
+            eventually(lambda: len(self.lines(word)) >= count, within=BOUND)
+        except TimeoutError:
+            pytest.fail(self.output())
+
+    def go_on(self) -> None:
+        (self.directory / "go-on").touch()
+
+    def close(self) -> None:
+        for process in self.started:
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            pids = children.read_text().split() if children.exists() else []
+            process.kill()
+            process.wait()
+            for pid in map(int, pids):
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+
+
+@pytest.fixture
+def make_fleet(redis: Redis, tmp_path: Path) -> Iterator[Callable[[str], Fleet]]:
+    made: list[Fleet] = []
+    with redis.keyspace() as prefix:
+
+        def make(url: str) -> Fleet:
+            made.append(Fleet(redis, prefix, tmp_path, url))
+            return made[-1]
+
+        yield make
+        for fleet in made:
+            fleet.close()
+
+
+@pytest.fixture
+def fleet(make_fleet: Callable[[str], Fleet], tmp_path: Path) -> Fleet:
+    """Locked on this machine: a lock is free as soon as its process is gone."""
+    return make_fleet(f"local://{tmp_path}/locks")
+
+
+@pytest.fixture
+def client(fleet: Fleet) -> Iterator[coordlock.Client]:
+    with coordlock.connect(fleet.url) as client:
+        yield client
+
+
+# Tasks
+
+
+@pytest.mark.long_on("gevent")
+@pytest.mark.parametrize("pool", ["prefork", "threads", "gevent"])
+def test_one_task_runs_at_a_time_per_key(fleet: Fleet, pool: str) -> None:
+    for _ in range(2):
+        fleet.worker(pool, 3)
+    calls = [("book", account, number) for number in range(10) for account in ("a", "b")]
+    fleet.send(*calls)
+    fleet.wait_for("booked", 20)
+    for account in ("a", "b"):
+        numbers = (fleet.directory / account).read_text().split()
+        assert sorted(map(int, numbers)) == list(range(10))
+
+
+def test_a_busy_task_is_dropped_or_sent_again_without_counting_as_a_retry(
+    fleet: Fleet, client: coordlock.Client
+) -> None:
+    fleet.go_on()
+    with client.lock("account/a"):
+        fleet.worker(concurrency=1)
+        fleet.send(("hold", "a"), ("drop", "a"), ("mark", "one"))
+        fleet.wait_for("one")
+        eventually(lambda: fleet.output().count("Retry in 0.1s") >= 2, within=BOUND)
+    fleet.wait_for("end")
+    assert [line.split()[2] for line in fleet.lines("begin")] == ["0"]
+    assert fleet.lines("dropped") == []
+
+
+@pytest.mark.long_on("threads")
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_task_whose_process_is_killed_leaves_the_lock_to_the_next(
+    fleet: Fleet, pool: str
+) -> None:
+    fleet.worker(pool)
+    fleet.send(("hold", "a"))
+    fleet.wait_for("begin")
+    os.kill(int(fleet.lines("begin")[0].split()[1]), signal.SIGKILL)
+    fleet.worker(pool)
+    # Before that, Redis may give the task to the connection of the one that was killed.
+    eventually(lambda: fleet.output().count(" ready.") == 2, within=BOUND)
+    fleet.send(("hold", "a"))
+    fleet.wait_for("begin", 2)
+    fleet.go_on()
+    fleet.wait_for("end")
+
+
+@pytest.mark.faults
+@pytest.mark.long  # what a stopped holder learns is proven for locks
+def test_a_task_that_is_stopped_for_too_long_learns_that_its_lock_was_lost(
+    make_fleet: Callable[[str], Fleet], redis: Redis, root: str
+) -> None:
+    fleet = make_fleet(redis.url_for(root, ttl=2))
+    fleet.worker(concurrency=1)
+    fleet.send(("hold", "a"))
+    fleet.wait_for("begin")
+    stopped = int(fleet.lines("begin")[0].split()[1])
+    os.kill(stopped, signal.SIGSTOP)
+    fleet.worker(concurrency=1)
+    fleet.send(("hold", "a"))
+    fleet.wait_for("begin", 2)
+    fleet.go_on()
+    fleet.wait_for("end")
+    os.kill(stopped, signal.SIGCONT)
+    fleet.wait_for("lost")
+
+
+@pytest.mark.long_on("threads", "gevent")
+@pytest.mark.parametrize("pool", ["prefork", "threads", "gevent"])
+def test_a_warm_shutdown_lets_the_task_end_and_releases(
+    make_fleet: Callable[[str], Fleet], redis: Redis, root: str, pool: str
+) -> None:
+    fleet = make_fleet(redis.url_for(root, ttl=60))
+    with coordlock.connect(fleet.url) as client:
+        worker = fleet.worker(pool)
+        fleet.send(("hold", "a"))
+        fleet.wait_for("begin")
+        worker.terminate()
+        eventually(lambda: "Warm shutdown" in fleet.output(), within=BOUND)
+        assert len(client.contenders("account/a")) == 1
+        fleet.go_on()
+        assert worker.wait(BOUND) == 0
+        assert fleet.lines("end") == ["end"]
+        eventually(lambda: client.contenders("account/a") == ())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("pool", ["prefork", "gevent"])
+def test_a_cold_shutdown_leaves_no_lock_held_for_longer_than_the_session(
+    make_fleet: Callable[[str], Fleet], redis: Redis, root: str, pool: str
+) -> None:
+    fleet = make_fleet(redis.url_for(root, ttl=2))
+    with coordlock.connect(fleet.url) as client:
+        worker = fleet.worker(pool)
+        fleet.send(("hold", "a"))
+        fleet.wait_for("begin")
+        worker.send_signal(signal.SIGQUIT)
+        eventually(lambda: worker.poll() is not None, within=BOUND)
+        eventually(lambda: client.contenders("account/a") == ())
+        assert fleet.lines("end") == []
+
+
+class Local:
+    """An application in this process."""
+
+    def __init__(self, url: str) -> None:
+        self.app = celery.Celery("local", set_as_current=False)
+        self.app.conf.coordlock = url
+
+
+def test_a_task_that_is_called_directly_or_eagerly_waits_for_the_lock() -> None:
+    app = Local("memory://directly?timeout=60").app
+
+    def name(self: Any, account: str, *, more: int = 1) -> str:
+        assert self.grant.state is coordlock.GrantState.HELD
+        return str(self.grant.name)
+
+    owner = app.task(name, base=LockedTask, bind=True, lock="account/{account}")
+    assert owner("a") == "account/a"
+    assert owner.apply(("b",), {"more": 2}).get() == "account/b"
+    assert get_client(app).contenders("account/a") == ()
+    with pytest.raises(LookupError):
+        _ = owner.grant
+
+
+def test_a_task_without_a_name_for_its_lock_is_one_at_a_time() -> None:
+    app = Local("memory://by-name").app
+
+    def report() -> None:
+        assert len(get_client(app).contenders("shop.report")) == 1
+
+    app.task(report, base=LockedTask, name="shop.report")()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"lock": "account/{acount}"}, "'acount' is no parameter of the task; it has: account"),
+        ({"lock": "account/{}"}, "'' is no parameter"),
+        ({"on_busy": "wait"}, "on_busy must be 'retry' or 'drop', not 'wait'"),
+    ],
+)
+def test_options_that_cannot_be_meant_are_refused(options: dict[str, str], told: str) -> None:
+    def charge(account: str) -> None: ...
+
+    with pytest.raises(ValueError, match=told):
+        Local("memory://options").app.task(charge, base=LockedTask, lazy=False, **options)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("", "app.conf.coordlock is not set: write app.conf.coordlock = "),
+        ({"ttl": 20}, "app.conf.coordlock: neither 'url' nor 'backend' is given, but ttl"),
+    ],
+)
+def test_settings_that_name_no_backend_are_refused(given: Any, told: str) -> None:
+    app = Local(given).app
+    with pytest.raises(coordlock.ConfigurationError, match=told):
+        Scheduler(app)
+
+
+# Beat
+
+
+def test_two_beats_send_each_slot_once_and_one_goes_on_when_the_other_is_killed(
+    fleet: Fleet, client: coordlock.Client
+) -> None:
+    def slots() -> list[str]:
+        return [slot.state for job in client.jobs() for slot in job.slots]
+
+    beats = [fleet.beat(), fleet.beat()]
+    eventually(lambda: fleet.output().count("beat: Starting") == 2, within=BOUND)
+    eventually(lambda: len(slots()) >= 4 and "not sent: job" in fleet.output(), within=BOUND)
+    beats[0].kill()
+    before = len(slots())
+    eventually(lambda: len(slots()) >= before + 3, within=BOUND)
+    beats[1].terminate()
+    beats[1].wait(BOUND)
+    with fleet.redis.client() as redis:
+        sent = redis.llen(f"{fleet.prefix}celery")
+    # The one that was killed may have been at it.
+    assert slots().count("done") <= sent <= len(slots())
+
+
+def test_a_slot_of_an_interval_is_the_same_on_all_hosts() -> None:
+    def at(second: float) -> datetime:
+        return datetime(2026, 3, 1, 12, 0, tzinfo=UTC) + timedelta(seconds=second)
+
+    def slot(now: float, last: float) -> datetime:
+        return slot_of(schedule(10, nowfun=lambda: at(now)), at(last))
+
+    assert slot(12.5, 2.0) == slot(19.9, -40.0) == at(10)
+    assert slot(20.0, 12.5) == at(20)
+
+
+def test_a_slot_of_a_crontab_is_the_same_on_all_hosts() -> None:
+    def slot(line: str, now: str, last: str, zone: str = "UTC") -> str:
+        app = Local("memory://slots").app
+        app.conf.timezone = zone
+        tz = ZoneInfo(zone)
+        at = datetime.fromisoformat(now).replace(tzinfo=tz)
+        due = crontab.from_string(line)
+        due.nowfun, due.app = (lambda: at), app
+        found = slot_of(due, datetime.fromisoformat(last).replace(tzinfo=tz))
+        return found.astimezone(UTC).isoformat()
+
+    on_time = slot("0 3 * * *", "2026-03-02 03:00:00.020", "2026-03-01 03:00:00.031")
+    late = slot("0 3 * * *", "2026-03-02 21:07:13", "2026-02-20 11:11:11")
+    assert on_time == late == "2026-03-02T03:00:00+00:00"
+    berlin = slot("30 9 * * mon", "2026-03-30 10:00", "2026-03-20 10:00", "Europe/Berlin")
+    assert berlin == "2026-03-30T07:30:00+00:00"  # a day after the clocks went forward
+
+
+def test_other_schedules_have_no_slots() -> None:
+    with pytest.raises(TypeError, match="an interval or a crontab"):
+        slot_of(BaseSchedule(), datetime.now(UTC))
