@@ -46,9 +46,9 @@ def hold(lock: AbstractContextManager[G]) -> G:
     """Acquire ``lock``, of any kind, and hold it until the application context ends; the grant.
 
     That is after the view and after all functions that tear the request or the context down, and
-    before a stream. In a request it raises what Flask answers with 409 if the lock was not granted in time, and with 503
-    if the service of locks does not answer. No response below 400 leaves after a loss: it becomes a
-    503. In a command it raises what ``acquire`` raises.
+    before a stream. In a request it raises what Flask answers with 409 if the lock was not granted
+    in time, and with 503 if the service of locks does not answer. No response below 400 leaves
+    after a loss: it becomes a 503. In a command it raises what ``acquire`` raises.
 
     Raises TypeError for a lock of an `AsyncClient`, and RuntimeError outside of a context.
     """
@@ -90,4 +90,5 @@ def _release(sender: object, exc: BaseException | None = None, **_: Any) -> None
     """Release what the context holds: Flask sends this after all functions that tear down."""
     held: _Held | None = g.pop("_coordlock", None)
     if held is not None:
-        held.__exit__(type(exc), exc, None if exc is None else exc.__traceback__)
+        kind = None if exc is None else type(exc)
+        held.__exit__(kind, exc, None if exc is None else exc.__traceback__)

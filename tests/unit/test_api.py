@@ -43,6 +43,7 @@ FOR_APPLICATIONS = (
     "coordlock.fencing.http",
     "coordlock.fencing.redis",
     "coordlock.fencing.sql",
+    "coordlock.integrations.alembic",
     "coordlock.integrations.fastapi",
     "coordlock.integrations.flask",
     "coordlock.integrations.pytest",
