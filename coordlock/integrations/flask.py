@@ -90,4 +90,5 @@ def _release(sender: object, exc: BaseException | None = None, **_: Any) -> None
     """Release what the context holds: Flask sends this after all functions that tear down."""
     held: _Held | None = g.pop("_coordlock", None)
     if held is not None:
-        held.__exit__(type(exc), exc, None if exc is None else exc.__traceback__)
+        kind = None if exc is None else type(exc)
+        held.__exit__(kind, exc, None if exc is None else exc.__traceback__)

@@ -36,7 +36,7 @@ class _KeyedLock(Resident, Generic[L], shown="KeyedLock"):
             raise TypeError(f"key must be a function of the call's arguments, not {key!r}")
         if on_busy not in ("raise", "skip") and not callable(on_busy):
             raise ValueError(f"on_busy must be 'raise', 'skip' or a function, not {on_busy!r}")
-        self._make: Final = make
+        self._make: Final[Callable[[str], L]] = make
         self._key: Final = key
         self._on_busy: Final = on_busy
         self._mutex = threading.Lock()

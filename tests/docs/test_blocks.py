@@ -55,6 +55,7 @@ NOT_RUN: Final = {
     "docs/how-to/gevent.md": 1,
     "docs/how-to/secure-connections.md": 1,
     "docs/how-to/write-a-backend.md": 1,
+    "docs/integrations/alembic.md": 1,
     "docs/integrations/celery.md": 1,
     "docs/integrations/django.md": 1,
     "docs/reliability.md": 1,

@@ -168,7 +168,7 @@ def test_a_command_holds_a_lock_until_it_ends(
         with pytest.raises(coordlock.AcquireTimeout):
             hold(client.lock("one", timeout=0))
         with pytest.raises(TypeError, match=r"coordlock.Client\(\)"):
-            hold(coordlock.AsyncClient("memory://async").lock("x"))  # type: ignore[type-var]  # on purpose
+            hold(coordlock.AsyncClient("memory://async").lock("x"))  # type: ignore[arg-type]  # on purpose
     assert client.names() == []
     with pytest.raises(RuntimeError, match="outside of application context"):
         hold(client.lock("one"))

@@ -276,7 +276,7 @@ def test_a_sync_lock_is_refused(application: FastAPI) -> None:
     async def work(request: Request) -> None:
         with coordlock.connect("memory://sync") as client:
             try:
-                await hold(request, client.lock("x"))  # type: ignore[type-var]  # on purpose
+                await hold(request, client.lock("x"))  # type: ignore[arg-type]  # on purpose
             except TypeError as error:
                 errors.append(str(error))
 

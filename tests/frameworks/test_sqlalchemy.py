@@ -279,9 +279,9 @@ def test_what_is_of_the_other_kind_is_refused(sessions: Sessions, lock: Lock) ->
             with pytest.raises(TypeError, match="await hold_async"):
                 hold(session, lock)  # type: ignore[arg-type]  # on purpose
             with pytest.raises(TypeError, match="await hold_async"):
-                hold(sessions(), async_lock)  # type: ignore[type-var]  # on purpose
+                hold(sessions(), async_lock)  # type: ignore[arg-type]  # on purpose
             with pytest.raises(TypeError, match="AsyncSession"):
-                await hold_async(session, lock)  # type: ignore[type-var]  # on purpose
+                await hold_async(session, lock)  # type: ignore[arg-type]  # on purpose
 
     asyncio.run(main())
 

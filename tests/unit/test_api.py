@@ -43,6 +43,7 @@ FOR_APPLICATIONS = (
     "coordlock.fencing.http",
     "coordlock.fencing.redis",
     "coordlock.fencing.sql",
+    "coordlock.integrations.alembic",
     "coordlock.integrations.celery",
     "coordlock.integrations.django",
     "coordlock.integrations.fastapi",

@@ -1,0 +1,63 @@
+"""One migration of a database at a time, for the ``env.py`` of Alembic.
+
+::
+
+    # at the end of env.py
+    with one_at_a_time():
+        if context.is_offline_mode():
+            run_migrations_offline()
+        else:
+            run_migrations_online()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from alembic import context
+from sqlalchemy import Engine, event
+from sqlalchemy.engine import make_url
+
+import coordlock
+
+__all__ = ["one_at_a_time"]
+
+
+@contextmanager
+def one_at_a_time(
+    target: Any = None, *, name: str | None = None, timeout: float | str | None = None
+) -> Iterator[coordlock.Grant | None]:
+    """Hold a lock while ``env.py`` runs, outside of its connection; gives the grant.
+
+    ``target`` is what `coordlock.connect` takes. ``name`` is that of the lock, by default
+    ``alembic/`` and the host and the database in ``sqlalchemy.url``. ``timeout`` (seconds, or such
+    as ``"5m"``) bounds the wait for another migration; None waits for ever. With ``--sql``, which
+    only prints, nothing is locked and None is given.
+
+    Each commit in the block asks the service first. It raises `LockLost` after a loss, and commits
+    nothing. Raises ValueError if the configuration has no URL to name the lock by, and what
+    `Lock.acquire` raises.
+    """
+    if context.is_offline_mode():
+        yield None
+        return
+    if name is None:
+        if not (given := context.config.get_main_option("sqlalchemy.url")):
+            raise ValueError("sqlalchemy.url is not set: write one_at_a_time(name='...')")
+        url = make_url(given)
+        name = f"alembic/{url.host or ''}/{url.database or ''}"
+    with (
+        coordlock.connect(target, label="alembic") as client,
+        client.lock(name, timeout=timeout) as grant,
+    ):
+
+        def verify(_: object) -> None:
+            grant.verify()
+
+        event.listen(Engine, "commit", verify)
+        try:
+            yield grant
+        finally:
+            event.remove(Engine, "commit", verify)
