@@ -77,7 +77,8 @@ def test_who_stands_behind_several_watches_itself_after_a_moment(
     assert mine.key not in watched
     world.advance(0.3)
     assert mine.key in watched
-    assert not (ahead.done or waiting.done)
+    assert not ahead.done
+    assert not waiting.done
     world.service.remove(mine)
     world.settle()
     assert isinstance(waiting.error, Evicted)
