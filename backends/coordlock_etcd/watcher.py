@@ -328,46 +328,49 @@ class Watcher:
         """Take what etcd says of a watch."""
         if response.created:
             self._mend()
-        ends: list[pb.Event] = []
-        is_unsure = False
+        over: list[Watch] = []
+        unsure: list[Watch] = []
         with self._lock:
-            revision = response.header.revision
             if response.created:
+                revision = response.header.revision
                 self._replay(self._progress.created(response.watch_id, revision))
                 self._witness()
             watch = self.host.target(response.watch_id)
-            if watch is None:
-                return  # cancelled meanwhile
             if isinstance(watch, QueueWatch):
-                over = self._reported(watch, response)
-        if isinstance(watch, QueueWatch):
-            for one in over:
-                self._depart(one)
-            return
-        with self._lock:
-            if response.created and watch.began == requests.NOW:
-                watch.began = revision + 1
-                is_unsure = watch.has_gap or not revision  # which a proxy of etcd does not say
-            ends = [one for one in response.events if watch.is_over_with(one)]
-            if response.events and not ends:  # else it ends, and must prove nothing before
-                self._progress.told(watch)
-                self._replays_no_more(watch)
-            # A watch that has caught up hears of each revision by itself.
-            if ends and not watch.own and ends[-1].kv.mod_revision < revision:
-                self._hurries_until = self._clock.now() + _HURRIES
-            if response.canceled:
-                self._compacted = max(self._compacted, response.compact_revision)
-                # etcd 3.4 keeps a watch that a compaction has cancelled until the client ends it,
-                # or until the stream's end.
-                self._unsent(watch)
-        if response.canceled or is_unsure:
-            self._connection.cluster.saw(revision)
-            self._recheck([watch])
-        elif ends:
-            self._depart(watch)
+                over = self._reported_queue(watch, response)
+            elif watch is not None:  # else it was cancelled meanwhile
+                over, unsure = self._reported(watch, response)
+        for one in over:
+            self._depart(one)
+        if unsure:
+            self._connection.cluster.saw(response.header.revision)
+            self._recheck(unsure)
 
-    def _reported(self, queue: QueueWatch, response: pb.WatchResponse) -> list[Watch]:
-        """Take what etcd says of a whole queue; the watches that are over. With the lock held."""
+    def _reported(
+        self, watch: Watch, response: pb.WatchResponse
+    ) -> tuple[list[Watch], list[Watch]]:
+        """The watches that are over, and those whose keys are to be read. With the lock held."""
+        revision = response.header.revision
+        is_unsure = response.canceled
+        if response.created and watch.began == requests.NOW:
+            watch.began = revision + 1
+            is_unsure = watch.has_gap or not revision  # which a proxy of etcd does not say
+        ends = [one for one in response.events if watch.is_over_with(one)]
+        if response.events and not ends:  # else it ends, and must prove nothing before
+            self._progress.told(watch)
+            self._replays_no_more(watch)
+        # A watch that has caught up hears of each revision by itself.
+        if ends and not watch.own and ends[-1].kv.mod_revision < revision:
+            self._hurries_until = self._clock.now() + _HURRIES
+        if response.canceled:
+            self._compacted = max(self._compacted, response.compact_revision)
+            # etcd 3.4 keeps a watch that a compaction has cancelled until the client ends it,
+            # or until the stream's end.
+            self._unsent(watch)
+        return [watch] if ends else [], [watch] if is_unsure else []
+
+    def _reported_queue(self, queue: QueueWatch, response: pb.WatchResponse) -> list[Watch]:
+        """As `_reported`, of a whole queue."""
         if response.created:
             queue.created(response.header.revision)
         over = queue.report(response.events)
