@@ -14,14 +14,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
+from coordlock.model.contender import Contender, Snapshot
 from coordlock_etcd import messages_pb2 as pb
+from coordlock_etcd.keys import key_of
 from coordlock_etcd.watch import Watch
 
-__all__ = ["QueueWatch"]
+__all__ = ["QueueWatch", "QueueWatches"]
 
+#: The longest queue whose departures one watch reports: every client that has it hears of each.
+_SHORT: Final = 16
+#: Seconds within which a client that waits in a queue again gets one watch for all of it, and
+#: after which it ends that watch when it has not been there again.
+_AGAIN: Final = 2.0
+#: In how many queues the client is known to have waited.
+_QUEUES: Final = 64
 #: How many departures are remembered, for contenders whose creation is yet to be answered.
-_REMEMBERED = 128
+_REMEMBERED: Final = 128
 
 
 class QueueWatch:
@@ -44,10 +54,9 @@ class QueueWatch:
         self._left: dict[bytes, int] = {}
         self._watches: dict[bytes, Watch] = {}
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether no contender waits for any of its departures."""
-        return all(watch.own for watch in self._watches.values())
+    def is_unused(self, now: float) -> bool:
+        """Whether the client has not been there for a while, and waits for no departure."""
+        return self.used + _AGAIN < now and all(watch.own for watch in self._watches.values())
 
     def created(self, revision: int) -> None:
         """The watch is filed: etcd reports what happens after ``revision``."""
@@ -90,3 +99,57 @@ class QueueWatch:
         while len(self._left) > _REMEMBERED:
             self._since = max(self._since, self._left.pop(next(iter(self._left))))
         return sorted(over, key=lambda one: not one.own)
+
+
+class QueueWatches:
+    """The queues in demand, by their prefixes. Not safe for threads."""
+
+    def __init__(self) -> None:
+        self._queues: dict[bytes, QueueWatch] = {}
+        #: When the client last waited in other queues.
+        self._waited: dict[bytes, float] = {}
+
+    def __contains__(self, prefix: bytes) -> bool:
+        return prefix in self._queues
+
+    def enqueued(self, prefix: bytes, length: int, now: float) -> QueueWatch | None:
+        """The client has enqueued, and made the queue so long; what is to be watched from now on.
+
+        None if that has begun before, or is not worth it.
+        """
+        if (queue := self._queues.get(prefix)) is not None:
+            queue.used, queue.is_short = now, length <= _SHORT
+        elif 1 < length <= _SHORT:
+            if now < self._waited.pop(prefix, -math.inf) + _AGAIN:
+                queue = self._queues[prefix] = QueueWatch(prefix, now)
+                return queue
+            self._waited[prefix] = now
+            if len(self._waited) > _QUEUES:
+                del self._waited[next(iter(self._waited))]
+        return None
+
+    def lists(self, prefix: bytes) -> int:
+        """How many contenders the client should know that stand in the queue before its own."""
+        return _SHORT if prefix in self._queues else 0
+
+    def take(self, prefix: bytes, watch: Watch) -> QueueWatch | None:
+        """What serves ``watch`` from now on, which is on a contender of that queue."""
+        queue = self._queues.get(prefix)
+        return queue if queue is not None and queue.take(watch) else None
+
+    def departed(self, prefix: bytes, snapshot: Snapshot) -> list[Contender]:
+        """See `Backend.departed`."""
+        if (queue := self._queues.get(prefix)) is None:
+            return []
+        return [one for one in snapshot.contenders if queue.has_left(key_of(one), one.order)]
+
+    def end(self, queue: QueueWatch) -> list[Watch]:
+        """Watch ``queue`` no longer; the watches that it served."""
+        self._queues.pop(queue.prefix, None)
+        return queue.drop_all()
+
+    def end_all(self) -> None:
+        """The stream has ended, and all watches with it."""
+        for queue in self._queues.values():
+            queue.drop_all()
+        self._queues.clear()

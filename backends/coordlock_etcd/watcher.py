@@ -36,9 +36,9 @@ from coordlock.runtime.promise import Promise
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
 from coordlock_etcd.errors import SERVICE
-from coordlock_etcd.keys import key_of, prefix_end
+from coordlock_etcd.keys import prefix_end
 from coordlock_etcd.progress import Progress
-from coordlock_etcd.queue_watch import QueueWatch
+from coordlock_etcd.queue_watch import QueueWatch, QueueWatches
 from coordlock_etcd.rpc import TXN
 from coordlock_etcd.transport import Connection, StreamHost
 from coordlock_etcd.watch import Callback, Watch
@@ -53,13 +53,6 @@ _RECHECK: Final = 60.0
 _REPLAYS: Final = 32
 #: Seconds for which watches begin in the present after a departure that came late.
 _HURRIES: Final = 10.0
-#: The longest queue whose departures one watch reports: every client that has it hears of each.
-_SHORT: Final = 16
-#: Seconds within which a client that waits in a queue again gets one watch for all of it, and
-#: after which it ends that watch when it has not been there again.
-_AGAIN: Final = 2.0
-#: In how many queues the client is known to have waited.
-_QUEUES: Final = 64
 
 
 class ConnectionListener(Protocol):
@@ -88,9 +81,7 @@ class Watcher:
         #: Own watches that are to be replayed, in order, and watches that are being replayed.
         self._late: dict[Watch, None] = {}
         self._replayed: set[Watch] = set()
-        #: The queues in demand, and when this client last waited in others, by their prefixes.
-        self._queues: dict[bytes, QueueWatch] = {}
-        self._waited: dict[bytes, float] = {}
+        self._queues = QueueWatches()
         #: Until when watches begin in the present, by the clock.
         self._hurries_until = 0.0
         #: Before this revision, history is known to be gone.
@@ -126,11 +117,10 @@ class Watcher:
             if watch is None:
                 watch = self._watches[wanted.identity] = wanted
                 self._progress.unsent(watch)
-                queue = self._queues.get(prefix)
-                if queue is not None and queue.take(watch):
-                    has_left = queue.has_left(watch.key, watch.order)
-                else:
+                if (queue := self._queues.take(prefix, watch)) is None:
                     self._send(watch)
+                else:
+                    has_left = queue.has_left(watch.key, watch.order)
             elif watch.carrier is None:
                 self._progress.joined(watch)
                 self._witness()
@@ -162,33 +152,25 @@ class Watcher:
         if length == 1 and prefix not in self._queues:
             return
         with self._lock:
-            now = self._clock.now()
-            queue = self._queues.get(prefix)
+            if not self.host.is_open:
+                return
+            queue = self._queues.enqueued(prefix, length, self._clock.now())
             if queue is not None:
-                queue.used, queue.is_short = now, length <= _SHORT
-            elif length <= _SHORT and self.host.is_open:
-                if now < self._waited.pop(prefix, -_AGAIN) + _AGAIN:
-                    queue = self._queues[prefix] = QueueWatch(prefix, now)
-                    end = prefix_end(prefix)
-                    queue.id = self.host.watch(
-                        queue, lambda id: requests.watch(id, prefix, requests.NOW, end=end)
-                    )
-                    self._progress.witness(queue.id)
-                else:
-                    self._waited[prefix] = now
-                    if len(self._waited) > _QUEUES:
-                        del self._waited[next(iter(self._waited))]
+                end = prefix_end(prefix)
+                queue.id = self.host.watch(
+                    queue, lambda id: requests.watch(id, prefix, requests.NOW, end=end)
+                )
+                self._progress.witness(queue.id)
 
     def lists(self, prefix: bytes) -> int:
-        """How many contenders the client had better know that stand in the queue before its own."""
-        return _SHORT if prefix in self._queues else 0
+        """See `QueueWatches`."""
+        with self._lock:
+            return self._queues.lists(prefix)
 
     def departed(self, prefix: bytes, snapshot: Snapshot) -> list[Contender]:
         """See `Backend.departed`."""
         with self._lock:
-            if (queue := self._queues.get(prefix)) is None:
-                return []
-            return [one for one in snapshot.contenders if queue.has_left(key_of(one), one.order)]
+            return self._queues.departed(prefix, snapshot)
 
     def recheck_when_due(self) -> None:
         """Read the watched keys if that was long ago. Never blocks."""
@@ -201,7 +183,7 @@ class Watcher:
         """Drop all watches: their session has ended. Never blocks."""
         with self._lock:
             self._watches.clear()
-            self._queues.clear()
+            self._queues.end_all()
             self._progress.clear()
             self._late.clear()
             self._replayed.clear()
@@ -287,13 +269,6 @@ class Watcher:
             if watch.carrier is not None:
                 watch.carrier.drop(watch)
 
-    def _end(self, queue: QueueWatch) -> None:
-        """Report the departures from ``queue`` to nobody any longer."""
-        self._queues.pop(queue.prefix, None)
-        self.host.unwatch(queue.id)
-        for watch in queue.drop_all():
-            self._send(watch)
-
     # Called by the host
 
     def needs_stream(self) -> bool:
@@ -314,9 +289,7 @@ class Watcher:
     def broke(self, error: CoordlockError | None, *, is_forgiven: bool) -> None:
         """All watches count as behind until they are created on the next stream."""
         with self._lock:
-            for queue in self._queues.values():
-                queue.drop_all()
-            self._queues.clear()
+            self._queues.end_all()
             for watch in self._watches.values():
                 self._unsent(watch)
             if error is None or is_forgiven or self._broken or not self._watches:
@@ -328,52 +301,56 @@ class Watcher:
         """Take what etcd says of a watch."""
         if response.created:
             self._mend()
-        ends: list[pb.Event] = []
-        is_unsure = False
+        over: list[Watch] = []
+        unsure: list[Watch] = []
         with self._lock:
-            revision = response.header.revision
             if response.created:
+                revision = response.header.revision
                 self._replay(self._progress.created(response.watch_id, revision))
                 self._witness()
             watch = self.host.target(response.watch_id)
-            if watch is None:
-                return  # cancelled meanwhile
             if isinstance(watch, QueueWatch):
-                over = self._reported(watch, response)
-        if isinstance(watch, QueueWatch):
-            for one in over:
-                self._depart(one)
-            return
-        with self._lock:
-            if response.created and watch.began == requests.NOW:
-                watch.began = revision + 1
-                is_unsure = watch.has_gap or not revision  # which a proxy of etcd does not say
-            ends = [one for one in response.events if watch.is_over_with(one)]
-            if response.events and not ends:  # else it ends, and must prove nothing before
-                self._progress.told(watch)
-                self._replays_no_more(watch)
-            # A watch that has caught up hears of each revision by itself.
-            if ends and not watch.own and ends[-1].kv.mod_revision < revision:
-                self._hurries_until = self._clock.now() + _HURRIES
-            if response.canceled:
-                self._compacted = max(self._compacted, response.compact_revision)
-                # etcd 3.4 keeps a watch that a compaction has cancelled until the client ends it,
-                # or until the stream's end.
-                self._unsent(watch)
-        if response.canceled or is_unsure:
-            self._connection.cluster.saw(revision)
-            self._recheck([watch])
-        elif ends:
-            self._depart(watch)
+                over = self._reported_queue(watch, response)
+            elif watch is not None:  # else it was cancelled meanwhile
+                over, unsure = self._reported(watch, response)
+        for one in over:
+            self._depart(one)
+        if unsure:
+            self._connection.cluster.saw(response.header.revision)
+            self._recheck(unsure)
 
-    def _reported(self, queue: QueueWatch, response: pb.WatchResponse) -> list[Watch]:
-        """Take what etcd says of a whole queue; the watches that are over. With the lock held."""
+    def _reported(
+        self, watch: Watch, response: pb.WatchResponse
+    ) -> tuple[list[Watch], list[Watch]]:
+        """The watches that are over, and those whose keys are to be read. With the lock held."""
+        revision = response.header.revision
+        is_unsure = response.canceled
+        if response.created and watch.began == requests.NOW:
+            watch.began = revision + 1
+            is_unsure = watch.has_gap or not revision  # which a proxy of etcd does not say
+        ends = [one for one in response.events if watch.is_over_with(one)]
+        if response.events and not ends:  # else it ends, and must prove nothing before
+            self._progress.told(watch)
+            self._replays_no_more(watch)
+        # A watch that has caught up hears of each revision by itself.
+        if ends and not watch.own and ends[-1].kv.mod_revision < revision:
+            self._hurries_until = self._clock.now() + _HURRIES
+        if response.canceled:
+            self._compacted = max(self._compacted, response.compact_revision)
+            # etcd 3.4 keeps a watch that a compaction has cancelled until the client ends it,
+            # or until the stream's end.
+            self._unsent(watch)
+        return [watch] if ends else [], [watch] if is_unsure else []
+
+    def _reported_queue(self, queue: QueueWatch, response: pb.WatchResponse) -> list[Watch]:
+        """As `_reported`, of a whole queue."""
         if response.created:
             queue.created(response.header.revision)
         over = queue.report(response.events)
-        is_unused = queue.is_idle and queue.used + _AGAIN < self._clock.now()
-        if response.canceled or is_unused:
-            self._end(queue)
+        if response.canceled or queue.is_unused(self._clock.now()):
+            self.host.unwatch(queue.id)
+            for watch in self._queues.end(queue):
+                self._send(watch)
         return over
 
     def _mend(self) -> None:

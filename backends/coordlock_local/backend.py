@@ -170,12 +170,10 @@ class LocalBackend(Backend):
         owners: bool = False,
         conflicting: bool = False,
     ) -> Promise[Snapshot]:
-        part = None if conflicting else upto
-
         def read() -> Snapshot:
             known = self._contenders
             found = known.queue(queue) if known else LocalQueue(self._prepared(), queue)
-            return found.snapshot(part, owners=owners)
+            return found.snapshot(upto, owners=owners, conflicting=conflicting)
 
         return self._ask(read)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
 from coordlock.errors import BackendError
-from coordlock.model.admission import is_blocked
-from coordlock.model.claim import Convertible
+from coordlock.model.admission import blockers, is_blocked, mismatch
+from coordlock.model.claim import AnyClaim, Convertible, Mode
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock_local import values
 from coordlock_local.counter import Counter, Tokens
@@ -25,6 +26,10 @@ __all__ = ["LocalQueue", "evict", "queue_names", "sweep", "tidy"]
 _READINGS: Final = 20
 #: How often the counter is tried for work that can also be done later, and the pause in seconds.
 _ATTEMPTS, _PAUSE = 20, 0.0005
+#: So many contenders are looked for one by one.
+_FEW: Final = 16
+#: How many tokens of contenders that have left may be kept.
+_REMEMBERED: Final = 256
 
 
 class LocalQueue:
@@ -43,6 +48,8 @@ class LocalQueue:
         self._own: Mapping[str, Contender] = {} if own is None else own
         #: The contenders of the last reading of all, by their keys: a record stays as it is.
         self._seen: Mapping[str, Contender] = {}
+        #: By claim, the tokens of contenders that were found not to conflict with it.
+        self._harmless: dict[AnyClaim, set[int]] = {}
 
     def add(
         self,
@@ -87,13 +94,21 @@ class LocalQueue:
             )
             if not earlier:
                 return Snapshot(self.name, (me,))
-            chosen, omitted, dead = self._nearest(slots, earlier, entry.claim.window)
+            chosen, omitted, dead = self._nearest(slots, index, earlier, entry.claim.window)
             for grave, contender in dead:
                 _bury(self._directory, slots, grave, contender.session)
         return Snapshot(self.name, (*chosen, me), omitted=omitted)
 
-    def snapshot(self, upto: Contender | None = None, *, owners: bool = False) -> Snapshot:
+    def snapshot(
+        self,
+        upto: Contender | None = None,
+        *,
+        owners: bool = False,
+        conflicting: bool = False,
+    ) -> Snapshot:
         """The queue, or its nearest part up to ``upto``, without the dead contenders.
+
+        With ``conflicting``, all before ``upto`` that conflict with it.
 
         The index is not read in one step. But contenders before ``upto`` only leave, so each that
         is in the queue all the time is listed. With ``owners`` it is read until two readings agree.
@@ -106,6 +121,8 @@ class LocalQueue:
             return Snapshot(self.name, ())
         with slots:
             index = slots.read()
+            if conflicting and upto is not None:
+                return self._in_the_way(slots, index, upto)
             snapshot = self._select(slots, index, upto, owners)
             for _ in range(_READINGS if owners else 0):
                 before, index = index, slots.read()
@@ -137,17 +154,39 @@ class LocalQueue:
             last = (upto,) if upto.token in index else ()
             if owners and last:
                 standing, wanted, last = _standing(index, upto.token + 1), wanted + 1, ()
-        chosen, omitted, _ = self._nearest(slots, standing, wanted, owners=owners)
+        chosen, omitted, _ = self._nearest(slots, index, standing, wanted, owners=owners)
         if upto is None and not owners:
             self._seen = {one.key: one for one in chosen}
         if owners:
             chosen = [values.described(self._directory, one) for one in chosen]
         return Snapshot(self.name, (*chosen, *last), omitted=omitted)
 
+    def _in_the_way(self, slots: Slots, index: list[int], me: Contender) -> Snapshot:
+        """Those before ``me`` that conflict with it, and ``me``.
+
+        A contender that shares is read once: thousands may hold a root in an intention mode.
+        """
+        assert me.token is not None
+        harmless = self._harmless.setdefault(me.claim, set())
+        if len(harmless) > _REMEMBERED + 2 * len(index):
+            harmless.intersection_update(index)
+        standing = [one for one in _standing(index, me.token) if one not in harmless]
+        chosen, _, _ = self._nearest(slots, index, standing, len(standing))
+        conflicting = []
+        for one in chosen:
+            pair = Snapshot(self.name, (one, me))
+            if blockers(pair, me) or mismatch(pair, me) is not None:
+                conflicting.append(one)
+            elif isinstance(one.claim, Mode):  # others may change
+                harmless.add(one.order)
+        last = (me,) if me.token in index else ()
+        return Snapshot(self.name, (*conflicting, *last))
+
     def _nearest(
         self,
         slots: Slots,
-        standing: list[tuple[int, int]],
+        index: list[int],
+        standing: list[int],
         wanted: int,
         *,
         owners: bool = False,
@@ -157,9 +196,12 @@ class LocalQueue:
         chosen: list[Contender] = []
         dead: list[tuple[Slot, Contender]] = []
         end = len(standing)
+        # To look for a few is quicker than to make a table.
+        find = index.index if wanted < _FEW else _numbers(index).__getitem__
         while end and len(chosen) < wanted:
             end -= 1
-            token, number = standing[end]
+            token = standing[end]
+            number = find(token)
             slot = Slot(self.path, number, token)
             contender = None if owners else self._own.get(slot.key)
             if contender is None:
@@ -179,9 +221,15 @@ class LocalQueue:
         return chosen, end, dead
 
 
-def _standing(index: list[int], below: int = EVICTED) -> list[tuple[int, int]]:
-    """The tokens in ``index`` that are smaller than ``below``, each with its slot, in order."""
-    return sorted((token, slot) for slot, token in enumerate(index) if 0 < token < below)
+def _standing(index: list[int], below: int = EVICTED) -> list[int]:
+    """The tokens in ``index`` that are smaller than ``below``, in order."""
+    tokens = sorted(index)
+    return tokens[bisect_right(tokens, 0) : bisect_left(tokens, below)]
+
+
+def _numbers(index: list[int]) -> dict[int, int]:
+    """The slot of each token in ``index``."""
+    return {token: number for number, token in enumerate(index)}
 
 
 def _is_used(directory: Directory, slots: Slots) -> bool:

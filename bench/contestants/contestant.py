@@ -71,17 +71,18 @@ class Contestant(ABC):
         """Wait for the lock and release it at once; when it was granted, and when released."""
         return self.wait(name), self.let_go(name)
 
-    def contend(self, name: str, begin: float, seconds: float) -> int:
-        """Acquire and release again and again; how often, in the ``seconds`` from ``begin`` on.
+    def contend(self, name: str, begin: float, seconds: float) -> list[float]:
+        """Acquire and release again and again, in the ``seconds`` from ``begin`` on.
 
-        ``begin`` is on CLOCK_MONOTONIC.
+        The seconds that each acquire took. ``begin`` is on CLOCK_MONOTONIC.
         """
-        grants = 0
+        waits = []
         time.sleep(max(0.0, begin - time.monotonic()))
-        while time.monotonic() < begin + seconds:
-            self.release(self.acquire(name))
-            grants += 1
-        return grants
+        while (asked := time.monotonic()) < begin + seconds:
+            held = self.acquire(name)
+            waits.append(time.monotonic() - asked)
+            self.release(held)
+        return waits
 
     def race(self, name: str, begin: float, seconds: float) -> tuple[int, float]:
         """As `contend`; how often, and the longest wait."""
@@ -124,6 +125,25 @@ class AsyncContestant(Contestant):
 
     def release(self, held: Any) -> None:
         self.runner.run(self.give(held))
+
+    def hold(self, name: str) -> float:
+        async def hold() -> float:
+            self._held[name] = await self.take(name)
+            return time.monotonic()  # not when the loop has returned
+
+        return self.runner.run(hold())
+
+    def contend(self, name: str, begin: float, seconds: float) -> list[float]:
+        async def turns() -> list[float]:
+            waits = []
+            await asyncio.sleep(max(0.0, begin - time.monotonic()))
+            while (asked := time.monotonic()) < begin + seconds:
+                held = await self.take(name)
+                waits.append(time.monotonic() - asked)
+                await self.give(held)
+            return waits
+
+        return self.runner.run(turns())
 
     def pairs(self, name: str, calls: int) -> Times:
         async def turns() -> Times:

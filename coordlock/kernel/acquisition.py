@@ -200,9 +200,10 @@ class _Acquisition:
         """
         # Looked up now, because tickets are forgotten when their contenders are gone.
         own_tickets = {one: self.engine.tickets.own(one) for ahead in waiting_for for one in ahead}
-        # Behind a contender of this client, or the only one ahead, a departure may be a proof.
-        is_proof = any(own_tickets.values()) or not any(one.omitted for one in queues)
-        departure = ticket.departure(queues, waiting_for, is_proof=is_proof)
+        # Behind others than the one ahead, and those not of this client, I read before I am
+        # granted, and see whether I am still there.
+        later = any(one.omitted for one in queues) and not any(own_tickets.values())
+        departure = ticket.departure(queues, waiting_for, later=later)
         yield from self.report.ask_before_deadline(departure, ticket)
         yield departure
         assert ticket.departures is not None

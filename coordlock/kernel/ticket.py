@@ -72,8 +72,8 @@ class Ticket:
     _awaited: Promise[Any] | None = None
     _stop_watching: Callable[[], None] | None = None
     _is_watched: bool = False
-    #: Whether the latest departure that it waited for was no proof.
-    _reads_first: bool = False
+    #: Whether the latest departure that it waited for did not rely on a watch of its own.
+    _is_late: bool = False
 
     def __post_init__(
         self, recovery: Recovery, on_gone: Callable[[tuple[Entry, ...]], None]
@@ -138,24 +138,23 @@ class Ticket:
         snapshots: Sequence[Snapshot],
         blockers: Iterable[Iterable[Contender]],
         *,
-        is_proof: bool = True,
+        later: bool = False,
     ) -> Promise[None]:
         """A promise that is kept when any of ``blockers`` has left after its snapshot.
 
         There are ``blockers`` for each of the ticket's queues. It fails when a contender of this
-        ticket is lost; they are watched from here on. Where no departure ``is_proof`` that it is
-        its turn, a reading shows whether its contenders are there: so they are watched later, and a
-        short wait does without.
+        ticket is lost; they are watched from here on, or ``later``, where no departure relies on
+        that: so a short wait does without.
         """
         if self.departures is None:
             self.departures = Departures(self._backend, self.contenders)
-        if is_proof:
+        if not later:
             self._watch(snapshots)
             # What was told before says nothing of contenders that were not watched.
-            self.departures.in_doubt |= self._reads_first
+            self.departures.in_doubt |= self._is_late
         elif self._stop_watching is None:
             self._watch_late(snapshots)
-        self._reads_first = not is_proof
+        self._is_late = later
         wanted = {
             one: snapshot.revision
             for snapshot, ahead in zip(snapshots, blockers, strict=True)

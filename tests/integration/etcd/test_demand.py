@@ -22,7 +22,7 @@ def queue_watch(client: coordlock.Client) -> QueueWatch | None:
     """The client's watch on the whole of its only queue."""
     backend = client._engine.backend
     assert isinstance(backend, EtcdBackend)
-    return next(iter(backend._watcher._queues.values()), None)
+    return next(iter(backend._watcher._queues._queues.values()), None)
 
 
 def is_watched(client: coordlock.Client) -> bool:
@@ -106,7 +106,7 @@ def test_a_stream_that_breaks_hides_no_departure(
     held = holder.lock("orders").acquire()
     with ThreadPoolExecutor() as pool:
         last = pool.submit(waiting.lock("orders").acquire)
-        eventually(lambda: (queue := queue_watch(waiting)) is not None and not queue.is_idle)
+        eventually(lambda: (queue := queue_watch(waiting)) is not None and len(queue._watches) == 2)
         proxy.refuse()
         proxy.drop_connections()
         eventually(lambda: queue_watch(waiting) is None)
@@ -122,7 +122,7 @@ def test_a_waiter_that_was_evicted_is_not_granted_the_lock(
     held = holder.lock("orders").acquire()
     with ThreadPoolExecutor() as pool:
         last = pool.submit(waiting.lock("orders").acquire)
-        eventually(lambda: (queue := queue_watch(waiting)) is not None and not queue.is_idle)
+        eventually(lambda: (queue := queue_watch(waiting)) is not None and len(queue._watches) == 2)
         proxy.replies.black_hole()  # both departures come at once
         evicted = holder.contenders("orders")[1].contender
         assert holder._engine.backend.evict(evicted).result(30)
@@ -135,10 +135,10 @@ def test_a_waiter_that_was_evicted_is_not_granted_the_lock(
 def test_it_ends_when_nobody_waits_there_any_more_and_own_contenders_are_watched_on(
     clients: list[coordlock.Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coordlock_etcd.watcher._AGAIN", 0.0)
     first, second, _ = clients
     held = first.lock("orders").acquire()
     eventually(lambda: (queue := queue_watch(first)) is not None and bool(queue._watches))
+    monkeypatch.setattr("coordlock_etcd.queue_watch._AGAIN", 0.0)
     with pytest.raises(coordlock.AcquireTimeout):
         second.lock("orders").acquire(0.1)  # its departure is reported to all
     eventually(lambda: queue_watch(first) is None)

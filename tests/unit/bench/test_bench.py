@@ -18,6 +18,7 @@ import pytest
 
 from bench import progress, workers
 from bench.__main__ import SECTIONS, main
+from bench.contended import _unfairness
 from bench.contestants import ENTRANTS, entrants
 from bench.environments import OURS, Environment, NotInstalled
 from bench.field import turns
@@ -44,6 +45,10 @@ def test_ratios_are_taken_round_by_round() -> None:
     assert ratios([2.0, 20.0, 2.0], [1.0, 10.0, 1.0]) == Spread(2.0, 2.0, 2.0)
     with pytest.raises(ValueError, match="argument 2 is longer"):
         ratios([1.0], [1.0, 2.0])
+
+
+def test_a_lock_is_unfair_by_its_longest_wait() -> None:
+    assert _unfairness([[0.1, 0.1], [0.1, 0.5]]) == pytest.approx(5)
 
 
 def test_a_single_sample_has_no_spread() -> None:

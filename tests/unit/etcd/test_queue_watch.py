@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordlock_etcd import messages_pb2 as pb
-from coordlock_etcd.queue_watch import QueueWatch
+from coordlock_etcd.queue_watch import QueueWatch, QueueWatches
 from coordlock_etcd.watch import Watch
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -134,8 +134,39 @@ def test_a_long_queue_a_changing_value_and_a_server_that_says_no_revision_are_no
 def test_only_contenders_that_wait_keep_it() -> None:
     queue = QueueWatch(PREFIX, 0.0)
     queue.created(10)
-    assert queue.is_idle
+    assert not queue.is_unused(1.0)
+    assert queue.is_unused(10.0)
     assert queue.take(Watch(contender(0, 11), True, 12))
-    assert queue.is_idle
+    assert queue.is_unused(10.0)
     assert queue.take(Watch(contender(1, 11), False, 12))
-    assert not queue.is_idle
+    assert not queue.is_unused(10.0)
+
+
+def test_a_queue_is_in_demand_when_a_client_waits_there_again_soon() -> None:
+    queues = QueueWatches()
+    assert queues.enqueued(PREFIX, 1, 0.0) is None
+    assert queues.enqueued(PREFIX, 2, 0.1) is None
+    assert queues.enqueued(PREFIX, 2, 9.0) is None, "not soon"
+    assert queues.enqueued(PREFIX, 1, 9.1) is None, "it does not wait"
+    assert queues.enqueued(PREFIX, 1000, 9.1) is None, "too long"
+    assert PREFIX not in queues
+    assert queues.lists(PREFIX) == 0
+    queue = queues.enqueued(PREFIX, 2, 9.2)
+    assert queue is not None
+    assert queues.lists(PREFIX) > 0
+    assert queues.enqueued(PREFIX, 3, 9.3) is None, "it has begun"
+    queue.created(10)
+    queues.enqueued(PREFIX, 1000, 9.4)
+    assert queues.take(PREFIX, Watch(contender(0, 11), False, 12)) is None, "too long by now"
+    queues.enqueued(PREFIX, 2, 9.5)
+    watch = Watch(contender(0, 11), False, 12)
+    assert queues.take(PREFIX, watch) is queue
+    assert queues.end(queue) == [watch]
+    assert PREFIX not in queues
+
+
+def test_a_client_that_waits_in_many_queues_remembers_few() -> None:
+    queues = QueueWatches()
+    for number in range(1000):
+        assert queues.enqueued(b"/%d/" % number, 2, 0.0) is None
+    assert len(queues._waited) < 100
