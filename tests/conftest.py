@@ -56,7 +56,6 @@ IS_INSTALLED: Final[dict[str, Callable[[], bool]]] = {
     "etcd": etcd_is_installed,
     "postgres": postgres_is_installed,
     "redis": redis_is_installed,
-    "redlock": redis_is_installed,
     "zookeeper": zookeeper_is_installed,
 }
 INSTALL: Final = (

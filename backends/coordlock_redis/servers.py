@@ -224,7 +224,7 @@ def _link(connection: Any, where: str, answers: list[Any]) -> Link:
         where,
         fields["run_id"].encode(),
         version,
-        fields.get("redis_mode") == "cluster",
+        fields.get("redis_mode", fields.get("server_mode")) == "cluster",  # the latter is Valkey's
         started,
     )
 

@@ -61,7 +61,8 @@ def on_every_backend() -> Iterator[tuple[str, type[Any]]]:
         for suite in suites():
             if not all(getattr(kind.capabilities, need) for need in suite.needs):
                 continue
-            marks = [getattr(pytest.mark, scheme)] if scheme in IS_INSTALLED else []
+            server = "redis" if scheme == "redlock" else scheme
+            marks = [getattr(pytest.mark, server)] if server in IS_INSTALLED else []
             if suite not in ON_BOTH and scheme not in ASYNC:
                 marks.append(pytest.mark.long_on("async"))
             what = suite.__name__.removesuffix("Contract")
