@@ -133,14 +133,15 @@ class Ledger:
         """
         record = self.records.get(slot)
         if record is None:
-            return "passed" if self._is_passed(slot) else None
+            return "passed" if self.is_passed(slot) else None
         if record.state is State.RETRY:
             return None
         if record.is_unfinished and policy is Policy.AT_LEAST_ONCE:
             return None
         return record.state.value
 
-    def _is_passed(self, slot: Slot) -> bool:
+    def is_passed(self, slot: Slot) -> bool:
+        """Whether it lies at or below the floor."""
         return self.floor is not None and not _is_after(slot, self.floor)
 
     def started(
@@ -210,7 +211,7 @@ class Ledger:
                 break
             is_at_work = are_at_work and record.state is State.STARTED
             if slot == keeps or record.is_unfinished or is_at_work:
-                if self._is_passed(slot):
+                if self.is_passed(slot):
                     continue  # it was trimmed before, and is tried again
                 break
             del kept[slot]
