@@ -597,7 +597,8 @@ class FutureSlot(CoordlockError, ValueError):
 class JobBacklog(CoordlockError, RuntimeError):
     """The slot was not run, because the job has as many records as it may have.
 
-    Records are dropped in the order of their slots, and never past ``oldest``, which is unfinished.
+    Records are dropped in the order of their slots, and never past ``oldest``, which is unfinished;
+    empty where the slots lie in the service's future.
     """
 
     name: str
@@ -605,9 +606,11 @@ class JobBacklog(CoordlockError, RuntimeError):
     oldest: str
 
     def __str__(self) -> str:
+        oldest = f"its oldest unfinished one is {self.oldest}. Run that"
+        why = oldest if self.oldest else "they lie in the future. Wait until some have passed"
         return (
-            f"job {self.name!r} keeps {self.records} slots, and takes no more: its oldest "
-            f"unfinished one is {self.oldest}. Run that, or forget all with `coordlock jobs reset`"
+            f"job {self.name!r} keeps {self.records} slots, and takes no more: {why}, or forget "
+            "all with `coordlock jobs reset`"
         )
 
 

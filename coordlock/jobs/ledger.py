@@ -167,8 +167,11 @@ class Ledger:
         return self._with([record])._trimmed(history, at, keeps=record.slot)
 
     def skipped(self, slots: Iterable[Slot], policy: Policy, at: float, history: int) -> Self:
-        """With ``slots`` as skipped, as far as there is room. Others may be at work meanwhile."""
-        room = max(0, MOST - len(self.records))
+        """With ``slots`` as skipped, as far as there is room. Others may be at work meanwhile.
+
+        They never fill it: the next start finds room, and trims them.
+        """
+        room = max(0, MOST // 2 - len(self.records))
         records = [
             SlotRecord(slot, State.SKIPPED, policy, finished=at)
             for slot in slots

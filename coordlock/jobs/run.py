@@ -120,6 +120,7 @@ class _BaseJobRun(BaseGrant, shown="JobRun"):
         yield engine.deadline(engine.settings.request_timeout)
         try:
             yield from self._guarded(self._record_start())
+            self.check()  # after a pause, another one may be at work
             yield None
         except LockLost:  # no caller ever had it
             lost = self._ticket.lost
