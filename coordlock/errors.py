@@ -552,14 +552,17 @@ class AlreadyDone(JobNotRun, RuntimeError):
             "passed": "has passed: later slots have pushed it out of the job's history",
             "skipped": "was missed, and skipped",
             "started": f"was started{by}, and a slot is started at most once",
-            "failed": f"has failed{by}, and a slot is started at most once",
+            "failed": f"was started{by} and has failed, and a slot is started at most once",
         }.get(self.state, f"was done{by}")
         return f"job {self.name!r}: slot {self.slot} {what}"
 
 
 @dataclass(eq=False, repr=False)
 class AlreadyRunning(JobNotRun, RuntimeError):
-    """The job is at work, with this slot or another one. ``holder`` describes who has its lock."""
+    """The job is at work, with this slot or another one. ``holder`` describes who has its lock.
+
+    ``slot`` is empty where none was to be run.
+    """
 
     name: str
     slot: str
@@ -567,7 +570,8 @@ class AlreadyRunning(JobNotRun, RuntimeError):
 
     def __str__(self) -> str:
         by = f" by {self.holder}" if self.holder else ""
-        return f"job {self.name!r} is at work{by}: slot {self.slot} is not run"
+        what = f"slot {self.slot} is not run" if self.slot else "wait until that has ended"
+        return f"job {self.name!r} is at work{by}: {what}"
 
 
 @dataclass(eq=False, repr=False)
@@ -593,7 +597,8 @@ class FutureSlot(CoordlockError, ValueError):
 class JobBacklog(CoordlockError, RuntimeError):
     """The slot was not run, because the job has as many records as it may have.
 
-    Records are dropped in the order of their slots, and never past ``oldest``, which is unfinished.
+    Records are dropped in the order of their slots, and never past ``oldest``, which is unfinished;
+    empty where the slots lie in the service's future.
     """
 
     name: str
@@ -601,9 +606,11 @@ class JobBacklog(CoordlockError, RuntimeError):
     oldest: str
 
     def __str__(self) -> str:
+        oldest = f"its oldest unfinished one is {self.oldest}. Run that"
+        why = oldest if self.oldest else "they lie in the future. Wait until some have passed"
         return (
-            f"job {self.name!r} keeps {self.records} slots, and takes no more: its oldest "
-            f"unfinished one is {self.oldest}. Run that, or forget all with `coordlock jobs reset`"
+            f"job {self.name!r} keeps {self.records} slots, and takes no more: {why}, or forget "
+            "all with `coordlock jobs reset`"
         )
 
 

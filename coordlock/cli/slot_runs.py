@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
-from typing import TYPE_CHECKING
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from coordlock.cli.child import Child, CommandFailed
 from coordlock.cli.connection import connected
 from coordlock.cli.exits import complain
 from coordlock.cli.lock_request import LockRequest
 from coordlock.cli.parser import Lost, Refused, UsageError
+from coordlock.cli.signals import Inbox
 from coordlock.cli.slot_options import SlotOptions
 from coordlock.cli.supervision import Supervision
 from coordlock.cli.terminal import Terminal
@@ -18,10 +23,14 @@ from coordlock.errors import AcquireTimeout, AlreadyDone, AlreadyRunning
 from coordlock.settings import Settings
 
 if TYPE_CHECKING:
+    from coordlock.jobs.job import Job
     from coordlock.jobs.run import JobRun
     from coordlock.jobs.slots import Slot
 
 __all__ = ["run_slots"]
+
+#: The slots that are left, and the statuses so far, for the program that goes on with them.
+_LEFT: Final = "COORDLOCK_SLOTS_LEFT"
 
 
 class ExitStatus(Exception):
@@ -41,43 +50,79 @@ def run_slots(
     """
     if request.shared or request.mode or request.slots or request.trees or len(request.names) > 1:
         raise UsageError("a job takes one NAME, and no --shared, --mode, --slots or --tree")
+    from coordlock.jobs.schedule import latest
+
     try:
         fixed, schedule = slots.fixed(), slots.schedule()
     except ValueError as error:
         raise UsageError(str(error)) from None
+    due, statuses = _left()
     settings = request.settings(label=os.path.basename(command[0]))
-    statuses: dict[Slot, int | None] = {}
-    while True:
-        child = Child(command)  # one for each slot, because no fork is safe after connecting
-        with contextlib.closing(child), connected(settings) as client:
-            request.say(f"connected to {settings}")
-            job = slots.job(client, request, schedule)
-            due = job.due() if fixed is None else (fixed,)
-            slot = next((one for one in due if one not in statuses), None)
-            if slot is None:
-                break
-            statuses[slot] = None
-            try:
-                with job.run(slot) as run, contextlib.closing(child):
-                    status = _supervised(request, child, run, settings, grace, on_ask)
-                    statuses[slot] = status
-                    if status:
-                        raise ExitStatus(status)
-            except AlreadyDone as done:
-                request.warn(str(done))
-            except ExitStatus:
-                pass
-            except (AlreadyRunning, AcquireTimeout) as busy:
-                request.warn(str(busy))
-                raise Refused(request.conflict_exit_code) from None
+    child = Child(command)  # before connecting, because that starts threads
+    with contextlib.closing(child), connected(settings) as client:
+        request.say(f"connected to {settings}")
+        job = slots.job(client, request, schedule)
         if fixed is not None:
-            break
-    ran = [status for status in statuses.values() if status is not None]
-    if not ran:
-        if not statuses:
-            request.warn(f"job {request.names[0]!r}: the latest slot is done or was skipped")
+            due = [fixed]
+        elif due is None:
+            newest = latest(job.schedule, time.time())
+            due = list(job.due())
+            if not due:
+                request.warn(str(_refusal(job, newest)))
+                return slots.already_done_exit_code
+        slot = due.pop(0)
+        try:
+            with job.run(slot) as run, contextlib.closing(child):
+                statuses.append(_supervised(request, child, run, settings, grace, on_ask))
+                if statuses[-1]:
+                    raise ExitStatus(statuses[-1])
+        except AlreadyDone as done:
+            request.warn(str(done))
+        except ExitStatus:
+            pass
+        except (AlreadyRunning, AcquireTimeout) as busy:
+            request.warn(str(busy))
+            raise Refused(request.conflict_exit_code) from None
+    if due and not (Inbox.newest is not None and Inbox.newest.ending):
+        _go_on(due, statuses)
+    if not statuses:
         return slots.already_done_exit_code
-    return next((status for status in ran if status), 0)
+    return next(filter(None, statuses), 0)
+
+
+def _left() -> tuple[list[Slot] | None, list[int]]:
+    """The slots that are left and the statuses so far, where this program goes on with them."""
+    from coordlock.jobs.slots import loaded
+
+    if (text := os.environ.pop(_LEFT, None)) is None:
+        return None, []
+    slots, statuses = json.loads(text)
+    return [loaded(one) for one in slots], statuses
+
+
+def _go_on(due: Sequence[Slot], statuses: list[int]) -> NoReturn:
+    """Become this program again, for the slots in ``due``.
+
+    It has threads by now, so it could not fork the next command safely, and signals have come to a
+    supervision that is over.
+    """
+    from coordlock.jobs.slots import stored
+
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.environ[_LEFT] = json.dumps([[stored(one) for one in due], statuses])
+    os.execv(sys.executable, sys.orig_argv)
+
+
+def _refusal(job: Job, slot: Slot) -> AlreadyDone:
+    """Why ``slot`` is not due."""
+    from coordlock.jobs.slots import shown
+
+    record = next((one for one in job.info().slots if one.slot == slot), None)
+    if record is None:
+        return AlreadyDone(job.name, shown(slot), "skipped", "")
+    state = "started" if record.state in ("running", "interrupted") else record.state
+    return AlreadyDone(job.name, shown(slot), state, record.owner)
 
 
 def _supervised(

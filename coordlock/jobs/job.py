@@ -14,6 +14,7 @@ import inspect
 import time
 from collections.abc import Callable, Coroutine
 from copy import copy
+from functools import partial
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -29,6 +30,7 @@ from typing import (
 from coordlock.errors import (
     AcquireTimeout,
     AlreadyRunning,
+    Evicted,
     FutureSlot,
     JobNotRun,
 )
@@ -41,10 +43,11 @@ from coordlock.jobs.start import AsyncStart, Start
 from coordlock.jobs.view import JobInfo
 from coordlock.kernel.access import Access
 from coordlock.kernel.acquisition import acquisition
-from coordlock.kernel.stored_record import Folder, StoredRecord
+from coordlock.kernel.stored_record import StoredRecord
 from coordlock.kernel.ticket import Ticket
 from coordlock.locks.base_lock import AcquireOptions
 from coordlock.model.claim import Mode
+from coordlock.model.contender import Contender
 from coordlock.recipes.shared.recipe import Recipe
 from coordlock.runtime.clock import within
 from coordlock.runtime.driver import Steps
@@ -155,10 +158,17 @@ class _BaseJob(Recipe, Generic[R], shown="Job"):
             )
         except AcquireTimeout as busy:
             if not waits:
-                raise AlreadyRunning(self.name, shown(slot), busy.holder or "") from None
+                raise (yield from self._running(shown(slot))) from None
             named = copy(busy)
             named.name = self.name  # not the queue's
             raise named from None
+
+    def _running(self, slot: str) -> Steps[AlreadyRunning]:
+        """The error where another one has the job's lock."""
+        engine, queue = self._access.engine, view.queue_of(self.name)
+        ask = partial(engine.backend.snapshot, queue, owners=True)
+        there = (yield from engine.ask(ask)).contenders
+        return AlreadyRunning(self.name, slot, str(there[0]) if there else "")
 
     def _present(self, slot: Slot) -> Steps[Present]:
         """The service's own time. Raises `FutureSlot` for an instant that lies too far ahead."""
@@ -189,13 +199,15 @@ class _BaseJob(Recipe, Generic[R], shown="Job"):
 
     @property
     def _record(self) -> StoredRecord[Ledger]:
-        return StoredRecord(self._access.engine, Folder.JOBS, self.name, Ledger.parse)
+        return view.record_of(self._access.engine, self.name)
 
-    def _change(self, change: Callable[[Ledger], Ledger | None]) -> Steps[None]:
+    def _change(
+        self, change: Callable[[Ledger], Ledger | None], guard: Contender | None = None
+    ) -> Steps[None]:
         """Write what ``change`` makes of the ledger, again until it has nothing to change."""
 
         def steps() -> Steps[None]:
-            record = self._record
+            record = view.record_of(self._access.engine, self.name, guard)
             while True:
                 changed = change((yield from record.read()))
                 if changed is None or (yield from record.write(changed.encode())):
@@ -206,11 +218,12 @@ class _BaseJob(Recipe, Generic[R], shown="Job"):
     def _due(self) -> Steps[tuple[Slot, ...]]:
         """The slots of the schedule that are to be run now, in order.
 
-        The last one before this host's present and half a minute, unless it was started; before it
+        The last one before this host's present and half a minute (or half the interval, where that
+        is less), unless it was started; before it
         the slots that were begun under ``"at-least-once"`` and not finished; and the missed ones,
         as `catch_up` says: with ``"all"`` up to 500 of them, otherwise none. What it does not make
-        up for, it records as skipped. A slot is missed if it lies behind the floor, or behind the
-        lowest recorded slot, and has no record.
+        up for, it records as skipped once it is late by the service's time, too. A slot is missed
+        if it lies behind the floor, or behind the lowest recorded slot, and has no record.
 
         Raises ValueError where the job has no schedule, `NameConflict`, and `BackendUnavailable`.
         """
@@ -223,7 +236,9 @@ class _BaseJob(Recipe, Generic[R], shown="Job"):
 
         def skip(ledger: Ledger) -> Ledger | None:
             check_kind(self.name, ledger, latest(schedule, host))
-            wanted[:], skipped = due(ledger, schedule, host, self._policy, self.catch_up)
+            wanted[:], _ = due(ledger, schedule, host, self._policy, self.catch_up)
+            # A host with a fast clock must not record what the others have yet to start.
+            _, skipped = due(ledger, schedule, min(host, at), self._policy, self.catch_up)
             if not skipped:
                 return None
             changed = ledger.skipped(skipped, self._policy, at, self.history)
@@ -238,8 +253,9 @@ class _BaseJob(Recipe, Generic[R], shown="Job"):
         The latter for a record that a newer release wrote, or another program.
         """
         engine = self._access.engine
-        ledger = yield from self._record.get()
-        return (yield from engine.bounded(view.info(engine, self.name, ledger)))
+        record = self._record
+        ledger = yield from record.get()
+        return (yield from engine.bounded(view.info(engine, self.name, ledger, record)))
 
     def _retry(self, slot: Slot) -> Steps[None]:
         """Let ``slot`` be started once more, whatever became of it. For operators.
@@ -256,25 +272,28 @@ class _BaseJob(Recipe, Generic[R], shown="Job"):
             changed = ledger.to_retry(slot)
             return None if changed == ledger else changed
 
-        yield from self._while_idle(slot, retry)
+        yield from self._while_idle(retry)
 
     def _reset(self) -> Steps[None]:
         """Forget all slots of the job, and its floor, so that each may be started. For operators.
 
         Raises `AlreadyRunning` while the job is at work, and `BackendUnavailable`.
         """
-        yield from self._while_idle(0, lambda ledger: None if ledger == Ledger() else Ledger())
+        yield from self._while_idle(lambda ledger: None if ledger == Ledger() else Ledger())
 
-    def _while_idle(self, slot: Slot, change: Callable[[Ledger], Ledger | None]) -> Steps[None]:
+    def _while_idle(self, change: Callable[[Ledger], Ledger | None]) -> Steps[None]:
         """Make a change of the ledger while nobody is at work."""
         engine, queue = self._access.engine, view.queue_of(self.name)
         try:
             ticket = yield from acquisition(engine, {queue: Mode.EX}, 0, kind="job")
-        except AcquireTimeout as busy:
-            raise AlreadyRunning(self.name, shown(slot), busy.holder or "") from None
+        except AcquireTimeout:
+            raise (yield from self._running("")) from None
         problem: Exception | None = None
         try:
-            yield from self._change(change)
+            # Guarded: after a pause, others may be at work.
+            yield from self._change(change, ticket.contenders[0])
+        except Evicted:
+            problem = Evicted(self.name, kind="job")
         except Exception as error:
             problem = error
         finally:

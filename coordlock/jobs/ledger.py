@@ -133,14 +133,15 @@ class Ledger:
         """
         record = self.records.get(slot)
         if record is None:
-            return "passed" if self._is_passed(slot) else None
+            return "passed" if self.is_passed(slot) else None
         if record.state is State.RETRY:
             return None
         if record.is_unfinished and policy is Policy.AT_LEAST_ONCE:
             return None
         return record.state.value
 
-    def _is_passed(self, slot: Slot) -> bool:
+    def is_passed(self, slot: Slot) -> bool:
+        """Whether it lies at or below the floor."""
         return self.floor is not None and not _is_after(slot, self.floor)
 
     def started(
@@ -166,8 +167,11 @@ class Ledger:
         return self._with([record])._trimmed(history, at, keeps=record.slot)
 
     def skipped(self, slots: Iterable[Slot], policy: Policy, at: float, history: int) -> Self:
-        """With ``slots`` as skipped, as far as there is room. Others may be at work meanwhile."""
-        room = max(0, MOST - len(self.records))
+        """With ``slots`` as skipped, as far as there is room. Others may be at work meanwhile.
+
+        They never fill it: the next start finds room, and trims them.
+        """
+        room = max(0, MOST // 2 - len(self.records))
         records = [
             SlotRecord(slot, State.SKIPPED, policy, finished=at)
             for slot in slots
@@ -210,7 +214,7 @@ class Ledger:
                 break
             is_at_work = are_at_work and record.state is State.STARTED
             if slot == keeps or record.is_unfinished or is_at_work:
-                if self._is_passed(slot):
+                if self.is_passed(slot):
                     continue  # it was trimmed before, and is tried again
                 break
             del kept[slot]

@@ -23,8 +23,8 @@ from coordlock.errors import (
 )
 from coordlock.jobs.ledger import MOST, Ledger, Policy, SlotRecord, State
 from coordlock.jobs.slots import Slot, kind_of, shown
+from coordlock.jobs.view import record_of
 from coordlock.kernel.engine import Engine
-from coordlock.kernel.stored_record import Folder, StoredRecord
 from coordlock.kernel.ticket import Ticket
 from coordlock.locks.base_grant import BaseGrant
 from coordlock.locks.grant import AsyncGrant, Grant
@@ -96,9 +96,7 @@ class _BaseJobRun(BaseGrant, shown="JobRun"):
         self._policy = policy
         self._history = history
         self._present = present
-        self._record = StoredRecord(
-            engine, Folder.JOBS, name, Ledger.parse, guard=ticket.contenders[0]
-        )
+        self._record = record_of(engine, name, ticket.contenders[0])
         self._ledger = Ledger()
         #: How the work has ended: what the release is to record, unless that is done.
         self._outcome: tuple[State, str | None] = State.FAILED, "it was released at work"
@@ -124,6 +122,7 @@ class _BaseJobRun(BaseGrant, shown="JobRun"):
         yield engine.deadline(engine.settings.request_timeout)
         try:
             yield from self._guarded(self._record_start())
+            self.check()  # after a pause, another one may be at work
             yield None
         except LockLost:  # no caller ever had it
             lost = self._ticket.lost
@@ -165,6 +164,8 @@ class _BaseJobRun(BaseGrant, shown="JobRun"):
         """Record the end, and do ``also`` in the same transaction."""
         while True:
             mine = self._mine
+            if mine is None and self._record.moved and self._ledger.is_passed(self.slot):
+                break  # an attempt without an answer was made, and others have trimmed it
             if mine is None:
                 raise BackendError(
                     str(self._engine.settings),

@@ -1,8 +1,8 @@
 """Schedules: which slots a job has, computed from a time. Pure, and the same on every host.
 
 A scheduled instant is known by itself, so hosts whose clocks differ name the same one. Each takes
-the last one before its own present and half a minute: a host whose clock is behind by less than
-that takes the instant that the others take.
+the last one before its own present and half a minute, or half the interval where that is less: a
+host whose clock is behind by less than that takes the instant that the others take.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Cron", "Every", "Schedule", "due", "latest"]
 
-#: By how much a host's clock may be behind.
+#: By how much a host's clock may be behind; at most half of what lies between two instants.
 _LENIENCE: Final = timedelta(seconds=30)
 #: How late an instant may be started where none is made up for, in seconds; at most half of what
 #: lies between it and the next one.
@@ -145,7 +145,9 @@ class Cron:
 
 def latest(schedule: Schedule, now: float) -> datetime:
     """The last scheduled instant before ``now``, in seconds since 1970, and half a minute."""
-    return schedule.before(datetime.fromtimestamp(now, UTC) + _LENIENCE).astimezone(UTC)
+    host = datetime.fromtimestamp(now, UTC)
+    lenience = min(_LENIENCE, interval_after(schedule, host) / 2)
+    return schedule.before(host + lenience).astimezone(UTC)
 
 
 def interval_after(schedule: Schedule, instant: datetime) -> timedelta:

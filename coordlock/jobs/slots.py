@@ -26,7 +26,10 @@ def slot_of(slot: object) -> Slot:
                 f"slot {slot.isoformat()} has no time zone, so each host could take it for "
                 "another instant: give it a tzinfo, such as datetime.UTC"
             )
-        return slot.astimezone(UTC)
+        try:
+            return slot.astimezone(UTC)
+        except OverflowError:
+            raise ValueError(f"slot {slot.isoformat()} is in no year from 1 to 9999") from None
     if type(slot) is not int:
         raise TypeError(
             f"slot must be an aware datetime or an int, not {slot!r}: the instant for which the "

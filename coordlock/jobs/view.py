@@ -12,12 +12,13 @@ from coordlock.errors import InvalidName
 from coordlock.jobs.ledger import Ledger, SlotRecord, State
 from coordlock.jobs.slots import Kind, Slot
 from coordlock.kernel.engine import Engine
-from coordlock.kernel.stored_record import MALFORMED, Folder
+from coordlock.kernel.stored_record import MALFORMED, Folder, StoredRecord
+from coordlock.model.contender import Contender
 from coordlock.model.names import check_name, escape, internal, unescape
 from coordlock.model.record import NewerFormat, decode
 from coordlock.runtime.driver import Steps
 
-__all__ = ["JobInfo", "SlotInfo", "SlotState", "info", "jobs", "queue_of"]
+__all__ = ["JobInfo", "SlotInfo", "SlotState", "info", "jobs", "queue_of", "record_of"]
 
 SlotState = Literal["running", "interrupted", "done", "failed", "skipped", "retry"]
 
@@ -75,13 +76,26 @@ def queue_of(name: str) -> str:
     return internal(f"job-{escape(name)}")
 
 
-def info(engine: Engine, name: str, ledger: Ledger) -> Steps[JobInfo]:
-    """What ``ledger`` says of the job, and who is at work."""
-    at_work: set[int | None] = set()
-    if any(one.state is State.STARTED for one in ledger.records.values()):
-        queue = queue_of(name)
+def record_of(engine: Engine, name: str, guard: Contender | None = None) -> StoredRecord[Ledger]:
+    """The job's record; with ``guard``, while that is in its queue."""
+    return StoredRecord(engine, Folder.JOBS, name, Ledger.parse, guard=guard)
+
+
+def info(engine: Engine, name: str, ledger: Ledger, record: StoredRecord[Ledger]) -> Steps[JobInfo]:
+    """What ``ledger``, which was read of ``record``, says of the job, and who is at work."""
+    queue, at_work = queue_of(name), set[int | None]()
+    while (
+        begun := {one.token for one in ledger.records.values() if one.state is State.STARTED}
+        - at_work
+    ):
         snapshot = yield from engine.repeated(lambda: engine.backend.snapshot(queue, owners=True))
         at_work = {one.token for one in snapshot.contenders}
+        if begun <= at_work:
+            break
+        # Who is not there any more may have recorded its end before it left.
+        before, ledger = ledger, (yield from record.read())
+        if ledger == before:
+            break
     slots = tuple(_shown(one, at_work) for one in ledger.records.values())
     return JobInfo(name, ledger.kind, ledger.floor, slots)
 
@@ -100,7 +114,7 @@ def jobs(engine: Engine) -> Steps[tuple[JobInfo, ...]]:
         except MALFORMED:
             found.append(JobInfo(name, None, None, (), _MALFORMED))
         else:
-            found.append((yield from info(engine, name, ledger)))
+            found.append((yield from info(engine, name, ledger, record_of(engine, name))))
     return tuple(sorted(found, key=lambda one: one.name))
 
 

@@ -39,7 +39,7 @@ def test_the_last_scheduled_time_runs_once(cli: Cli, schedule: tuple[str, str]) 
     second = cli.run("run", "x", *schedule, "--", "echo", "works")
     assert (first.stdout, second.stdout) == ("works\n", "")
     assert (first.returncode, second.returncode) == (0, 0)
-    assert "the latest slot is done" in second.stderr
+    assert "was done by" in second.stderr
     assert [one["state"] for one in slots(cli, "x")] == ["done"]
 
 
@@ -93,6 +93,51 @@ def test_all_missed_times_run_in_order(cli: Cli) -> None:
     found = done.stdout.split()
     assert len(found) in (3, 4)  # one more where the hour has just changed
     assert found == sorted(found)
+
+
+def test_what_is_due_is_looked_up_once(cli: Cli) -> None:
+    """Otherwise a command that takes longer than its interval would never end."""
+    done = cli.run("run", "x", "--every", "1s", "--", "sh", "-c", "sleep 2; echo works")
+    assert (done.returncode, done.stdout) == (0, "works\n")
+
+
+def test_ctrl_c_ends_all_that_is_due(cli: Cli) -> None:
+    start = time.strftime("%Y-%m-%dT%H:00Z", time.gmtime(time.time() - 3 * 3600))
+    cli.run("run", "x", "--slot", start, "--", "true")
+    words = ("run", "x", "--every", "1h", "--catch-up", "all", "--policy", "at-least-once", "--")
+    # The signal comes while the second of at least three runs.
+    command = '[ "$(wc -l < log)" = 1 ] || exec sleep 60'
+    with cli.started(*words, "sh", "-c", f"echo $COORDLOCK_SLOT >> log; {command}") as process:
+        log = cli.directory / "log"
+        eventually(lambda: log.exists() and len(log.read_text().splitlines()) == 2)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    assert len(log.read_text().splitlines()) == 2
+    states = [slot["state"] for slot in slots(cli, "x")]
+    assert states == ["done", "done", "failed"]
+
+
+@pytest.mark.parametrize(
+    ("command", "told"), [("exit 7", "has failed"), ("kill -KILL $PPID", "was started by")]
+)
+def test_a_slot_that_came_to_no_good_end_is_told_of(cli: Cli, command: str, told: str) -> None:
+    words = ("run", "x", "--every", "24h", "--")
+    assert cli.run(*words, "sh", "-c", command).returncode != 0
+    again = cli.run(*words, "true")
+    assert again.returncode == 0
+    assert told in again.stderr
+    assert "done" not in again.stderr
+
+
+def test_operators_are_told_who_is_at_work(cli: Cli) -> None:
+    with cli.started("run", "x", "--slot", "1", "--", "cat"):
+        eventually(lambda: slots(cli, "x"))
+        for words in (("reset", "x", "--yes"), ("retry", "x", "1")):
+            refused = cli.run("jobs", *words)
+            assert refused.returncode == 1
+            assert "is at work by" in refused.stderr
+            assert " cat (token" in refused.stderr
+            assert "slot" not in refused.stderr
 
 
 def test_jobs_are_listed_and_forgotten(cli: Cli) -> None:

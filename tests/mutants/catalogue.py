@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Final
 
 from coordlock.testing.faults.violation import Violation
-from tests.mutants import admission, conversion, etcd, loss, recipes, removal, resources, zookeeper
+from tests.mutants import (
+    admission,
+    conversion,
+    etcd,
+    jobs,
+    loss,
+    recipes,
+    removal,
+    resources,
+    zookeeper,
+)
 from tests.mutants.mutant import Mutant, Play
 from tests.simulation.bad_day import BadDay
 
@@ -13,7 +23,7 @@ __all__ = ["MUTANTS", "PLAYED", "SIMULATED", "WORKED"]
 
 MUTANTS: Final[dict[str, Mutant]] = {
     name: one
-    for module in (admission, conversion, recipes, removal, loss, etcd, zookeeper, resources)
+    for module in (admission, conversion, recipes, jobs, removal, loss, etcd, zookeeper, resources)
     for name, one in vars(module).items()
     if isinstance(one, Mutant)
 }

@@ -13,6 +13,7 @@ from tests.simulation.contention import KINDS, Contention
 from tests.simulation.converting import ConvertingIntentions, ConvertingReaders
 from tests.simulation.electing import Electing
 from tests.simulation.gathering import Gathering
+from tests.simulation.scheduling import Scheduling
 from tests.simulation.valuing import Valuing
 from tests.simulation.working import Working
 
@@ -40,3 +41,7 @@ def test_no_fault_shows_a_leader_of_before_or_lets_one_publish_too_late() -> Non
 
 def test_no_fault_loses_a_write_or_shows_a_part_of_a_transaction() -> None:
     run_state_machine_as_test(Valuing, settings=settings(stateful_step_count=40))
+
+
+def test_no_fault_and_no_clock_starts_a_slot_again_or_loses_it() -> None:
+    run_state_machine_as_test(Scheduling, settings=settings(stateful_step_count=40))

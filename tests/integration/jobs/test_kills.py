@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import coordlock
+from coordlock.jobs.view import queue_of
 from coordlock.testing.waiting import eventually
 from tests.integration.jobs.worker import JOB
 
-pytestmark = [pytest.mark.faults, pytest.mark.long_on("zookeeper")]
+pytestmark = [pytest.mark.faults, pytest.mark.long_on("redis", "zookeeper")]
 
 BOUND = 120.0
 HERE = Path(__file__).parents[3]
@@ -102,3 +105,36 @@ def test_a_run_that_stood_still_for_too_long_records_nothing(
         assert late.wait(BOUND) == 0
     assert log.read_text().splitlines() == ["begins 1", *successor, "late"]
     assert state(url) == left
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("step", "policy", "wanted"),
+    [
+        ("before:1", "at-most-once", ["begins 1", "ends", "late"]),
+        ("before:1", "at-least-once", ["begins 1", "ends", "late"]),
+        ("after:1", "at-most-once", ["refused", "late"]),
+        ("after:1", "at-least-once", ["begins 2", "ends", "late"]),
+        ("before:2", "at-most-once", ["begins 1", "refused", "late"]),
+        ("before:2", "at-least-once", ["begins 1", "begins 2", "ends", "late"]),
+        ("after:2", "at-most-once", ["begins 1", "refused", "late"]),
+        ("after:2", "at-least-once", ["begins 1", "refused", "late"]),
+    ],
+)
+def test_a_run_that_stands_still_at_any_step_comes_too_late(
+    url: str, log: Path, step: str, policy: str, wanted: list[str]
+) -> None:
+    if url.startswith("local:"):
+        pytest.skip("local: a paused process is alive, and keeps its locks by design")
+    with started(url, log, policy, step, str(int(signal.SIGSTOP))) as late:
+        _, status = os.waitpid(late.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        with coordlock.connect(url) as client:  # at most once, nobody would wait for its end
+            look = partial(client._engine.backend.snapshot, queue_of(JOB))
+            eventually(lambda: not look().result(BOUND).contenders, within=BOUND)
+        run_once_more(url, log, policy)
+        before = state(url)
+        late.send_signal(signal.SIGCONT)
+        assert late.wait(BOUND) == 0
+    assert log.read_text().splitlines() == wanted
+    assert state(url) == before

@@ -32,13 +32,13 @@ class Log:
         os.write(self._file, (" ".join(map(str, words)) + "\n").encode())
 
 
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def dying_at(client: coordlock.Client, step: str) -> None:
-    """Let the process die at this step of its writes to the service."""
+def dying_at(client: coordlock.Client, step: str, of: int = signal.SIGKILL) -> None:
+    """Let the process die at this step of its writes to the service, or stand still."""
     when, _, number = step.partition(":")
+
+    def die() -> None:
+        os.kill(os.getpid(), of)
+
     backend: Any = client._access.engine.backend
     write: Callable[..., Any] = backend.write
     left = int(number)
@@ -51,7 +51,7 @@ def dying_at(client: coordlock.Client, step: str) -> None:
         if left == 0 and when == "before":
             die()
         answer = write(operations, *guards)
-        if left == 0:
+        if left == 0 and when == "after":
             answer.add_done_callback(lambda _: die())
         return answer
 

@@ -6,7 +6,10 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from coordlock_memory import Fault
@@ -15,8 +18,10 @@ import coordlock
 from coordlock import BackendUnavailable, JobNotRun, LockLost
 from coordlock.backend import Operation, Put
 from coordlock.errors import AlreadyDone
+from coordlock.jobs import job
 from coordlock.jobs.view import queue_of
 from coordlock.model.contender import Contender
+from coordlock.runtime.promise import failed
 from tests.unit.work.test_faults import Disturbance
 from tests.unit.work.test_races import backend_of, before_writing
 
@@ -265,3 +270,62 @@ def test_the_body_of_a_coroutine_is_cancelled_at_a_loss_and_records_nothing(
     starts: list[int] = []
     run_once(other, starts, "at-least-once")
     assert starts == [2]
+
+
+@pytest.mark.parametrize("operation", ["retry", "reset"])
+def test_an_operator_who_stood_still_changes_nothing_while_a_job_is_at_work(
+    client: coordlock.Client, other: coordlock.Client, operation: str
+) -> None:
+    """The lock was free when the change began, and is held by a run when it is written."""
+    run_once(other, [], "at-most-once")
+    begun = other.job("j").run(2)
+
+    def overtake(guards: Sequence[Contender]) -> None:
+        backend_of(other).service.remove(guards[0])
+        begun.__enter__()
+
+    before_writing(client, "@jobs/", overtake)
+    with pytest.raises(coordlock.errors.Evicted, match="'j'"):
+        client.job("j").retry(1) if operation == "retry" else client.job("j").reset()
+    begun.__exit__(None, None, None)
+    assert [slot.state for slot in other.job("j").info().slots] == ["done", "done"]
+
+
+def test_a_run_that_ends_while_it_is_looked_at_is_not_interrupted(
+    client: coordlock.Client, other: coordlock.Client
+) -> None:
+    begun = client.job("j").run(1)
+    begun.__enter__()
+    backend = backend_of(other)
+    snapshot = backend.snapshot
+
+    def end_before(*arguments: Any, **options: Any) -> Any:
+        del backend.snapshot
+        begun.__exit__(None, None, None)
+        return snapshot(*arguments, **options)
+
+    backend.snapshot = end_before  # type: ignore[method-assign]
+    assert [slot.state for slot in other.job("j").info().slots] == ["done"]
+
+
+def test_an_end_that_others_trimmed_before_its_lost_answer_counts(
+    client: coordlock.Client, other: coordlock.Client
+) -> None:
+    """What others skip meanwhile pushes the slot out of a short history."""
+    scheduled = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    before = scheduled - timedelta(hours=3)
+    hourly = other.job("j", schedule=coordlock.Every("1h"), history=1)
+    backend = backend_of(client)
+    write = backend.write
+
+    def lose_after(*arguments: Any) -> Any:
+        del backend.write
+        write(*arguments)
+        assert hourly.due() == (scheduled,)
+        return failed(BackendUnavailable("memory", "no answer"))
+
+    clock = SimpleNamespace(time=lambda: scheduled.timestamp() + 1)
+    with patch.object(job, "time", clock), client.job("j", history=1).run(before):
+        backend.write = lose_after  # type: ignore[method-assign]
+    [slot] = other.job("j").info().slots
+    assert (slot.slot, slot.state) == (scheduled - timedelta(hours=1), "skipped")

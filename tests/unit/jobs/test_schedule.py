@@ -121,6 +121,14 @@ def test_hosts_whose_clocks_differ_by_half_a_minute_take_one_slot(
     assert latest(schedule, host + off) == slot
 
 
+@pytest.mark.parametrize("interval", [1, 10, 30])
+def test_a_short_interval_is_not_taken_ahead_of_its_time(interval: int) -> None:
+    """Otherwise each of its slots would be too far ahead, and refused."""
+    for off in range(interval):
+        slot = latest(Every(interval), AT + off)
+        assert slot.timestamp() - (AT + off) <= interval / 2
+
+
 def test_a_run_by_hand_in_the_afternoon_does_not_use_up_the_next_night() -> None:
     schedule = Cron("0 3 * * *", "Europe/Berlin")
     assert latest(schedule, utc("2026-11-22 15:00").timestamp()) == utc("2026-11-22 02:00")

@@ -60,3 +60,9 @@ def test_of_an_hour_that_comes_twice_a_text_means_the_first() -> None:
 def test_a_time_that_clocks_leave_out_is_refused() -> None:
     with pytest.raises(ValueError, match="does not exist"):
         parsed("2026-03-29T02:30", BERLIN)
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00+05:00", "9999-12-31T23:59-05:00"])
+def test_an_instant_that_utc_has_no_year_for_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no year from 1 to 9999"):
+        parsed(text)

@@ -1,0 +1,128 @@
+"""One crontab line on hosts whose wall clocks are wrong, or jump: real ones, by libfaketime."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordlock.testing.waiting import eventually
+from testbed.systems.wall_clocks import WallClocks
+from tests.cli.command import Cli
+
+pytestmark = [pytest.mark.faults, pytest.mark.long_on("redis", "zookeeper")]
+
+BOUND = 120.0
+Hosts = Callable[[int], Cli]
+
+
+@pytest.fixture
+def cli(shared_url: str, tmp_path: Path) -> Cli:
+    """A host whose clock is right."""
+    if shared_url.startswith("local:"):
+        pytest.skip("local: one machine has one clock")
+    return Cli(shared_url, tmp_path)
+
+
+@pytest.fixture
+def clocks(tmp_path: Path) -> WallClocks:
+    return WallClocks(tmp_path / "clocks")
+
+
+@pytest.fixture
+def host(cli: Cli, clocks: WallClocks) -> Hosts:
+    """A host whose clock is wrong by so many seconds."""
+
+    def host(seconds: int) -> Cli:
+        one = Cli(cli.url, cli.directory)
+        clock = clocks.clock(str(seconds))
+        clock.set(seconds)
+        one.environment |= clock.environment
+        return one
+
+    return host
+
+
+def slots(cli: Cli) -> dict[str, Any]:
+    found = json.loads(cli.run("jobs", "show", "x", "--json").stdout)["slots"]
+    return {one["slot"]: one for one in found}
+
+
+def minute() -> datetime:
+    """The minute that has begun last."""
+    return datetime.now(UTC).replace(second=0, microsecond=0)
+
+
+def shown(slot: datetime) -> str:
+    return slot.isoformat().replace("+00:00", "Z")
+
+
+def test_one_line_on_three_hosts_runs_once_though_clocks_differ_by_half_a_minute(
+    cli: Cli, host: Hosts
+) -> None:
+    scheduled = minute()
+    right = int(scheduled.timestamp() - time.time())
+    line = ("run", "x", "--cron", f"{scheduled:%-M %-H} * * *")
+    command = ("--", "sh", "-c", "echo $COORDLOCK_SLOT; sleep 1")
+    with ExitStack() as stack:
+        hosts = [
+            stack.enter_context(host(right + off).started(*line, *command)) for off in (-28, 0, 28)
+        ]
+        ended = [one.communicate(timeout=BOUND) for one in hosts]
+        assert [one.returncode for one in hosts] == [0, 0, 0]
+    assert sorted(out for out, _ in ended) == ["", "", f"{shown(scheduled)}\n"]
+    assert sum("was started by" in told or "was done by" in told for _, told in ended) == 2
+    assert [one["state"] for one in slots(cli).values()] == ["done"]
+
+
+@pytest.mark.parametrize(
+    "catch_up",
+    ["latest", *(pytest.param(one, marks=pytest.mark.long) for one in ("none", "all"))],
+)
+def test_a_clock_that_is_an_hour_wrong_spends_its_own_times_alone(
+    cli: Cli, host: Hosts, catch_up: str
+) -> None:
+    scheduled, hour = minute(), timedelta(hours=1)
+    line = ("run", "x", "--cron", f"{scheduled:%-M} * * * *", "--catch-up", catch_up, "--")
+    words = (*line, "sh", "-c", "echo $COORDLOCK_SLOT")
+    assert cli.run("run", "x", "--slot", shown(scheduled - hour), "--", "true").returncode == 0
+    ahead = host(3600 + 120).run(*words)
+    assert ahead.returncode == 0
+    own = f"{shown(scheduled + hour)}\n"
+    assert ahead.stdout == (f"{shown(scheduled)}\n{own}" if catch_up == "all" else own)
+    beyond = host(3 * 3600).run(*words)
+    assert (beyond.returncode, beyond.stdout) == (78, "")
+    assert "check the clock of this host" in beyond.stderr
+    behind = host(-3600).run(*words)
+    assert (behind.returncode, behind.stdout) == (0, "")
+    assert "was done by" in behind.stderr
+    right = cli.run(*words)
+    assert right.returncode == 0
+    assert right.stdout == ("" if catch_up == "all" else f"{shown(scheduled)}\n")
+    wanted = [shown(scheduled + number * hour) for number in (-1, 0, 1)]
+    assert {slot: one["state"] for slot, one in slots(cli).items()} == dict.fromkeys(wanted, "done")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seconds", [3600, -3600])
+def test_a_clock_that_jumps_costs_neither_the_lock_nor_the_record(
+    cli: Cli, host: Hosts, clocks: WallClocks, seconds: int
+) -> None:
+    with host(0).started("run", "x", "--slot", "1", "--ttl", "4s", "--", "cat") as process:
+        eventually(lambda: slots(cli), within=BOUND)
+        clocks.clock("0").set(seconds)
+        time.sleep(6)  # more than a lease
+        assert slots(cli)["1"]["state"] == "running"
+        process.communicate("", timeout=BOUND)
+        assert process.returncode == 0
+    [slot] = slots(cli).values()
+    assert slot["state"] == "done"
+    began, ended = (datetime.fromisoformat(slot[name]) for name in ("started", "finished"))
+    assert timedelta(seconds=5) < ended - began < timedelta(minutes=5)
+    assert abs(ended - datetime.now(UTC)) < timedelta(minutes=5)

@@ -1,0 +1,126 @@
+"""Mistakes in jobs: with the records of slots, with the floor below them, and with clocks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from coordlock.backend import Operation
+from coordlock.jobs import job, run
+from coordlock.jobs.job import _BaseJob
+from coordlock.jobs.ledger import Ledger, Policy, SlotRecord, State
+from coordlock.jobs.run import _BaseJobRun
+from coordlock.jobs.schedule import due
+from coordlock.jobs.view import record_of
+from coordlock.runtime.driver import Steps
+from tests.mutants.mutant import Changes, mutant
+from tests.simulation.scheduling import Scheduling
+
+
+@mutant("A start at most once is recorded after the work.", simulated=(Scheduling,))
+def records_the_start_after_the_work() -> Changes:
+    record_start, settle = _BaseJobRun._record_start, _BaseJobRun._settle
+
+    def look(self: _BaseJobRun) -> Steps[None]:
+        if self._policy is Policy.AT_LEAST_ONCE:
+            yield from record_start(self)
+            return
+        self._ledger = yield from self._record.read()
+        run.refuse(self.name, self._ledger, self.slot, self._policy)
+
+    def both(
+        self: _BaseJobRun, state: State, error: str | None, also: Sequence[Operation]
+    ) -> Steps[None]:
+        yield from record_start(self)
+        yield from settle(self, state, error, also)
+
+    return [(_BaseJobRun, "_record_start", look), (_BaseJobRun, "_settle", both)]
+
+
+@mutant("Who finishes late writes over what its successor wrote.", simulated=(Scheduling,))
+def finishes_without_a_guard() -> Changes:
+    settle = _BaseJobRun._settle
+
+    def write_over(
+        self: _BaseJobRun, state: State, error: str | None, also: Sequence[Operation]
+    ) -> Steps[None]:
+        self._record = record_of(self._engine, self.name)
+        self._ledger = yield from self._record.read()
+        yield from settle(self, state, error, also)
+
+    def anybodys(self: _BaseJobRun) -> SlotRecord | None:
+        record = self._ledger.records.get(self.slot)
+        is_mine = record is not None and record.token == self._first_token
+        return record if self.attempt or is_mine else None
+
+    return [(_BaseJobRun, "_settle", write_over), (_BaseJobRun, "_mine", property(anybodys))]
+
+
+@mutant("A slot that is unfinished is forgotten.", simulated=(Scheduling,))
+def trims_what_is_unfinished() -> Changes:
+    trimmed = Ledger._trimmed
+
+    def trim(self: Ledger, *arguments: Any, **options: Any) -> Ledger:
+        with_all = {slot: _Finished(one) for slot, one in self.records.items()}
+        after = trimmed(Ledger(self.floor, with_all), *arguments, **options)  # type: ignore[arg-type]
+        return Ledger(after.floor, {slot: self.records[slot] for slot in after.records})
+
+    return [(Ledger, "_trimmed", trim)]
+
+
+class _Finished:
+    """A record that counts as finished."""
+
+    is_unfinished = False
+
+    def __init__(self, record: SlotRecord) -> None:
+        self.state = record.state
+
+
+@mutant("A start whose answer was lost is taken for another one's.", simulated=(Scheduling,))
+def does_not_know_its_own_start() -> Changes:
+    refuse = run.refuse
+
+    def start(self: _BaseJobRun) -> Steps[None]:
+        while True:
+            self._ledger = yield from self._record.read()
+            refuse(self.name, self._ledger, self.slot, self._policy)
+            started = self._ledger.started(
+                *(self.slot, self._policy, str(self._ticket.entries[0].owner), self._first_token),
+                *(self._present.now(), self._history),
+            )
+            if (yield from self._record.write(started.encode())):
+                self._ledger = started
+                self.attempt = started.records[self.slot].attempts
+                return
+
+    return [(_BaseJobRun, "_record_start", start)]
+
+
+@mutant("A slot that has left the history runs again.", simulated=(Scheduling,))
+def does_not_look_at_the_floor() -> Changes:
+    return [(Ledger, "is_passed", lambda *_: False)]
+
+
+@mutant("The floor rises into the future.", simulated=(Scheduling,))
+def trims_what_is_yet_to_come() -> Changes:
+    trimmed = Ledger._trimmed
+
+    def trim(self: Ledger, history: int, at: float, *rest: Any, **options: Any) -> Ledger:
+        return trimmed(self, history, at + 3600, *rest, **options)
+
+    return [(Ledger, "_trimmed", trim)]
+
+
+@mutant("A host with a fast clock starts what is far ahead.", simulated=(Scheduling,))
+def lets_the_future_in() -> Changes:
+    return [(_BaseJob, "_most_ahead", lambda *_: math.inf)]
+
+
+@mutant("A host with a fast clock skips what others have yet to start.", simulated=(Scheduling,))
+def skips_by_the_clock_of_the_host() -> Changes:
+    def by_the_host(ledger: Ledger, schedule: Any, _: float, *rest: Any) -> Any:
+        return due(ledger, schedule, job.time.time(), *rest)
+
+    return [(job, "due", by_the_host)]
