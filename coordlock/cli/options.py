@@ -198,23 +198,19 @@ def on_ask_option(parser: Parser) -> None:
 
 def slot_options(parser: Parser) -> None:
     """Which slots of a job a command runs for."""
-    parser.option(
-        "--slot", metavar="SLOT", help="Run the job NAME once for this instant or number."
-    )
+    parser.option("--slot", metavar="SLOT", help="Run job NAME once for this instant or number.")
     parser.option(
         "--every",
         metavar="DURATION",
-        help="Run the job NAME once per interval, counted from midnight in UTC.",
+        help="Run job NAME once per interval of the UTC day.",
     )
-    parser.option(
-        "--cron", metavar="LINE", help="Run the job NAME once for each time of this cron line."
-    )
+    parser.option("--cron", metavar="LINE", help="Run job NAME once per time of this cron line.")
     parser.option("--tz", metavar="ZONE", help="The zone of --cron and --slot. Default: UTC.")
     parser.option(
         "--policy",
         type=one_of(POLICIES),
         metavar="POLICY",
-        help="Start each slot at-most-once, the default, or at-least-once.",
+        help="at-most-once, the default, or at-least-once.",
     )
     parser.option(
         "--catch-up",
@@ -227,7 +223,7 @@ def slot_options(parser: Parser) -> None:
         type=whole(0, 255),
         metavar="N",
         default=0,
-        help="The exit status if no slot is left to run. Default: 0.",
+        help="The exit status if no slot is left. Default: 0.",
     )
     parser.combine(
         "slots_of_job",

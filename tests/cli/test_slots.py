@@ -164,8 +164,8 @@ def test_jobs_are_listed_and_forgotten(cli: Cli) -> None:
         (("--every", "1h", "--tz", "UTC"), 64, "--tz goes with"),
         (("--slot", "1", "--catch-up", "all"), 64, "--catch-up goes with"),
         (("--policy", "at-most-once"), 64, "go with --slot"),
-        (("--slot", "1", "--shared"), 64, "exclusive"),
-        (("--slot", "2999-01-01T00:00Z"), 78, "check the clock"),
+        (("--slot", "1", "--shared"), 64, "no --shared"),
+        (("--slot", "2999-01-01T00:00Z"), 78, "check this host's clock"),
     ],
 )
 def test_what_makes_no_sense_is_refused(
