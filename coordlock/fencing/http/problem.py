@@ -49,8 +49,8 @@ class Problem:
             HTTPStatus.CONFLICT,
             _STALE,
             "The fencing token is stale",
-            "The lock was lost, and another client has held it since. Acquire it again, read again what "
-            "was read under it, and send the new token; this one will never be accepted again.",
+            "The lock was lost, and another client has held it since. Acquire it again, read again "
+            "what was read under it, and send the new token; this one is never accepted again.",
             {
                 "resource": error.resource,
                 "token": str(error.token),
