@@ -27,6 +27,7 @@ _OWN: Final = {
     "redis": "coordlock_redis:RedisBackend",
     "redis+unix": "coordlock_redis:RedisUnixBackend",
     "rediss": "coordlock_redis:RedisTLSBackend",
+    "redlock": "coordlock_redis:RedlockBackend",
     "valkey": "coordlock_redis:ValkeyBackend",
     "zookeeper": "coordlock_zookeeper:ZookeeperBackend",
 }
