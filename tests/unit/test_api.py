@@ -44,6 +44,7 @@ FOR_APPLICATIONS = (
     "coordlock.fencing.redis",
     "coordlock.fencing.sql",
     "coordlock.integrations.alembic",
+    "coordlock.integrations.apscheduler",
     "coordlock.integrations.celery",
     "coordlock.integrations.django",
     "coordlock.integrations.fastapi",
