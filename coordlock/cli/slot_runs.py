@@ -153,5 +153,5 @@ def _supervised(
         complain(error)
         status = error.status
     if supervision.lost:
-        raise Lost
+        raise Lost("the lock was lost, or about to be")
     return status
