@@ -65,7 +65,8 @@ def run_slots(
         if fixed is not None:
             due = [fixed]
         elif due is None:
-            newest = latest(job.schedule, time.time())
+            assert schedule is not None
+            newest = latest(schedule, time.time())
             due = list(job.due())
             if not due:
                 request.warn(str(_refusal(job, newest)))
@@ -152,5 +153,5 @@ def _supervised(
         complain(error)
         status = error.status
     if supervision.lost:
-        raise Lost
+        raise Lost("the lock was lost, or about to be")
     return status

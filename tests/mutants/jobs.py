@@ -78,7 +78,9 @@ class _Finished:
         self.state = record.state
 
 
-@mutant("A start whose answer was lost is taken for another one's.", simulated=(Scheduling,))
+@mutant(
+    "A start whose answer was lost is taken for another one's.", simulated=(Scheduling,), rare=True
+)
 def does_not_know_its_own_start() -> Changes:
     refuse = run.refuse
 
@@ -118,9 +120,13 @@ def lets_the_future_in() -> Changes:
     return [(_BaseJob, "_most_ahead", lambda *_: math.inf)]
 
 
-@mutant("A host with a fast clock skips what others have yet to start.", simulated=(Scheduling,))
+@mutant(
+    "A host with a fast clock skips what others have yet to start.",
+    simulated=(Scheduling,),
+    rare=True,
+)
 def skips_by_the_clock_of_the_host() -> Changes:
     def by_the_host(ledger: Ledger, schedule: Any, _: float, *rest: Any) -> Any:
-        return due(ledger, schedule, job.time.time(), *rest)
+        return due(ledger, schedule, vars(job)["time"].time(), *rest)
 
     return [(job, "due", by_the_host)]

@@ -106,7 +106,7 @@ class Kept:
 
     def _compare(self, before: Ledger, token: int | None) -> None:
         now = datetime.fromtimestamp(self._service.time(), UTC)
-        for slot in sorted({*before.records, *self.ledger.records}):  # type: ignore[type-var]
+        for slot in sorted({*before.records, *self.ledger.records}):
             was, one = before.records.get(slot), self.ledger.records.get(slot)
             if one is None:
                 if not passed(self.ledger, slot):

@@ -318,9 +318,9 @@ def test_an_end_that_others_trimmed_before_its_lost_answer_counts(
     backend = backend_of(client)
     write = backend.write
 
-    def lose_after(*arguments: Any) -> Any:
+    def lose_after(operations: Sequence[Operation], guards: Sequence[Contender] = ()) -> Any:
         del backend.write
-        write(*arguments)
+        write(operations, guards)
         assert hourly.due() == (scheduled,)
         return failed(BackendUnavailable("memory", "no answer"))
 
