@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from redis import exceptions
@@ -19,7 +20,7 @@ from coordlock.runtime.promise import Promise, failed, resolved
 from coordlock_redis.errors import SERVICE, client_closed, is_elsewhere, translate
 from coordlock_redis.news import News
 from coordlock_redis.requests import Header, Request
-from coordlock_redis.servers import Link, Servers
+from coordlock_redis.servers import Link, Servers, packed
 
 __all__ = ["Connection"]
 
@@ -65,6 +66,9 @@ class Connection:
         self._slots: deque[_Slot] = deque()
         self._held: dict[int, Any] = {}
         self._link: Link | None = None
+        #: What could not be sent at once, and what went wrong meanwhile.
+        self._unsent = b""
+        self._trouble: BackendError | None = None
         #: The scripts that were sent to it.
         self._known: set[str] = set()
         self._thread: threading.Thread | None = None
@@ -74,6 +78,10 @@ class Connection:
         self._ear, self._bell = socket.socketpair()
         for end in (self._ear, self._bell):
             end.setblocking(False)
+        self._selector: Final = selectors.DefaultSelector()
+        self._selector.register(self._ear, selectors.EVENT_READ, self._hear)
+        #: The sockets that it has, by whose they are.
+        self._selected: dict[str, Any] = {}
         news.wake = self.wake
 
     def ask(self, request: Request[T]) -> Promise[T]:
@@ -81,10 +89,21 @@ class Connection:
         with self._lock:
             if self._until is not None or sys.is_finalizing():
                 return failed(client_closed())
-            self._asked.append(request)
-            self._start()
+            if self._sends_at_once(request):
+                self._transmit([request])
+                if not self._unsent and self._trouble is None:
+                    return request.promise
+            else:
+                self._asked.append(request)
+                self._start()
         self.wake()
         return request.promise
+
+    def _sends_at_once(self, request: Request[Any]) -> bool:
+        """Whether the calling thread sends it: then the thread for I/O need not be woken."""
+        if self._link is None or self._asked or self._unsent or self._trouble is not None:
+            return False
+        return not (self._replicas or request.needs_news or self._link.is_encrypted)
 
     def wake(self) -> None:
         """Let the thread look at what is to be done."""
@@ -142,6 +161,7 @@ class Connection:
         self._news.drop("the client is closed", is_final=True)
         while self._asked:
             self._asked.popleft().promise.fail(client_closed())
+        self._selector.close()
         self._ear.close()
         self._bell.close()
         self._ended.resolve(None)
@@ -153,81 +173,107 @@ class Connection:
             if news is not None and link is not None and news.run != link.run:
                 # What leaves there is not told here.
                 self._drop(BackendUnavailable(SERVICE, "the client has moved to another server"))
-        with self._lock:
-            batch = list(self._asked)
-            self._asked.clear()
-        if batch:
-            self._send(batch)
+        if self._asked:
+            self._send()
+        if self._unsent or self._trouble is not None:
+            self._flush()
         self._wait()
 
+    def _flush(self) -> None:
+        """Send what could not be sent at once, or give up a connection that failed."""
+        trouble, link = self._trouble, self._link
+        if trouble is None and link is not None:
+            try:
+                link.socket.sendall(self._unsent)  # without the lock, because it may wait
+                self._unsent = b""
+            except _BROKEN as error:
+                trouble = translate(error, link.where)
+        if trouble is not None:
+            self._drop(trouble)
+
     def _wait(self) -> None:
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._ear, selectors.EVENT_READ)
-            for link, receive in (
-                (self._link, self._receive),
-                (self._news.link, self._news.receive),
-            ):
-                if link is not None and link.socket is not None:
-                    selector.register(link.socket, selectors.EVENT_READ, receive)
-            ready = selector.select(self._patience())
-        for key, _ in ready:
-            if key.data is not None:
-                key.data()
-        with contextlib.suppress(OSError):
-            self._ear.recv(4096)
+        self._select("requests", self._link, self._receive)
+        self._select("news", self._news.link, self._news.receive)
+        for key, _ in self._selector.select(self._patience()):
+            key.data()
         self._news.check()
         if self._slots and self._clock.now() > self._slots[0].request.sent_at + self._allowed():
             self._drop(BackendUnavailable(SERVICE, f"no answer came in {self._timeout:g} s"))
+
+    def _select(self, whose: str, link: Link | None, receive: Callable[[], None]) -> None:
+        """Wait for what comes over ``link``, too."""
+        wanted = None if link is None else link.socket
+        if (known := self._selected.get(whose)) is wanted:
+            return
+        if known is not None:
+            with contextlib.suppress(KeyError, ValueError, OSError):  # it is closed
+                self._selector.unregister(known)
+        if wanted is not None:
+            self._selector.register(wanted, selectors.EVENT_READ, receive)
+        self._selected[whose] = wanted
+
+    def _hear(self) -> None:
+        with contextlib.suppress(OSError):
+            self._ear.recv(4096)
 
     def _patience(self) -> float | None:
         due = [self._news.due(), self._until]
         if self._slots:
             due.append(self._slots[0].request.sent_at + self._allowed())
         known = [when for when in due if when is not None]
-        return max(0.0, min(known) - self._clock.now()) if known else None
+        patience = max(0.0, min(known) - self._clock.now()) if known else None
+        if self._link is not None:  # other threads send, too, and do not wake this one
+            patience = min(self._timeout / 2, self._timeout if patience is None else patience)
+        return patience
 
     def _allowed(self) -> float:
         return self._timeout * 2 if self._replicas else self._timeout
 
-    def _send(self, batch: list[Request[Any]]) -> None:
-        if not self._news.is_live:
-            for request in [one for one in batch if one.needs_news]:
-                batch.remove(request)
-                request.promise.fail(self._news.failure)
+    def _send(self) -> None:
+        failure: BackendError | None = None
         try:
-            if self._link is None and batch:
-                self._link = self._servers.connect()
+            if self._link is None:
+                link = self._servers.connect()
                 self._known.clear()
-                if self._news.link is not None and self._news.link.run != self._link.run:
+                if self._news.link is not None and self._news.link.run != link.run:
                     self._news.drop("the client has moved to another server")
+                self._link = link
         except BackendError as error:
-            for request in batch:
-                request.promise.fail(error)
-            return
-        self._transmit(batch)
+            failure = error
+        with self._lock:  # nobody else sends before what was asked earlier
+            batch = list(self._asked)
+            self._asked.clear()
+            refused = [
+                one for one in batch if failure or (one.needs_news and not self._news.is_live)
+            ]
+            self._transmit([one for one in batch if one not in refused])
+        for request in refused:
+            request.promise.fail(failure or self._news.failure)
 
-    def _transmit(self, batch: list[Request[Any]], *, by_source: bool = False) -> None:
-        commands: list[tuple[Any, ...]] = []
-        link = self._link
-        if link is None:
-            return
-        if self._replicas:
-            # A `WAIT` behind a script that the server does not know would hold up the next attempt.
-            by_source = by_source or any(one.name not in self._known for one in batch)
-            self._known.update(one.name for one in batch)
-        for request in batch:
-            request.sent_at = self._clock.now()
-            request.attempts += 1
-            self._slots.append(_Slot(request))
-            commands.append(request.command(self.header, link, by_source=by_source))
-            if self._replicas and request.changes:
-                self._slots.append(_Slot(request, is_copies=True))
-                commands.append(("WAIT", self._replicas, int(self._timeout * 1000)))
-        try:
-            if commands:
-                link.send(commands)
-        except _BROKEN as error:
-            self._drop(translate(error, link.where))
+    def _transmit(self, batch: Sequence[Request[Any]], *, by_source: bool = False) -> None:
+        """Send ``batch``, or keep what can't be sent at once for the thread."""
+        with self._lock:
+            if (link := self._link) is None or not batch:
+                return
+            commands: list[tuple[Any, ...]] = []
+            if self._replicas:
+                # A `WAIT` behind a script that the server does not know would hold up the next
+                # attempt.
+                by_source = by_source or any(one.name not in self._known for one in batch)
+                self._known.update(one.name for one in batch)
+            for request in batch:
+                request.sent_at = self._clock.now()
+                request.attempts += 1
+                self._slots.append(_Slot(request))
+                commands.append(request.command(self.header, link, by_source=by_source))
+                if self._replicas and request.changes:
+                    self._slots.append(_Slot(request, is_copies=True))
+                    commands.append(("WAIT", self._replicas, int(self._timeout * 1000)))
+            self._unsent += packed(commands)
+            try:
+                self._unsent = self._unsent[link.send_now(self._unsent) :]
+            except _BROKEN as error:
+                self._trouble = translate(error, link.where)
 
     def _receive(self) -> None:
         link = self._link
@@ -274,11 +320,14 @@ class Connection:
 
     def _drop(self, error: BackendError) -> None:
         """Give up the connection; what was sent has an unknown outcome."""
-        link, self._link = self._link, None
+        with self._lock:
+            link, self._link = self._link, None
+            slots, self._slots = self._slots, deque()
+            self._held.clear()
+            self._unsent, self._trouble = b"", None
+        self._select("requests", None, self._receive)
         if link is not None:
             link.close()
-        slots, self._slots = self._slots, deque()
-        self._held.clear()
         if not isinstance(error, BackendUnavailable):
             error = BackendUnavailable(SERVICE, error.reason)
         for slot in slots:

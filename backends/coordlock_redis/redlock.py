@@ -245,7 +245,7 @@ class RedlockBackend(Backend):
                 word for id, one in self._held.items() for word in (one.key, id)
             ]
         ended = all_of(
-            node.close(Request("redlock/unlock", arguments, lambda _: None)) for node in self._nodes
+            node.close(Request("redlock_unlock", arguments, lambda _: None)) for node in self._nodes
         )
         ended.add_done_callback(lambda _: closing.resolve(None))
         return closing
@@ -266,7 +266,7 @@ class RedlockBackend(Backend):
         self, script: str, arguments: Sequence[Argument], read: Callable[[list[Any]], T]
     ) -> list[Promise[T]]:
         """Ask every server."""
-        return [node.ask(Request(f"redlock/{script}", arguments, read)) for node in self._nodes]
+        return [node.ask(Request(f"redlock_{script}", arguments, read)) for node in self._nodes]
 
     def _silence(self, failures: list[BackendError]) -> Promise[Any] | None:
         """The failure of all, if too many have failed for a majority to answer."""

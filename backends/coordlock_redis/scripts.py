@@ -13,7 +13,7 @@ __all__ = ["SCRIPTS", "Script", "script"]
 SCRIPTS: Final = (
     *("open", "heartbeat", "close", "enqueue", "withdraw", "publish"),
     *("watch", "snapshot", "queues", "read", "write", "time"),
-    *("redlock/lock", "redlock/extend", "redlock/unlock"),
+    *("redlock_lock", "redlock_extend", "redlock_unlock"),
 )
 #: Those that look whether Redis has deleted keys.
 _LOOKING: Final = ("open", "heartbeat")
@@ -31,7 +31,7 @@ class Script:
 @cache
 def script(name: str, compat: bool = False) -> Script:
     """The script of that name; with ``compat``, for clients that share names with redis-py."""
-    if name.startswith("redlock/"):
+    if name.startswith("redlock_"):
         parts = []
     else:
         parts = ["begin", "compat", "expire"] if compat else ["begin", "expire"]

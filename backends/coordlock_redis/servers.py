@@ -6,6 +6,7 @@ of its root, because all keys of a root have the same hash tag.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from coordlock.errors import BackendError, BackendUnavailable
 from coordlock.runtime.clock import Clock
 from coordlock_redis.errors import SERVICE, translate
 
-__all__ = ["Host", "Link", "Servers", "info"]
+__all__ = ["Host", "Link", "Servers", "info", "packed"]
 
 Host = tuple[str, int]
 
@@ -37,6 +38,7 @@ class Link:
     Attributes:
         run: names the server's process: another one after each restart.
         version: of the server, or of the Redis that it is compatible with.
+        is_encrypted: by TLS.
         started: not before it started or became the primary, in microseconds of its own clock.
     """
 
@@ -46,6 +48,7 @@ class Link:
     version: tuple[int, ...]
     is_cluster: bool
     started: int
+    is_encrypted: bool
 
     @property
     def socket(self) -> Any:
@@ -54,9 +57,19 @@ class Link:
 
     def send(self, commands: Sequence[tuple[Any, ...]]) -> None:
         """Send all of ``commands`` at once."""
-        self.connection.send_packed_command(
-            self.connection.pack_commands(commands), check_health=False
-        )
+        self.socket.sendall(packed(commands))
+
+    def send_now(self, data: bytes) -> int:
+        """Send what can be sent without waiting, and say how much that is.
+
+        Nothing over TLS, where it cannot be told.
+        """
+        if self.is_encrypted or os.name != "posix":
+            return 0
+        try:
+            return os.write(self.socket.fileno(), data)
+        except BlockingIOError:
+            return 0
 
     def receive(self) -> Any:
         """The next answer, as bytes; raises redis-py's errors."""
@@ -226,7 +239,19 @@ def _link(connection: Any, where: str, answers: list[Any]) -> Link:
         version,
         fields.get("redis_mode", fields.get("server_mode")) == "cluster",  # the latter is Valkey's
         started,
+        isinstance(connection, SSLConnection),
     )
+
+
+def packed(commands: Sequence[tuple[Any, ...]]) -> bytes:
+    """``commands`` as Redis takes them. redis-py takes five times as long for that."""
+    parts: list[bytes] = []
+    for command in commands:
+        parts.append(b"*%d\r\n" % len(command))
+        for word in command:
+            data = word if type(word) is bytes else str(word).encode()
+            parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
+    return b"".join(parts)
 
 
 def info(text: bytes) -> dict[str, str]:
