@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
+import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -49,9 +51,21 @@ class _Campaign(LockRequest):
     exit_on_loss: bool = False
     #: Whether it has led before. Then the service is known to be the right one, and may be away.
     again: bool = False
+    #: Where to tell by HTTP who leads; None for nowhere.
+    http: tuple[str, int] | None = None
+    #: The newest term.
+    term: Grant | None = None
 
-    def _connected(self, settings: Settings) -> AbstractContextManager[Client]:
-        return Client(settings) if self.again else super()._connected(settings)
+    @contextmanager
+    def _connected(self, settings: Settings) -> Iterator[Client]:
+        with Client(settings) if self.again else super()._connected(settings) as client:
+            if self.http is None:
+                yield client
+                return
+            from coordlock.cli.election_http import serving  # few need it
+
+            with serving(self.http, client, self.names[0], lambda: self.term):
+                yield client
 
     def _acquire(self, client: Client) -> Callable[[float | None], Grant]:
         election = client.election(self.names[0], self.value)
@@ -60,7 +74,8 @@ class _Campaign(LockRequest):
             end = None if timeout is None else SYSTEM_CLOCK.now() + timeout
             while True:
                 try:
-                    return election.campaign(timeout=timeout)
+                    self.term = election.campaign(timeout=timeout)
+                    return self.term
                 except _OUTAGES as error:
                     if self.exit_on_loss or timeout == 0:
                         raise
@@ -114,6 +129,12 @@ def parser() -> Parser:
         "--exit-on-loss",
         help="End when the lead or the place in line is lost, and don't campaign again.",
     )
+    parser.option(
+        "--http",
+        type=_address,
+        metavar="[HOST:]PORT",
+        help="Tell by HTTP who leads: /, /leading, /healthz. HOST is 127.0.0.1 by default.",
+    )
     json_option(parser)
     return parser.finished()
 
@@ -126,6 +147,7 @@ def elect(
     grace: float,
     on_ask: int | None,
     exit_on_loss: bool,
+    http: tuple[str, int] | None,
     as_json: bool,
     **options: Any,
 ) -> int:
@@ -139,12 +161,17 @@ def elect(
 
     Without COMMAND it leads until stdin closes or a signal arrives, and prints the fencing token of
     each term.
+
+    With --http, other programs ask it who leads, also while it waits: / answers with JSON, /leading
+    with 200 while this process leads and 503 while not, /healthz with 503 once the service has been
+    silent for the time-to-live. Without COMMAND it does not read stdin then.
     """
     encoded = None if value is None else _value(value)
     request = _Campaign(
         name=name,
         value=encoded,
         exit_on_loss=exit_on_loss,
+        http=http,
         again=os.environ.pop(_AGAIN, None) is not None,
         locks=[],
         trees=[],
@@ -158,7 +185,7 @@ def elect(
         raise UsageError("--json is for an election without COMMAND, which prints nothing else")
     try:
         if not command:
-            return hold_for(request, None, as_json)
+            return hold_for(request, None if http is None else math.inf, as_json)
         return run_under(request, command, grace, on_ask)
     except (Lost, LockLost) as lost:
         if exit_on_loss:
@@ -183,6 +210,14 @@ def _begin_again() -> NoReturn:
     sys.stderr.flush()
     os.environ[_AGAIN] = "1"
     os.execv(sys.executable, sys.orig_argv)
+
+
+def _address(text: str) -> tuple[str, int]:
+    """Reads the option --http."""
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port, nor a host and a port")
+    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def _value(text: str) -> bytes:

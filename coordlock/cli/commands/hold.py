@@ -21,6 +21,8 @@ __all__ = ["check_stdin", "hold", "hold_for", "parser", "wait_for_end"]
 
 #: How often to look, in seconds, whether the terminal listens to this process again.
 _LOOK: Final = 0.5
+#: No sleep is longer, in seconds: the end may be never.
+_LONGEST: Final = 3600.0
 
 
 def parser() -> Parser:
@@ -85,8 +87,8 @@ def wait_for_end(grant: Grant, inbox: Inbox, duration: float | None) -> int:
     end = None if duration is None else SYSTEM_CLOCK.now() + duration
     while grant.state is not GrantState.LOST:
         left = None if end is None else max(0.0, end - SYSTEM_CLOCK.now())
-        if end is not None:
-            signals, ready = inbox.wait(left)
+        if left is not None:
+            signals, ready = inbox.wait(min(left, _LONGEST))
         elif in_background():
             signals, ready = inbox.wait(_LOOK)
         else:
