@@ -47,6 +47,7 @@ class RedisBackend(RedisSession):
     options: ClassVar[Sequence[Option]] = (*OPTIONS, *TCP)
     #: Whether connections are encrypted.
     tls: ClassVar[bool] = False
+    tells_first: ClassVar[bool] = True
     #: All keys of a root begin with its hash tag, and those of the data have a name of their own.
     shares_keys: ClassVar[bool] = False
     default_port: ClassVar[int] = 6379
@@ -114,9 +115,9 @@ class RedisBackend(RedisSession):
         arguments: list[Argument] = []
         quietly: list[str] = []
         for entry in entries:
-            is_watched = self._watches.is_watched(entry.id)
-            arguments += (entry.queue, entry.id, "", int(is_watched))
-            if not is_watched:
+            is_waited_for = self._watches.is_waited_for(entry.id)
+            arguments += (entry.queue, entry.id, "", int(is_waited_for))
+            if not is_waited_for:
                 quietly.append(entry.id)
 
         def withdrawn(answer: list[Any]) -> bool:
@@ -165,6 +166,9 @@ class RedisBackend(RedisSession):
         changes: bool = False,
     ) -> Callable[[], None]:
         return self._watches.watch(contender, revision, told, waiters, changes=changes)
+
+    def was_first(self, contender: Contender) -> bool:
+        return self._watches.was_first(contender)
 
     def publish(self, contender: Contender, value: bytes, version: int) -> Promise[None]:
         def read(answer: list[Any]) -> None:

@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
 from redis import exceptions
@@ -80,8 +80,7 @@ class Connection:
             end.setblocking(False)
         self._selector: Final = selectors.DefaultSelector()
         self._selector.register(self._ear, selectors.EVENT_READ, self._hear)
-        #: The sockets that it has, by whose they are.
-        self._selected: dict[str, Any] = {}
+        self._selected: set[Any] = set()
         news.wake = self.wake
 
     def ask(self, request: Request[T]) -> Promise[T]:
@@ -173,44 +172,49 @@ class Connection:
             if news is not None and link is not None and news.run != link.run:
                 # What leaves there is not told here.
                 self._drop(BackendUnavailable(SERVICE, "the client has moved to another server"))
+        self._flush()
         if self._asked:
             self._send()
-        if self._unsent or self._trouble is not None:
             self._flush()
         self._wait()
 
     def _flush(self) -> None:
         """Send what could not be sent at once, or give up a connection that failed."""
-        trouble, link = self._trouble, self._link
-        if trouble is None and link is not None:
+        with self._lock:
+            trouble, link, data = self._trouble, self._link, self._unsent
+        if data and trouble is None and link is not None:
             try:
-                link.socket.sendall(self._unsent)  # without the lock, because it may wait
-                self._unsent = b""
+                link.socket.sendall(data)  # without the lock, because it may wait
+                self._unsent = b""  # nobody has added to it
             except _BROKEN as error:
                 trouble = translate(error, link.where)
         if trouble is not None:
             self._drop(trouble)
 
     def _wait(self) -> None:
-        self._select("requests", self._link, self._receive)
-        self._select("news", self._news.link, self._news.receive)
+        self._select()
         for key, _ in self._selector.select(self._patience()):
             key.data()
         self._news.check()
         if self._slots and self._clock.now() > self._slots[0].request.sent_at + self._allowed():
             self._drop(BackendUnavailable(SERVICE, f"no answer came in {self._timeout:g} s"))
 
-    def _select(self, whose: str, link: Link | None, receive: Callable[[], None]) -> None:
-        """Wait for what comes over ``link``, too."""
-        wanted = None if link is None else link.socket
-        if (known := self._selected.get(whose)) is wanted:
-            return
-        if known is not None:
-            with contextlib.suppress(KeyError, ValueError, OSError):  # it is closed
-                self._selector.unregister(known)
-        if wanted is not None:
-            self._selector.register(wanted, selectors.EVENT_READ, receive)
-        self._selected[whose] = wanted
+    def _select(self) -> None:
+        """Wait for what comes over the connections that there are now."""
+        wanted = {
+            link.socket: receive
+            for link, receive in (
+                (self._link, self._receive),
+                (self._news.link, self._news.receive),
+            )
+            if link is not None and link.socket is not None
+        }
+        # First: a new socket may have the number of one that was closed.
+        for gone in self._selected - wanted.keys():
+            self._selector.unregister(gone)
+        for one in wanted.keys() - self._selected:
+            self._selector.register(one, selectors.EVENT_READ, wanted[one])
+        self._selected = set(wanted)
 
     def _hear(self) -> None:
         with contextlib.suppress(OSError):
@@ -261,19 +265,28 @@ class Connection:
                 # attempt.
                 by_source = by_source or any(one.name not in self._known for one in batch)
                 self._known.update(one.name for one in batch)
+            slots: list[_Slot] = []
             for request in batch:
                 request.sent_at = self._clock.now()
                 request.attempts += 1
-                self._slots.append(_Slot(request))
+                slots.append(_Slot(request))
                 commands.append(request.command(self.header, link, by_source=by_source))
                 if self._replicas and request.changes:
-                    self._slots.append(_Slot(request, is_copies=True))
+                    slots.append(_Slot(request, is_copies=True))
                     commands.append(("WAIT", self._replicas, int(self._timeout * 1000)))
-            self._unsent += packed(commands)
+            if self._trouble is not None:
+                self._slots += slots  # they fail with the connection
+                return
+            data = self._unsent + packed(commands)
+            # Where a signal handler raises, nobody knows which answer belongs to which request.
+            self._trouble = BackendUnavailable(SERVICE, "a request was interrupted")
+            self._slots += slots
             try:
-                self._unsent = self._unsent[link.send_now(self._unsent) :]
+                self._unsent = data[link.send_now(data) :]
             except _BROKEN as error:
                 self._trouble = translate(error, link.where)
+            else:
+                self._trouble = None
 
     def _receive(self) -> None:
         link = self._link
@@ -283,9 +296,13 @@ class Connection:
                     answer: Any = link.receive()
                 except exceptions.ResponseError as error:
                     answer = error
-                if not self._slots:
-                    raise OSError("an answer came that nobody asked for")
-                self._take(self._slots.popleft(), answer)
+                with self._lock:
+                    if self._trouble is not None:
+                        return  # it is dropped in this turn
+                    if not self._slots:
+                        raise OSError("an answer came that nobody asked for")
+                    slot = self._slots.popleft()
+                self._take(slot, answer)
                 if not self._slots or not link.has_more():
                     return
         except _BROKEN as error:
@@ -325,7 +342,6 @@ class Connection:
             slots, self._slots = self._slots, deque()
             self._held.clear()
             self._unsent, self._trouble = b"", None
-        self._select("requests", None, self._receive)
         if link is not None:
             link.close()
         if not isinstance(error, BackendUnavailable):

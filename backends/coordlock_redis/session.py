@@ -192,8 +192,8 @@ class RedisSession(Backend):
             self._followings.heard(channel)
             return
         match message.decode("utf-8", "replace").split(" "):
-            case ["left", id, order]:
-                self._watches.left(id, int(order), in_order=True)
+            case ["left", id, order, before]:
+                self._watches.left(id, int(order), in_order=True, was_first=before == "0")
             case ["value", id, order, version]:
                 self._watches.has_value(id, int(order), int(version))
             case ["beat", number]:

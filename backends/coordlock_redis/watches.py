@@ -40,10 +40,14 @@ _PAUSE: Final = 0.5
 #: Seconds added to the time that a session has left.
 _MARGIN: Final = 0.005
 
+#: Of a departure that no message tells.
+_UNKNOWN: Final = (False, False)
 #: Stands for every order of an id that never comes back.
 _ANY: Final = 0
 
 Told = Callable[[bool], None]
+#: Whether a message says so, in its order; and whether no other contender stood before.
+_Gone = tuple[bool, bool]
 #: An id and an order: a contender of which a part of its set was gone comes back with its id.
 _Name = tuple[str, int]
 #: A contender, and the version of its value that is known; 0 where values do not matter.
@@ -90,8 +94,10 @@ class Watches:
         self._watched: dict[_Name, _Watched] = {}
         #: How many of those have an id.
         self._ids: Counter[str] = Counter()
-        #: What has left and was told, the latest last.
-        self._gone: OrderedDict[_Name, None] = OrderedDict()
+        #: The ids of those that own contenders wait for, or have waited for.
+        self._waited: set[str] = set()
+        #: What has left and was told, the latest last, and how.
+        self._gone: OrderedDict[_Name, _Gone] = OrderedDict()
         #: What a script has put under watch already, and when its session expires.
         self._arranged: OrderedDict[_Name, float] = OrderedDict()
         #: Departures after this revision were told, or are under way; None while that is unknown.
@@ -130,19 +136,22 @@ class Watches:
                 return lambda: None
             is_gone = name in self._gone or (contender.id, _ANY) in self._gone
             is_told = self._since is not None and revision >= self._since
+            in_order = is_told and bool(waiters) and self._gone.get(name, _UNKNOWN)[0]
             version = contender.version if changes else 0
             expires_at = self._arranged.pop(name, None)
             if not is_gone:
                 if (watched := self._watched.get(name)) is None:
                     watched = self._watched[name] = _Watched(contender)
                     self._ids[contender.id] += 1
+                if waiters:
+                    self._waited.add(contender.id)
                 is_ordered = bool(waiters) and not changes and is_told
                 watched.watches[number] = _Watch(told, is_ordered, version)
                 if expires_at is not None:
                     watched.expires_at = expires_at
             is_arranged = expires_at is not None or self._is_own(contender.session)
         if is_gone:
-            told(False)
+            told(in_order and not changes)
             return lambda: None
         if self._since is None:
             # A look for all that is under way does not ask for this one.
@@ -170,16 +179,21 @@ class Watches:
             self._ids[name[0]] -= 1
             if not self._ids[name[0]]:
                 del self._ids[name[0]]
+                self._waited.discard(name[0])
         return watched
 
     def is_watched(self, id: str) -> bool:
-        """Whether the departure of a contender with that id matters."""
+        """Whether a contender with that id is watched."""
         return id in self._ids
+
+    def is_waited_for(self, id: str) -> bool:
+        """Whether an own contender may wait for the departure of one with that id."""
+        return id in self._waited
 
     def reset(self) -> None:
         """Drop all watches: their session has ended."""
         with self._lock:
-            for one in (self._watched, self._ids, self._arranged, self._gone):
+            for one in (self._watched, self._ids, self._waited, self._arranged, self._gone):
                 one.clear()
             self._is_looking_for_all = False
 
@@ -194,20 +208,24 @@ class Watches:
 
     # The news
 
-    def left(self, id: str, order: int, *, in_order: bool) -> None:
+    def left(self, id: str, order: int, *, in_order: bool, was_first: bool = False) -> None:
         """A contender has left; ``in_order`` if a message says so."""
         with self._lock:
-            _remember(self._gone, (id, order), None)
-            watched = self._pop((id, order))
             in_order = in_order and self._since is not None
+            _remember(self._gone, (id, order), (in_order, was_first))
+            watched = self._pop((id, order))
         if watched is not None:
             for watch in watched.watches.values():
                 _call(watch.told, in_order and watch.is_ordered)
 
+    def was_first(self, contender: Contender) -> bool:
+        """Whether a message says that it has left, and stood before all others then."""
+        return self._gone.get((contender.id, contender.order), _UNKNOWN)[1]
+
     def withdrawn(self, id: str) -> None:
         """The own contender of that id has left, and no message says so."""
         with self._lock:
-            _remember(self._gone, (id, _ANY), None)
+            _remember(self._gone, (id, _ANY), _UNKNOWN)
             names = [name for name in self._watched if name[0] == id] if id in self._ids else []
             found = [self._pop(name) for name in names]
         for watched in found:

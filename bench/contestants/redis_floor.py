@@ -36,7 +36,8 @@ class RedisFloor(Contestant):
 
     def __init__(self, address: str, root: str) -> None:
         super().__init__(address, root)
-        self._client = redis.Redis(host=self.host, port=int(self.port), protocol=2)
+        kind: Any = redis.Redis
+        self._client = kind(host=self.host, port=int(self.port), protocol=2)
         self._scripts = [self._client.script_load(one) for one in (_ENQUEUE, _WITHDRAW)]
         self._listening = self._client.pubsub()
 
@@ -74,7 +75,8 @@ class RedisThread(RedisFloor):
 
     def __init__(self, address: str, root: str) -> None:
         super().__init__(address, root)
-        self._connection: Any = Connection(host=self.host, port=int(self.port), protocol=2)
+        kind: Any = Connection
+        self._connection = kind(host=self.host, port=int(self.port), protocol=2)
         self._connection.connect()
         self._asked: deque[tuple[tuple[Any, ...], Future[Any]]] = deque()
         self._sent: deque[Future[Any]] = deque()

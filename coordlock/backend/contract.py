@@ -94,6 +94,8 @@ class Backend(ABC):
     capabilities: ClassVar[Capabilities]
     #: The options that its URLs take, beside the common ones.
     options: ClassVar[Sequence[Option]] = ()
+    #: Whether `was_first` is told with departures, and watching own contenders costs nothing.
+    tells_first: ClassVar[bool] = False
     #: The root where the URL has no path.
     default_root: ClassVar[str] = "/coordlock"
     #: Whether contenders are keys below the root, among the keys of data.
@@ -250,6 +252,13 @@ class Backend(ABC):
         enough.
         """
         return ()
+
+    def was_first(self, contender: Contender) -> bool:
+        """Whether ``contender``, which has left, is known to have stood first in its queue then.
+
+        So whoever is next behind it need not read the queue.
+        """
+        return False
 
     def queues(self) -> Promise[list[str]]:
         """The names of the queues under the root that have contenders, in any order.

@@ -202,7 +202,9 @@ class _Acquisition:
         own_tickets = {one: self.engine.tickets.own(one) for ahead in waiting_for for one in ahead}
         # Behind others than the one ahead, and those not of this client, I read before I am
         # granted, and see whether I am still there.
+        backend = self.engine.backend
         later = any(one.omitted for one in queues) and not any(own_tickets.values())
+        later = later and not backend.tells_first
         departure = ticket.departure(queues, waiting_for, later=later)
         yield from self.report.ask_before_deadline(departure, ticket)
         yield departure
@@ -220,8 +222,11 @@ class _Acquisition:
             if departed.isdisjoint(ahead):
                 continue
             me, nearest = ticket.contenders[number], ahead[-1]
-            hands_over = nearest in departed and _hands_over(own_tickets[nearest], nearest, me)
-            known = departed.union(self.engine.backend.departed(queues[number]))
+            hands_over = nearest in departed and (
+                _hands_over(own_tickets[nearest], nearest, me)
+                or (nearest.claim == me.claim and backend.was_first(nearest))
+            )
+            known = departed.union(backend.departed(queues[number]))
             left = next_in_line(queues[number], me, known, nearest if hands_over else None)
             if left is None:
                 unproved.append(number)

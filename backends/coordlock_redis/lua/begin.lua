@@ -68,6 +68,7 @@ local function leave(queue, id, is_wanted)
   local token = call('ZSCORE', ROOT .. 'queue:' .. queue, id)
   if not token then return false end
   local watchers = call('HGET', ROOT .. 'watchers:' .. queue, id)
+  local before = call('ZRANK', ROOT .. 'queue:' .. queue, id)
   call('ZREM', ROOT .. 'queue:' .. queue, id)
   call('HDEL', ROOT .. 'claims:' .. queue, id, '=' .. id)
   local told = {}
@@ -82,7 +83,7 @@ local function leave(queue, id, is_wanted)
     for inbox in string.gmatch(watchers, '[^ +]+') do told[inbox] = true end
   end
   change()
-  local news = 'left ' .. id .. ' ' .. int(token)
+  local news = 'left ' .. id .. ' ' .. int(token) .. ' ' .. before
   for inbox in pairs(told) do tell('inbox:' .. inbox, news) end
   if compat.left then compat.left(queue) end
   if call('EXISTS', ROOT .. 'queue:' .. queue) == 0 then

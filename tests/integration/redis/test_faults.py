@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Self
 
 import pytest
+from coordlock_redis.servers import Link
 
 import coordlock
 from coordlock import BackendError, GrantState, LockLost
@@ -216,3 +218,62 @@ def test_a_clock_that_is_set_forward_ends_sessions_loudly(only: RedisServer, roo
         eventually(lambda: grant.state is GrantState.LOST, within=10)
         with pytest.raises(LockLost, match="expired"):
             grant.check()
+
+
+def test_each_of_many_threads_gets_the_answers_to_its_own_requests(
+    only: RedisServer, root: str
+) -> None:
+    """They send by themselves, over one connection."""
+    wrong: list[object] = []
+
+    def work(client: coordlock.Client, number: int) -> None:
+        value = client.value(f"/v/{number}")
+        try:
+            for turn in range(200):
+                data = b"%d.%d" % (number, turn)
+                value.set(data)
+                stored = value.get()
+                assert stored is not None
+                assert stored.data == data
+                with client.lock(f"l{number % 3}", timeout=60):
+                    pass
+        except BaseException as error:
+            wrong.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with coordlock.connect(only.url_for(root, ttl="30s")) as client:
+            threads = [threading.Thread(target=work, args=[client, one]) for one in range(8)]
+            for one in threads:
+                one.start()
+            for one in threads:
+                one.join(120)
+    finally:
+        sys.setswitchinterval(interval)
+    assert wrong == []
+
+
+def test_a_request_that_a_signal_interrupts_spoils_no_other_one(
+    only: RedisServer, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection is given up, because its answer may come or not."""
+    with coordlock.connect(only.url_for(root, ttl="30s")) as client:
+        value = client.value("/v")
+        value.set(b"one")
+        send, strikes = Link.send_now, iter([True])
+
+        def strike(link: Link, data: bytes) -> int:
+            sent = send(link, data)
+            if next(strikes, False):
+                raise KeyboardInterrupt
+            return sent
+
+        monkeypatch.setattr(Link, "send_now", strike)
+        with pytest.raises(KeyboardInterrupt):
+            value.get()
+        for turn in range(20):
+            value.set(b"%d" % turn)
+            stored = value.get()
+            assert stored is not None
+            assert stored.data == b"%d" % turn

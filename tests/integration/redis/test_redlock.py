@@ -47,7 +47,7 @@ def test_two_clients_exclude_each_other_and_nothing_is_left(redlock: Redlock, ro
     url = redlock.url_for(root)
     with coordlock.connect(url, label="first") as one, coordlock.connect(url) as two:
         with one.lock("a", timeout=10):
-            assert len(keys(redlock, root, "a")) == 5
+            eventually(lambda: len(keys(redlock, root, "a")) == 5)
             assert two.lock("a").try_acquire() is None
             with pytest.raises(coordlock.AcquireTimeout, match="first"):
                 two.lock("a").acquire(timeout=0.5)
@@ -150,7 +150,7 @@ def test_servers_that_lose_the_key_are_given_it_again_and_a_lost_majority_is_tol
             with node.client() as admin:
                 admin.flushall()
         eventually(lambda: grant.state is GrantState.LOST)
-        with pytest.raises(LockLost, match="2 of 5 servers"):
+        with pytest.raises(LockLost, match=r"[12] of 5 servers"):
             grant.check()
         with client.lock("a", timeout=10) as later:
             later.check()
