@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from coordlock.backend.data import Read
@@ -111,7 +110,7 @@ class Consumer:
                 return None
             worker = yield from self.workers.get(label, candidate.again.token)
         except BaseException:
-            self.ready.untold(candidate)
+            self._end(candidate, Outcome.UNCLEAR)
             raise
         claiming: Promise[Claimed | None] | None = None
         try:
@@ -121,7 +120,7 @@ class Consumer:
         except BaseException:
             if claiming is None:  # Ctrl-C
                 worker.ticket.withdraw()
-                self.ready.untold(candidate)
+                self._end(candidate, Outcome.UNCLEAR)
             else:
                 claiming.add_done_callback(self._undo)
             raise
@@ -134,7 +133,7 @@ class Consumer:
         )
         key, item = layout.claim(one), layout.item(one.id)
         operations = [*candidate.taking, *creating(key, claim.encode()), Read(item)]
-        tell, claimed = self.ready.untold, None
+        known, claimed = Outcome.UNCLEAR, None
         try:
             writing = Writing(store, operations, [me])
             outcome = yield from writing.steps()
@@ -144,9 +143,9 @@ class Consumer:
                 outcome = Outcome.MADE if is_mine else Outcome.REFUSED
             if outcome is not Outcome.MADE:
                 if writing.refused_by != layout.bell:
-                    tell = partial(self.ready.refused, now=store.engine.clock.now())
+                    known = Outcome.REFUSED
                 return None
-            tell = self.ready.taken
+            known = Outcome.MADE
             self._claims += 1
             self.janitor.expect()
             found = writing.written or (yield from store.read(item))
@@ -163,7 +162,7 @@ class Consumer:
                 return None
             raise
         finally:
-            tell(candidate)
+            self._end(candidate, known)
             if claimed is None:
                 self.workers.put_back(worker)
 
@@ -195,8 +194,8 @@ class Consumer:
     def _bury(self, candidate: Candidate, reason: str, limits: Limits) -> Steps[None]:
         layout = self.store.layout
         burying = returning(layout, candidate.before, candidate.again, limits, reason)
-        outcome = yield from self.store.write([*candidate.taking, *burying])
-        if outcome is Outcome.MADE:
-            self.ready.taken(candidate)
-        else:
-            self.ready.refused(candidate, self.store.engine.clock.now())
+        yield from self.store.write([*candidate.taking, *burying])
+        self._end(candidate, Outcome.MADE)  # it is ready no longer, whoever has done that
+
+    def _end(self, candidate: Candidate, outcome: Outcome) -> None:
+        self.ready.ended(candidate, outcome, self.store.engine.clock.now())

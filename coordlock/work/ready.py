@@ -16,6 +16,7 @@ from coordlock.runtime.promise import Promise
 from coordlock.work.lanes import Lane, Lanes
 from coordlock.work.layout import ItemId, Layout, Serial, ending
 from coordlock.work.records import Again, State, lane_record
+from coordlock.work.store import Outcome
 
 __all__ = ["Candidate", "Ready"]
 
@@ -36,8 +37,7 @@ class Candidate:
 class Ready:
     """The items that may be claimed, as last read. Safe for threads.
 
-    Whoever gets a candidate by `choose` says later what came of it: `taken`, `refused`, or `untold`
-    where that is not known.
+    Whoever gets a candidate by `choose` says later what came of it, by `ended`.
     """
 
     def __init__(self, layout: Layout, pick: Callable[[int], int]) -> None:
@@ -105,29 +105,18 @@ class Ready:
         ended = self._ended  # before the look, or that claim may have ended meanwhile
         return ended if self._lanes.has_more else None
 
-    def taken(self, candidate: Candidate) -> None:
-        """``candidate`` was claimed."""
-        if candidate.lane is not None:
-            self._lanes.taken(candidate.lane)
-        self._end(candidate)
-
-    def refused(self, candidate: Candidate, now: float) -> None:
-        """Another client was faster."""
-        if candidate.lane is not None:
-            self._lanes.refused(candidate.lane, now)
-        self._end(candidate)
-
-    def untold(self, candidate: Candidate) -> None:
-        """It may have been claimed or not."""
-        if candidate.lane is not None:
-            self._lanes.untold(candidate.lane)
-        self._end(candidate, has_gone=False)
-
-    def _end(self, candidate: Candidate, *, has_gone: bool = True) -> None:
+    def ended(self, candidate: Candidate, outcome: Outcome, now: float) -> None:
+        """What came of a claim: refused where another client was faster."""
         with self._lock:
             if candidate.lane is None:
                 self._busy.discard(candidate.before)
-                if has_gone:
+                if outcome is not Outcome.UNCLEAR:
                     self._again.pop(candidate.before, None)
+            elif outcome is Outcome.MADE:
+                self._lanes.taken(candidate.lane)
+            elif outcome is Outcome.REFUSED:
+                self._lanes.refused(candidate.lane, now)
+            else:
+                self._lanes.untold(candidate.lane)
             ended, self._ended = self._ended, Promise()
         ended.resolve(None)

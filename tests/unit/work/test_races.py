@@ -23,6 +23,7 @@ from coordlock.testing.waiting import eventually
 from coordlock.types import WorkQueueStats
 from coordlock.work.janitor import Limits
 from coordlock.work.layout import LANES
+from coordlock.work.store import Outcome
 from coordlock.work.workers import Workers
 
 BOUND = 30.0
@@ -279,7 +280,7 @@ def test_a_claim_that_ends_during_the_look_at_it_wakes_who_waits_for_it(
     assert candidate is not None
 
     def has_more(_: object) -> bool:
-        ready.taken(candidate)
+        ready.ended(candidate, Outcome.MADE, 0.0)
         return True
 
     monkeypatch.setattr(type(ready._lanes), "has_more", property(has_more))
