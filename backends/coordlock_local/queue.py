@@ -97,7 +97,12 @@ class LocalQueue:
             chosen, omitted, dead = self._nearest(slots, index, earlier, entry.claim.window)
             for grave, contender in dead:
                 _bury(self._directory, slots, grave, contender.session)
-        return Snapshot(self.name, (*chosen, me), omitted=omitted)
+            snapshot = Snapshot(self.name, (*chosen, me), omitted=omitted)
+            if omitted and self._is_known(earlier, me) and not blockers(snapshot, me):
+                # The nearest shares. So few of the others are unknown that no second reading is
+                # needed, without the counter.
+                return Snapshot(self.name, (*self._in_the_way(slots, index, me), me))
+        return snapshot
 
     def snapshot(
         self,
@@ -122,7 +127,8 @@ class LocalQueue:
         with slots:
             index = slots.read()
             if conflicting and upto is not None:
-                return self._in_the_way(slots, index, upto)
+                last = (upto,) if upto.token in index else ()
+                return Snapshot(self.name, (*self._in_the_way(slots, index, upto), *last))
             snapshot = self._select(slots, index, upto, owners)
             for _ in range(_READINGS if owners else 0):
                 before, index = index, slots.read()
@@ -161,8 +167,8 @@ class LocalQueue:
             chosen = [values.described(self._directory, one) for one in chosen]
         return Snapshot(self.name, (*chosen, *last), omitted=omitted)
 
-    def _in_the_way(self, slots: Slots, index: list[int], me: Contender) -> Snapshot:
-        """Those before ``me`` that conflict with it, and ``me``.
+    def _in_the_way(self, slots: Slots, index: list[int], me: Contender) -> list[Contender]:
+        """Those before ``me`` that conflict with it.
 
         A contender that shares is read once: thousands may hold a root in an intention mode.
         """
@@ -179,8 +185,13 @@ class LocalQueue:
                 conflicting.append(one)
             elif isinstance(one.claim, Mode):  # others may change
                 harmless.add(one.order)
-        last = (me,) if me.token in index else ()
-        return Snapshot(self.name, (*conflicting, *last))
+        return conflicting
+
+    def _is_known(self, earlier: list[int], me: Contender) -> bool:
+        """Whether it is known of nearly all of ``earlier`` that they share with ``me``."""
+        if me.claim not in self._harmless:
+            return False
+        return len(self._harmless[me.claim].intersection(earlier)) > len(earlier) - _FEW
 
     def _nearest(
         self,
