@@ -7,6 +7,7 @@ import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from coordlock.errors import BackendError
@@ -99,9 +100,9 @@ class LocalQueue:
                 _bury(self._directory, slots, grave, contender.session)
             snapshot = Snapshot(self.name, (*chosen, me), omitted=omitted)
             if omitted and self._is_known(earlier, me) and not blockers(snapshot, me):
-                # The nearest shares. So few of the others are unknown that no second reading is
-                # needed, without the counter.
-                return Snapshot(self.name, (*self._in_the_way(slots, index, me), me))
+                # The nearest shares, and few of the others are unknown: they are read here and now.
+                ahead = self._in_the_way(slots, index, me)
+                return replace(snapshot, harmless=not ahead)
         return snapshot
 
     def snapshot(

@@ -277,8 +277,9 @@ class OwnContenders:
         snapshot = yield from self._queues.part(entry.queue, child_list, me)
         waits = isinstance(me.claim, Permit) or blockers(snapshot, me)
         if snapshot.omitted and not waits and me.claim is not Mode.NL:
-            # The nearest shares. The list tells of all before it, so no other need be asked for.
-            return (yield from self._queues.part(entry.queue, child_list, me, conflicting=True))
+            # The nearest shares. The list tells of all the others, too.
+            ahead, _ = nodes.part(parent, child_list.positions, me, conflicting=True)
+            return replace(snapshot, harmless=ahead == (me,))
         return snapshot
 
     def _remove_spent(self, entries: Sequence[Entry], queue: str) -> Steps[None]:

@@ -155,9 +155,8 @@ class Backend(ABC):
 
         One entry or more, each of another queue. All are added in one step, or none. The snapshots
         come in the order of ``entries``, and need not be of one moment. Each holds the entry's
-        contender, with its token, and at least the ``entry.claim.window`` nearest before it, or
-        what `snapshot` lists as ``conflicting``. One entry takes one round trip. Several need the
-        capability ``sets``.
+        contender, with its token, and at least the ``entry.claim.window`` nearest before it. One
+        entry takes one round trip. Several need the capability ``sets``.
 
         Idempotent by the entries' ids: called again after its reply was lost, it finds the
         contenders of the CURRENT session, if all of them are in their queues, instead of adding
