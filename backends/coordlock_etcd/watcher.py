@@ -116,8 +116,8 @@ class Watcher:
             watch = self._watches.get(wanted.identity)
             if watch is None:
                 watch = self._watches[wanted.identity] = wanted
-                self._progress.unsent(watch)
                 if (queue := self._queues.take(prefix, watch)) is None:
+                    self._progress.unsent(watch)
                     self._send(watch)
                 else:
                     has_left = queue.has_left(watch.key, watch.order)
