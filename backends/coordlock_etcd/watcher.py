@@ -116,8 +116,8 @@ class Watcher:
             watch = self._watches.get(wanted.identity)
             if watch is None:
                 watch = self._watches[wanted.identity] = wanted
-                self._progress.unsent(watch)
                 if (queue := self._queues.take(prefix, watch)) is None:
+                    self._progress.unsent(watch)
                     self._send(watch)
                 else:
                     has_left = queue.has_left(watch.key, watch.order)
@@ -141,8 +141,10 @@ class Watcher:
             watch = self._watches.get((contender.key, contender.order, 0))
             if watch is None:
                 return False
-            if watch.carrier is not None:
-                return before is None or watch.carrier is before.carrier
+            if (carrier := watch.carrier) is not None:
+                # Its own departure may be among those that are about to be told.
+                is_there = not carrier.has_left(watch.key, watch.order)
+                return is_there and (before is None or carrier is before.carrier)
             return watch in self._progress
 
     # Queues in demand

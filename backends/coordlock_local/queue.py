@@ -7,6 +7,7 @@ import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from coordlock.errors import BackendError
@@ -97,7 +98,12 @@ class LocalQueue:
             chosen, omitted, dead = self._nearest(slots, index, earlier, entry.claim.window)
             for grave, contender in dead:
                 _bury(self._directory, slots, grave, contender.session)
-        return Snapshot(self.name, (*chosen, me), omitted=omitted)
+            snapshot = Snapshot(self.name, (*chosen, me), omitted=omitted)
+            if omitted and self._is_known(earlier, me) and not blockers(snapshot, me):
+                # The nearest shares, and few of the others are unknown: they are read here and now.
+                ahead = self._in_the_way(slots, index, me)
+                return replace(snapshot, harmless=not ahead)
+        return snapshot
 
     def snapshot(
         self,
@@ -122,7 +128,8 @@ class LocalQueue:
         with slots:
             index = slots.read()
             if conflicting and upto is not None:
-                return self._in_the_way(slots, index, upto)
+                last = (upto,) if upto.token in index else ()
+                return Snapshot(self.name, (*self._in_the_way(slots, index, upto), *last))
             snapshot = self._select(slots, index, upto, owners)
             for _ in range(_READINGS if owners else 0):
                 before, index = index, slots.read()
@@ -161,8 +168,8 @@ class LocalQueue:
             chosen = [values.described(self._directory, one) for one in chosen]
         return Snapshot(self.name, (*chosen, *last), omitted=omitted)
 
-    def _in_the_way(self, slots: Slots, index: list[int], me: Contender) -> Snapshot:
-        """Those before ``me`` that conflict with it, and ``me``.
+    def _in_the_way(self, slots: Slots, index: list[int], me: Contender) -> list[Contender]:
+        """Those before ``me`` that conflict with it.
 
         A contender that shares is read once: thousands may hold a root in an intention mode.
         """
@@ -179,8 +186,13 @@ class LocalQueue:
                 conflicting.append(one)
             elif isinstance(one.claim, Mode):  # others may change
                 harmless.add(one.order)
-        last = (me,) if me.token in index else ()
-        return Snapshot(self.name, (*conflicting, *last))
+        return conflicting
+
+    def _is_known(self, earlier: list[int], me: Contender) -> bool:
+        """Whether it is known of nearly all of ``earlier`` that they share with ``me``."""
+        if me.claim not in self._harmless:
+            return False
+        return len(self._harmless[me.claim].intersection(earlier)) > len(earlier) - _FEW
 
     def _nearest(
         self,

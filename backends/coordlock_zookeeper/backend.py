@@ -208,8 +208,7 @@ class ZookeeperBackend(Backend):
         owners: bool = False,
         conflicting: bool = False,
     ) -> Promise[Snapshot]:
-        part = None if conflicting else upto  # the list of all comes anyway
-        return self._submit(lambda opened: opened.queues.snapshot(queue, part, owners))
+        return self._submit(lambda opened: opened.queues.snapshot(queue, upto, owners, conflicting))
 
     def watch(
         self,

@@ -201,11 +201,13 @@ def is_shared_position(child: str) -> bool:
 
 def survey(children: Sequence[str]) -> list[tuple[int, str]]:
     """The contenders among ``children``, which have a sequence: (order, name), in order."""
-    return sorted(
-        (order_of(sequence), child)
-        for child in children
-        if (sequence := sequence_of(child)) is not None
-    )
+    return sorted([found for child in children if (found := _position(child)) is not None])
+
+
+@lru_cache(maxsize=2048)  # the lists of a queue show mostly the same
+def _position(child: str) -> tuple[int, str] | None:
+    sequence = sequence_of(child)
+    return None if sequence is None else (order_of(sequence), child)
 
 
 def contender(parent: str, child: str, *, only: str = "") -> Contender:
@@ -228,23 +230,42 @@ def contender(parent: str, child: str, *, only: str = "") -> Contender:
 
 
 def part(
-    parent: str, positions: Sequence[tuple[int, str]], upto: Contender | None
+    parent: str,
+    positions: Sequence[tuple[int, str]],
+    upto: Contender | None,
+    *,
+    conflicting: bool = False,
 ) -> tuple[tuple[Contender, ...], int]:
     """The contenders of a `survey`, and how many are left out before the first.
 
-    All of them, or, given ``upto``, its window and itself if it is there. Only names that are
-    listed are parsed, so that a long queue costs little.
+    All of them, or, given ``upto``, its window and itself if it is there; with ``conflicting``, all
+    that may be in its way in place of the window. Only names that are listed are parsed, so that a
+    long queue costs little.
     """
     if upto is None:
         return tuple(contender(parent, child) for _, child in positions), 0
     own = upto.key.rpartition("/")[2]
     earlier = bisect_left(positions, (upto.order, ""))
-    omitted = max(0, earlier - upto.claim.window)
-    listed = [contender(parent, child, only=own) for _, child in positions[omitted:earlier]]
+    omitted = 0 if conflicting else max(0, earlier - upto.claim.window)
+    names = [child for _, child in positions[omitted:earlier]]
+    if conflicting and isinstance(upto.claim, Mode):
+        harmless = _harmless(upto.claim)
+        at = len(upto.id)
+        names = [one for one in names if one.find("__") != at or one[at:-10] not in harmless]
+    listed = [contender(parent, child, only=own) for child in names]
     position = bisect_left(positions, (upto.order, own))
     if positions[position : position + 1] == [(upto.order, own)]:
         listed.append(upto)
     return tuple(listed), omitted
+
+
+@lru_cache
+def _harmless(mine: Mode) -> frozenset[str]:
+    """What stands between the id and the sequence of our contenders whose mode is not in my way.
+
+    In kazoo's style, and of those that keep their mode.
+    """
+    return frozenset(f"__{_MARKERS[mode]}__" for mode in Mode if not mine.conflicts(mode))
 
 
 @lru_cache(maxsize=256)  # kept once for all contenders of a client

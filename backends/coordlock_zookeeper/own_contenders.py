@@ -22,7 +22,8 @@ from coordlock.errors import (
     TooLarge,
     VersionMismatch,
 )
-from coordlock.model.admission import is_blocked
+from coordlock.model.admission import blockers, is_blocked
+from coordlock.model.claim import Mode, Permit
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log
@@ -273,7 +274,13 @@ class OwnContenders:
             value=entry.value,
             version=1,
         )
-        return (yield from self._queues.part(entry.queue, child_list, me))
+        snapshot = yield from self._queues.part(entry.queue, child_list, me)
+        waits = isinstance(me.claim, Permit) or blockers(snapshot, me)
+        if snapshot.omitted and not waits and me.claim is not Mode.NL:
+            # The nearest shares. The list tells of all the others, too.
+            ahead, _ = nodes.part(parent, child_list.positions, me, conflicting=True)
+            return replace(snapshot, harmless=ahead == (me,))
+        return snapshot
 
     def _remove_spent(self, entries: Sequence[Entry], queue: str) -> Steps[None]:
         """Remove the node ``queue``, whose counter is spent, so that the next attempt remakes it.

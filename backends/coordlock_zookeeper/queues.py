@@ -36,11 +36,15 @@ class QueueReader:
         self._layout = layout
         self.lists: Final = ChildLists(client)
 
-    def snapshot(self, queue: str, upto: Contender | None, owners: bool) -> Steps[Snapshot]:
+    def snapshot(
+        self, queue: str, upto: Contender | None, owners: bool, conflicting: bool = False
+    ) -> Steps[Snapshot]:
         """See `Backend.snapshot`."""
         # Without `sync` a session still sees what it wrote itself, so the list can only show
         # contenders before its own that have left.
-        [snapshot] = yield from self.read([queue], upto, owners=owners, is_synced=owners)
+        [snapshot] = yield from self.read(
+            [queue], upto, owners=owners, is_synced=owners, conflicting=conflicting
+        )
         return snapshot
 
     def read(
@@ -50,6 +54,7 @@ class QueueReader:
         *,
         owners: bool = False,
         is_synced: bool = True,
+        conflicting: bool = False,
     ) -> Steps[tuple[Snapshot, ...]]:
         """A snapshot of each of ``queues``, as it is now or later; see `part`.
 
@@ -67,18 +72,26 @@ class QueueReader:
             except NoNode:
                 snapshots.append(Snapshot(queue, ()))
             else:
-                snapshots.append((yield from self.part(queue, child_list, upto, owners)))
+                part = self.part(queue, child_list, upto, owners, conflicting)
+                snapshots.append((yield from part))
         return tuple(snapshots)
 
     def part(
-        self, queue: str, child_list: ChildList, upto: Contender | None, owners: bool = False
+        self,
+        queue: str,
+        child_list: ChildList,
+        upto: Contender | None,
+        owners: bool = False,
+        conflicting: bool = False,
     ) -> Steps[Snapshot]:
         """The snapshot of ``queue`` that ``child_list`` shows, up to ``upto``.
 
         Nodes are read where the names do not tell enough: for owners, and for convertible claims.
         Contenders that have left meanwhile are left out.
         """
-        contenders, omitted = nodes.part(child_list.path, child_list.positions, upto)
+        contenders, omitted = nodes.part(
+            child_list.path, child_list.positions, upto, conflicting=conflicting
+        )
         if owners or not are_known(contenders):
             answers = [
                 promise_of(self._client.get_async(one.key)) if owners or not is_known(one) else None

@@ -248,8 +248,8 @@ class Backend(ABC):
     def departed(self, snapshot: Snapshot) -> Collection[Contender]:
         """Those of ``snapshot`` that have left their queue since, as far as the client knows.
 
-        It asks nobody. More may have left. The kernel need not read a queue of which it knows
-        enough.
+        It asks nobody. More may have left, but only after those. The kernel need not read a queue
+        of which it knows enough.
         """
         return ()
 

@@ -177,7 +177,7 @@ class _Acquisition:
             omitting = [
                 number
                 for number, (one, entry) in enumerate(pairs)
-                if one.omitted and entry.claim is not Mode.NL
+                if one.omitted and not one.harmless and entry.claim is not Mode.NL
             ]
             if not omitting:
                 return

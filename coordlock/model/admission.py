@@ -84,8 +84,9 @@ def next_in_line(
     before one that is in it, and a contender that has departed never returns. So at most the
     contenders that are left here are left there. The caller sees to two conditions:
 
-    * ``me`` is still in the queue. A departure that was told in order is enough, because the
-      departure of ``me`` would have been told before it.
+    * ``me`` is still in the queue when the last of ``departed`` leaves. A departure that was told
+      in order is enough, because the departure of ``me`` would have been told before it. Where
+      ``me`` is among ``departed``, nothing is proved.
     * ``handed_over``, one of ``departed``, had been admitted with the claim that ``me`` asks for.
       Then no contender before it is in the way, listed or not. For a mode: whatever conflicts with
       ``me`` conflicted with it. For a permit of n: fewer than n stood before it when it was
@@ -97,6 +98,8 @@ def next_in_line(
     if any(isinstance(one.claim, Convertible) for one in snapshot.before(me)):
         return None
     left = snapshot.without(departed)
+    if not any(one.key == me.key for one in left.contenders):
+        return None
     if handed_over is not None and (me.claim not in _SHARED or not left.omitted):
         left = left.behind(handed_over)
     return None if left.omitted or blockers(left, me) else left

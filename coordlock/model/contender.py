@@ -155,12 +155,14 @@ class Snapshot:
         contenders: the contenders seen, in ascending order.
         revision: the service's state that this shows; watches start behind it.
         omitted: how many contenders stand before the first of ``contenders`` without being listed.
+        harmless: whether those are known not to be in the way of the last of ``contenders``.
     """
 
     queue: str
     contenders: tuple[Contender, ...]
     revision: int = 0
     omitted: int = 0
+    harmless: bool = False
 
     def find(self, id: str) -> Contender | None:
         """The contender of the entry ``id``, or None when it is not in the queue."""

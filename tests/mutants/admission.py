@@ -133,6 +133,19 @@ def takes_all_before_a_departed_one_for_departed() -> Changes:
     return [(Knowing, "departed", all_before)]
 
 
+@mutant(
+    "A waiter is granted the lock that left before the one ahead of its predecessor.",
+    simulated=(Informed,),
+)
+def knows_of_all_departures_but_its_own() -> Changes:
+    departed = Knowing.departed
+
+    def of_others(self: Knowing, snapshot: Snapshot) -> list[Contender]:
+        return [one for one in departed(self, snapshot) if one != snapshot.contenders[-1]]
+
+    return [(Knowing, "departed", of_others)]
+
+
 def _wait_without_doubt(
     self: _Acquisition, ticket: Ticket, queues: Queues, waiting_for: list[Blockers]
 ) -> Steps[None]:

@@ -99,8 +99,10 @@ def test_a_waiter_that_is_evicted_before_its_turn_is_not_granted_on_a_busy_etcd(
     # The fault: etcd does not get round to what has to catch up.
     real = requests.watch
 
-    def never(id: int, key: bytes, start: int, *, puts: bool = False) -> pb.WatchRequest:
-        return real(id, b"nothing" if puts else key, start, puts=puts)
+    def never(
+        id: int, key: bytes, start: int, *, puts: bool = False, end: bytes = b""
+    ) -> pb.WatchRequest:
+        return real(id, b"nothing" if puts else key, start, puts=puts, end=end)
 
     monkeypatch.setattr(requests, "watch", never)
     party = join(etcd.url_for(root))

@@ -250,3 +250,10 @@ def test_a_queue_of_mixed_kinds_is_seen_by_whoever_is_admitted(claims: list[Clai
 def test_a_mode_never_passes_a_permit() -> None:
     snapshot = queue([Permit(3), Mode.NL])
     assert blockers(snapshot, snapshot.contenders[1]) == (snapshot.contenders[0],)
+
+
+def test_the_departure_of_all_and_my_own_proves_nothing() -> None:
+    snapshot = queue([Mode.EX, Mode.EX, Mode.EX])
+    first, second, me = snapshot.contenders
+    assert next_in_line(snapshot, me, [first, second]) is not None
+    assert next_in_line(snapshot, me, [first, second, me]) is None

@@ -183,3 +183,38 @@ class TestPart:
         contenders, omitted = nodes.part("/q", nodes.survey(self.CHILDREN), me)
         assert [one.order for one in contenders] == [2]
         assert omitted == 2
+
+    @given(
+        st.lists(
+            st.tuples(claims, st.sampled_from(["kazoo", "curator"]), st.booleans()), max_size=12
+        ),
+        st.sampled_from(Mode),
+    )
+    def test_all_that_may_be_in_the_way(
+        self, others: list[tuple[Claim, nodes.Style, bool]], mine: Mode
+    ) -> None:
+        children = []
+        for number, (claim, style, is_odd) in enumerate(others):
+            id = "--__cr__lock__".ljust(32, "0") if is_odd else f"{number:032x}"
+            children.append(nodes.stem(id, claim, style) + printed(number))
+        own = nodes.stem(GUID, mine) + printed(len(others))
+        me = Contender(GUID, f"/q/{own}", mine, len(others), token=9)
+        positions = nodes.survey([*children, own])
+        every, _ = nodes.part("/q", positions, None)
+        found, omitted = nodes.part("/q", positions, me, conflicting=True)
+        assert omitted == 0
+        assert found[-1] is me
+        in_the_way = [
+            one
+            for one in every[:-1]
+            if not isinstance(one.claim, Mode) or mine.conflicts(one.claim)
+        ]
+        assert set(in_the_way) <= set(found)
+        assert [one.order for one in found] == sorted(one.order for one in found)
+
+    def test_what_shares_is_not_listed_with_what_conflicts(self) -> None:
+        shares = [nodes.stem(f"{n:032x}", Mode.CW) + printed(n) for n in range(3)]
+        own = nodes.stem(GUID, Mode.CW) + printed(3)
+        me = Contender(GUID, f"/q/{own}", Mode.CW, 3, token=9)
+        found, _ = nodes.part("/q", nodes.survey([*shares, own]), me, conflicting=True)
+        assert found == (me,)
