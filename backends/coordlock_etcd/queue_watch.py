@@ -42,6 +42,7 @@ class QueueWatch:
         id: of the watch, on the stream.
         used: when the client last enqueued there, by the clock.
         is_short: whether the queue was short then, so that more contenders are watched here.
+        has_caught_up: whether it is known to have caught up with the store: it has reported.
     """
 
     def __init__(self, prefix: bytes, used: float) -> None:
@@ -49,6 +50,7 @@ class QueueWatch:
         self.id = 0
         self.used = used
         self.is_short = True
+        self.has_caught_up = False
         #: Every departure after this revision is among those that left, or will be.
         self._since = math.inf
         self._left: dict[bytes, int] = {}
@@ -90,6 +92,7 @@ class QueueWatch:
     def report(self, events: Sequence[pb.Event]) -> list[Watch]:
         """Take what etcd reports; the watches that are over, the client's own first."""
         over = []
+        self.has_caught_up = self.has_caught_up or bool(events)
         for event in events:
             key, revision = event.kv.key, event.kv.mod_revision
             self._left[key] = revision

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from coordlock.model.contender import Contender
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.keys import key_of
 
-if TYPE_CHECKING:
-    from coordlock_etcd.queue_watch import QueueWatch
-
-__all__ = ["Callback", "Watch"]
+__all__ = ["Callback", "Carrier", "Watch"]
 
 
 @dataclass(eq=False, slots=True)
@@ -27,6 +24,19 @@ class Callback:
 
     def __call__(self) -> None:
         self.cancel(self)
+
+
+class Carrier(Protocol):
+    """What a watch on the whole queue does for one on a contender: see `queue_watch`."""
+
+    #: Whether it is known to have caught up with the store.
+    has_caught_up: bool
+
+    def has_left(self, key: bytes, order: int) -> bool:
+        """Whether the contender ``key`` that was created at ``order`` is known to have left."""
+
+    def drop(self, watch: Watch) -> None:
+        """Serve ``watch`` no longer."""
 
 
 @dataclass(eq=False, slots=True)
@@ -55,7 +65,7 @@ class Watch:
     callbacks: list[Callback] = field(default_factory=list)
     version: int = 0
     began: int = 0
-    carrier: QueueWatch | None = None
+    carrier: Carrier | None = None
 
     @property
     def key(self) -> bytes:

@@ -134,7 +134,7 @@ class Watcher:
     def told_in_order(self, contender: Contender, before: Watch | None = None) -> bool:
         """Whether a departure of ``contender``, an own one, would be told by now.
 
-        That is so if its watch is known to have caught up, or if one watch reports it and what
+        That is so if the watch that reports it is known to have caught up, or also reports what
         ``before`` waits for.
         """
         with self._lock:
@@ -143,8 +143,10 @@ class Watcher:
                 return False
             if (carrier := watch.carrier) is not None:
                 # Its own departure may be among those that are about to be told.
-                is_there = not carrier.has_left(watch.key, watch.order)
-                return is_there and (before is None or carrier is before.carrier)
+                if carrier.has_left(watch.key, watch.order):
+                    return False
+                is_one = before is None or carrier is before.carrier
+                return is_one or carrier.has_caught_up
             return watch in self._progress
 
     # Queues in demand
