@@ -35,15 +35,16 @@ __all__ = ["Parcel", "Producer"]
 _ITEMS: Final = 24
 _DELAYED: Final = 12
 _BYTES: Final = 400_000
-#: Seconds between two attempts: after a silence, and at most after others came first.
+#: Seconds between two attempts: after a silence, and at most after others came first. That is
+#: short, or those who are refused would be refused again by those who are not.
 _PAUSE: Final = 0.1
-_LONGEST: Final = 0.05
+_AFTER_OTHERS: Final = 0.006
 
 
 class Parcel:
     """One item on its way: ``id`` is kept with its id when it was put."""
 
-    __slots__ = ("also", "data", "delay", "id", "limit")
+    __slots__ = ("also", "data", "delay", "id", "limit", "overtaken")
 
     def __init__(
         self,
@@ -58,6 +59,8 @@ class Parcel:
         self.limit: Final = limit
         self.also: Final = also
         self.id: Final[Promise[ItemId]] = Promise()
+        #: How often another client put first.
+        self.overtaken = 0
 
 
 class Producer:
@@ -82,7 +85,8 @@ class Producer:
         except BackendUnavailable as error:
             if self._recall(parcel):
                 raise
-            reason = f"{error.reason}; the item may have been put, or may be yet"
+            others = f", other clients put first {parcel.overtaken} times" * (parcel.overtaken > 0)
+            reason = f"{error.reason}{others}; the item may have been put, or may be yet"
             raise BackendUnavailable(error.service, reason) from error.__cause__
         except BaseException:
             self._recall(parcel)
@@ -137,7 +141,7 @@ class Producer:
         if known is not None and len(_admitted(batch, known)) == len(batch):
             state = known
         else:  # what is known may be old: items were claimed since
-            state = yield from self._store.state()
+            state = yield from self._look(batch)
             batch = self._refuse_beyond(batch, state)
         if not batch:
             self._state = state
@@ -146,7 +150,6 @@ class Producer:
         begun = state.tail_version
         last: BackendUnavailable | None = None
         refused: VersionMismatch | None = None
-        pause = _LONGEST / 8
         while True:
             tail, operations = self._operations(batch, state)
             try:
@@ -160,12 +163,13 @@ class Producer:
                         raise
                     refused = error  # or an attempt without answer has changed it
                 else:
-                    yield sleep(self._engine.timers, self._engine.timers.jitter(pause))
-                    pause = min(2 * pause, _LONGEST)
+                    for parcel in batch:
+                        parcel.overtaken += 1
+                    yield sleep(self._engine.timers, self._engine.timers.jitter(_AFTER_OTHERS))
             except BackendUnavailable as error:
                 last = error
                 yield sleep(self._engine.timers, _PAUSE)
-            state = yield from self._store.state()
+            state = yield from self._look(batch)
             if last is None:
                 batch = self._refuse_beyond(batch, state)
             elif self._was_made(batch, state, begun, last):
@@ -175,6 +179,12 @@ class Producer:
             if not batch:
                 self._state = state
                 return
+
+    def _look(self, batch: Sequence[Parcel]) -> Steps[State]:
+        """The state; without the lanes, as if all items waited, where no limit counts."""
+        if any(parcel.limit is not None for parcel in batch):
+            return (yield from self._store.state())
+        return (yield from self._store.parts(lanes=False))
 
     def _refuse_beyond(self, batch: Sequence[Parcel], state: State) -> list[Parcel]:
         """What of ``batch`` there is room for; the rest is refused."""

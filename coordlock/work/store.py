@@ -55,15 +55,18 @@ class Store:
         """What changes in the queue. Raises `NameConflict`."""
         return (yield from self.state_in((yield from self.read(self.layout.state))))
 
-    def parts(self) -> Steps[State]:
+    def parts(self, *, lanes: bool = True) -> Steps[State]:
         """The state, of whose parts each may show a moment of its own. Raises `NameConflict`.
+
+        Without ``lanes`` these are as in a new queue.
 
         The lanes come before the tail. So lanes that have all reached the tail had reached it at
         one moment, when no new item was there. The bell comes last. On ZooKeeper, `state` reads
         again and again while others claim.
         """
         layout = self.layout
-        reads = [Read(key) for key in (*layout.lanes, layout.tail, layout.bell)]
+        keys = (*(layout.lanes if lanes else ()), layout.tail, layout.bell)
+        reads = [Read(key) for key in keys]
         written = yield from retried(lambda: self.backend.write(reads), self.engine.timers)
         return (yield from self.state_in(written))
 
