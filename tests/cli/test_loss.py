@@ -51,6 +51,15 @@ def now() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+@pytest.mark.long
+def test_a_command_outlives_the_lease_while_heartbeats_are_answered(
+    cli: Cli, zookeeper: ZooKeeper, root: str
+) -> None:
+    """On ZooKeeper the lease runs lower than elsewhere before the third heartbeat."""
+    one = Cli(zookeeper.url_for(root, ttl="20s"), cli.directory)
+    assert one.run("run", "x", "--", "sleep", "22").returncode == 0
+
+
 def test_an_evicted_command_and_its_children_are_terminated(
     anywhere: Cli, beating: Beating
 ) -> None:
