@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-__all__ = ["Lifetime"]
+__all__ = ["BEAT_GAP", "Lifetime"]
 
 #: A follower's report is on its way after this part of the time-to-live at the latest: it is due
 #: every half tick, and a session takes two ticks at least.
 _REPORT: Final = 1 / 4
+#: Heartbeats that are this part of the time-to-live apart prove the one before, if that was
+#: answered in time.
+BEAT_GAP: Final = 0.3
 
 
 class Lifetime:

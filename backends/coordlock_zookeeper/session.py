@@ -18,7 +18,7 @@ from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Promise, failed
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.errors import SERVICE, translate
-from coordlock_zookeeper.lifetime import Lifetime
+from coordlock_zookeeper.lifetime import BEAT_GAP, Lifetime
 from coordlock_zookeeper.nodes import session_name
 from coordlock_zookeeper.watches import Watches
 
@@ -285,8 +285,9 @@ class ZookeeperSession:
             # It expired while it was opened, and the given client has started another.
             self.end(BackendUnavailable(SERVICE, _ENDED))
             return
+        ttl, shared = self.ttl(), self._session_client.shared
         self.opened.resolve(
-            SessionInfo(session_name(self.number), self.ttl(), self._session_client.shared)
+            SessionInfo(session_name(self.number), ttl, shared, beat_gap=BEAT_GAP * ttl)
         )
         if not number:
             self._listener.suspect(_BROKEN)

@@ -52,12 +52,14 @@ class SessionInfo:
     """An open session: its id in the service and its time-to-live in seconds, as granted.
 
     ``shared``: other code uses the session, too. So a client that closes withdraws its contenders
-    one by one, and does not end the session.
+    one by one, and does not end the session. ``beat_gap``: heartbeats less than so many seconds
+    apart prove less, because the service learns of them late.
     """
 
     id: str
     ttl: float
     shared: bool = False
+    beat_gap: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

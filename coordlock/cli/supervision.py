@@ -39,9 +39,8 @@ class Limits:
     def of(cls, lease: float, grace: float) -> Limits:
         """The limits for a lease that has ``lease`` seconds left after a good heartbeat.
 
-        Heartbeats come so often that more than a quarter of ``lease`` always remains while all is
-        well: its last quarter means trouble. On ZooKeeper no more than 30 % remain before the third
-        heartbeat, because each proves only what came a quarter of the time-to-live before it.
+        Heartbeats come so often that more than a third of ``lease`` always remains while all is
+        well. Its last quarter means trouble.
         """
         kill = min(1.0, lease / 10)
         return cls(terminate=min(grace + kill, lease / 4), kill=kill, grace=grace)

@@ -57,6 +57,8 @@ class Session:
     gone: bool = False
     #: The time-to-live in seconds that the service granted last; infinite where it has none.
     ttl: float = math.inf
+    #: What the backend says with the session: see `SessionInfo`.
+    beat_gap: float = 0.0
     #: Why the session is in doubt, or None: disconnected, or heartbeats are late.
     suspicion: str | None = None
     _sent: float = -math.inf
@@ -74,6 +76,7 @@ class Session:
         """
         info = yield self._backend.open(self)
         self.id, self.shared, self.ttl = info.id, info.shared, info.ttl
+        self.beat_gap = info.beat_gap
         try:
             yield from retried(self.beat, self._timers)
         except SessionLost as error:
@@ -191,9 +194,14 @@ class Session:
                 return
             self.suspicion = None
             self._sent, self.ttl, self._deadline = sent, ttl, sent + ttl
-            self._schedule(sent + ttl / _BEATS_PER_TTL)
+            self._schedule(sent + self._until_next_beat())
             if ttl < math.inf:
                 self._expire_at(self._deadline)
+
+    def _until_next_beat(self) -> float:
+        # Too far apart, none could be lost without harm.
+        gap = self.beat_gap if self.beat_gap <= self.ttl / 2 else 0.0
+        return max(gap, self.ttl / _BEATS_PER_TTL)
 
     def _expire_at(self, deadline: float) -> None:
         """Have `_at_deadline` called at ``deadline``. An earlier timer stays: it sets the next."""
@@ -215,7 +223,7 @@ class Session:
             self.suspect("heartbeats are not acknowledged")
         with self._lock:
             # The next one is due whether this one is answered or not.
-            self._schedule(now + self.ttl / _BEATS_PER_TTL)
+            self._schedule(now + self._until_next_beat())
         if self.ended is None:
             self.beat()
 

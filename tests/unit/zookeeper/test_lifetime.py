@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import math
 
-from coordlock_zookeeper.lifetime import Lifetime
+from coordlock_memory import MemoryBackend, MemoryService, VirtualTime, VirtualTimers
+from coordlock_zookeeper.lifetime import BEAT_GAP, Lifetime
 from hypothesis import given
 from hypothesis import strategies as st
+
+from coordlock.backend import SessionInfo, SessionListener
+from coordlock.kernel.session import Session
+from coordlock.runtime.driver import run_in_background
+from coordlock.runtime.promise import Promise, resolved
 
 TTL = 8.0
 HALF_TICK = TTL / 4  # a session takes at least two ticks
@@ -49,3 +55,29 @@ def test_no_deadline_is_later_than_the_leaders_whenever_the_follower_dies(
         expiry = max(known, default=0.0) + TTL
         assert deadline <= expiry
         sent = acknowledged
+
+
+class Reporting(MemoryBackend):
+    """Answers heartbeats at once, and grants what they prove on ZooKeeper."""
+
+    def __init__(self, time: VirtualTime) -> None:
+        super().__init__(MemoryService(VirtualTimers(time)), TTL, VirtualTimers(time))
+        self._time = time
+        self._lifetime = Lifetime(born=time.now())
+
+    def open(self, listener: SessionListener) -> Promise[SessionInfo]:
+        return resolved(SessionInfo("reported", TTL, beat_gap=BEAT_GAP * TTL))
+
+    def heartbeat(self) -> Promise[float]:
+        now = self._time.now()
+        return resolved(self._lifetime.proven(now, now + TTL / 100, TTL))
+
+
+def test_more_than_a_third_of_the_time_to_live_remains_while_all_is_well() -> None:
+    time = VirtualTime()
+    backend = Reporting(time)
+    session = Session(backend, VirtualTimers(time), lambda _, error: None)
+    run_in_background(session.open())
+    for _ in range(1000):
+        assert session.remaining > TTL / 3
+        time.advance(TTL / 100)
