@@ -1,6 +1,6 @@
 """tooz on coordlock: locks, groups and leaders, of two processes, one of which is killed.
 
-tooz's own tests pass, too, on etcd, ZooKeeper, Redis and local files.
+tooz's own tests pass, too, on etcd, ZooKeeper and local files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tooz import coordination
 import coordlock
 from coordlock.testing.waiting import eventually
 
-#: tooz's own tests have been run on each service; here it is enough to know that they are reached.
+#: tooz's own tests have been run on these services; here it is enough to know that they are reached.
 pytestmark = pytest.mark.long_on("zookeeper")
 
 Connect = Callable[[bytes], coordination.CoordinationDriver]
