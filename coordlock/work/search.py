@@ -94,9 +94,8 @@ class Search:
             except AcquireTimeout:
                 yield deadline
                 return (yield from self.at_once())
-            except Evicted:  # the second in line has passed over this one
-                if place is None:
-                    raise
+            except Evicted:  # one behind has passed over this one, perhaps before it saw its turn
+                pass
             finally:
                 if place is not None:
                     place.withdraw()  # the next in line waits for it, this caller need not

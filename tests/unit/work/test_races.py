@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -133,6 +134,32 @@ def test_an_item_that_was_lost_leaves_nothing_behind_where_no_block_ends(
     with pytest.raises(LockLost):
         item.ack()
     eventually(lambda: not client._access.engine.tickets)
+
+
+def test_who_is_passed_over_before_it_has_seen_its_turn_stands_in_line_again(
+    client: coordlock.Client, other: coordlock.Client
+) -> None:
+    queue = client.work_queue("q")
+    service, line = backend_of(client).service, queue._share().store.layout.line
+
+    def waiting() -> tuple[Contender, ...]:
+        return service.snapshot(line).contenders
+
+    def has_come(number: int) -> bool:
+        return len(waiting()) == number
+
+    with ThreadPoolExecutor(3) as pool:
+        takes = []
+        for number, one in enumerate((other, other, client)):
+            takes.append(pool.submit(one.work_queue("q").take, BOUND))
+            eventually(partial(has_come, number + 1))
+        last = waiting()[2]
+        service.remove(last)
+        eventually(lambda: has_come(3) and last not in waiting())
+        for _ in takes:
+            queue.put(b"one")
+        for take in takes:
+            take.result(BOUND).ack()
 
 
 @pytest.mark.parametrize("at", [0, 1, 2, LANES, LANES + 1, LANES + 2])
