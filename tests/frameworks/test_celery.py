@@ -269,7 +269,9 @@ def test_options_that_cannot_be_meant_are_refused(options: dict[str, str], told:
     def charge(account: str) -> None: ...
 
     with pytest.raises(ValueError, match=told):
-        Local("memory://options").app.task(charge, base=LockedTask, lazy=False, **options)
+        Local("memory://options").app.task(
+            charge, base=LockedTask, lazy=False, shared=False, **options
+        )
 
 
 @pytest.mark.parametrize(
