@@ -19,7 +19,7 @@ from tooz import coordination
 import coordlock
 from coordlock.testing.waiting import eventually
 
-#: tooz's own tests have been run on these services; here it is enough to know that they are reached.
+#: tooz's own tests have been run on these services; here it is enough that they are reached.
 pytestmark = pytest.mark.long_on("zookeeper")
 
 Connect = Callable[[bytes], coordination.CoordinationDriver]
