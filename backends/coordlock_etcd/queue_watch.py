@@ -146,6 +146,10 @@ class QueueWatches:
             return []
         return [one for one in snapshot.contenders if queue.has_left(key_of(one), one.order)]
 
+    def unused(self, now: float) -> list[QueueWatch]:
+        """Those that the client has not used for a while: perhaps nothing is reported any more."""
+        return [queue for queue in self._queues.values() if queue.is_unused(now)]
+
     def end(self, queue: QueueWatch) -> list[Watch]:
         """Watch ``queue`` no longer; the watches that it served."""
         self._queues.pop(queue.prefix, None)

@@ -177,8 +177,13 @@ class Watcher:
             return self._queues.departed(prefix, snapshot)
 
     def recheck_when_due(self) -> None:
-        """Read the watched keys if that was long ago. Never blocks."""
+        """Read the watched keys if that was long ago. Never blocks.
+
+        And end the watches on queues that have been left: nothing may be reported there any more.
+        """
         with self._lock:
+            for queue in self._queues.unused(self._clock.now()):
+                self._end(queue)
             if self._clock.now() - self._checked < _RECHECK:
                 return
         self._recheck_all()
@@ -352,10 +357,15 @@ class Watcher:
             queue.created(response.header.revision)
         over = queue.report(response.events)
         if response.canceled or queue.is_unused(self._clock.now()):
-            self.host.unwatch(queue.id)
-            for watch in self._queues.end(queue):
-                self._send(watch)
+            self._end(queue)
         return over
+
+    def _end(self, queue: QueueWatch) -> None:
+        """Watch one by one what ``queue`` has served. With the lock held."""
+        self.host.unwatch(queue.id)
+        for watch in self._queues.end(queue):
+            self._progress.unsent(watch)
+            self._send(watch)
 
     def _mend(self) -> None:
         with self._lock:

@@ -210,7 +210,8 @@ class _Acquisition:
         yield departure
         assert ticket.departures is not None
         departed = ticket.departures.seen  # more may go meanwhile
-        doubtful = ticket.departures.in_doubt
+        # Without a watch on my own contenders, no backend can say that I am still there.
+        doubtful = ticket.departures.in_doubt or later
         for one, own in own_tickets.items():
             if own is not None and one in departed and not doubtful:
                 doubtful = not (yield from self._was_withdrawn(one, own, ticket))

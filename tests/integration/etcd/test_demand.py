@@ -145,3 +145,17 @@ def test_it_ends_when_nobody_waits_there_any_more_and_own_contenders_are_watched
     mine = second.contenders("orders")[0].contender
     assert second._engine.backend.evict(mine).result(30)
     assert held.lost.wait(30)
+
+
+def test_a_heartbeat_ends_it_where_nothing_is_reported_any_more(
+    clients: list[coordlock.Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, _ = clients
+    held = first.lock("orders").acquire()
+    eventually(lambda: (queue := queue_watch(first)) is not None and bool(queue._watches))
+    monkeypatch.setattr("coordlock_etcd.queue_watch._AGAIN", 0.0)
+    first._engine.backend.heartbeat().result(30)
+    assert queue_watch(first) is None
+    mine = second.contenders("orders")[0].contender
+    assert second._engine.backend.evict(mine).result(30)
+    assert held.lost.wait(30)

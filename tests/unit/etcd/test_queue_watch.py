@@ -165,6 +165,15 @@ def test_a_queue_is_in_demand_when_a_client_waits_there_again_soon() -> None:
     assert PREFIX not in queues
 
 
+def test_queues_that_the_client_has_left_are_found_though_nothing_is_reported_there() -> None:
+    queues = QueueWatches()
+    for number in range(3):
+        prefix = b"/%d/" % number
+        assert queues.enqueued(prefix, 2, 10.0 * number) is None
+        assert queues.enqueued(prefix, 2, 10.0 * number + 1) is not None
+    assert [queue.prefix for queue in queues.unused(21.5)] == [b"/0/", b"/1/"]
+
+
 def test_a_client_that_waits_in_many_queues_remembers_few() -> None:
     queues = QueueWatches()
     for number in range(1000):

@@ -151,6 +151,28 @@ def test_a_waiter_whose_eviction_is_told_after_a_later_departure_is_not_granted(
     assert isinstance(call.error, Evicted)
 
 
+def test_a_waiter_that_left_one_of_its_queues_before_that_was_watched_is_not_granted(
+    world: World, party: Party, other: Party
+) -> None:
+    first = other.held("far")
+    between = world.party()
+    next_one = between.acquire("far")
+    near = between.held("near")
+    call = party.acquire_all({"far": Mode.EX, "near": Mode.EX})
+    world.settle()
+    behind = other.acquire("near")
+    world.settle()
+    world.service.remove(world.queue("near")[1])
+    release(near)
+    world.settle()
+    assert behind.result.granted_at is not None
+    release(first)
+    world.settle()
+    next_one.result.withdraw()
+    world.settle()
+    assert isinstance(call.error, Evicted)
+
+
 @pytest.mark.parametrize("fault", [Fault.LATE, Fault.LOSE_REQUEST])
 def test_a_waiter_that_goes_at_once_with_a_holder_that_was_being_released_is_not_granted(
     world: World, party: Party, other: Party, fault: Fault
