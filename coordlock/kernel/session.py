@@ -219,7 +219,7 @@ class Session:
 
     def _beat_on_time(self) -> None:
         now = self._timers.clock.now()
-        if self._deadline - now < self.ttl / 2:
+        if now - self._sent > 1.5 * self._until_next_beat():  # the one before was not
             self.suspect("heartbeats are not acknowledged")
         with self._lock:
             # The next one is due whether this one is answered or not.
