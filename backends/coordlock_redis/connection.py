@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import selectors
 import socket
 import sys
@@ -61,6 +62,7 @@ class Connection:
         self._clock: Final = clock
         self._replicas: Final = replicas
         self._timeout: Final = servers.timeout
+        self._pid: Final = os.getpid()
         self._lock: Final = threading.RLock()
         self._asked: deque[Request[Any]] = deque()
         self._slots: deque[_Slot] = deque()
@@ -85,6 +87,8 @@ class Connection:
 
     def ask(self, request: Request[T]) -> Promise[T]:
         """Send ``request``; its promise."""
+        if os.getpid() != self._pid:  # the child of a fork shares the socket, and has no thread
+            return failed(client_closed())
         with self._lock:
             if self._until is not None or sys.is_finalizing():
                 return failed(client_closed())

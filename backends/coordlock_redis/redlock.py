@@ -7,6 +7,7 @@ the others, so there is no order, no number that grows, and nobody who tells whe
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -66,6 +67,8 @@ class _Held:
     queue: str
     key: bytes
     value: bytes
+    #: When it was asked for: no server lets it expire before a time-to-live after that.
+    since: float
     is_asked: bool = True
 
 
@@ -147,9 +150,13 @@ class RedlockBackend(Backend):
             if not self._session:
                 return failed(no_session())
             held = {id: one for id, one in self._held.items() if not one.is_asked}
+            asked = [one for one in self._held.values() if one.is_asked]
+            # The session's next deadline is theirs, too. Those who answer this need not be those
+            # that vote for them, so it counts from when they were asked for.
+            late = self._clock.now() - min([one.since for one in asked], default=math.inf)
+            certain = self._ttl - self._drift - max(0.0, late)
             arguments: list[Argument] = [self._milliseconds]
-            # Those that are asked for, too: the session's next deadline is theirs.
-            for one in (*held.values(), *(one for one in self._held.values() if one.is_asked)):
+            for one in (*held.values(), *asked):
                 arguments += (one.key, one.value)
             # Under the lock: none of them is deleted before.
             answers = self._ask("extend", arguments, lambda answer: answer[1:])
@@ -158,7 +165,7 @@ class RedlockBackend(Backend):
             counts = dict(zip(held, map(sum, zip(*came, strict=True)), strict=False))
             missing = [id for id, count in counts.items() if count < self._majority]
             if len(came) >= self._majority and not missing:
-                return resolved(self._ttl - self._drift)
+                return resolved(certain)
             out_of = len(self._servers)
             for id in missing:
                 if len(came) - counts[id] > out_of - self._majority and id in self._held:
@@ -171,7 +178,7 @@ class RedlockBackend(Backend):
             if len(came) + len(failures) < out_of:
                 return None
             if all(id not in self._held for id in missing) and len(came) >= self._majority:
-                return resolved(self._ttl - self._drift)  # they were released meanwhile
+                return resolved(certain)  # they were released meanwhile
             return self._silence(failures) or failed(_unavailable(failures))
 
         return _decided(answers, decide)
@@ -186,8 +193,8 @@ class RedlockBackend(Backend):
             key = self._prefix + bytes(encoded(entry.queue))
             value = f"{entry.id} {session} ".encode() + entry.owner.encode()
             # Before it is sent, so that a heartbeat meanwhile extends it.
-            mine = self._held.setdefault(entry.id, _Held(entry.queue, key, value))
             began = self._clock.now()
+            mine = self._held.setdefault(entry.id, _Held(entry.queue, key, value, began))
             arguments = (key, value, self._milliseconds)
             answers = self._ask("lock", arguments, lambda answer: bytes(answer[1]))
 

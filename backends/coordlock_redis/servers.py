@@ -72,8 +72,11 @@ class Link:
             return 0
 
     def receive(self) -> Any:
-        """The next answer, as bytes; raises redis-py's errors."""
-        return self.connection.read_response(disable_decoding=True)
+        """The next answer, as bytes; raises redis-py's errors.
+
+        It closes nothing: another thread may be about to write to the descriptor.
+        """
+        return self.connection.read_response(disable_decoding=True, disconnect_on_error=False)
 
     def has_more(self) -> bool:
         """Whether there is something to read now."""

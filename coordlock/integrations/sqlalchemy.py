@@ -58,7 +58,11 @@ def hold(session: Session | scoped_session[Any], lock: AbstractContextManager[G]
     _refuse_late(session, lock)
     stack = ExitStack()
     grant = stack.enter_context(lock)
-    _until_the_end(session, grant, stack.close)
+    try:
+        _until_the_end(session, grant, stack.close)
+    except BaseException:
+        stack.close()  # the session is closed for good, or Ctrl-C: no transaction's end releases it
+        raise
     return grant
 
 
@@ -76,7 +80,11 @@ async def hold_async(
     _refuse_late(session.sync_session, lock)
     stack = AsyncExitStack()
     grant = await stack.enter_async_context(lock)
-    _until_the_end(session.sync_session, grant, lambda: await_only(stack.aclose()))
+    try:
+        _until_the_end(session.sync_session, grant, lambda: await_only(stack.aclose()))
+    except BaseException:
+        await stack.aclose()
+        raise
     return grant
 
 
@@ -134,11 +142,16 @@ def _ended(session: Session, transaction: SessionTransaction) -> None:
     held: _Held | None = session.info.pop(_HELD, None)
     if held is None:
         return
-    lost: LockLost | None = None
-    for release in reversed(held.releases):
+    lost: list[LockLost] = []
+
+    def leave(release: Callable[[], None]) -> None:
         try:
             release()
         except LockLost as error:
-            lost = error
-    if lost is not None and held.is_committed:
-        raise lost
+            lost.append(error)
+
+    with ExitStack() as stack:  # releases the others, too, where one release fails
+        for release in held.releases:
+            stack.callback(leave, release)
+    if lost and held.is_committed:
+        raise lost[-1]

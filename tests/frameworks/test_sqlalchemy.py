@@ -320,3 +320,26 @@ def test_a_process_that_is_killed_before_its_commit_lets_the_next_one_go_on(
                 hold(session, lock)
                 deposit(session)
     assert balance(sessions) == 8
+
+
+def test_a_session_that_is_closed_for_good_keeps_no_lock(client: coordlock.Client) -> None:
+    session = Session(close_resets_only=False)
+    session.close()
+    with pytest.raises(InvalidRequestError):
+        hold(session, client.lock("alice", timeout=0))
+    assert not client.contenders("alice")
+
+
+def test_a_release_that_fails_keeps_no_other_lock(
+    sessions: Sessions, client: coordlock.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with sessions() as session:
+        hold(session, client.lock("alice", timeout=0))
+        bob = hold(session, client.lock("bob", timeout=0))
+        monkeypatch.setattr(bob, "release", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            session.commit()
+        assert not client.contenders("alice")
