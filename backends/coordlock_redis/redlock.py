@@ -226,12 +226,14 @@ class RedlockBackend(Backend):
     def withdraw(self, entries: Sequence[Entry]) -> Promise[bool]:
         def decide(came: list[int], failures: list[BackendError]) -> Promise[bool] | None:
             full = sum(count == len(entries) for count in came)
-            left = len(self._servers) - len(came) - len(failures)
             if full >= self._majority:
                 return resolved(True)
-            if full + left >= self._majority:
+            if len(came) - full > len(self._servers) - self._majority:
+                return resolved(False)
+            if len(came) + len(failures) < len(self._servers):
                 return None
-            return self._silence(failures) or resolved(False)
+            # Those that are silent may have had it.
+            return self._silence(failures) or resolved(True)
 
         return _decided(self._delete(entries), decide)
 

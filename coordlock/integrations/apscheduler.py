@@ -77,18 +77,18 @@ class OncePerSlot(ThreadPoolExecutor):  # type: ignore[misc]  # APScheduler has 
         ]
 
     def _run(self, job: Any, run_time: datetime, slot: datetime) -> list[Any]:
-        def run() -> list[Any]:
+        def run(job: Any) -> list[Any]:
             found: list[Any] = run_job(job, job._jobstore_alias, [run_time], self._logger.name)
             return found
 
         if is_missed(job, run_time):
-            return run()  # which only tells so, and leaves the slot to others
+            return run(job)  # which only tells so, and leaves the slot to others
         events: list[Any] = []
         try:
             with self._client.job(job.id).run(slot) as begun:
                 before = _running.set(begun)
                 try:
-                    events = run()
+                    events = run(_Begun(job))
                 finally:
                     _running.reset(before)
                 if events[0].code == EVENT_JOB_ERROR:
@@ -100,6 +100,21 @@ class OncePerSlot(ThreadPoolExecutor):  # type: ignore[misc]  # APScheduler has 
             if not events or error is not events[0].exception:
                 raise
         return events
+
+
+class _Begun:
+    """A job whose slot is recorded as begun: it runs, however long that took."""
+
+    misfire_grace_time = None
+
+    def __init__(self, job: Any) -> None:
+        self._job = job
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._job, name)
+
+    def __str__(self) -> str:
+        return str(self._job)
 
 
 def slot_of(job: Any, run_time: datetime) -> datetime:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from coordlock_redis.redlock import RedlockBackend
+
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Owner
 from coordlock.runtime.clock import SystemTimers
 from coordlock.runtime.promise import Promise
-from coordlock_redis.redlock import RedlockBackend
 
 
 class Node:
