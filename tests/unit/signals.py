@@ -6,12 +6,17 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dis import opmap
+from inspect import CO_GENERATOR
 from types import FrameType, ModuleType
-from typing import Self
+from typing import Final, Self
 
 import coordlock
 
 __all__ = ["Signal", "interrupted"]
+
+
+_RESUME: Final = opmap["RESUME"]
 
 
 class Signal:
@@ -40,7 +45,13 @@ class Signal:
         sys.setprofile(None)
 
     def _look(self, frame: FrameType, event: str, _: object) -> None:
-        if event in ("call", "c_return") and frame.f_code.co_filename.startswith(self._within):
+        # As a generator goes on with an error, Python looks for no signal; and what is raised here
+        # would pass by the handlers of that generator.
+        code = frame.f_code
+        goes_on = code.co_flags & CO_GENERATOR and code.co_code[frame.f_lasti] != _RESUME
+        if event == "call" and goes_on:
+            return
+        if event in ("call", "c_return") and code.co_filename.startswith(self._within):
             self._left -= 1
             if self._left == 0:
                 sys.setprofile(None)
