@@ -194,7 +194,7 @@ class EtcdBackend(EtcdSession):
         revision = reply.header.revision
         if reply.succeeded:
             found = reply.responses[1].response_range
-            if entry.claim is not Mode.NL:  # which waits for nobody
+            if entry.claim is not Mode.NL:  # which conflicts with no mode
                 self._watcher.enqueued(self._layout.queue(entry.queue), found.count)
             snapshot = keys.enqueued(self._layout, entry, found, revision)
             if are_known(snapshot.contenders):

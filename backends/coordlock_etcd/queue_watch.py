@@ -28,21 +28,21 @@ _SHORT: Final = 16
 #: Seconds within which a client that waits in a queue again gets one watch for all of it, and
 #: after which it ends that watch when it has not been there again.
 _AGAIN: Final = 2.0
-#: In how many queues the client is known to have waited.
+#: For how many queues the client remembers that it has waited there.
 _QUEUES: Final = 64
 #: How many departures are remembered, for contenders whose creation is yet to be answered.
 _REMEMBERED: Final = 128
 
 
 class QueueWatch:
-    """What is known of one queue's departures. Not safe for threads.
+    """The departures of one queue that etcd has reported. Not safe for threads.
 
     Attributes:
         prefix: what the queue's keys start with.
         id: of the watch, on the stream.
         used: when the client last enqueued there, by the clock.
         is_short: whether the queue was short then, so that more contenders are watched here.
-        has_caught_up: whether it is known to have caught up with the store: it has reported.
+        has_caught_up: whether it has caught up with the store, as its first report shows.
     """
 
     def __init__(self, prefix: bytes, used: float) -> None:
@@ -86,7 +86,7 @@ class QueueWatch:
         return served
 
     def has_left(self, key: bytes, order: int) -> bool:
-        """Whether the contender ``key`` that was created at ``order`` is known to have left."""
+        """Whether etcd has reported that the contender ``key``, created at ``order``, has left."""
         return self._left.get(key, 0) > order
 
     def report(self, events: Sequence[pb.Event]) -> list[Watch]:

@@ -29,11 +29,11 @@ class Callback:
 class Carrier(Protocol):
     """What a watch on the whole queue does for one on a contender: see `queue_watch`."""
 
-    #: Whether it is known to have caught up with the store.
+    #: Whether it has reported, and so has caught up with the store.
     has_caught_up: bool
 
     def has_left(self, key: bytes, order: int) -> bool:
-        """Whether the contender ``key`` that was created at ``order`` is known to have left."""
+        """Whether etcd has reported that the contender ``key``, created at ``order``, has left."""
 
     def drop(self, watch: Watch) -> None:
         """Serve ``watch`` no longer."""

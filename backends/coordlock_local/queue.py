@@ -189,7 +189,7 @@ class LocalQueue:
         return conflicting
 
     def _is_known(self, earlier: list[int], me: Contender) -> bool:
-        """Whether it is known of nearly all of ``earlier`` that they share with ``me``."""
+        """Whether the client knows of nearly all of ``earlier`` that they share with ``me``."""
         if me.claim not in self._harmless:
             return False
         return len(self._harmless[me.claim].intersection(earlier)) > len(earlier) - _FEW

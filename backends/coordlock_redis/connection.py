@@ -189,7 +189,7 @@ class Connection:
         if data and trouble is None and link is not None:
             try:
                 link.socket.sendall(data)  # without the lock, because it may wait
-                self._unsent = b""  # nobody has added to it
+                self._unsent = b""  # no other call has added to it
             except _BROKEN as error:
                 trouble = translate(error, link.where)
         if trouble is not None:
@@ -248,7 +248,7 @@ class Connection:
                 self._link = link
         except BackendError as error:
             failure = error
-        with self._lock:  # nobody else sends before what was asked earlier
+        with self._lock:  # no other thread sends before what was asked earlier
             batch = list(self._asked)
             self._asked.clear()
             refused = [
@@ -282,7 +282,7 @@ class Connection:
                 self._slots += slots  # they fail with the connection
                 return
             data = self._unsent + packed(commands)
-            # Where a signal handler raises, nobody knows which answer belongs to which request.
+            # Where a signal handler raises, answers can't be told apart any more.
             self._trouble = BackendUnavailable(SERVICE, "a request was interrupted")
             self._slots += slots
             try:

@@ -199,7 +199,7 @@ class Session:
                 self._expire_at(self._deadline)
 
     def _until_next_beat(self) -> float:
-        # Too far apart, none could be lost without harm.
+        # A gap of more than half the lease would let one lost heartbeat end the session.
         gap = self.beat_gap if self.beat_gap <= self.ttl / 2 else 0.0
         return max(gap, self.ttl / _BEATS_PER_TTL)
 
@@ -219,7 +219,7 @@ class Session:
 
     def _beat_on_time(self) -> None:
         now = self._timers.clock.now()
-        if now - self._sent > 1.5 * self._until_next_beat():  # the one before was not
+        if now - self._sent > 1.5 * self._until_next_beat():  # the last has no answer
             self.suspect("heartbeats are not acknowledged")
         with self._lock:
             # The next one is due whether this one is answered or not.
