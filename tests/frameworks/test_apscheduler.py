@@ -120,6 +120,18 @@ def test_a_run_that_was_missed_leaves_the_slot_to_others(
         pass  # nobody has begun it
 
 
+def test_a_run_that_begins_late_because_its_claim_took_long_is_no_missed_one(
+    client: coordlock.Client, scheduler: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its slot is recorded as begun, so no other scheduler would run it."""
+    ran = []
+    monkeypatch.setattr("coordlock.integrations.apscheduler.is_missed", lambda *_: False)
+    at = datetime.now(UTC) - timedelta(hours=1)
+    scheduler.add_job(lambda: ran.append(1), "date", run_date=at, id="x", misfire_grace_time=1)
+    eventually(lambda: states(client) == ["done"])
+    assert ran == [1]
+
+
 def test_a_slot_of_an_interval_is_the_same_for_schedulers_that_began_at_other_times() -> None:
     scheduler = BackgroundScheduler(timezone="UTC")
     begun = datetime(2026, 3, 1, 12, 0, 7, tzinfo=UTC)

@@ -1,11 +1,13 @@
-"""Redlock: a heartbeat that meets a request for a lock promises no more than that lock has."""
+"""Redlock: what the answers of a part of the servers prove."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from coordlock_redis.redlock import RedlockBackend
 
+from coordlock.errors import BackendUnavailable
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Owner
 from coordlock.runtime.clock import SystemTimers
@@ -31,17 +33,24 @@ class Clock:
         return self.time
 
 
-def test_a_heartbeat_that_not_every_voter_has_counts_from_the_request() -> None:
-    timers = SystemTimers("test")
-    backend = RedlockBackend([], b"", 10.0, 0.0, timers)
-    clock = Clock()
-    a, b, c = nodes = [Node(), Node(), Node()]
+def voting(clock: Clock, nodes: list[Node]) -> RedlockBackend:
+    """A backend with an open session on three ``nodes``."""
+    backend = RedlockBackend([], b"", 10.0, 0.0, SystemTimers("test"))
     for name, value in (("_nodes", nodes), ("_servers", nodes), ("_majority", 2)):
         object.__setattr__(backend, name, value)
     object.__setattr__(backend, "_clock", clock)
     backend._session = "s"
-    entry = Entry("queue", "id", Mode.EX, Owner("host", 1))
-    acquired = backend.enqueue([entry])
+    return backend
+
+
+ENTRY = Entry("queue", "id", Mode.EX, Owner("host", 1))
+
+
+def test_a_heartbeat_that_not_every_voter_has_counts_from_the_request() -> None:
+    clock = Clock()
+    a, b, c = nodes = [Node(), Node(), Node()]
+    backend = voting(clock, nodes)
+    acquired = backend.enqueue([ENTRY])
     value = a.asked[0].arguments[1]
     a.asked[0].promise.resolve(value)
     c.asked[0].promise.resolve(b"rival r ")
@@ -55,3 +64,20 @@ def test_a_heartbeat_that_not_every_voter_has_counts_from_the_request() -> None:
     b.asked[0].promise.resolve(value)  # and it never has the heartbeat
     assert acquired.result()[0].contenders[0].id == "id"
     assert clock.time + beaten.result() < 110.0
+
+
+@pytest.mark.parametrize(
+    ("answers", "was_held"), [([1, 0, None], True), ([0, 0, None], False), ([1, 1, None], True)]
+)
+def test_a_release_says_lost_only_if_no_majority_can_have_had_the_lock(
+    answers: list[int | None], was_held: bool
+) -> None:
+    nodes = [Node(), Node(), Node()]
+    withdrawn = voting(Clock(), nodes).withdraw([ENTRY])
+    for node, answer in zip(nodes, answers, strict=True):
+        promise = node.asked[0].promise
+        if answer is None:
+            promise.fail(BackendUnavailable("redlock", "silent"))
+        else:
+            promise.resolve(answer)
+    assert withdrawn.result() is was_held
