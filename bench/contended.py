@@ -4,87 +4,100 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import chain
 from pathlib import Path
 from statistics import median
+from typing import Final
 
 from bench.contestants import Entrant, entrants
 from bench.field import field, turns
 from bench.figures import spread
-from bench.services import SERVICES, service
+from bench.services import Service, service
 from bench.table import Plot, Table
 from bench.workers import Worker, WorkerFailed
 
 __all__ = ["measure"]
 
-_PROCESSES = (1, 2, 4, 8)
-_SECONDS = 0.5
+_SERVICES: Final = ("zookeeper", "etcd", "redis", "local")
+_PROCESSES: Final = (1, 2, 4, 8, 16)
+#: Those that go through a network, and the seconds that a proxy adds each way.
+_FAR: Final = (2, 8)
+_DELAY: Final = 0.001
+#: So many are compared with all others.
+_COMPARED: Final = 4
+_SECONDS: Final = 0.5
+_OURS: Final = "coordlock"
 #: Seconds after which a contestant that has not returned is given up: locks may miss a wait's end.
-_BOUND = 20.0
+_BOUND: Final = 20.0
 
 #: The waits of each process in one turn, in seconds.
 Waits = list[list[float]]
+#: The turns of an entrant with so many processes.
+Turns = dict[tuple[Entrant, int], list[Waits]]
 
 
 def measure(rounds: int) -> Iterator[Table]:
     rounds = max(3, rounds // 3)
-    for name in (*SERVICES, "local"):
-        notes = [
-            f"{rounds} rounds in turns, {_SECONDS:g} s each; processes hold it for a moment",
-            "fewest / most: grants of one process; a lock that is passed on in order gives each as "
-            "many",
-        ]
-        table = Table(
-            f"One lock that several processes want all the time: {name}",
-            ("who", "processes", "grants/s", "x alone", "longest / median wait", "fewest / most"),
-            notes=notes,
-            plot=Plot("grants/s", "who", over="processes"),
-        )
-        # The floor of a service sends the messages of a lock, and holds none.
-        those = [one for one in entrants(name) if one.role != "floor" or name == "local"]
-        with (
-            _address(name) as address,
-            field(those, address, notes, processes=max(_PROCESSES)) as there,
-        ):
-            made: dict[tuple[str, int], list[Waits]] = {}
-            failed: set[Entrant] = set()
-            for number, one in turns(list(there), rounds, "one lock: "):
-                for count in _PROCESSES if one not in failed else ():
-                    try:
-                        waits = _waits(there[one][:count])
-                    except WorkerFailed as reason:
-                        failed.add(one)
-                        notes.append(f"{one.name}, {count} processes: {reason}")
-                        break
-                    if number:
-                        made.setdefault((one.name, count), []).append(waits)
-        alone: dict[str, float] = {}
-        for (who, count), samples in made.items():
-            figures = spread([_rate(one) for one in samples])
-            alone.setdefault(who, figures.median)
-            table.add(
-                who,
-                count,
-                figures,
-                figures.median / alone[who],
-                spread([_unfairness(one) for one in samples]),
-                spread([min(map(len, one)) / max(map(len, one)) for one in samples]),
-            )
-        yield table
+    every: Turns = {}
+    for name in _SERVICES:
+        with _place(name) as (address, server):
+            made, notes = _turns(name, address, _PROCESSES, rounds)
+            every |= made
+            yield _table(f"One lock that several processes want all the time: {name}", made, notes)
+            if server is not None:
+                with ExitStack() as stack:
+                    made, notes = _turns(name, _far(server, stack), _FAR, 3)
+                    title = f"The same through a network of {_DELAY * 1e3:g} ms each way: {name}"
+                    yield _table(title, made, notes)
+    yield _compared(every)
 
 
 @contextmanager
-def _address(name: str) -> Iterator[str]:
-    """Where the service ``name`` is, for as long as the block lasts."""
+def _place(name: str) -> Iterator[tuple[str, Service | None]]:
+    """Where ``name`` is, for as long as the block lasts, and its server if it has one."""
     if name == "local":
         with tempfile.TemporaryDirectory(prefix="coordlock-bench-") as directory:
             Path(directory).chmod(0o700)
-            yield directory
+            yield directory, None
     else:
         with service(name) as server:
-            yield server.address
+            yield server.address, server
+
+
+def _far(server: Service, stack: ExitStack) -> Callable[[Entrant], str]:
+    """The address of a slow proxy, one for each entrant."""
+
+    def address(one: Entrant) -> str:
+        proxy = stack.enter_context(server.proxy(http=one.http))
+        proxy.delay(_DELAY)
+        return f"127.0.0.1:{proxy.port}"
+
+    return address
+
+
+def _turns(
+    name: str, address: str | Callable[[Entrant], str], counts: tuple[int, ...], rounds: int
+) -> tuple[Turns, list[str]]:
+    """What all entrants made of it, with each number of processes; and what there is to note."""
+    notes = [f"{rounds} rounds in turns, {_SECONDS:g} s each; processes hold it for a moment"]
+    # The floor of a service sends the messages of a lock, and holds none.
+    those = [one for one in entrants(name) if one.role != "floor" or name == "local"]
+    failed: set[Entrant] = set()
+    with field(those, address, notes, processes=max(counts)) as there:
+        made: Turns = {(one, count): [] for one in there for count in counts}
+        for number, one in turns(list(there), rounds, "one lock: "):
+            for count in counts if one not in failed else ():
+                try:
+                    waits = _waits(there[one][:count])
+                except WorkerFailed as reason:
+                    failed.add(one)
+                    notes.append(f"{one.name}, {count} processes: {reason}")
+                    break
+                if number:
+                    made[one, count].append(waits)
+    return {which: samples for which, samples in made.items() if samples}, notes
 
 
 def _waits(workers: list[Worker]) -> Waits:
@@ -93,6 +106,57 @@ def _waits(workers: list[Worker]) -> Waits:
     for worker in workers:
         worker.tell("contend", name="wanted", begin=begin, seconds=_SECONDS)
     return [worker.answer(_BOUND) for worker in workers]
+
+
+def _table(title: str, made: Turns, notes: list[str]) -> Table:
+    table = Table(
+        title,
+        ("who", "processes", "grants/s", "x coordlock's first row", *_FAIRNESS),
+        notes=[*notes, _IN_ORDER],
+        plot=Plot("grants/s", "who", over="processes"),
+    )
+    unit = next((median(map(_rate, made[which])) for which in made if which[0].name == _OURS), None)
+    for (one, count), samples in made.items():
+        grants = spread([_rate(waits) for waits in samples])
+        ratio = grants.median / unit if unit else None
+        table.add(one.name, count, grants, ratio, *_fairness(samples))
+    return table
+
+
+def _compared(every: Turns) -> Table:
+    """All contestants in one table: who is quick may starve others."""
+    table = Table(
+        f"Quick or fair: one lock, {_COMPARED} processes",
+        ("who", "grants/s, x coordlock", *_FAIRNESS),
+        notes=["grants/s: of coordlock on the same service", _IN_ORDER],
+        plot=Plot(_FAIRNESS[-1], "who"),
+    )
+    rates = {
+        one: median(map(_rate, samples))
+        for (one, count), samples in every.items()
+        if count == _COMPARED
+    }
+    ours = {one.service: rate for one, rate in rates.items() if one.name == _OURS}
+    for one, rate in rates.items():
+        unit = ours.get(one.service)
+        row = _fairness(every[one, _COMPARED])
+        table.add(f"{one.name}, {one.service}", rate / unit if unit else None, *row)
+    return table
+
+
+_FAIRNESS: Final = ("longest wait, ms", "longest / median wait", "fewest / most")
+_IN_ORDER: Final = (
+    "longest wait: of all rounds; fewest / most: grants of one process, about 1 in a lock that is "
+    "passed on in order"
+)
+
+
+def _fairness(samples: list[Waits]) -> tuple[object, ...]:
+    return (
+        max(chain.from_iterable(chain.from_iterable(samples))) * 1e3,
+        spread([_unfairness(waits) for waits in samples]),
+        spread([min(map(len, waits)) / max(map(len, waits)) for waits in samples]),
+    )
 
 
 def _rate(waits: Waits) -> float:

@@ -36,18 +36,20 @@ def field(
             root = f"/bench-{len(there)}"
             doing(f"{one.service}, starting {one.name}")
             try:
-                there[one] = [
-                    stack.enter_context(
-                        Worker(
-                            subject,
-                            where,
-                            root,
-                            environment=one.environment,
-                            quiet=one.role == "peer",
-                        )
+                workers = [
+                    Worker(
+                        *(subject, where, root),
+                        environment=one.environment,
+                        quiet=one.role == "peer",
                     )
                     for _ in range(processes)
                 ]
+                for worker in workers:
+                    worker.start()
+                    stack.callback(worker.stop)
+                for worker in workers:
+                    worker.ready()
+                there[one] = workers
             except (NotInstalled, WorkerFailed) as reason:
                 notes.append(f"{one.name} ({one.service}) was left out: {reason}")
         yield there

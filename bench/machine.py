@@ -11,7 +11,7 @@ from typing import Any
 
 __all__ = ["describe"]
 
-_PACKAGES = ("kazoo", "grpcio", "protobuf")
+_PACKAGES = ("kazoo", "grpcio", "protobuf", "redis")
 
 
 def describe() -> dict[str, Any]:
@@ -23,6 +23,7 @@ def describe() -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in _PACKAGES},
         "etcd": _first_line("etcd", "--version"),
+        "redis": _first_line("redis-server", "--version"),
         "java": _first_line("java", "-version"),
         "load": [round(one, 2) for one in os.getloadavg()],
     }

@@ -84,17 +84,6 @@ class Contestant(ABC):
             self.release(held)
         return waits
 
-    def race(self, name: str, begin: float, seconds: float) -> tuple[int, float]:
-        """As `contend`; how often, and the longest wait."""
-        grants, longest = 0, 0.0
-        time.sleep(max(0.0, begin - time.monotonic()))
-        while (asked := time.monotonic()) < begin + seconds:
-            held = self.acquire(name)
-            longest = max(longest, time.monotonic() - asked)
-            self.release(held)
-            grants += 1
-        return grants, longest
-
     def cpu(self) -> float:
         """The seconds of CPU that this process has taken, and those that it started and ended."""
         children = resource.getrusage(resource.RUSAGE_CHILDREN)

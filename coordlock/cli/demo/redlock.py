@@ -8,18 +8,15 @@ import socket
 import subprocess
 import tempfile
 import time
-import uuid
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from coordlock.cli.connection import Service
 from coordlock.cli.demo.columns import Columns
-from coordlock.cli.demo.crew import Crew, Event, Stuck
-from coordlock.cli.demo.ledger import Ledger, balance_of
-from coordlock.cli.demo.story import Story
-from coordlock.cli.demo.worker import Task
+from coordlock.cli.demo.crew import Crew, Event
+from coordlock.cli.demo.ledger import balance_of
+from coordlock.cli.demo.twin import Twin, play
 from coordlock.cli.exits import Exit, complain
 from coordlock.cli.options import json_option, service_options
 from coordlock.cli.parser import Parser, UsageError
@@ -29,7 +26,6 @@ from coordlock.runtime.clock import SYSTEM_CLOCK
 __all__ = ["parser", "redlock"]
 
 _SERVERS: Final = 5
-_WORKERS: Final = 2
 _ROOT: Final = "/demo"
 #: The runs, and what their columns are called.
 _RUNS: Final = {"pause": "A PAUSE OF THE CLIENT", "clock": "A JUMP OF THREE CLOCKS"}
@@ -74,16 +70,7 @@ def redlock(*, service: Service, ttl: str, as_json: bool) -> int:
             runs = {run: _Run(crew, client, timeline, run, ports) for run in _RUNS}
             for run in runs.values():
                 run.prepare(Path(directory), ttl)
-            try:
-                for event in crew.events(idle=timeline.flush):
-                    runs[event["run"]].go_on(event)
-                    if event["event"] == "ready" and all(run.is_ready for run in runs.values()):
-                        timeline.start = event["at"]
-                        for run in runs.values():
-                            run.begin()
-            except Stuck as stuck:
-                timeline.flush()
-                complain(stuck)
+            if not play(runs, crew, timeline):
                 return Exit.FAILED
             for run in runs.values():
                 run.conclude()
@@ -100,32 +87,15 @@ def redlock(*, service: Service, ttl: str, as_json: bool) -> int:
             return Exit.OK
 
 
-class _Run(Story):
-    """A stands between its read and its write until B has written."""
+class _Run(Twin):
+    """A goes on when B has written; what it does until then depends on the run."""
 
     def __init__(
         self, crew: Crew, client: Client, timeline: Columns, run: str, ports: list[int]
     ) -> None:
-        lock = f"demo-{uuid.uuid4().hex[:8]}"
-        super().__init__(crew, client, timeline, lock, leased=True, run=run)
+        super().__init__(crew, client, timeline, run, leased=True)
         self._ports: Final = ports
         self.lost = 0
-
-    def prepare(self, directory: Path, ttl: str) -> None:
-        """Start the processes, with a ledger in ``directory``."""
-        self._ledger = Ledger(directory / self._run)
-        task = Task("", self._lock, str(self._ledger.file), -1, 1, 0, ttl, run=self._run)
-        self._crew.hire(replace(task, worker="A", halt=1))
-        self._crew.hire(replace(task, worker="B"))
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether all processes have started."""
-        return self.counts["ready"] == _WORKERS
-
-    def begin(self) -> None:
-        """Let A take the lock."""
-        self._crew.order("A", self._run)
 
     def go_on(self, event: Event) -> None:
         """Show ``event``, and do what comes next."""

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import tempfile
-import uuid
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from coordlock.backend.registry import backend_for_scheme
 from coordlock.cli.connection import Service, connected
 from coordlock.cli.demo.columns import Columns
-from coordlock.cli.demo.crew import Crew, Event, Stuck
-from coordlock.cli.demo.ledger import Ledger
+from coordlock.cli.demo.crew import Crew, Event
 from coordlock.cli.demo.outcome import Outcome
-from coordlock.cli.demo.story import Story
-from coordlock.cli.demo.worker import Task
-from coordlock.cli.exits import Exit, complain
+from coordlock.cli.demo.twin import WORKERS, Twin, play
+from coordlock.cli.exits import Exit
 from coordlock.cli.options import json_option, service_options
 from coordlock.cli.parser import Parser
 from coordlock.client import Client
@@ -26,7 +22,6 @@ __all__ = ["parser", "split_brain"]
 
 #: The runs, and whether their ledger has a fence.
 _RUNS: Final = {"without": False, "with": True}
-_WORKERS: Final = 2
 
 
 def parser() -> Parser:
@@ -66,19 +61,10 @@ def split_brain(*, service: Service, ttl: str, as_json: bool) -> int:
     ):
         timeline.say(f"One story, twice at the same time, at {settings}.")
         timeline.head({run: f"{run} a fence".upper() for run in _RUNS})
-        runs = {run: _Run(crew, client, timeline, leased=leased, run=run) for run in _RUNS}
-        for run in runs.values():
-            run.prepare(Path(directory), ttl)
-        try:
-            for event in crew.events(idle=timeline.flush):
-                runs[event["run"]].go_on(event)
-                if event["event"] == "ready" and all(run.is_ready for run in runs.values()):
-                    timeline.start = event["at"]  # starting the processes is no part of the story
-                    for run in runs.values():
-                        run.begin()
-        except Stuck as stuck:
-            timeline.flush()
-            complain(stuck)
+        runs = {run: _Run(crew, client, timeline, run, leased=leased) for run in _RUNS}
+        for name, run in runs.items():
+            run.prepare(Path(directory), ttl, str(Path(directory, "fences")) if _RUNS[name] else "")
+        if not play(runs, crew, timeline):
             return Exit.FAILED
         timeline.flush()
         outcomes = {name: run.outcome() for name, run in runs.items()}
@@ -91,34 +77,15 @@ def split_brain(*, service: Service, ttl: str, as_json: bool) -> int:
         return Exit.FAILED if any(one.missing() for one in outcomes.values()) else Exit.OK
 
 
-class _Run(Story):
+class _Run(Twin):
     """A is frozen between its read and its write, until B has written."""
 
     def __init__(
-        self, crew: Crew, client: Client, timeline: Columns, *, leased: bool, run: str
+        self, crew: Crew, client: Client, timeline: Columns, run: str, *, leased: bool
     ) -> None:
-        lock = f"demo-{uuid.uuid4().hex[:8]}"
-        super().__init__(crew, client, timeline, lock, leased=leased, run=run)
-        self.run: Final = run
+        super().__init__(crew, client, timeline, run, leased=leased)
         self._newest = 0
         self._refused: list[tuple[int, int]] = []
-
-    def prepare(self, directory: Path, ttl: str) -> None:
-        """Start the processes, with a ledger in ``directory``."""
-        self._ledger = Ledger(directory / self.run)
-        fences = str(directory / "fences") if _RUNS[self.run] else ""
-        task = Task("", self._lock, str(self._ledger.file), -1, 1, 0, ttl, fences, self.run)
-        self._crew.hire(replace(task, worker="A", halt=1))
-        self._crew.hire(replace(task, worker="B"))
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether all processes have started."""
-        return self.counts["ready"] == _WORKERS
-
-    def begin(self) -> None:
-        """Let A take the lock."""
-        self._crew.order("A", self.run)
 
     def go_on(self, event: Event) -> None:
         """Show ``event``, and do what comes next."""
@@ -146,10 +113,10 @@ class _Run(Story):
     def outcome(self) -> Outcome:
         """How it ended."""
         troubles = self._left_over()
-        if self.counts["done"] != _WORKERS:
-            troubles.append(f"{self.counts['done']} of {_WORKERS} workers came through")
+        if self.counts["done"] != WORKERS:
+            troubles.append(f"{self.counts['done']} of {WORKERS} workers came through")
         return Outcome(
-            _RUNS[self.run],
+            _RUNS[self._run],
             self._ledger.entries(),
             self.counts["wrote"],
             self._refused,
