@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from bench.findings import Findings
+from bench.findings import Findings, page
 from bench.progress import Progress
 from bench.table import Table
 
-#: What each measures, and about how long it takes with 30 rounds.
+#: What each measures, and about how long it takes with so many `ROUNDS`.
 SECTIONS: Final = {
     "uncontended": "acquire and release where nobody else is; messages and round trips (1 min)",
     "handoff": "from one process' release to another one's grant (2 min)",
@@ -37,6 +37,7 @@ SECTIONS: Final = {
     "fences": "guarded operations beside the same without a guard (2 min)",
 }
 OUTPUT: Final = Path("build/bench")
+ROUNDS: Final = 10
 #: Of each contestant; quartiles need two.
 _FEWEST_ROUNDS: Final = 2
 
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status: 1 when a section failed, 130 when interrupted."""
     given = _parse(arguments)
     names = given.sections or list(SECTIONS)
-    documents: list[object] = []
+    found: list[Findings] = []
     failed: list[str] = []
     name, status = "", 0
     with Progress(quiet=given.quiet) as progress:
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     try:
                         findings.measure(show)
                     finally:
-                        documents.append(findings.document)
+                        found.append(findings)
                         findings.keep(given.output)
                 except Exception as error:
                     progress.say("".join(traceback.format_exception(error)).rstrip())
@@ -72,11 +73,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             status = 130
             during = f"interrupted in {name} after {progress.elapsed}"
             progress.say(f"{during}; what was measured is in {given.output}")
+    (given.output / "tables.md").write_text(page(found))
     if failed:
         status = status or 1
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     if given.json:
-        print(json.dumps({"sections": documents}, indent=1))
+        print(json.dumps({"sections": [one.document for one in found]}, indent=1))
     return status
 
 
@@ -86,14 +88,18 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m bench",
         description=__doc__,
         epilog="\n".join(
-            ["sections, and about how long each takes with 30 rounds:"]
+            [f"sections, and about how long each takes with {ROUNDS} rounds:"]
             + [f"  {name:<{width}}  {what}" for name, what in SECTIONS.items()]
         ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("sections", nargs="*", metavar="SECTION", help="all by default; see below")
     parser.add_argument(
-        "--rounds", type=int, default=30, metavar="N", help="of each contestant, in turns (30)"
+        "--rounds",
+        type=int,
+        default=ROUNDS,
+        metavar="N",
+        help=f"of each contestant, in turns ({ROUNDS})",
     )
     parser.add_argument(
         "--output", type=Path, default=OUTPUT, metavar="DIRECTORY", help=f"for files ({OUTPUT})"

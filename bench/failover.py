@@ -7,7 +7,6 @@ import random
 import signal
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -19,7 +18,6 @@ import coordlock
 from bench.contestants import Entrant
 from bench.contestants.candidates import ETCDCTL_TTL, TTL, url_of
 from bench.environments import ETCDCTL, NotInstalled
-from bench.field import in_turns
 from bench.figures import spread
 from bench.handoff import hand_over
 from bench.progress import doing
@@ -162,14 +160,18 @@ class Pair:
 
 
 def _fill(table: Table, pairs: list[Pair], rounds: int) -> None:
-    found: defaultdict[Pair, list[_Failover]] = defaultdict(list)
-    few = max(2, rounds // 15)
-    for number, pair in in_turns(pairs, rounds - 1):
-        one = pair.entrant
-        if one.slow and number >= few:
-            continue
-        doing(f"{one.service}, {one.name}", number, rounds)
-        found[pair].append(pair.failover())
+    """All pairs at the same time: they wait for a time-to-live to pass, and do little else."""
+
+    def failovers(pair: Pair) -> list[_Failover]:
+        few = max(1, rounds // 15) if pair.entrant.slow else rounds
+        found = []
+        for number in range(few):
+            doing(f"{pair.entrant.service}, {pair.entrant.name}", number, few)
+            found.append(pair.failover())
+        return found
+
+    with ThreadPoolExecutor(len(pairs)) as pool:
+        found = dict(zip(pairs, pool.map(failovers, pairs), strict=True))
     for pair, failovers in found.items():
         one = pair.entrant
         is_local = one.service == "local"

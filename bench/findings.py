@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from functools import cached_property
@@ -16,7 +16,7 @@ from bench.machine import describe
 from bench.plots import draw
 from bench.table import Table
 
-__all__ = ["Findings"]
+__all__ = ["Findings", "page"]
 
 #: What a section's module has as ``measure``: given the rounds, it yields each table when it begins
 #: to fill it, and asks for the next, or ends, when it is full. So whoever interrupts it has the
@@ -75,6 +75,10 @@ class Findings:
             "tables": [asdict(table) for table in self.tables],
         }
 
+    def markdown(self) -> str:
+        """The tables as a page of the documentation has them."""
+        return f"## {self._section}\n\n" + "\n".join(table.markdown() for table in self.tables)
+
     def keep(self, directory: Path) -> None:
         """Write text, JSON, Markdown and a picture to ``directory``, if anything was found."""
         if not self.tables:
@@ -82,6 +86,27 @@ class Findings:
         stem = directory / self._section
         stem.with_suffix(".json").write_text(json.dumps(self.document, indent=1) + "\n")
         stem.with_suffix(".txt").write_text("\n".join(table.text() for table in self.tables))
-        markdown = "\n\n".join(table.markdown() for table in self.tables)
-        stem.with_suffix(".md").write_text(markdown)
+        stem.with_suffix(".md").write_text(self.markdown())
         draw(self.tables, stem)
+
+
+def page(findings: Sequence[Findings]) -> str:
+    """All tables of a run, as a page of the documentation."""
+    machine = describe()
+    software = {
+        **machine["packages"],
+        **{name: machine[name] for name in ("etcd", "java", "redis")},
+    }
+    lines = [
+        "# Tables of one benchmark",
+        "",
+        f"Made by `make bench` on {time.strftime('%d %B %Y')}, and not edited. "
+        "[How performance was measured](performance-method.md) says what the words mean.",
+        "",
+        f"{machine['cores']} cores of {machine['processor']}, {machine['system']}, "
+        f"Python {machine['python']}. "
+        + "; ".join(f"{name}: {version}" for name, version in software.items())
+        + ".",
+        "",
+    ]
+    return "\n".join([*lines, *(one.markdown() for one in findings if one.tables)])

@@ -15,14 +15,13 @@ from coordlock.testing.proxy import FaultProxy
 __all__ = ["measure"]
 
 _TTL = 6.0
-_SECONDS = 12.0
+_SECONDS = 6.0
 _COUNTS = (1, 1_000, 10_000)
-_ROUNDS_FOR_MANY = 20
 #: Seconds for the watches on the own contenders to be set, on a busy machine too.
 _PATIENCE = 60.0
 
 
-def measure(rounds: int) -> Iterator[Table]:
+def measure(_: int) -> Iterator[Table]:
     table = Table(
         "Holding, while nothing happens",
         ("service", "locks", "requests per TTL", "bytes per TTL", "CPU % of a core", "threads"),
@@ -30,10 +29,9 @@ def measure(rounds: int) -> Iterator[Table]:
         plot=Plot("requests per TTL", "service", over="locks"),
     )
     yield table
-    counts = _COUNTS if rounds >= _ROUNDS_FOR_MANY else _COUNTS[:-1]
     for name in SERVICES:
         with service(name) as server, server.proxy() as proxy:
-            for count in counts:
+            for count in _COUNTS:
                 doing(f"{name}, {count} locks")
                 url = f"{name}://127.0.0.1:{proxy.port}/holding-{count}?ttl={_TTL:g}s"
                 with Worker("bench.crowd:Crowd", url) as crowd:

@@ -16,33 +16,35 @@ from bench.workers import Worker, WorkerFailed
 
 __all__ = ["measure"]
 
-#: A queue of 10,000 takes minutes: asked for by so many rounds.
 _LENGTHS = (10, 100, 1_000)
+#: It takes minutes, so only its speed is measured.
 _LONGEST = 10_000
-_ROUNDS_FOR_LONGEST = 30
 #: How many come at once: etcd reads and sorts all of a queue for each who comes.
 _AT_ONCE = 1_000
 _PROCESSES, _EACH = 50, 20
-#: In etcd's longest queue it would take minutes more.
-_MEMORY_OF = {"zookeeper": (100, 1_000, _LONGEST), "etcd": (100, 1_000)}
+#: Memory of fewer is in doubt.
+_MEMORY_FROM = 100
+_IDLE = 3.0
 
 
-def measure(rounds: int) -> Iterator[Table]:
-    lengths = (*_LENGTHS, _LONGEST) if rounds >= _ROUNDS_FOR_LONGEST else _LENGTHS
+def measure(_: int) -> Iterator[Table]:
     speed = Table(
         "Long queues in one asyncio process",
         (
             *("service", "waiters", "handoffs per second", "x the shortest queue's"),
             *("CPU ms", "server CPU ms", "resumed", "switches"),
         ),
-        notes=["per handoff; switches: how often the event loop's thread waited"],
+        notes=[
+            "per handoff; switches: how often the event loop's thread waited",
+            f"of {_LONGEST:,}, {_AT_ONCE:,} come at once",
+        ],
         plot=Plot("handoffs per second", "service", over="waiters", log=True),
     )
     yield speed
     for name in SERVICES:
         with service(name) as server:
             first: float | None = None
-            for waiters in lengths:
+            for waiters in (*_LENGTHS, _LONGEST):
                 with _leaving_out(f"{waiters} waiters on {name}", speed):
                     first = _speed(server, waiters, first, speed)
     waiting = Table(
@@ -54,14 +56,13 @@ def measure(rounds: int) -> Iterator[Table]:
         notes=[
             "KiB each: Python's memory beyond a bare task and a future",
             "requests, replies and bytes: per handoff; to queue: per waiter, all coming at once",
-            "of 10,000, 1,000 come at once",
         ],
         plot=Plot("bytes", "service", over="waiters", log=True),
     )
     yield waiting
     for name in SERVICES:
         with service(name) as server:
-            for waiters in lengths:
+            for waiters in _LENGTHS:
                 with _leaving_out(f"{waiters} waiters on {name}", waiting):
                     _waiting(server, waiters, waiting)
     yield from _processes()
@@ -107,7 +108,7 @@ def _waiting(server: Service, waiters: int, table: Table) -> None:
             with proxy.counting() as queueing:
                 lined = crowd.do("line_up", name="long", settle=1.0, **_coming(waiters))
             doing(f"{server.name}, {waiters} waiters wait")
-            idle = crowd.do("idle", seconds=6.0)
+            idle = crowd.do("idle", seconds=_IDLE)
             doing(f"{server.name}, {waiters} handoffs, counted")
             with proxy.counting() as sent:
                 grant.release()
@@ -115,7 +116,7 @@ def _waiting(server: Service, waiters: int, table: Table) -> None:
         requests = sum(n for kind, n in sent.requests.items() if kind not in HEARTBEATS)
         replies = sum(n for kind, n in sent.replies.items() if kind not in HEARTBEATS)
         memory = None
-        if waiters in _MEMORY_OF[server.name]:
+        if waiters >= _MEMORY_FROM:
             doing(f"{server.name}, memory of {waiters} waiters")
             with (
                 _leaving_out(f"memory of {waiters} waiters on {server.name}", table),

@@ -50,10 +50,13 @@ class Table:
         return "\n".join([self.title, "", *body, *(f"! {note}" for note in self.notes), ""])
 
     def markdown(self) -> str:
-        """The table as documentation has it."""
+        """The table as documentation has it, with its title and notes."""
         lines = [self.columns, ["---"] * len(self.columns)]
         lines += [[_text(one) for one in row.values()] for row in self.rows]
-        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        body = [f"| {' | '.join(line)} |" for line in lines]
+        return "\n".join(
+            [f"**{self.title}**", "", *body, "", *(f"- {one}" for one in self.notes), ""]
+        )
 
 
 def _text(cell: Cell) -> str:

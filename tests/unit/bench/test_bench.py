@@ -126,7 +126,7 @@ def test_a_table_is_text_markdown_and_json(table: Table) -> None:
     assert text[4].split() == ["coordlock", "1.25", "(1.00", "to", "1.50)"]
     assert text[5].split() == ["etcdctl", "123"]
     assert text[7] == "! under load"
-    assert table.markdown().splitlines()[2] == "| coordlock | 1.25 (1.00 to 1.50) |"
+    assert table.markdown().splitlines()[4] == "| coordlock | 1.25 (1.00 to 1.50) |"
     assert json.loads(json.dumps(asdict(table)))["rows"][0]["x floor"]["median"] == 1.25
 
 
