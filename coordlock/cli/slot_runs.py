@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from coordlock.cli.child import Child, CommandFailed
 from coordlock.cli.connection import connected
-from coordlock.cli.exits import complain
+from coordlock.cli.exits import complain, killed_by
 from coordlock.cli.lock_request import LockRequest
 from coordlock.cli.parser import Lost, Refused, UsageError
 from coordlock.cli.signals import Inbox
@@ -84,11 +84,22 @@ def run_slots(
         except (AlreadyRunning, AcquireTimeout) as busy:
             request.warn(str(busy))
             raise Refused(request.conflict_exit_code) from None
-    if due and not (Inbox.newest is not None and Inbox.newest.ending):
-        _go_on(due, statuses)
+    if due:
+        ending = _signals()
+        if not ending:
+            _go_on(due, statuses)
+        statuses.append(killed_by(min(ending)))
     if not statuses:
         return slots.already_done_exit_code
     return next(filter(None, statuses), 0)
+
+
+def _signals() -> set[int]:
+    """The signals that have asked to end, also those that came after the command's end."""
+    if Inbox.newest is None:
+        return set()
+    Inbox.newest.wait(0)
+    return Inbox.newest.ending
 
 
 def _left() -> tuple[list[Slot] | None, list[int]]:

@@ -98,32 +98,25 @@ class Consumer:
         self._read_at = -math.inf
 
     def claim(
-        self, candidate: Candidate, label: str | None, limits: Limits
-    ) -> Steps[Claimed | None]:
-        """Claim ``candidate``; None where it is not to be had, or has gone.
+        self, label: str | None, limits: Limits, *, is_fresh: bool
+    ) -> Steps[Claimed | Outcome | None]:
+        """Claim the next candidate; `Outcome.REFUSED` where it is not to be had, or has gone.
 
-        Where the caller gives up meanwhile, the claim goes on by itself, and is taken back.
+        None where there is no candidate. To be run in the background: it ends without its caller.
+        For ``is_fresh`` see `Ready.choose`.
         """
+        candidate = self.ready.choose(is_fresh=is_fresh)
+        if candidate is None:
+            return None
         try:
             if (reason := limits.reason(candidate.again)) is not None:
                 yield from self._bury(candidate, reason, limits)
-                return None
+                return Outcome.REFUSED
             worker = yield from self.workers.get(label, candidate.again.token)
         except BaseException:
             self._end(candidate, Outcome.UNCLEAR)
             raise
-        claiming: Promise[Claimed | None] | None = None
-        try:
-            claiming = run_in_background(self._claim(candidate, worker))
-            claimed: Claimed | None = yield claiming
-            return claimed
-        except BaseException:
-            if claiming is None:  # Ctrl-C
-                worker.ticket.withdraw()
-                self._end(candidate, Outcome.UNCLEAR)
-            else:
-                claiming.add_done_callback(self._undo)
-            raise
+        return (yield from self._claim(candidate, worker)) or Outcome.REFUSED
 
     def _claim(self, candidate: Candidate, worker: Worker) -> Steps[Claimed | None]:
         store, layout, again = self.store, self.store.layout, candidate.again
@@ -186,9 +179,9 @@ class Consumer:
         finally:
             self.look_again()
 
-    def _undo(self, claiming: Promise[Claimed | None]) -> None:
+    def take_back(self, claiming: Promise[Claimed | Outcome | None]) -> None:
         """Take back a claim that no caller got. It counts for nothing."""
-        if claiming.exception() is None and (claimed := claiming.result()) is not None:
+        if claiming.exception() is None and isinstance(claimed := claiming.result(), Claimed):
             self.give_back(claimed, claimed.again(delivered=False))
 
     def _bury(self, candidate: Candidate, reason: str, limits: Limits) -> Steps[None]:

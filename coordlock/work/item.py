@@ -21,6 +21,7 @@ from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.promise import Promise
+from coordlock.runtime.statement import released_when_dropped
 from coordlock.settings import Duration, seconds_of, timeout_of
 from coordlock.work.consumer import Claimed, Consumer
 from coordlock.work.janitor import Limits, returning
@@ -79,6 +80,7 @@ class _BaseItem(BaseGrant, shown="Item"):
     _kind = "item of work queue"
 
     def __init__(self, consumer: Consumer, claimed: Claimed, retries: Retries) -> None:
+        self._end_of_item = claimed.worker.end
         super().__init__(consumer.store.engine, claimed.worker.ticket)
         claim = claimed.claim
         #: The name of the work queue.
@@ -95,9 +97,8 @@ class _BaseItem(BaseGrant, shown="Item"):
         self.put_at: Final = claimed.content.put_at
         self._consumer = consumer
         self._claimed = claimed
-        self._end_of_item = claimed.worker.end
         self._retries = retries
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may end it, too
         #: How it is being ended, or has ended; None while nobody has said.
         self._ending: str | None = None
         self._has_ended = False
@@ -273,6 +274,7 @@ class Item(_BaseItem, Grant):
     release = blocking(_BaseItem._release)  # type: ignore[arg-type]
     _left = blocking(_BaseItem._leave)
 
+    @released_when_dropped
     def __exit__(
         self,
         kind: type[BaseException] | None,

@@ -17,6 +17,7 @@ from coordlock.backend.data import Expect, Operation, Put
 from coordlock.errors import CoordlockError
 from coordlock.kernel.retry import retried
 from coordlock.model.contender import Snapshot
+from coordlock.runtime.clock import soon
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
 from coordlock.work.layout import Layout, Serial, creating, emptied, ending
@@ -80,7 +81,7 @@ class Janitor:
         self._store: Final = store
         self._engine: Final = store.engine
         self._layout: Final = store.layout
-        self._lock: Final = threading.Lock()
+        self._lock: Final = threading.RLock()  # a signal handler may take an item, too
         self._is_looking = False
         #: Whether there may be claims, and when to look at them, in seconds of the client's clock:
         #: not with the first claim.
@@ -111,8 +112,15 @@ class Janitor:
 
     def look_if_due(self, limits: Limits) -> None:
         """Begin to look for void claims in the background, if it is time."""
+        if self._is_time_to_look():  # from where Ctrl-C cannot strike: it ends no look half-way
+            soon(self._engine.timers, lambda: self._begin_to_look(limits))
+
+    def _is_time_to_look(self) -> bool:
+        return not self._is_looking and self._engine.clock.now() >= self._look_at
+
+    def _begin_to_look(self, limits: Limits) -> None:
         with self._lock:
-            if self._is_looking or self._engine.clock.now() < self._look_at:
+            if not self._is_time_to_look():
                 return
             self._is_looking = True
         run_in_background(self._look(limits))
@@ -155,16 +163,22 @@ class Janitor:
         """
         now = self._engine.clock.now()
         is_rung = bell > self._due_at and now >= self._find_at
-        if self._is_moving or not (is_rung or self._pending or time.time() >= self._due):
+        if not (is_rung or self._pending or time.time() >= self._due):
             return False
-        self._is_moving = True
+        begins = False
         try:
+            with self._lock:
+                if begins := not self._is_moving:
+                    self._is_moving = True
+            if not begins:
+                return False
             if not self._pending:
                 yield from self._find_due()
             return (yield from self._move())
         finally:
-            self._is_moving = False
-            self._find_at = now + _PAUSE
+            if begins:
+                self._is_moving = False
+                self._find_at = now + _PAUSE
 
     def _find_due(self) -> Steps[None]:
         """Note what is due, and when the next items may be."""
@@ -204,15 +218,17 @@ class Janitor:
     def _move(self) -> Steps[bool]:
         """Make the first of what is due ready; whether there was any."""
         self._pending.sort(key=lambda one: one[:2])
-        moved, self._pending = self._pending[:_MOVED], self._pending[_MOVED:]
+        moved = self._pending[:_MOVED]
         if not moved:
             return False
         operations: list[Operation] = [Put(self._layout.bell, b"")]
         for _, one, key, again in moved:
             operations += ending(key)
             operations += creating(self._layout.ready(one), again.encode())
-        if (yield from self._store.write(operations)) is not Outcome.MADE:
-            self._pending = []  # another client does it
+        if (yield from self._store.write(operations)) is Outcome.MADE:
+            del self._pending[:_MOVED]
+        else:  # another client does it, or an operator has removed one of them: look again
+            self._pending, self._due_at = [], -1
         return True
 
 

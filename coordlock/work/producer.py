@@ -95,9 +95,10 @@ class Producer:
     def _sent(self, parcel: Parcel) -> Steps[ItemId]:
         with self._lock:
             self._waiting.append(parcel)
-            begins, self._is_writing = not self._is_writing, True
+            begins = not self._is_writing
         if begins:  # where Ctrl-C cannot strike, because others wait for it, too
-            soon(self._engine.timers, lambda: run_in_background(self._writing()))
+            soon(self._engine.timers, self._begin)
+            self._engine.check()  # after it was closed, nothing begins
         id: ItemId = yield parcel.id
         return id
 
@@ -108,6 +109,13 @@ class Producer:
                 self._waiting.remove(parcel)
                 return True
         return parcel.id.done() and parcel.id.exception() is not None
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self._is_writing:
+                return
+            self._is_writing = True
+        run_in_background(self._writing())
 
     def _writing(self) -> Steps[None]:
         """Write what waits, until nothing does."""

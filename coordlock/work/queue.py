@@ -21,7 +21,7 @@ from coordlock.model.names import check_name
 from coordlock.recipes.shared.publishing_grant import check_value
 from coordlock.runtime.cancellation import ENDING, Cancellation
 from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
-from coordlock.runtime.driver import Steps
+from coordlock.runtime.driver import Steps, or_undo
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
 from coordlock.settings import (
@@ -163,8 +163,12 @@ class _BaseWorkQueue(Resident, Generic[I], shown="WorkQueue"):
         if not engine.was_open:
             yield from engine.session()
         search = Search(shared.consumer, self._retries.limits, self.label)
-        claimed = yield from self._claimed(engine, search, seconds, cancellation)
-        return search, None if claimed is None else self._item(shared.consumer, claimed)
+
+        def steps() -> Steps[I | None]:
+            claimed = yield from self._claimed(engine, search, seconds, cancellation)
+            return None if claimed is None else self._item(shared.consumer, claimed)
+
+        return search, (yield from or_undo(steps(), search.abandon))
 
     def _claimed(
         self,
@@ -206,13 +210,9 @@ class _BaseWorkQueue(Resident, Generic[I], shown="WorkQueue"):
         return WaitUnavailable(*facts, kind="work queue", problem="gave no item")
 
     def _item(self, consumer: Consumer, claimed: Claimed) -> I:
-        try:
-            if self.max_hold is not None:
-                consumer.store.engine.limit(claimed.worker.ticket, self.max_hold)
-            return cast("I", self._item_kind(consumer, claimed, self._retries))
-        except BaseException:  # Ctrl-C: the caller never gets the item
-            consumer.give_back(claimed, claimed.again(delivered=False))
-            raise
+        if self.max_hold is not None:
+            consumer.store.engine.limit(claimed.worker.ticket, self.max_hold)
+        return cast("I", self._item_kind(consumer, claimed, self._retries))
 
     def _consuming(
         self, concurrency: int, timeout: Timeout

@@ -64,8 +64,12 @@ class Ready:
             if bell >= self._again_at:
                 self._again_at, self._again = bell, dict(again)
 
-    def choose(self) -> Candidate | None:
-        """What to claim next, which no other caller of this client gets meanwhile; or None."""
+    def choose(self, *, is_fresh: bool = False) -> Candidate | None:
+        """What to claim next, which no other caller of this client gets meanwhile; or None.
+
+        ``is_fresh`` says that the caller has looked since it was called. What has come since need
+        not go first, and must not refuse the claim: items with a delay may be put all the time.
+        """
         with self._lock:
             free = ((again.due, one) for one, again in self._again.items() if one not in self._busy)
             if first := nsmallest(1 if self._lanes.is_alone else _SPREAD, free):
@@ -80,7 +84,7 @@ class Ready:
             Expect(key, lane.version),
             Put(key, lane_record(lane.after.number)),
         ]
-        if self._lanes.is_alone:  # and keeps the order: nothing that goes first has come
+        if self._lanes.is_alone and not is_fresh:  # keeps the order: nothing has come that is first
             moving.append(Expect(self._layout.bell, self._again_at))
         return Candidate(Serial(ItemId(lane.number)), Again(), moving, lane)
 

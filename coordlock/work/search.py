@@ -3,7 +3,8 @@
 With a backlog no consumer waits for another. At the empty queue consumers stand in line, so that
 one item wakes one of them. The first in line follows the queue's state. So does the second. It
 takes an item that is still there after a quarter of a second, and removes the first from the line,
-which is stopped, or too slow for those behind it.
+which is stopped, or too slow for those behind it. Each two seconds it also does what the first does
+for all: it makes items of ended workers, and those that are due, ready.
 """
 
 from __future__ import annotations
@@ -18,17 +19,22 @@ from coordlock.kernel.retry import retried
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Permit
 from coordlock.model.contender import Contender
+from coordlock.runtime.clock import soon
 from coordlock.runtime.condition import Condition
 from coordlock.runtime.deadline import Deadline
-from coordlock.runtime.driver import Steps
+from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.promise import Promise
 from coordlock.work.consumer import Claimed, Consumer
 from coordlock.work.janitor import Limits
+from coordlock.work.store import Outcome
 
 __all__ = ["Search"]
 
 #: How many in line follow the state, and for how many seconds the second lets the first go on.
 _FOLLOWERS: Final = Permit(2)
 _PATIENCE: Final = 0.25
+#: For how many seconds the second leaves to the first what that does for all.
+_CHORES: Final = 2.0
 #: The shortest wait, where a look that is due is under way.
 _SHORTEST: Final = 0.02
 #: The longest wait without a look at the clock of the day, which may be set meanwhile.
@@ -47,6 +53,8 @@ class Search:
         self.saw_nothing = False
         #: How many of its claims were refused since nothing was ready.
         self.refused = 0
+        #: The last claim that was begun.
+        self._claiming: Promise[Claimed | Outcome | None] | None = None
 
     def at_once(self) -> Steps[Claimed | None]:
         """Claim an item that is ready; None where there is none."""
@@ -54,28 +62,51 @@ class Search:
         if consumer.is_due:
             yield from consumer.look()
             has_looked = True
+        is_fresh = has_looked
         while True:
             consumer.janitor.look_if_due(self._limits)
             if not consumer.ready.has_many and (
                 yield from consumer.janitor.make_ready(consumer.bell)
             ):
                 yield from consumer.look()
-            candidate = consumer.ready.choose()
-            if candidate is not None:
+            claimed = yield from self._claimed(is_fresh)
+            if isinstance(claimed, Claimed):
+                self.saw_nothing = False
+                return claimed
+            if claimed is Outcome.REFUSED:
                 has_looked = self.saw_nothing = False
-                claimed = yield from consumer.claim(candidate, self._label, self._limits)
-                if claimed is not None:
-                    return claimed
                 self.refused += 1
                 yield from consumer.look()  # or the next claim is likely refused, too
+                is_fresh = True
             elif (other := consumer.ready.others()) is not None:
                 yield other
+                has_looked = False  # that claim may have left its lane unknown
             elif has_looked:
                 self.saw_nothing, self.refused = True, 0
                 return None
             else:
                 yield from consumer.look()
-                has_looked = True
+                has_looked = is_fresh = True
+
+    def _claimed(self, is_fresh: bool) -> Steps[Claimed | Outcome | None]:
+        """What comes of a claim; None where no candidate is known."""
+        self._claiming = claiming = Promise()
+
+        def begin() -> None:
+            claim = self._consumer.claim(self._label, self._limits, is_fresh=is_fresh)
+            run_in_background(claim).add_done_callback(claiming.follow)
+
+        # Where Ctrl-C cannot strike, or a candidate might stay chosen that nobody claims.
+        soon(self._store.engine.timers, begin)
+        self._store.engine.check()  # after it was closed, nothing begins
+        claimed: Claimed | Outcome | None = yield claiming
+        return claimed
+
+    def abandon(self) -> None:
+        """The caller has given up: take back what was claimed, or will be. Idempotent."""
+        claiming, self._claiming = self._claiming, None
+        if claiming is not None:
+            claiming.add_done_callback(self._consumer.take_back)
 
     def in_line(self, deadline: Deadline | None) -> Steps[Claimed | None]:
         """Claim the first item that becomes ready; None where none has before the ``deadline``."""
@@ -87,7 +118,10 @@ class Search:
                 left = None if deadline is None else deadline.left()
                 waiting = None if left is None else left - min(_PATIENCE, left / 4)
                 place = yield from acquisition(
-                    engine, queue, waiting, label=self._label, kind="work queue"
+                    *(engine, queue, waiting),
+                    label=self._label,
+                    cancellations=() if deadline is None else deadline.cancellations,
+                    kind="work queue",
                 )
                 yield deadline
                 return (yield from self._following(place))
@@ -108,6 +142,8 @@ class Search:
         following = store.backend.follow(store.layout.state, changed.notify)
         #: Since when the first in line leaves ready items alone, in seconds of the client's clock.
         idle_since: float | None = None
+        #: From when on the second in line does what the first should have done.
+        chores_at = timers.clock.now() + _CHORES
         try:
             while True:
                 notified = changed.notified  # before the looks, so that later changes wake
@@ -129,11 +165,13 @@ class Search:
                         return claimed
                     idle_since = None
                 seconds = patience if patience > 0 else _LONGEST
-                if not ahead:
+                if not ahead or now >= chores_at:
+                    chores_at = now + _CHORES
                     consumer.janitor.look_if_due(self._limits)
                     if (yield from consumer.janitor.make_ready(consumer.bell)):
                         continue  # the bell was rung
-                    seconds = min(seconds, consumer.janitor.seconds(consumer.bell))
+                chores = consumer.janitor.seconds(consumer.bell)
+                seconds = min(seconds, max(chores, chores_at - now) if ahead else chores)
                 alarm = timers.call_at(now + max(seconds, _SHORTEST), changed.notify)
                 try:
                     yield place.unless_lost(notified)

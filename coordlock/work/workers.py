@@ -15,7 +15,7 @@ from coordlock.errors import ClientClosed, CoordlockError
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Mode
-from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise
 from coordlock.work.store import Store
 
@@ -64,7 +64,8 @@ class Workers:
     def get(self, label: str | None, token: int = 0) -> Steps[Worker]:
         """A worker that has no item, with a token greater than ``token``.
 
-        So the tokens of one item grow with each claim. Raises what an acquire raises.
+        So the tokens of one item grow with each claim. It has no deadline. Raises what an acquire
+        raises.
         """
         with self._lock:
             for worker in reversed(self._idle):
@@ -72,15 +73,7 @@ class Workers:
                     self._idle.remove(worker)
                     return worker
         while True:
-            # In the background, because it has no deadline, and the caller keeps its own.
-            making = run_in_background(
-                acquisition(self._engine, {self._queue: Mode.NL}, label=label)
-            )
-            try:
-                ticket: Ticket = yield making
-            except BaseException:
-                making.add_done_callback(_withdraw)
-                raise
+            ticket = yield from acquisition(self._engine, {self._queue: Mode.NL}, label=label)
             if (ticket.contenders[0].token or 0) > token:
                 return Worker(ticket, label)
             ticket.withdraw()
@@ -119,8 +112,3 @@ class Workers:
             one.ticket.withdraw()
         if has_timer:
             self._retire_later(following)
-
-
-def _withdraw(making: Promise[Ticket]) -> None:
-    if making.exception() is None:
-        making.result().withdraw()

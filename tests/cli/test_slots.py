@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -115,6 +117,20 @@ def test_ctrl_c_ends_all_that_is_due(cli: Cli) -> None:
     assert len(log.read_text().splitlines()) == 2
     states = [slot["state"] for slot in slots(cli, "x")]
     assert states == ["done", "done", "failed"]
+
+
+def test_a_signal_after_the_commands_end_is_heard_before_the_next_slot() -> None:
+    lines = (
+        "import os, signal",
+        "from coordlock.cli.signals import Inbox",
+        "from coordlock.cli.slot_runs import _signals",
+        "assert not _signals()",
+        "Inbox((signal.SIGTERM,))",
+        "assert not _signals()",
+        "os.kill(os.getpid(), signal.SIGTERM)",
+        "assert _signals() == {signal.SIGTERM}",
+    )
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import time
 from typing import Any
 
 import pytest
 
+import coordlock
 from coordlock import Client, Term
 from coordlock.testing.waiting import eventually
 from coordlock.types import Membership, Presence
@@ -51,6 +53,56 @@ def test_ctrl_c_while_coming_to_stay_leaves_no_member(service: Service, client: 
         for one in present:
             one.leave()
         eventually(lambda: service.size("q") == 0)
+        if not came:
+            break
+    assert number > 30
+
+
+def test_a_producer_that_ctrl_c_struck_goes_on(client: Client) -> None:
+    queue = client.work_queue("q")
+    for number in itertools.count(1):
+        came = interrupted(lambda: queue.put(b"1"), number)
+        queue.put(b"2")
+        if not came:
+            break
+    assert number > 30
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.001])
+def test_ctrl_c_while_taking_hides_no_item(root: str, delay: float) -> None:
+    for number in itertools.count(1):
+        with coordlock.connect(f"memory://{root}-{number}") as client:
+            queue = client.work_queue("q")
+            for _ in range(2):
+                queue.put(b"1", delay=delay)
+            time.sleep(2 * delay)
+            items: list[coordlock.Item] = []
+            came = interrupted(lambda: items.append(queue.take(5)), number)  # noqa: B023
+            while len(items) < 2:
+                items.append(queue.take(5))
+            assert [one.deliveries for one in items] == [1, 1]
+            for one in items:
+                one.ack()
+        if not came:
+            break
+    assert number > 100
+
+
+def test_an_item_whose_end_ctrl_c_struck_is_taken_again_or_done(root: str) -> None:
+    # The first two moments are open for grants of all kinds: nothing knows of the statement yet.
+    for number in itertools.count(3):
+        with coordlock.connect(f"memory://{root}-{number}") as client:
+            queue = client.work_queue("q")
+            queue.put(b"1")
+            item = queue.take(5)
+
+            def work() -> None:
+                with item:  # noqa: B023
+                    pass
+
+            came = interrupted(work, number)
+            while queue.stats() != coordlock.types.WorkQueueStats(0, 0, 0, 0):
+                queue.take(5).ack()
         if not came:
             break
     assert number > 30

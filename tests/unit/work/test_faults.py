@@ -60,7 +60,7 @@ class Disturbance:
 
 
 #: Seconds. On a busy machine, too, whoever takes is to wait for what is put with this delay.
-SOON = 0.04
+SOON = 0.1
 
 
 def put_some(queue: coordlock.WorkQueue) -> list[str]:

@@ -569,3 +569,112 @@ def test_a_loop_ends_when_nothing_comes_and_keeps_to_its_concurrency(
     both = queue.consume(concurrency=2, timeout=0.1)
     assert next(both).data == b"7"
     assert list(both) == []
+
+
+def test_items_that_are_due_are_made_ready_after_an_outage(root: str) -> None:
+    with coordlock.connect(f"memory://{root}?request_timeout=0.3s") as client:
+        queue = client.work_queue("q")
+        queue.put(b"one", delay=0.001)
+        backend = backend_of(client)
+        write = backend.write
+
+        def cut(operations: Sequence[Operation], guards: Sequence[Contender] = ()) -> Any:
+            is_move = any("/again/" in one.key for one in operations)
+            return silent(operations) if is_move else write(operations, guards)
+
+        time.sleep(0.01)
+        backend.write = cut  # type: ignore[method-assign]
+        with pytest.raises(coordlock.errors.WaitUnavailable):
+            queue.take(0.5)
+        del backend.write
+        with queue.take(BOUND) as item:
+            assert item.data == b"one"
+
+
+def test_what_is_due_beside_an_item_that_is_removed_is_made_ready(
+    client: coordlock.Client, other: coordlock.Client
+) -> None:
+    queue = client.work_queue("q")
+    ids = [queue.put(b"%d" % number, delay=0.001) for number in range(3)]
+    time.sleep(0.01)
+    before_writing(client, "/again/", lambda _: other.work_queue("q").remove(ids[1]))
+    assert sorted(queue.take(BOUND).data for _ in range(2)) == [b"0", b"2"]
+
+
+def test_a_cancellation_ends_a_wait_behind_others_in_line(
+    client: coordlock.Client, other: coordlock.Client
+) -> None:
+    line = client.work_queue("q")._share().store.layout.line
+    service, stop = backend_of(client).service, coordlock.Cancellation()
+
+    def is_long() -> bool:
+        return len(service.snapshot(line).contenders) == 3
+
+    with ThreadPoolExecutor(3) as pool:
+        first = [pool.submit(other.work_queue("q").take, BOUND) for _ in range(2)]
+        eventually(lambda: len(service.snapshot(line).contenders) == 2)
+        last = pool.submit(client.work_queue("q").take, BOUND, cancellation=stop)
+        eventually(is_long)
+        stop.cancel("enough")
+        with pytest.raises(coordlock.WaitCancelled, match="enough"):
+            last.result(BOUND / 2)
+        for _ in first:
+            client.work_queue("q").put(b"one")
+        for take in first:
+            take.result(BOUND).ack()
+
+
+def test_the_second_in_line_makes_ready_what_is_due_while_the_first_stands_still(
+    client: coordlock.Client, other: coordlock.Client
+) -> None:
+    line = client.work_queue("q")._share().store.layout.line
+    first = run(acquisition(other._access.engine, {line: Permit(2)}, kind="work queue"))
+    client.work_queue("q").put(b"one", delay=0.01)
+    with client.work_queue("q").take(BOUND) as item:
+        assert item.data == b"one"
+    eventually(lambda: first.lost)
+
+
+def test_a_claim_comes_through_while_others_put_items_with_a_delay(
+    client: coordlock.Client, other: coordlock.Client
+) -> None:
+    queue = client.work_queue("q")
+    for _ in range(3):
+        queue.put(b"one")
+    write, backend = backend_of(client).write, backend_of(client)
+    attempts: list[object] = []
+
+    def after_others(operations: Sequence[Operation], guards: Sequence[Contender] = ()) -> Any:
+        if makes_claim(operations):
+            attempts.append(operations)
+            other.work_queue("q").put(b"later", delay=3600)
+        return write(operations, guards)
+
+    backend.write = after_others  # type: ignore[method-assign]
+    for _ in range(3):
+        queue.take(BOUND).ack()
+    assert len(attempts) <= 6
+
+
+def test_a_claim_that_leaves_its_lane_unknown_hides_no_item_from_another_call(
+    client: coordlock.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, consumer = client.work_queue("q"), client.work_queue("q")._share().consumer
+    queue.put(b"one")
+    run(consumer.look())
+    candidate = consumer.ready.choose()
+    assert candidate is not None
+    others = type(consumer.ready).others
+
+    def then_ended(ready: Any) -> Promise[None] | None:
+        ended = others(ready)
+        if ended is not None:
+            ready.ended(candidate, Outcome.UNCLEAR, 0.0)
+        return ended
+
+    monkeypatch.setattr(type(consumer.ready), "others", then_ended)
+    # Its lane has more, as far as is known.
+    monkeypatch.setattr(type(consumer.ready._lanes), "has_more", property(lambda one: one._busy))
+    item = queue.try_take()
+    assert item is not None
+    item.ack()
