@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Sequence
+from errno import EACCES, ENOENT
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from coordlock.cli.child import Child, CommandFailed
@@ -56,6 +58,10 @@ def run_slots(
         fixed, schedule = slots.fixed(), slots.schedule()
     except ValueError as error:
         raise UsageError(str(error)) from None
+    if shutil.which(command[0]) is None:  # a slot is not spent on what this host lacks
+        lacking = CommandFailed(command[0], EACCES if os.path.exists(command[0]) else ENOENT)
+        complain(lacking)
+        return lacking.status
     due, statuses = _left()
     settings = request.settings(label=os.path.basename(command[0]))
     child = Child(command)  # before connecting, because that starts threads

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,6 +53,15 @@ def test_a_command_that_fails_runs_again_only_at_least_once(cli: Cli) -> None:
         [slot] = slots(cli, policy)
         assert (slot["state"], slot["error"]) == ("failed", "ExitStatus: 7")
         assert slot["attempts"] == len([one for one in statuses if one])
+
+
+def test_a_host_that_lacks_the_command_leaves_the_slot_to_others(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "script").touch(0o600)
+    for command, status in (("no-such-command", 127), (str(tmp_path / "script"), 126)):
+        lacking = cli.run("run", "x", "--slot", "1", "--", command)
+        assert lacking.returncode == status
+        assert command in lacking.stderr
+    assert cli.run("run", "x", "--slot", "1", "--", "echo", "works").stdout == "works\n"
 
 
 def test_of_hosts_that_start_at_once_one_runs_the_command(cli: Cli) -> None:
