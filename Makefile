@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # The extra that the demo's URL needs, after a comma; the embedded backends need none.
 comma := ,
-demo_backend = $(addprefix $(comma),$(filter zookeeper etcd,$(firstword $(subst :, ,$(URL)))))
+demo_backend = $(addprefix $(comma),$(filter zookeeper etcd redis,$(firstword $(subst :, ,$(URL)))))
 
 # The etcd and ZooKeeper of another Debian release, or Valkey, for the tests, the soak and the benchmark.
 ifdef RELEASE
@@ -31,7 +31,7 @@ endif
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
-demo: ## Show locks, waiters and a crash; URL=... to use a running etcd or ZooKeeper
+demo: ## Show locks, waiters and a crash; URL=... to use a running etcd, ZooKeeper or Redis
 	@scripts/setup cli$(demo_backend)
 	@$(VENV)/bin/coordlock demo $${URL:+--url "$$URL"}
 

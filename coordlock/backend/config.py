@@ -121,6 +121,10 @@ def _settings(target: object, given: dict[str, object]) -> Settings:
     source, origin = find() if target is None else (target, "")
     found: dict[str, Any] = {"url": source} if isinstance(source, str) else _table(source, origin)
     given = {key: _plain(value) for key, value in given.items()}
+    if origin == DEFAULT_ORIGIN and not any(key in given for key in _CHOICE):
+        for key in ("hosts", "username", "password", "password_file"):
+            if key in given:
+                raise ConfigurationError(f"{key} is given, but no service: give 'url' or 'backend'")
     # A password that is given here replaces one of there, whichever way each of them is written.
     for one, other in (("password", "password_file"), ("password_file", "password")):
         if one in given and other not in given:
@@ -184,7 +188,7 @@ def _table(value: object, origin: str) -> dict[str, Any]:
     else:
         raise ConfigurationError(
             f"{origin or 'target'}: a URL, a mapping, a dataclass or a pydantic model is needed, "
-            f"not {kind.__name__}"
+            f"not {kind.__name__}; an existing client of a service is given as client="
         )
     return {key: _plain(given) for key, given in found.items() if given is not None}
 
@@ -220,7 +224,7 @@ def _from_mapping(fields: Mapping[str, Any]) -> Settings:
         if value is not None and not isinstance(value, str):
             raise ConfigurationError(f"{key} must be a text")
     if password is not None and username is None:
-        raise ConfigurationError("a password is given without a username")
+        username = ""  # as in scheme://:password@host; the backend knows whether it needs a user
     common, own = _options(backend, merged)
     return Settings(
         scheme=scheme,
@@ -237,7 +241,7 @@ def _parse_url(url: object) -> dict[str, Any]:
     # By hand, because urllib knows neither several hosts nor unknown schemes, and shows passwords.
     example = "such as etcd://host1:2379,host2:2379/payments?ttl=15s"
     if not isinstance(url, str) or "://" not in url:
-        raise ConfigurationError(f"a URL is needed, {example}")
+        raise ConfigurationError(f"a URL is needed, with its scheme, {example}")
     scheme, _, rest = url.partition("://")
     if "#" in rest:
         raise ConfigurationError("the URL has a '#': write it as %23")

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, NoReturn, Self
 
 from coordlock.cli.exits import Exit
 from coordlock.cli.text import folded, terminal_width
 
-__all__ = ["Aborted", "Group", "Lost", "Parser", "Refused", "UsageError", "one_of", "whole"]
+__all__ = [
+    "Aborted",
+    "Group",
+    "Lost",
+    "Parser",
+    "Refused",
+    "UsageError",
+    "did_you_mean",
+    "one_of",
+    "whole",
+]
 
 #: Help is no wider than this, in columns: longer lines are hard to read.
 _WIDEST: Final = 78
@@ -161,8 +171,10 @@ class Parser(argparse.ArgumentParser):
         """Raise `UsageError` for a word that has no place here."""
         if (ours := _FLOCKS.get(word[:2] if word[1:2] != "-" else word)) in self._options:
             self.error(f"no such option: {word}; write {ours}")
+        if word[:1] == "-" and word[1:2].isdigit():
+            self.error(f"no such option: {word}; write -- before an argument that begins with -")
         kind = "option" if word.startswith("-") else "argument"
-        self.error(f"no such {kind}: {word}")
+        self.error(f"no such {kind}: {word}" + did_you_mean(word, self._options, before="; "))
 
     def error(self, message: str) -> NoReturn:
         """Raise `UsageError`."""
@@ -239,7 +251,8 @@ class Group(Parser):
             return self.act(arguments, inherited)
         name = rest[0]
         if name not in self.commands:
-            self.error(f"no such command: {name}; there are {', '.join(self.commands)}")
+            near = did_you_mean(name, self.commands) or f"there are {', '.join(self.commands)}"
+            self.error(f"no such command: {name}; {near}")
         passed = self.passed_on(arguments, own, name, inherited)
         return self.load(name).call(rest[1:], passed)
 
@@ -270,6 +283,15 @@ class Group(Parser):
             yield f"  {name:<{width}}  {first}"
             yield from (" " * (width + 4) + line for line in rest)
         yield ""
+
+
+def did_you_mean(word: str, known: Iterable[str], *, before: str = "", after: str = "") -> str:
+    """A question between ``before`` and ``after``, if ``word`` is nearly one of ``known``."""
+    from difflib import get_close_matches  # for mistakes alone
+
+    # A lower cutoff would take "--echo" for "--reach".
+    found = get_close_matches(word.partition("=")[0], known, 1, cutoff=0.8)
+    return f"{before}did you mean {found[0]}?{after}" if found else ""
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:

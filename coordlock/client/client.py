@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from functools import cache, partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
 from coordlock.backend import ServiceInfo
 from coordlock.backend.config import Target, configure, warn_unless_chosen
@@ -77,6 +77,15 @@ class Connecting(EnteredByAsyncWith):
         self._engine = engine
         self._client: AsyncClient | None = None
         self._begun = False
+
+    if not TYPE_CHECKING:  # which then finds the mistake itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Refuse what belongs to the client, for which nobody has waited."""
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if not name.startswith("_") and hasattr(AsyncClient, name):
+                text += ": await the client first, client = await coordlock.connect_async(...)"
+            raise AttributeError(text, name=name, obj=self)
 
     def __await__(self) -> Generator[Any, None, AsyncClient]:
         return self._connect().__await__()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NoReturn, TypeVar
 from weakref import ref
 
 from coordlock.errors import AcquireTimeout
@@ -124,6 +124,15 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         self._claims = claims
         self._options = options
         self._entered_grants: EnteredGrants[G] = EnteredGrants(name)
+
+    if not TYPE_CHECKING:  # which then finds the mistake itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Refuse what is looked for here, as in other libraries, and belongs to a grant."""
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if not name.startswith("_") and hasattr(self._grant_kind, name):
+                text += ": a lock object holds nothing, and the grant that acquire() returns has it"
+            raise AttributeError(text, name=name, obj=self)
 
     def _acquire(
         self,

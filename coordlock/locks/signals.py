@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+C = TypeVar("C", bound=Callable[..., object])
 
 
 class _End:
@@ -137,7 +139,7 @@ class _Signals(BaseGrant, shown="Grant"):
         A release never calls it. It runs in a thread for callbacks, which logs exceptions, or with
         asyncio in the event loop of this call.
         """
-        self._when_lost(self._scheduling(callback))
+        self._when_lost(self._scheduling(_checked(callback)))
 
     def on_release_requested(self, callback: Callable[[Self], object]) -> None:
         """Call ``callback(grant)`` once when another client asks that the lock be released.
@@ -145,7 +147,7 @@ class _Signals(BaseGrant, shown="Grant"):
         Also if the request came earlier; not after the end of the grant. It runs where callbacks of
         `on_lost` run. Raises `Unsupported` if the backend keeps no data.
         """
-        call = self._scheduling(callback)
+        call = self._scheduling(_checked(callback))
         _call_unless_none(self._listen()[0].asked, call)
 
     def _scheduling(self, callback: Callable[[Self], object]) -> Callable[[], None]:
@@ -174,6 +176,18 @@ class _Signals(BaseGrant, shown="Grant"):
                 requests = Requests(self._engine, self._ticket)
                 self._requests = requests, _End(requests.asked)
             return self._requests
+
+
+def _checked(callback: C) -> C:
+    """``callback``. Raises TypeError if a call of it would do nothing, or fail at the loss."""
+    if not callable(callback):
+        raise TypeError(f"callback must be a function of the grant, not {callback!r}")
+    if inspect.iscoroutinefunction(callback):
+        raise TypeError(
+            f"nobody would await the coroutine of {callback!r}: give a plain function, which may "
+            "start a task, or await grant.lost.wait()"
+        )
+    return callback
 
 
 def _call_unless_none(promise: Promise[Any], tell: Callable[[], object]) -> None:

@@ -131,6 +131,29 @@ def test_an_option_that_is_none_is_told_before_what_is_missing(cli: Cli) -> None
         assert f"no such option: {option}; see `coordlock" in done.stderr
 
 
+def test_a_word_that_is_nearly_right_is_told_the_right_one(cli: Cli) -> None:
+    for line, question in (
+        (
+            ["run", "--tiemout", "5", "x", "--", "true"],
+            "did you mean --timeout? Otherwise write --",
+        ),
+        (["run", "--tiemout=5", "x", "--", "true"], "did you mean --timeout? Otherwise write --"),
+        (["ls", "--jsn"], "no such option: --jsn; did you mean --json? See `coordlock ls"),
+        (["job"], "no such command: job; did you mean jobs? See `coordlock --help`"),
+        (["jobs", "retyr", "x"], "did you mean retry?"),
+    ):
+        done = cli.run(*line)
+        assert done.returncode == 64
+        assert question in done.stderr
+
+
+def test_a_negative_number_follows_two_dashes(cli: Cli) -> None:
+    done = cli.run("counter", "add", "x", "-5")
+    assert done.returncode == 64
+    assert "no such option: -5; write -- before an argument that begins with -" in done.stderr
+    assert cli.run("counter", "add", "x", "--", "-5").stdout == "-5\n"
+
+
 @pytest.mark.parametrize("line", [["run", "x"], ["run", "x", "-n"], ["run", "x", "--"]])
 def test_a_command_that_is_missing_is_missed(cli: Cli, line: list[str]) -> None:
     done = cli.run(*line)

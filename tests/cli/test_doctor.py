@@ -85,6 +85,20 @@ def test_it_tells_where_the_configuration_was_found(cli: Cli, tmp_path: Path) ->
     assert "--url" in findings(cli, 0, "--url", url)["configuration"][0]["detail"]
 
 
+def test_a_variable_that_nothing_reads_is_a_warning(cli: Cli) -> None:
+    assert "variable" not in findings(cli)
+    cli.environment |= {"COORDLOCK_TTL": "5s", "COORDLOCK_REACH": "machine", "COORDLOCK_NAME": "x"}
+    [finding] = findings(cli)["variable"]
+    assert (finding["state"], finding["detail"]) == ("warning", "nothing reads COORDLOCK_TTL")
+    assert "?ttl=" in finding["advice"]
+
+
+def test_a_password_without_a_user_shows_no_user(tmp_path: Path) -> None:
+    cli = Cli(f"redis://:s3cret@127.0.0.1:{free_port()}?connect_timeout=1s", tmp_path)
+    [finding] = findings(cli, 69)["configuration"]
+    assert "user" not in finding["detail"]
+
+
 def test_a_server_that_is_not_there_gives_69_and_what_to_check(tmp_path: Path) -> None:
     """The fault: connection refused."""
     cli = Cli(f"etcd://127.0.0.1:{free_port()}?connect_timeout=1s", tmp_path)

@@ -294,7 +294,6 @@ MALFORMED = [
     {"backend": "ported", "hosts": {"h": 1}},
     {"backend": "ported", "root": "relative"},
     {"backend": "ported", "root": b"/x"},
-    {"backend": "ported", "password": "x"},
     {"backend": "ported", "ttl": True},
     {"backend": "ported", "ttl": [15]},
     {"backend": "ported", "label": 5},
@@ -307,6 +306,26 @@ def test_what_is_malformed_is_refused(target: Any) -> None:
     with pytest.raises(ConfigurationError) as caught:
         configure(target)
     assert str(caught.value)
+
+
+def test_a_password_alone_is_what_a_url_says_without_a_user(tmp_path: Path) -> None:
+    """Redis has servers with a password and no users."""
+    file = tmp_path / "password"
+    file.write_text("x\n")
+    expected = configure("ported://:x@h")
+    assert expected.username == ""
+    assert configure({"backend": "ported", "hosts": "h", "password": "x"}) == expected
+    assert configure(f"ported://h?password_file={file}") == expected
+
+
+def test_a_host_without_a_service_is_not_taken_for_one_of_the_default() -> None:
+    with pytest.raises(ConfigurationError, match="hosts is given, but no service"):
+        configure(None, {"hosts": "h"})
+
+
+def test_a_client_in_the_place_of_the_url_is_told_where_it_belongs() -> None:
+    with pytest.raises(ConfigurationError, match="given as client="):
+        configure(object())  # type: ignore[arg-type]
 
 
 def test_none_in_a_mapping_is_not_given(directory: Path) -> None:
@@ -449,7 +468,7 @@ def test_no_part_of_a_password_is_ever_shown(password: str, rest: str) -> None:
         {"backend": "ported", "hosts": ["user:XQZ7@h"]},
         {"backend": "ported", "hosts": "user:XQZ7@h"},
         {"backend": "ported", "username": "u", "password": "XQZ7", "ttl": 0},
-        {"backend": "ported", "password": "XQZ7"},
+        {"backend": "ported", "password": "XQZ7", "password_file": "XQZ7"},
         {"backend": "ported", "username": "u", "password": b"XQZ7"},
         {"url": "ported://h", "username": "u", "password": "XQZ7", "tll": 0},
         "ported://u:XQZ7@h?password=XQZ7",

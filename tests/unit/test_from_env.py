@@ -35,7 +35,7 @@ def test_each_option_is_a_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         ({"URL": "memory://h", "TLL": "1s"}, "SHOP_TLL is not an option of memory://.*SHOP_TTL"),
         ({"URL": "memory://h", "ttl": "2s"}, "SHOP_ttl is not an option"),
         ({"URL": "memory://h", "TTL": "soon"}, "option 'ttl': 'soon' is not a duration"),
-        ({"URL": "memory://h", "PASSWORD": "hunter2"}, "without a username"),
+        ({"URL": "memory://h", "PASSWORD": "hunter2", "PASSWORD_FILE": "x"}, "both password and"),
         ({"URL": "hunter2"}, "a URL is needed"),
     ],
 )

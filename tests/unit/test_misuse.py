@@ -125,6 +125,35 @@ def test_a_connection_is_awaited_once(service: Service) -> None:
     asyncio.run(twice())
 
 
+def test_a_connection_that_nobody_awaited_says_so() -> None:
+    connecting = coordlock.connect_async("memory://")
+    with pytest.raises(AttributeError, match=r"await the client first, client = await"):
+        connecting.lock("q")  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"attribute 'nonsense'$"):
+        _ = connecting.nonsense  # type: ignore[attr-defined]
+    assert not hasattr(connecting, "lock")
+
+
+def test_a_lock_that_is_asked_for_what_a_grant_has_says_so(client: Client) -> None:
+    locks: list[Any] = [client.lock("q"), client.reentrant_lock("q"), client.multi_lock(["q"])]
+    locks.append(coordlock.AsyncClient("memory://").lock("q"))
+    for lock in locks:
+        with pytest.raises(AttributeError, match=r"the grant that acquire\(\) returns has it"):
+            lock.release()
+        with pytest.raises(AttributeError, match=r"attribute 'nonsense'$"):
+            _ = lock.nonsense
+        assert not hasattr(lock, "token")
+
+
+def test_a_callback_that_could_not_run_is_refused_at_once(client: Client) -> None:
+    with client.lock("q") as grant:
+        for register in (grant.on_lost, grant.on_release_requested):
+            with pytest.raises(TypeError, match="a function of the grant, not None"):
+                register(None)  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match="nobody would await"):
+                register(coroutine)  # type: ignore[arg-type]
+
+
 def test_a_loss_behind_raise_from_none_is_a_note(service: Service, client: Client) -> None:
     def fail() -> None:
         with client.lock("q") as grant:

@@ -79,6 +79,8 @@ class Connection:
             raise ConfigurationError("etcd needs a host: etcd://host:2379")
         credentials = None
         if settings.username is not None:
+            if not settings.username:
+                raise ConfigurationError("etcd: a password is given without a username")
             credentials = (settings.username, settings.password or "")
         wanted = settings.options["learn_members"]
         learns = None if wanted == "auto" else wanted

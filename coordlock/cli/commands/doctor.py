@@ -6,6 +6,7 @@ import dataclasses
 import json
 import logging
 import math
+import os
 import statistics
 import sys
 import time
@@ -42,7 +43,7 @@ from coordlock.errors import (
 )
 from coordlock.runtime.driver import Steps, run
 from coordlock.runtime.log import PREFIX, flush
-from coordlock.settings import Settings
+from coordlock.settings import COMMON_OPTIONS, Settings
 from coordlock.settings.sources import DEFAULT_ORIGIN
 
 __all__ = ["doctor", "parser"]
@@ -130,6 +131,7 @@ def doctor(*, service: Service, as_json: bool) -> int:
 def _examine(service: Service) -> Iterator[Finding]:
     settings = service.settings(alone=True)
     yield _configuration(settings)
+    yield from _variables(settings)
     yield _reach(settings)
     yield _clock()
     started = time.perf_counter()
@@ -167,11 +169,25 @@ def _logged() -> Iterator[list[str]]:
 
 
 def _configuration(settings: Settings) -> Finding:
-    user = f", user {settings.username}" if settings.username is not None else ""
+    user = f", user {settings.username}" if settings.username else ""
     detail = f"{settings}{user} (from {settings.origin or '--url'})"
     if settings.origin == DEFAULT_ORIGIN:
         return Finding("configuration", "warning", detail, NOT_CONFIGURED)
     return Finding("configuration", "ok", detail)
+
+
+def _variables(settings: Settings) -> Iterator[Finding]:
+    """Variables that somebody has set for an option, which nothing reads."""
+    options = {
+        option.name for option in (*COMMON_OPTIONS, *backend_for_scheme(settings.scheme).options)
+    }
+    options |= {"hosts", "root", "username", "password", "password_file"}
+    options.remove("reach")
+    for name in sorted(f"COORDLOCK_{option.upper()}" for option in options):
+        if name in os.environ:
+            detail = f"nothing reads {name}"
+            advice = "write it into COORDLOCK_URL, as in etcd://host1:2379?ttl=15s, or into a file"
+            yield Finding("variable", "warning", detail, advice)
 
 
 def _reach(settings: Settings) -> Finding:

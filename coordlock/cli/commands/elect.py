@@ -182,7 +182,7 @@ def elect(
         **options,
     )
     if command and as_json:
-        raise UsageError("--json is for an election without COMMAND, which prints nothing else")
+        raise UsageError("--json prints the tokens of an election without COMMAND: leave one out")
     try:
         if not command:
             return hold_for(request, None if http is None else math.inf, as_json)

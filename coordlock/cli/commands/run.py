@@ -17,7 +17,7 @@ from coordlock.cli.options import (
     on_ask_option,
     slot_options,
 )
-from coordlock.cli.parser import Lost, Parser
+from coordlock.cli.parser import Lost, Parser, did_you_mean
 from coordlock.cli.slot_options import SlotOptions
 from coordlock.cli.supervision import Supervision
 from coordlock.cli.terminal import Terminal
@@ -43,7 +43,8 @@ class _Run(Parser):
             self.error(f"run has no {word}: for a shell, write -- sh -c 'COMMAND'")
         if word[:2] == "-w" or word == "--wait":
             self.error(f"run has no {word[:2] if word[1] != '-' else word}: write --timeout")
-        self.error(f"run has no {word}: write -- before a COMMAND that begins with a dash")
+        near = did_you_mean(word, self._options, after=" Otherwise ")
+        self.error(f"run has no {word}: {near}write -- before a COMMAND that begins with a dash")
 
 
 def parser() -> Parser:

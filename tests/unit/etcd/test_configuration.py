@@ -24,6 +24,10 @@ def test_nothing_is_connected_before_open() -> None:
     backend_for(EtcdBackend, "etcd://nowhere.invalid:2379").close().result(30)
 
 
+def test_a_password_needs_a_user() -> None:
+    assert refusal(password="x") == "etcd: a password is given without a username"
+
+
 @pytest.mark.parametrize("name", ["ca", "cert", "key"])
 def test_certificates_need_tls(name: str) -> None:
     assert refusal(**{name: "x.pem"}) == f"option {name!r} needs tls=true"
