@@ -20,7 +20,7 @@ project = "coordlock"
 release = version = importlib.metadata.version("coordlock")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
-include_patterns = ["*.md", "compose/README.md", "docs/**"]
+include_patterns = ["*.md", "compose/README.md", "docs/**", "examples/shop/README.md"]
 root_doc = "docs/index"
 
 myst_heading_anchors = 4
@@ -45,7 +45,7 @@ NAVIGATION: Final = {
     "docs/index": {
         "Start": ["which-recipe", "/README", "tutorial"],
         "How-to guides": ["how-to/*"],
-        "Integrations": ["integrations/*"],
+        "Integrations": ["integrations/*", "/examples/shop/README"],
         "Concepts": [
             "concepts",
             "glossary",

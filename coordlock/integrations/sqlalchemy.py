@@ -21,7 +21,7 @@ from contextlib import (
 )
 from typing import Any, Final, Protocol, TypeVar
 
-from sqlalchemy import event
+from sqlalchemy import Connection, event
 from sqlalchemy.exc import InvalidRequestError
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
@@ -48,14 +48,17 @@ def hold(session: Session | scoped_session[Any], lock: AbstractContextManager[G]
     The commit raises `LockLost` where the lock was lost before, and then commits nothing; or was
     lost during the commit. The release needs no block: don't enter the grant with ``with``.
 
-    What the session has loaded earlier is expired, because it may be old. Raises
-    `InvalidRequestError` if the session's transaction has read or changed anything before, and what
-    ``acquire`` raises.
+    What the session has loaded earlier is expired, because it may be old.
+
+    Raises `InvalidRequestError` if the session's transaction has read or changed anything before;
+    and for a session on a connection whose transaction the caller has begun, because that one is
+    committed after the release. Where a savepoint is enough, such as in tests, make the session
+    with ``join_transaction_mode="create_savepoint"``. Raises what ``acquire`` raises.
     """
     session = session() if isinstance(session, scoped_session) else session
     if isinstance(session, AsyncSession) or not hasattr(lock, "__enter__"):
         raise TypeError("for asyncio, write: await hold_async(session, lock)")
-    _refuse_late(session, lock)
+    _refuse(session, lock)
     stack = ExitStack()
     grant = stack.enter_context(lock)
     try:
@@ -77,7 +80,7 @@ async def hold_async(
     session = session() if isinstance(session, async_scoped_session) else session
     if not isinstance(session, AsyncSession) or not hasattr(lock, "__aenter__"):
         raise TypeError("hold_async takes an AsyncSession and a lock of an AsyncClient")
-    _refuse_late(session.sync_session, lock)
+    _refuse(session.sync_session, lock)
     stack = AsyncExitStack()
     grant = await stack.enter_async_context(lock)
     try:
@@ -97,7 +100,7 @@ class _Held:
         self.is_committed = False
 
 
-def _refuse_late(session: Session, lock: object) -> None:
+def _refuse(session: Session, lock: object) -> None:
     transaction = session.get_transaction()
     if transaction is not None and (
         transaction._connections  # there is no public way to ask
@@ -109,6 +112,17 @@ def _refuse_late(session: Session, lock: object) -> None:
             f"{lock!r} comes too late: the session's transaction has begun, so what it has read "
             "may be old. Write hold(session, lock) before the session's first query, or after "
             "commit() or rollback()"
+        )
+    if (
+        isinstance(session.bind, Connection)
+        and session.join_transaction_mode in ("conditional_savepoint", "rollback_only")
+        and session.bind.in_transaction()
+    ):
+        raise InvalidRequestError(
+            f"{lock!r} would be released before the commit: the session is on a connection whose "
+            "transaction has begun, and is committed by whoever began it. Hold the lock around "
+            "that transaction: with lock, connection.begin(): ... In tests, make the session with "
+            'join_transaction_mode="create_savepoint"'
         )
 
 

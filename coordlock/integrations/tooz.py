@@ -183,6 +183,8 @@ class CoordlockDriver(coordination.CoordinationDriverCachedRunWatchers):
             try:
                 # Of two that joined at once, the first one stays.
                 present = self._members(group_id)
+                if self._member_id not in present:
+                    raise ToozError(f"the session ended while {self._member_id!r} joined a group")
                 if present[self._member_id][0] != membership.token:
                     raise coordination.MemberAlreadyExist(group_id, self._member_id)
             except BaseException:

@@ -40,9 +40,9 @@ class Fleet:
             "LOCKED_URL": url,
         }
 
-    def start(self, *command: str) -> subprocess.Popen[bytes]:
+    def start(self, *command: str, under: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
         with open(self.directory / "output", "ab") as output:
-            line = [sys.executable, "-m", "celery", "-A", APP, *command]
+            line = [*under, sys.executable, "-m", "celery", "-A", APP, *command]
             process = subprocess.Popen(line, env=self.environment, stdout=output, stderr=output)
         self.started.append(process)
         return process
@@ -85,15 +85,19 @@ class Fleet:
 
     def close(self) -> None:
         for process in self.started:
-            children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-            pids = children.read_text().split() if children.exists() else []
+            pids = children_of(process.pid)
             process.kill()
             process.wait()
-            for pid in map(int, pids):
+            for pid in pids:
                 try:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
                     continue
+
+
+def children_of(pid: int) -> list[int]:
+    file = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in file.read_text().split()] if file.exists() else []
 
 
 @pytest.fixture
@@ -308,6 +312,24 @@ def test_two_beats_send_each_slot_once_and_one_goes_on_when_the_other_is_killed(
         sent = redis.llen(f"{fleet.prefix}celery")
     # The one that was killed may have been at it.
     assert slots().count("done") <= sent <= len(slots())
+
+
+def test_one_beat_at_a_time_by_the_command_line(fleet: Fleet, client: coordlock.Client) -> None:
+    def starts() -> int:
+        return fleet.output().count("beat: Starting")
+
+    run = (sys.executable, "-m", "coordlock", "run", "beat", "--url", fleet.url, "--")
+    for _ in range(2):
+        fleet.start("beat", "--pidfile=", "--loglevel=info", under=run)
+    eventually(lambda: len(client.contenders("beat")) == 2, within=BOUND)
+    eventually(lambda: "Sending due task each-second" in fleet.output(), within=BOUND)
+    assert starts() == 1
+    holder = client.contenders("beat")[0].owner
+    assert holder
+    children = children_of(holder.pid)
+    os.kill(holder.pid, signal.SIGKILL)
+    eventually(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in children), within=BOUND)
+    eventually(lambda: starts() == 2, within=BOUND)
 
 
 def test_a_slot_of_an_interval_is_the_same_on_all_hosts() -> None:

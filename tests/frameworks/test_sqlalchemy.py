@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session
 from sqlalchemy.orm import sessionmaker as make_sessions
+from sqlalchemy.orm.session import JoinTransactionMode
 
 import coordlock
 from coordlock import AsyncLock, Lock, LockLost
@@ -141,6 +142,32 @@ def test_a_change_of_what_an_earlier_transaction_has_read_is_refused(
         account.balance += 1
         with pytest.raises(InvalidRequestError, match="comes too late"):
             hold(session, lock)
+
+
+def test_a_session_in_a_transaction_of_its_caller_is_refused(
+    sessions: Sessions, lock: Lock
+) -> None:
+    with sessions.kw["bind"].begin() as connection, sessions(bind=connection) as session:
+        with pytest.raises(InvalidRequestError, match=r"with lock, connection\.begin\(\)"):
+            hold(session, lock)
+        deposit(session)
+        session.commit()
+        with pytest.raises(InvalidRequestError, match="released before the commit"):
+            hold(session, lock)
+    assert not lock.owned()
+
+
+@pytest.mark.parametrize("mode", ["create_savepoint", "control_fully"])
+def test_a_session_that_ends_what_it_joins_may_hold(
+    sessions: Sessions, lock: Lock, mode: JoinTransactionMode
+) -> None:
+    with sessions.kw["bind"].connect() as connection:
+        connection.begin()
+        with sessions(bind=connection, join_transaction_mode=mode) as session:
+            hold(session, lock)
+            deposit(session)
+            session.commit()
+            assert not lock.owned()
 
 
 def test_what_an_earlier_transaction_has_read_is_read_again(sessions: Sessions, lock: Lock) -> None:

@@ -1,6 +1,6 @@
 """tooz on coordlock: locks, groups and leaders, of two processes, one of which is killed.
 
-tooz's own tests pass, too, on etcd, ZooKeeper and local files.
+tooz's own tests pass, too, on etcd, ZooKeeper, Redis and local files.
 """
 
 from __future__ import annotations
@@ -79,6 +79,28 @@ def test_members_are_those_that_joined_and_did_not_leave(connect: Connect) -> No
         one.delete_group(b"a/group").get()
     with pytest.raises(coordination.MemberAlreadyExist):
         connect(b"one").join_group(b"a/group").get()
+
+
+def test_a_session_that_ends_while_its_member_joins_is_an_error_of_tooz(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = connect(b"one"), connect(b"two")
+    one.create_group(b"group").get()
+    join = coordlock.Group.join
+
+    def join_and_be_evicted(group: coordlock.Group, *given: Any) -> Any:
+        membership = join(group, *given)
+        client: coordlock.Client = two._client  # type: ignore[attr-defined]  # the driver's
+        assert client.evict_all(group.name)
+        return membership
+
+    monkeypatch.setattr(coordlock.Group, "join", join_and_be_evicted)
+    with pytest.raises(tooz.ToozError, match="the session ended while b'one' joined a group"):
+        one.join_group(b"group").get()
+    monkeypatch.undo()
+    assert two.get_members(b"group").get() == set()
+    one.join_group(b"group").get()
+    assert two.get_members(b"group").get() == {b"one"}
 
 
 def test_one_leads_and_the_next_when_it_stands_down(connect: Connect) -> None:
