@@ -21,6 +21,7 @@ from coordlock.errors import BackendError, ConfigurationError
 from coordlock.runtime.shared_file import (
     Descriptor,
     close_kept,
+    closed_in_children,
     keep_from_children,
     no_fork,
     overwrite,
@@ -35,7 +36,7 @@ from coordlock_local.flock import try_lock
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["VERSION", "Counter", "Tokens", "check"]
+__all__ = ["PATIENCE", "VERSION", "Counter", "Tokens", "check"]
 
 T = TypeVar("T")
 
@@ -45,8 +46,9 @@ VERSION: Final = "1"
 #: Tokens are promised to the disk this many at a time, so that few of them wait for it.
 _BLOCK: Final = 65_536
 _LONGEST: Final = 4096
-#: For how long one attempt waits for other threads of this process, in seconds.
-_PATIENCE: Final = 0.02
+#: For how long one attempt waits for other threads of this process, in seconds. They need less; but
+#: one may be in a signal handler, and wait for this one.
+PATIENCE: Final = 0.02
 
 
 def check(directory: Directory) -> None:
@@ -100,7 +102,7 @@ class Counter:
         """
         try:
             # Held with the file's lock, which no child must inherit.
-            if not no_fork.acquire(timeout=_PATIENCE):
+            if not no_fork.acquire(timeout=PATIENCE):
                 raise Busy
             if self._is_held:
                 raise Busy
@@ -121,8 +123,9 @@ class Counter:
                 try:
                     fcntl.flock(number, fcntl.LOCK_UN)
                 finally:
-                    if file is not self._kept:
+                    if not self._keeps:
                         os.close(number)
+                        closed_in_children.discard(file.close)
         finally:
             try:  # noqa: SIM105 - `suppress` is Python's
                 no_fork.release()
@@ -131,10 +134,11 @@ class Counter:
 
     def close(self) -> None:
         """Keep the file open no longer, nor later. Idempotent."""
-        self._keeps = False
-        kept, self._kept = self._kept, None
-        if kept is not None:
-            close_kept(kept)
+        with no_fork:
+            self._keeps = False
+            kept, self._kept = self._kept, None
+            if kept is not None and not self._is_held:  # else `hold` closes it
+                close_kept(kept)
 
     def _open(self) -> Descriptor:
         """The file: the one that is kept, if it still is the counter."""

@@ -15,7 +15,7 @@ from typing import Final
 
 from coordlock.errors import BackendError
 from coordlock.runtime.shared_file import Descriptor, close_kept, keep_from_children
-from coordlock_local.counter import Counter, Tokens
+from coordlock_local.counter import PATIENCE, Counter, Tokens
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE
 from coordlock_local.files import Files
@@ -76,11 +76,16 @@ class LocalSession:
 
     def stands(self, slot: Slot) -> bool:
         """Whether the contender of ``slot``, of whichever session, is in its queue."""
-        with self.changing:
-            kept = self.files.find(slot.path)
-            if kept is not None:
+        changing = self.changing
+        try:
+            if changing.acquire(timeout=PATIENCE) and (kept := self.files.find(slot.path)):
                 with kept:
                     return kept.get(slot.number) == slot.token
+        finally:
+            try:  # noqa: SIM105 - as in `Counter.hold`
+                changing.release()
+            except RuntimeError:
+                pass
         return stands(self.directory, slot)
 
     def end(self) -> None:

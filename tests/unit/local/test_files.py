@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from coordlock_local.counter import Counter, Tokens
 from coordlock_local.directory import Directory
 from coordlock_local.errors import Busy
 from coordlock_local.session import LocalSession
-from coordlock_local.slots import Slots
+from coordlock_local.slots import Slot, Slots
 
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Owner
@@ -94,7 +95,7 @@ def test_a_signal_handler_that_needs_the_counter_finds_it_busy(directory: Direct
 
     counter.hold(inside)
     assert counter.hold(Tokens.take) < counter.hold(Tokens.take)
-    counter.close()
+    counter.hold(lambda _: counter.close())  # as where a session cannot start
     assert opened(directory) == []
     assert counter.hold(Tokens.take)
     assert opened(directory) == []
@@ -156,3 +157,26 @@ def test_who_follows_a_queue_hears_of_each_change(
         assert one.remove(later.id)
         eventually(shows(1))
     followers.close()
+
+
+def test_a_signal_handler_that_waits_keeps_no_other_thread_from_its_work(
+    directory: Directory, one: Contenders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may wait for just that: for what a thread adds, or tells of another process."""
+    held, later = entry("q"), entry("other")
+    [snapshot] = one.add([held], unless_blocked=False)
+    get, done = Slots.get, list[object]()
+
+    def interrupted(slots: Slots, slot: int) -> int:
+        monkeypatch.setattr(Slots, "get", get)
+        with ThreadPoolExecutor(2) as pool:
+            adding = pool.submit(one.add, [later], unless_blocked=False)
+            looking = pool.submit(one.session.stands, Slot.of(snapshot.contenders[0]))
+            done.append(looking.result(30))
+            assert isinstance(adding.exception(30), Busy)  # and an attempt after the other
+        return get(slots, slot)
+
+    monkeypatch.setattr(Slots, "get", interrupted)
+    assert one.remove(held.id)
+    assert done == [True]
+    one.add([later], unless_blocked=False)
