@@ -13,7 +13,7 @@ from coordlock_local.directory import Directory
 from coordlock_local.session import LocalSession
 
 from coordlock import connect
-from coordlock.model.claim import Convertible, Mode
+from coordlock.model.claim import AnyClaim, Convertible, Mode
 from coordlock.model.contender import Contender, Entry, Owner
 
 SHORT = Convertible(Mode.PR)
@@ -39,7 +39,7 @@ def enter(who: Contenders, claim: Convertible = SHORT, label: str = "") -> Conte
     return snapshot.contenders[-1]
 
 
-def seen(who: Contenders) -> list[tuple[object, int]]:
+def seen(who: Contenders) -> list[tuple[AnyClaim, int]]:
     """The claims in the queue and their versions, as each kind of reading has them."""
     readings = [who.queue("q").snapshot(owners=owners).contenders for owners in (False, True)]
     one, other = ([(each.claim, each.version) for each in reading] for reading in readings)
@@ -92,7 +92,7 @@ def test_a_reading_that_meets_a_write_reads_again(
     one, other = both
     me = enter(one)
     one.publish(me, Convertible(Mode.EX).encode(), 1)
-    read, torn = os.pread, []
+    read, torn = os.pread, list[int]()
 
     def half_written(descriptor: int, length: int, offset: int) -> bytes:
         page = read(descriptor, length, offset)
