@@ -12,11 +12,12 @@ tells which processes live. A process that dies, by SIGKILL too, leaves its queu
     counter      the directory's lock, whose holder takes the next token and adds contenders
     queue        one queue: adding to it, reading it, removing the dead
     slots        its file: an index and a record for each contender
-    values       a file for what a contender publishes
+    values       a file for what a contender publishes, where it is not in a slot
     data         keys and their values, in SQLite
 
   this process
     session      a locked file, by which others see that the process lives
+    files        the queues' files that it keeps open
     contenders   the session's own contenders
     attempts     what waits for a lock of the directory: here for an instant, then in a thread
     watcher      waits until contenders leave

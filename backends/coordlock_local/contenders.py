@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -12,7 +11,7 @@ from coordlock.errors import BackendUnavailable, CoordlockError
 from coordlock.model.admission import is_blocked
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock_local import values
-from coordlock_local.counter import Tokens
+from coordlock_local.counter import PATIENCE, Tokens
 from coordlock_local.errors import SERVICE, Busy, translated
 from coordlock_local.queue import LocalQueue, tidy
 from coordlock_local.session import LocalSession
@@ -35,12 +34,12 @@ class Contenders:
         self._queues: dict[str, LocalQueue] = {}  # by name; the longest in use comes first
         self._slots: dict[str, Slot] = {}  # by entry id
         self._own: dict[str, Contender] = {}  # by key
-        self._published: set[str] = set()  # the ids of those that may publish something
-        self._publishing = threading.RLock()
+        self._published: set[str] = set()  # the ids of those that may have a file in `values`
 
     def queue(self, name: str) -> LocalQueue:
         """The queue ``name``: the one that this session uses, or another look at its file."""
-        return self._queues.get(name) or LocalQueue(self._directory, name, self._own)
+        found = self._queues.get(name)
+        return found or LocalQueue(self._directory, name, self.session, self._own)
 
     def add(self, entries: Sequence[Entry], unless_blocked: bool) -> tuple[Snapshot, ...]:
         """See `Backend.enqueue`. Raises `Busy`."""
@@ -52,13 +51,19 @@ class Contenders:
                 return tuple([queue.snapshot(queue.contender(at)) for (queue, _), at in pairs])
             for entry in entries:  # a part has gone, so the rest stands in the wrong order
                 self.remove(entry.id)
-        self._published.update(entry.id for entry in entries if entry.value)
-        snapshots = self.session.counter.hold(partial(self._add, wanted, unless_blocked))
+        changing = self.session.changing
+        try:
+            if not changing.acquire(timeout=PATIENCE):
+                raise Busy
+            snapshots = self.session.counter.hold(partial(self._add, wanted, unless_blocked))
+        finally:
+            try:  # noqa: SIM105 - as in `Counter.hold`
+                changing.release()
+            except RuntimeError:
+                pass
         for entry, snapshot in zip(entries, snapshots, strict=True):
             if (me := snapshot.find(entry.id)) is not None:
                 self._own[me.key] = me
-            else:
-                self._published.discard(entry.id)
         return snapshots
 
     def _add(
@@ -81,10 +86,14 @@ class Contenders:
             token = token or tokens.take()
             return token
 
-        note = self._slots.__setitem__
         return tuple(
-            [queue.add(entry, self.session, take, note, at_once) for queue, entry in wanted]
+            [queue.add(entry, self.session, take, self._note, at_once) for queue, entry in wanted]
         )
+
+    def _note(self, id: str, slot: Slot, has_file: bool) -> None:
+        if has_file:
+            self._published.add(id)
+        self._slots[id] = slot
 
     def remove(self, id: str) -> bool:
         """Remove the contender of the entry ``id``; whether it was there."""
@@ -93,8 +102,9 @@ class Contenders:
             return False
         session = self.session
         try:
-            with session.removing:
-                was_there = not session.has_ended and leave(self._directory, slot)
+            with session.changing:
+                kept = session.files.find(slot.path)
+                was_there = not session.has_ended and leave(self._directory, slot, kept)
             tell(self._directory, session.id, id)
         except OSError as error:
             # As long as the session lives, so does the contender: this must be tried again.
@@ -111,9 +121,8 @@ class Contenders:
 
     def publish(self, contender: Contender, value: bytes, version: int) -> None:
         """See `Backend.publish`."""
-        self._published.add(contender.id)
-        with self._publishing:
-            values.publish(self._directory, contender, value, version)
+        note = partial(self._published.add, contender.id)
+        values.publish(self.session, contender, value, version, note)
         self.watcher.own_changed(contender.key)
 
     def watch(
@@ -147,7 +156,10 @@ class Contenders:
             queue = self._queues[name] = self.queue(name)
             if len(self._queues) > _KEPT:
                 with suppress(KeyError, StopIteration, RuntimeError):  # another thread does it
-                    self._tidy(self._queues.pop(next(iter(self._queues))).path)
+                    path = self._queues.pop(next(iter(self._queues))).path
+                    with self.session.changing:
+                        self.session.files.drop(path)
+                    self._tidy(path)
         return queue
 
     def _tidy(self, path: str) -> None:

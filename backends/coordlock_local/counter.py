@@ -11,17 +11,32 @@ that it does not know, before it changes anything.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
-from typing import Final, TypeVar
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
 
 from coordlock.errors import BackendError, ConfigurationError
-from coordlock.runtime.shared_file import no_fork, overwrite, seal, to_disk, unseal
+from coordlock.runtime.shared_file import (
+    Descriptor,
+    close_kept,
+    closed_in_children,
+    keep_from_children,
+    no_fork,
+    overwrite,
+    seal,
+    to_disk,
+    unseal,
+)
 from coordlock_local.directory import UNKNOWN, Directory
 from coordlock_local.errors import SERVICE, Busy
-from coordlock_local.flock import try_lock, unlock
+from coordlock_local.flock import try_lock
 
-__all__ = ["VERSION", "Counter", "Tokens", "check"]
+if sys.platform != "win32":
+    import fcntl
+
+__all__ = ["PATIENCE", "VERSION", "Counter", "Tokens", "check"]
 
 T = TypeVar("T")
 
@@ -31,8 +46,9 @@ VERSION: Final = "1"
 #: Tokens are promised to the disk this many at a time, so that few of them wait for it.
 _BLOCK: Final = 65_536
 _LONGEST: Final = 4096
-#: For how long one attempt waits for other threads of this process, in seconds.
-_PATIENCE: Final = 0.02
+#: For how long one attempt waits for other threads of this process, in seconds. They need less; but
+#: one may be in a signal handler, and wait for this one.
+PATIENCE: Final = 0.02
 
 
 def check(directory: Directory) -> None:
@@ -54,11 +70,28 @@ def _check(path: str, data: bytes) -> None:
         )
 
 
+class _Fields(NamedTuple):
+    """What the file says: see `Tokens`."""
+
+    boot: str
+    last: int
+    safe: int
+    reserved: int
+    others: list[str]
+
+
 class Counter:
     """The counter of a directory."""
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: Directory, *, keeps: bool = False) -> None:
+        """With ``keeps``, the file stays open until `close`."""
         self._directory = directory
+        self._keeps = keeps
+        self._kept: Descriptor | None = None
+        #: Whether `hold` is under way: a signal handler may call it once more in that thread.
+        self._is_held = False
+        #: What this process wrote last, and what that says: nobody else may have come since.
+        self._written: tuple[bytes, _Fields] | None = None
 
     def hold(self, action: Callable[[Tokens], T]) -> T:
         """The result of ``action``, which excludes all others meanwhile.
@@ -69,25 +102,62 @@ class Counter:
         """
         try:
             # Held with the file's lock, which no child must inherit.
-            if not no_fork.acquire(timeout=_PATIENCE):
+            if not no_fork.acquire(timeout=PATIENCE):
                 raise Busy
-            path = self._directory.counter
-            descriptor = self._directory.open(path, os.O_RDWR | os.O_CREAT)
+            if self._is_held:
+                raise Busy
+            file = self._open()
+            number = file.number
             try:
+                self._is_held = True
                 # Where the file was removed, the next attempt finds a new one.
-                if not try_lock(descriptor) or os.fstat(descriptor).st_nlink == 0:
+                if not try_lock(number) or not _is_there(file):
                     raise Busy
-                return action(Tokens(descriptor, path, self._directory.boot))
+                path = self._directory.counter
+                tokens = Tokens(number, path, self._directory.boot, self._written)
+                result = action(tokens)
+                self._written = tokens.written
+                return result
             finally:
+                self._is_held = False
                 try:
-                    unlock(descriptor)
+                    fcntl.flock(number, fcntl.LOCK_UN)
                 finally:
-                    os.close(descriptor)
+                    if not self._keeps:
+                        os.close(number)
+                        closed_in_children.discard(file.close)
         finally:
             try:  # noqa: SIM105 - `suppress` is Python's
                 no_fork.release()
             except RuntimeError:  # it was not acquired
                 pass
+
+    def close(self) -> None:
+        """Keep the file open no longer, nor later. Idempotent."""
+        with no_fork:
+            self._keeps = False
+            kept, self._kept = self._kept, None
+            if kept is not None and not self._is_held:  # else `hold` closes it
+                close_kept(kept)
+
+    def _open(self) -> Descriptor:
+        """The file: the one that is kept, if it still is the counter."""
+        if self._kept is not None:
+            if _is_there(self._kept):
+                return self._kept
+            kept, self._kept = self._kept, None
+            close_kept(kept)
+        made = partial(self._directory.open, self._directory.counter, os.O_RDWR | os.O_CREAT)
+        if not self._keeps:
+            return Descriptor(made())
+        self._kept = keep_from_children(made)
+        return self._kept
+
+
+def _is_there(file: Descriptor) -> bool:
+    """Whether the descriptor is still the file's, and the file was not removed."""
+    status = file.status()
+    return status is not None and status.st_nlink > 0
 
 
 class Tokens:
@@ -102,10 +172,14 @@ class Tokens:
     * ``reserved``: the next run of the system starts above.
     """
 
-    def __init__(self, descriptor: int, path: str, boot: str) -> None:
+    def __init__(
+        self, descriptor: int, path: str, boot: str, written: tuple[bytes, _Fields] | None
+    ) -> None:
         self._descriptor = descriptor
         self._path = path
         self._boot = boot
+        #: What this process wrote last, in bytes and in fields: these need not be parsed again.
+        self.written = written
 
     def take(self) -> int:
         """The next token: above all that were ever taken.
@@ -130,17 +204,19 @@ class Tokens:
         self._write(token, safe, reserved, others)
         return token
 
-    def _read(self) -> tuple[str, int, int, int, list[str]]:
+    def _read(self) -> _Fields:
         data = os.pread(self._descriptor, _LONGEST, 0)
+        if self.written is not None and data == self.written[0]:
+            return self.written[1]
         if not data:
             # New, or its directory was removed. Starting from the clock, tokens go on growing then
             # too, unless more than a million a second were taken or the clock was set back.
             floor = time.time_ns() // 1000
-            return UNKNOWN, floor, floor, floor, []
+            return _Fields(UNKNOWN, floor, floor, floor, [])
         try:
             version, boot, last, safe, reserved, *others = unseal(data).split(" ")
             if version == VERSION:
-                return boot, int(last), int(safe), int(reserved), others
+                return _Fields(boot, int(last), int(safe), int(reserved), others)
         except ValueError:
             pass
         _check(self._path, data)
@@ -152,5 +228,7 @@ class Tokens:
 
     def _write(self, last: int, safe: int, reserved: int, others: list[str]) -> None:
         known = f"{VERSION} {self._boot} {last:019d} {safe:019d} {reserved:019d}"
-        if not overwrite(self._descriptor, seal(" ".join([known, *others]))):
+        data = seal(" ".join([known, *others]))
+        if not overwrite(self._descriptor, data):
             raise BackendError(SERVICE, f"{self._path} could not be written")
+        self.written = data, _Fields(self._boot, last, safe, reserved, others)

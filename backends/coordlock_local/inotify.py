@@ -16,6 +16,7 @@ from coordlock.runtime.shared_file import Descriptor, closed_in_children, no_for
 
 __all__ = ["Inotify"]
 
+_MODIFY: Final = 0x2
 _CLOSE_WRITE: Final = 0x8
 _ATTRIB: Final = 0x4  # the link count is an attribute: removed, though a process has it open
 _DELETE_SELF: Final = 0x400
@@ -72,12 +73,12 @@ class Inotify:
         self._descriptors.append(descriptor)
         return descriptor
 
-    def add(self, path: str, *, closed: bool = True) -> None:
+    def add(self, path: str, *, closed: bool = True, written: bool = False) -> None:
         """Tell of ``path``; OSError where it's gone or limits are reached.
 
         Look at the file afterwards: what happened before is not told.
         """
-        mask = _REMOVED | _CLOSE_WRITE if closed else _REMOVED
+        mask = _REMOVED | (_CLOSE_WRITE if closed else 0) | (_MODIFY if written else 0)
         with self._lock:
             self._check()
             number = self._inotify.number

@@ -24,11 +24,11 @@ class Notices(Protocol):
     #: How often a caller of `wait` must look at the files itself, in seconds.
     interval: float
 
-    def add(self, path: str, *, closed: bool = True) -> None:
+    def add(self, path: str, *, closed: bool = True, written: bool = False) -> None:
         """Tell of ``path`` from now on; OSError where that's impossible.
 
         Tells of its removal, of changes of its attributes and, with ``closed``, of each process
-        that closes it after it had it open for writing.
+        that closes it after it had it open for writing; with ``written``, of each write.
         """
         return
 

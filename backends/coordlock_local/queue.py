@@ -12,14 +12,14 @@ from typing import Final
 
 from coordlock.errors import BackendError
 from coordlock.model.admission import blockers, is_blocked, mismatch
-from coordlock.model.claim import AnyClaim, Convertible, Mode
+from coordlock.model.claim import AnyClaim, Convertible, Mode, Permit
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock_local import values
 from coordlock_local.counter import Counter, Tokens
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE, Busy
 from coordlock_local.session import LocalSession, has_died, is_alive
-from coordlock_local.slots import EVICTED, Slot, Slots, header
+from coordlock_local.slots import EVICTED, Slot, Slots, header, record
 
 __all__ = ["LocalQueue", "evict", "queue_names", "sweep", "tidy"]
 
@@ -36,16 +36,21 @@ _REMEMBERED: Final = 256
 class LocalQueue:
     """The queue ``name`` in a directory.
 
-    ``own`` are contenders of this process by their keys: they live, and need not be read.
+    ``own`` are contenders of ``session`` by their keys: they live, and need not be read.
     """
 
     def __init__(
-        self, directory: Directory, name: str, own: Mapping[str, Contender] | None = None
+        self,
+        directory: Directory,
+        name: str,
+        session: LocalSession | None = None,
+        own: Mapping[str, Contender] | None = None,
     ) -> None:
         self.name: Final = name
         self.path: Final = directory.queue(name)
         self._directory = directory
         self._header = header(directory, name)
+        self._session = session
         self._own: Mapping[str, Contender] = {} if own is None else own
         #: The contenders of the last reading of all, by their keys: a record stays as it is.
         self._seen: Mapping[str, Contender] = {}
@@ -57,16 +62,16 @@ class LocalQueue:
         entry: Entry,
         session: LocalSession,
         take: Callable[[], int],
-        note: Callable[[str, Slot], None],
+        note: Callable[[str, Slot, bool], None],
         unless_blocked: bool,
     ) -> Snapshot:
         """Add a contender with the token that ``take`` returns, and read the queue.
 
-        The counter must be held. ``note`` gets the contender's slot before the contender stands
-        there, so that it is never forgotten.
+        The counter must be held, and the session's lock ``changing``. ``note`` gets the contender's
+        slot before the contender stands there, so that it is never forgotten, and whether it will
+        have a file in ``values``.
         """
-        flags = os.O_RDWR | os.O_CREAT
-        with Slots(self._directory, self.path, flags, self._header) as slots:
+        with session.files.open(self.path, self._header) as slots:
             index = slots.read()
             if not slots.ready and _is_used(self._directory, slots):
                 raise BackendError(
@@ -85,10 +90,11 @@ class LocalQueue:
                     return present
             token = take()
             slot = Slot(self.path, index.index(0) if 0 in index else len(index), token)
-            note(entry.id, slot)
-            if entry.value:
+            line, has_value = record(token, entry, session.id)
+            note(entry.id, slot, not has_value)
+            if not has_value:
                 values.write(self._directory, session.id, entry.id, entry.value)
-            slots.add(slot.number, token, entry, session.id)
+            slots.add(slot.number, token, line)
             owner, value = entry.owner, entry.value
             me = Contender(
                 entry.id, slot.key, entry.claim, token, token, session.id, owner, value, 1
@@ -164,8 +170,6 @@ class LocalQueue:
         chosen, omitted, _ = self._nearest(slots, index, standing, wanted, owners=owners)
         if upto is None and not owners:
             self._seen = {one.key: one for one in chosen}
-        if owners:
-            chosen = [values.described(self._directory, one) for one in chosen]
         return Snapshot(self.name, (*chosen, *last), omitted=omitted)
 
     def _in_the_way(self, slots: Slots, index: list[int], me: Contender) -> list[Contender]:
@@ -179,6 +183,8 @@ class LocalQueue:
             harmless.intersection_update(index)
         standing = [one for one in _standing(index, me.token) if one not in harmless]
         chosen, _, _ = self._nearest(slots, index, standing, len(standing))
+        if isinstance(me.claim, Permit):  # each takes one, or is another kind of lock
+            return chosen
         conflicting = []
         for one in chosen:
             pair = Snapshot(self.name, (one, me))
@@ -215,22 +221,30 @@ class LocalQueue:
             token = standing[end]
             number = find(token)
             slot = Slot(self.path, number, token)
-            contender = None if owners else self._own.get(slot.key)
-            if contender is None:
-                contender = None if owners else self._seen.get(slot.key)
-                contender = contender or slots.contender(number, token, owners=owners)
+            key = slot.key
+            is_own = key in self._own and not owners
+            contender = None if owners else self._own.get(key) or self._seen.get(key)
+            if contender is None or isinstance(contender.claim, Convertible):
+                contender = slots.contender(number, token, owners=owners)
                 if contender is None:  # it has left meanwhile
                     continue
+            if not is_own:
                 if contender.session not in lives:
-                    lives[contender.session] = is_alive(self._directory, contender.session)
+                    lives[contender.session] = self._lives(contender.session)
                 if not lives[contender.session]:
                     dead.append((slot, contender))
                     continue
-            if isinstance(contender.claim, Convertible):
+            may_publish = owners or isinstance(contender.claim, Convertible)
+            if may_publish and contender.value is None:
                 contender = values.described(self._directory, contender)
             chosen.append(contender)
         chosen.reverse()
         return chosen, end, dead
+
+    def _lives(self, session: str) -> bool:
+        if self._session is not None and self._session.id == session:
+            return self._session.is_alive()
+        return is_alive(self._directory, session)
 
 
 def _standing(index: list[int], below: int = EVICTED) -> list[int]:

@@ -15,10 +15,12 @@ from typing import Final
 
 from coordlock.errors import BackendError
 from coordlock.runtime.shared_file import Descriptor, close_kept, keep_from_children
-from coordlock_local.counter import Counter, Tokens
+from coordlock_local.counter import PATIENCE, Counter, Tokens
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE
+from coordlock_local.files import Files
 from coordlock_local.flock import is_locked, try_lock
+from coordlock_local.slots import Slot, stands
 
 __all__ = ["LocalSession", "has_died", "is_alive"]
 
@@ -29,11 +31,15 @@ class LocalSession:
     def __init__(self, directory: Directory) -> None:
         self.id: Final = os.urandom(16).hex()
         self.directory: Final = directory
-        self.counter: Final = Counter(directory)
+        self.counter: Final = Counter(directory, keeps=True)
         self._path = directory.session(self.id)
         #: A lock, held while one of its contenders is removed, and while it ends. After either,
-        #: another contender may use the slot, which this session must then leave untouched.
-        self.removing: Final = threading.RLock()
+        #: another contender may use the slot, which this session must then leave untouched. It is
+        #: also held while contenders are added: threads of a client that wait here don't take the
+        #: interpreter from each other at every system call.
+        self.changing: Final = threading.RLock()
+        #: The queues' files that it keeps open; for who holds `changing`.
+        self.files: Final = Files(directory)
         self._descriptor: Descriptor | None = None
 
     def start(self) -> list[str]:
@@ -68,14 +74,30 @@ class LocalSession:
         status = None if descriptor is None else descriptor.status()
         return status is not None and status.st_nlink > 0
 
+    def stands(self, slot: Slot) -> bool:
+        """Whether the contender of ``slot``, of whichever session, is in its queue."""
+        changing = self.changing
+        try:
+            if changing.acquire(timeout=PATIENCE) and (kept := self.files.find(slot.path)):
+                with kept:
+                    return kept.get(slot.number) == slot.token
+        finally:
+            try:  # noqa: SIM105 - as in `Counter.hold`
+                changing.release()
+            except RuntimeError:
+                pass
+        return stands(self.directory, slot)
+
     def end(self) -> None:
         """Remove the file and unlock it. Idempotent."""
-        with self.removing:
+        with self.changing:
             with suppress(OSError):  # unlocked, it is dead all the same
                 os.unlink(self._path)
             descriptor, self._descriptor = self._descriptor, None
             if descriptor is not None:
                 close_kept(descriptor)
+            self.files.close()
+            self.counter.close()
 
 
 def is_alive(directory: Directory, id: str) -> bool:

@@ -5,7 +5,9 @@
     page 0      the header: a line with what the file is, its version, the run of the operating
                 system and the queue's name; in the last 8 bytes the number of indexes
     page 1      the index: for each of 512 slots 8 bytes, the token of its contender, or 0
-    512 pages   the records: for each slot a line with the contender's token, mode, ids and owner
+    512 pages   the records: for each slot a line with the contender's token, mode, ids and owner;
+                in the second half of the page, for a convertible contender, a line with its token
+                and what it publishes
 
 More indexes follow as they are needed, each with its records. Readers ignore further fields and
 lines.
@@ -26,6 +28,9 @@ A process that reads without the counter may read half of a token, or a slot tha
 takes over. So a token counts only if the record has the same token: the record was written before
 the index, and stays unchanged until the token has gone.
 
+A convertible contender writes its second line again and again. A reader that meets such a write
+sees a line whose checksum is wrong, and reads again.
+
 Nothing is synchronized with the disk. After a power failure no owner lives, and the header shows
 that the file is of an earlier run.
 """
@@ -34,13 +39,14 @@ from __future__ import annotations
 
 import errno
 import os
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterator
 from contextlib import suppress
 from sys import byteorder
 from typing import Final, NamedTuple, Self
 
 from coordlock.errors import BackendError
-from coordlock.model.claim import parse_marker
+from coordlock.model.claim import Convertible, parse_marker
 from coordlock.model.contender import Contender, Entry, Owner
 from coordlock.model.names import escape, unescape
 from coordlock.runtime.shared_file import seal, unseal
@@ -48,7 +54,7 @@ from coordlock_local.counter import VERSION
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE
 
-__all__ = ["EVICTED", "Slot", "Slots", "header", "leave", "stands", "tell"]
+__all__ = ["EVICTED", "Slot", "Slots", "header", "leave", "record", "stands", "tell"]
 
 #: The bit of an index entry whose contender was evicted.
 EVICTED: Final = 1 << 63
@@ -58,7 +64,14 @@ _PAGE: Final = 4096
 _INDEXES: Final = _PAGE - 8
 _SLOTS: Final = 512
 _BLOCK: Final = _PAGE * (1 + _SLOTS)
-_NOTHING: Final = bytes(_PAGE)
+#: Most of an index, which is free in most queues.
+_MOST: Final = bytes(_PAGE - 128)
+#: Where in its page the line of a value begins.
+_VALUE: Final = _PAGE // 2
+#: What that line has for a value that is in a file.
+_IN_FILE: Final = "-"
+#: How often a line is read that another process may be writing.
+_READINGS: Final = 20
 
 
 class Slot(NamedTuple):
@@ -85,9 +98,14 @@ class Slots:
     """An open queue file. Leaving the ``with`` statement closes it."""
 
     def __init__(
-        self, directory: Directory, path: str, flags: int = os.O_RDONLY, header: bytes = b""
+        self,
+        directory: Directory,
+        path: str,
+        flags: int = os.O_RDONLY,
+        header: bytes = b"",
+        descriptor: int | None = None,
     ) -> None:
-        """Open ``path``; ``flags`` are those of open(2).
+        """Open ``path``, unless it is open as ``descriptor``; ``flags`` are those of open(2).
 
         ``header`` is what `header` gives for the queue, where that is known.
         """
@@ -99,7 +117,8 @@ class Slots:
         self._boot = directory.boot
         self._header = header
         self._indexes = 1
-        self._descriptor = directory.open(path, flags)
+        self._size: int | None = None
+        self._descriptor = directory.open(path, flags) if descriptor is None else descriptor
 
     def __enter__(self) -> Self:
         return self
@@ -127,13 +146,16 @@ class Slots:
                     yield contender
 
     def _index(self, data: bytes) -> list[int]:
-        most = os.fstat(self._descriptor).st_size // _BLOCK + 1
+        size = os.fstat(self._descriptor).st_size if self._size is None else self._size
+        most = size // _BLOCK + 1
         self._indexes = min(int.from_bytes(data[_INDEXES:_PAGE], byteorder), most)
         data = data[_PAGE:]
         for number in range(1, self._indexes):
             data += os.pread(self._descriptor, _PAGE, _entry(number * _SLOTS))
-        if data == _NOTHING:
-            return []
+        if data.endswith(_MOST):
+            data = data[: -len(_MOST)]
+            if not data.strip(b"\0"):
+                return []
         end = len(data.rstrip(b"\0"))
         index = memoryview(data)[: end + -end % 8].cast("Q").tolist()
         if EVICTED in index:  # an eviction that met a release
@@ -154,12 +176,8 @@ class Slots:
         self._write(self._header + one + bytes(_PAGE), 0)
         self._indexes = 1
 
-    def add(self, slot: int, token: int, entry: Entry, session: str) -> None:
-        """Let a contender stand in the free ``slot``."""
-        fields = f"{token} {entry.claim.marker} {entry.id} {session} "
-        record = seal(fields + entry.owner.encode().decode("ascii"))
-        if len(record) > _PAGE:
-            raise BackendError(SERVICE, f"the description of the owner is over {_PAGE} bytes long")
+    def add(self, slot: int, token: int, record: bytes) -> None:
+        """Let a contender stand in the free ``slot``, with what `record` gives for it."""
         self._write(record, _record(slot))
         if slot >= self._indexes * _SLOTS:
             self._write((slot // _SLOTS + 1).to_bytes(8, byteorder), _INDEXES)
@@ -179,9 +197,33 @@ class Slots:
         """Read an entry of the index."""
         return int.from_bytes(os.pread(self._descriptor, 8, _entry(slot)), byteorder)
 
+    def publish(self, slot: int, token: int, value: bytes | None, version: int) -> bool:
+        """Replace what the convertible contender of ``slot`` publishes: None for a file's content.
+
+        False, and nothing is written, where there is no room for it.
+        """
+        line = _value_line(token, value, version)
+        begin = os.pread(self._descriptor, _VALUE, _record(slot))
+        if len(line) > _PAGE - _VALUE or b"\n" not in begin:
+            return False
+        self._write(line, _record(slot) + _VALUE)
+        return True
+
+    def published(self, slot: int, token: int) -> tuple[bytes | None, int]:
+        """The value of a convertible contender and its version; None and 0 where a file has it."""
+        for _ in range(_READINGS):
+            page = os.pread(self._descriptor, _PAGE, _record(slot))
+            with suppress(ValueError):
+                return _value_in(page, token)
+        return None, 0
+
     def contender(self, slot: int, token: int, *, owners: bool = False) -> Contender | None:
-        """The contender that stands in ``slot`` with ``token``; None when it does not any more."""
-        line, _, _ = os.pread(self._descriptor, _PAGE, _record(slot)).partition(b"\n")
+        """The contender that stands in ``slot`` with ``token``; None when it does not any more.
+
+        Without its ``value``, unless it is convertible and has that in the slot.
+        """
+        page = os.pread(self._descriptor, _PAGE, _record(slot))
+        line, _, _ = page.partition(b"\n")
         try:
             found, marker, id, session, owner = unseal(line + b"\n").split(" ", 4)
         except ValueError:
@@ -190,14 +232,22 @@ class Slots:
             if self.get(slot) == token:
                 raise _damaged(self._path)
             return None
+        value, version = None, 0
+        if marker == Convertible.marker:
+            try:
+                value, version = _value_in(page, token)
+            except ValueError:
+                value, version = self.published(slot, token)
         return Contender(
             id,
             Slot(self._path, slot, token).key,
-            parse_marker(marker),
+            parse_marker(marker, value),
             token,
             token,
             session,
             Owner.decode(owner.encode()) if owners else None,
+            value,
+            version,
         )
 
     def _is_current(self, header: bytes) -> bool:
@@ -233,6 +283,33 @@ def _record(slot: int) -> int:
     return _PAGE + slot // _SLOTS * _BLOCK + (slot % _SLOTS + 1) * _PAGE
 
 
+def record(token: int, entry: Entry, session: str) -> tuple[bytes, bool]:
+    """The record of a contender, and whether it has all that ``entry`` publishes."""
+    fields = f"{token} {entry.claim.marker} {entry.id} {session} "
+    line = seal(fields + entry.owner.encode().decode("ascii"))
+    if len(line) > _PAGE:
+        raise BackendError(SERVICE, f"the description of the owner is over {_PAGE} bytes long")
+    if isinstance(entry.claim, Convertible) and len(line) <= _VALUE:
+        value = _value_line(token, entry.value, 1)
+        if len(value) <= _PAGE - _VALUE:
+            return line.ljust(_VALUE, b"\0") + value, True
+    return line, not entry.value
+
+
+def _value_in(page: bytes, token: int) -> tuple[bytes | None, int]:
+    """What the second line of a record says, as `Slots.published`; ValueError in a write to it."""
+    line, _, _ = page[_VALUE:].partition(b"\n")
+    found, version, value, *_ = unseal(line + b"\n").split(" ")
+    if found != str(token) or value == _IN_FILE:
+        return None, 0
+    return a2b_base64(value), int(version)
+
+
+def _value_line(token: int, value: bytes | None, version: int) -> bytes:
+    text = _IN_FILE if value is None else b2a_base64(value, newline=False).decode()
+    return seal(f"{token} {version} {text}")
+
+
 def header(directory: Directory, name: str) -> bytes:
     """The header of the queue ``name`` in this run of the operating system."""
     line = seal(f"{_TITLE} {VERSION} {directory.boot} {escape(name)}")
@@ -248,10 +325,13 @@ def stands(directory: Directory, slot: Slot) -> bool:
         return False
 
 
-def leave(directory: Directory, slot: Slot) -> bool:
-    """Remove this process's own contender from ``slot``; whether it was there. Idempotent."""
+def leave(directory: Directory, slot: Slot, kept: Slots | None = None) -> bool:
+    """Remove this process's own contender from ``slot``; whether it was there. Idempotent.
+
+    ``kept`` is the queue's file, where that is open.
+    """
     try:
-        with Slots(directory, slot.path, os.O_RDWR) as slots:
+        with kept or Slots(directory, slot.path, os.O_RDWR) as slots:
             value = slots.get(slot.number)
             if value & ~EVICTED == slot.token:
                 slots.put(slot.number, 0)
@@ -263,6 +343,8 @@ def leave(directory: Directory, slot: Slot) -> bool:
 def tell(directory: Directory, session: str, id: str) -> None:
     """Tell the processes that watch a contender that it has left: see `Directory.watch`."""
     path = directory.watch(session, id)
+    if not os.access(path, os.F_OK):  # nobody watches: an `open` in vain takes twice as long
+        return
     try:
         descriptor = directory.open(path, os.O_WRONLY)
     except FileNotFoundError:

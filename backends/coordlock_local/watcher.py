@@ -15,7 +15,7 @@ from coordlock_local import values
 from coordlock_local.errors import translated
 from coordlock_local.notices import Notices, Polling, notices, warn
 from coordlock_local.session import LocalSession, is_alive
-from coordlock_local.slots import Slot, stands
+from coordlock_local.slots import Slot
 
 __all__ = ["Watcher"]
 
@@ -258,7 +258,7 @@ class Watcher:
         """Whether ``contender`` is gone, or its session is dead."""
         session = contender.session
         try:
-            if not stands(self._directory, Slot.of(contender)):
+            if not self._session.stands(Slot.of(contender)):
                 return True
             if session == self._session.id:
                 return not self._session.is_alive()
@@ -273,7 +273,7 @@ class Watcher:
         if not waiters or not self._session.is_alive():
             return False
         try:
-            return all(stands(self._directory, Slot.of(waiter)) for waiter in waiters)
+            return all(self._session.stands(Slot.of(waiter)) for waiter in waiters)
         except OSError:
             return False
 

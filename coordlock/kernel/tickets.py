@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -110,7 +109,10 @@ class Tickets:
         """``snapshot`` with the objects that tickets keep in place of equal copies of them."""
         if len(snapshot.contenders) == 1:
             return snapshot  # the one that asks, whose copy is kept
-        return replace(snapshot, contenders=tuple(map(self._known, snapshot.contenders)))
+        known = tuple(map(self._known, snapshot.contenders))
+        return Snapshot(
+            snapshot.queue, known, snapshot.revision, snapshot.omitted, snapshot.harmless
+        )
 
     def _known(self, contender: Contender) -> Contender:
         if isinstance(contender.claim, Convertible):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import ClassVar, Final
 
 __all__ = [
@@ -149,24 +150,30 @@ class Convertible:
     @classmethod
     def decode(cls, value: bytes | None) -> Convertible:
         """What ``value`` says; an exclusive lock where that is not known."""
-        from coordlock.model.record import NewerFormat, decode
-
-        try:
-            fields = decode(value or b"")
-            target, ranges = fields.get("target"), fields.get("yields_to")
-            return cls(
-                Mode[fields["mode"]],
-                None if target is None else Mode[target],
-                None if ranges is None else tuple((int(one), int(two)) for one, two in ranges),
-                fields.get("update") is True,
-            )
-        except (NewerFormat, ValueError, TypeError, KeyError, OverflowError):
-            return cls(Mode.EX)
+        return _decoded(value or b"")
 
     def __str__(self) -> str:
         if self.target is None:
             return f"{self.mode}, convertible"
         return f"{self.mode}, to be {self.target.name}"
+
+
+@lru_cache(maxsize=64)
+def _decoded(value: bytes) -> Convertible:
+    """As `Convertible.decode`: each step of a conversion reads what it has read before."""
+    from coordlock.model.record import NewerFormat, decode
+
+    try:
+        fields = decode(value)
+        target, ranges = fields.get("target"), fields.get("yields_to")
+        return Convertible(
+            Mode[fields["mode"]],
+            None if target is None else Mode[target],
+            None if ranges is None else tuple((int(one), int(two)) for one, two in ranges),
+            fields.get("update") is True,
+        )
+    except (NewerFormat, ValueError, TypeError, KeyError, OverflowError):
+        return Convertible(Mode.EX)
 
 
 #: What locks and grants are of.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
@@ -134,6 +134,10 @@ class Contender:
     value: bytes | None = field(default=None, compare=False)
     version: int = field(default=0, compare=False)
 
+    def __hash__(self) -> int:
+        # Of one field that tells them apart: a client that waits looks them up again and again.
+        return hash(self.key)
+
     @property
     def described(self) -> Owner | None:
         """Who it says it is; where it says nothing but what it publishes, that as a label."""
@@ -181,12 +185,13 @@ class Snapshot:
         bounds what remains there.
         """
         gone = {one.key for one in departed}
-        return replace(self, contenders=tuple(c for c in self.contenders if c.key not in gone))
+        left = tuple([one for one in self.contenders if one.key not in gone])
+        return Snapshot(self.queue, left, self.revision, self.omitted, self.harmless)
 
     def behind(self, contender: Contender) -> Snapshot:
         """This snapshot when ``contender`` and all before it do not matter any more."""
-        left = tuple(one for one in self.contenders if one.order > contender.order)
-        return replace(self, contenders=left, omitted=0)
+        left = tuple([one for one in self.contenders if one.order > contender.order])
+        return Snapshot(self.queue, left, self.revision, 0, self.harmless)
 
 
 def is_known(contender: Contender) -> bool:

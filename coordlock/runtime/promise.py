@@ -121,14 +121,14 @@ class Promise(Generic[T]):
 def resolved(value: T) -> Promise[T]:
     """A promise that is already kept."""
     promise: Promise[T] = Promise()
-    promise.resolve(value)
+    promise._outcomes.append((value, None))  # nobody waits for it yet
     return promise
 
 
 def failed(error: BaseException) -> Promise[T]:
     """A promise that is already broken."""
     promise: Promise[T] = Promise()
-    promise.fail(error)
+    promise._outcomes.append((None, error))
     return promise
 
 

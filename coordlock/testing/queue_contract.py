@@ -355,6 +355,14 @@ class QueueContract(PartySuite):
         seen = one.backend.snapshot("q", me, conflicting=True).result(BOUND)
         assert seen.find(me.id) is None
 
+    def test_of_a_semaphore_all_before_are_in_the_way(self, one: Party, two: Party) -> None:
+        """Each has a permit or waits for one, though none alone keeps another out."""
+        before = [party.enqueue("q", Permit(3))[1].id for party in (one, two) * 3]
+        _, me, _ = one.enqueue("q", Permit(3))
+        seen = one.backend.snapshot("q", me, conflicting=True).result(BOUND)
+        assert [contender.id for contender in seen.before(me)] == before
+        assert seen.omitted == 0
+
     def test_a_departure_told_in_order_comes_after_an_earlier_one_of_the_waiter(
         self, one: Party, two: Party
     ) -> None:

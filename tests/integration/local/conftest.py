@@ -14,7 +14,7 @@ import pytest
 from coordlock_local import LocalBackend
 
 from coordlock.backend import SessionInfo
-from coordlock.model.claim import Claim, Mode
+from coordlock.model.claim import AnyClaim, Mode
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 
 #: Seconds within which anything happens on two noisy cores.
@@ -36,7 +36,7 @@ class Party:
         return self.backend.open(self._Listener(self)).result(BOUND)
 
     def enqueue(
-        self, queue: str = "q", claim: Claim = Mode.EX
+        self, queue: str = "q", claim: AnyClaim = Mode.EX
     ) -> tuple[Entry, Contender, Snapshot]:
         entry = Entry(queue, uuid.uuid4().hex, claim, OWNER)
         [snapshot] = self.backend.enqueue([entry]).result(BOUND)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pytest
 
+from coordlock.model.claim import Convertible, Mode
 from tests.integration.local.conftest import BOUND, Party, Worker
 
 pytestmark = pytest.mark.faults
@@ -20,13 +21,19 @@ pytestmark = pytest.mark.faults
 CALLS: Final = (
     *((os, name) for name in ("open", "close", "write", "pwrite", "pread", "fsync", "rename")),
     *((os, name) for name in ("unlink", "mkdir", "listdir", "scandir", "stat", "fstat")),
-    *((os, name) for name in ("ftruncate", "utime")),
+    *((os, name) for name in ("ftruncate", "utime", "access", "replace")),
     (fcntl, "flock"),
 )
 
+#: Does not fit into a slot.
+LONG: Final = Convertible(Mode.PR, Mode.EX, tuple((one, one) for one in range(1, 1000, 2)))
+
 
 def _live_and_die(root: str, at: int) -> None:
-    """In a child: enter, wait, evict, leave, close, and be killed before the call number ``at``."""
+    """In a child: enter, wait, convert, evict, leave, close, and be killed before a call.
+
+    Its number is ``at``.
+    """
     numbers = count(1)
 
     def deadly(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -41,7 +48,10 @@ def _live_and_die(root: str, at: int) -> None:
         setattr(module, name, deadly(getattr(module, name)))
     victim = Party(root)
     entry, _, _ = victim.enqueue()
-    victim.enqueue("x" * 255)  # stored under a hash, and left to the end of the session
+    # Stored under a hash, and left to the end of the session.
+    _, converting, _ = victim.enqueue("x" * 255, Convertible(Mode.EX))
+    for version, claim in enumerate((Convertible(Mode.PR), LONG), start=1):
+        victim.backend.publish(converting, claim.encode(), version).result(BOUND)
     other = Party(root)
     waiting, evicted, snapshot = other.enqueue()
     other.departure(snapshot.contenders[0])
@@ -73,7 +83,7 @@ def test_a_process_killed_before_any_of_its_calls_disturbs_nobody(root: str) -> 
         assert set(survivor.backend.queues().result(BOUND)) == {"q", "x" * 255}
         assert os.listdir(Path(root) / "sessions") == [survivor.info.id]
         survivor.backend.close().result(BOUND)
-        for part in ("queues", "sessions", "watched"):
+        for part in ("queues", "sessions", "watched", "values"):
             assert os.listdir(Path(root) / part) == [], f"killed before call {at}"
         if os.WIFEXITED(status):
             break

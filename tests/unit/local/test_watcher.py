@@ -30,7 +30,7 @@ BOUND = 30.0
 class Exhausted(Inotify):
     """No watch is left: ``fs.inotify.max_user_watches`` is reached."""
 
-    def add(self, path: str, *, closed: bool = True) -> None:
+    def add(self, path: str, *, closed: bool = True, written: bool = False) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
 

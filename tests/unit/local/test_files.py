@@ -1,0 +1,182 @@
+"""The files that a session keeps open."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from coordlock_local import files
+from coordlock_local.contenders import Contenders
+from coordlock_local.counter import Counter, Tokens
+from coordlock_local.directory import Directory
+from coordlock_local.errors import Busy
+from coordlock_local.session import LocalSession
+from coordlock_local.slots import Slot, Slots
+
+from coordlock.model.claim import Mode
+from coordlock.model.contender import Entry, Owner
+from coordlock.testing.waiting import eventually
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Directory:
+    return Directory.prepare(str(tmp_path / "state"))
+
+
+@pytest.fixture
+def one(directory: Directory) -> Iterator[Contenders]:
+    session = LocalSession(directory)
+    session.start()
+    contenders = Contenders(session)
+    yield contenders
+    contenders.end()
+    assert opened(directory) == []
+
+
+def opened(directory: Directory) -> list[str]:
+    """What this process has open of ``directory``."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            path = os.readlink(f"/proc/self/fd/{name}")
+        except FileNotFoundError:  # that of the listing itself
+            continue
+        if path.startswith(directory.root):
+            found.append(path)
+    return found
+
+
+def entry(queue: str) -> Entry:
+    return Entry(queue, os.urandom(16).hex(), Mode.EX, Owner("host", 1))
+
+
+def test_few_files_stay_open_however_many_locks_are_held(
+    directory: Directory, one: Contenders
+) -> None:
+    held = [entry(f"q{number}") for number in range(100)]
+    for each in held:
+        one.add([each], unless_blocked=False)
+    assert len(opened(directory)) == 2 + files._MOST  # the session and the counter
+    assert all(one.remove(each.id) for each in held)
+
+
+def test_a_set_of_more_locks_than_files_stay_open_enters_at_once(one: Contenders) -> None:
+    wanted = [entry(f"q{number}") for number in range(3 * files._MOST)]
+    snapshots = one.add(wanted, unless_blocked=False)
+    assert len({snapshot.contenders[0].token for snapshot in snapshots}) == 1
+    assert all(one.remove(each.id) for each in wanted)
+
+
+@pytest.mark.parametrize("what", ["the queue", "the counter"])
+def test_a_file_that_was_removed_is_not_used_any_more(
+    directory: Directory, one: Contenders, what: str
+) -> None:
+    first = entry("q")
+    [snapshot] = one.add([first], unless_blocked=False)
+    token = snapshot.contenders[0].order
+    os.unlink(directory.queue("q") if what == "the queue" else directory.counter)
+    [snapshot] = one.add([entry("q")], unless_blocked=False)
+    assert snapshot.contenders[-1].order > token
+    assert len(snapshot.contenders) == (1 if what == "the queue" else 2)
+    assert one.remove(first.id) is (what == "the counter")
+    assert not any(path.endswith("(deleted)") for path in opened(directory))
+
+
+def test_a_signal_handler_that_needs_the_counter_finds_it_busy(directory: Directory) -> None:
+    """The same descriptor has the lock already, so the system would let it in."""
+    counter = Counter(directory, keeps=True)
+
+    def inside(_: Tokens) -> None:
+        with pytest.raises(Busy):
+            counter.hold(Tokens.take)
+
+    counter.hold(inside)
+    assert counter.hold(Tokens.take) < counter.hold(Tokens.take)
+    counter.hold(lambda _: counter.close())  # as where a session cannot start
+    assert opened(directory) == []
+    assert counter.hold(Tokens.take)
+    assert opened(directory) == []
+
+
+def test_a_signal_handler_closes_no_file_under_the_call_that_it_interrupts(
+    directory: Directory, one: Contenders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its number would go to another file, and the write with it."""
+    mine = entry("q")
+    one.add([mine], unless_blocked=False)
+    get = Slots.get
+
+    def interrupted(slots: Slots, slot: int) -> int:
+        monkeypatch.setattr(Slots, "get", get)
+        for number in range(2 * files._MOST):
+            one.add([entry(f"other{number}")], unless_blocked=False)
+        return get(slots, slot)
+
+    monkeypatch.setattr(Slots, "get", interrupted)
+    assert one.remove(mine.id)
+    assert one.queue("q").snapshot().contenders == ()
+    assert directory.queue("q") not in opened(directory)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_forked_child_keeps_none_of_them(directory: Directory, one: Contenders) -> None:
+    one.add([entry("q")], unless_blocked=False)
+    assert len(opened(directory)) == 3
+    child = os.fork()
+    if child == 0:
+        os._exit(len(opened(directory)))
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_who_follows_a_queue_hears_of_each_change(
+    directory: Directory, one: Contenders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the file stays open: nothing else tells, and no look now and then finds it."""
+    from coordlock_local.followers import Followers
+    from coordlock_local.inotify import Inotify
+
+    from coordlock.backend import Queue
+    from coordlock.runtime.clock import SYSTEM_CLOCK
+
+    monkeypatch.setattr(Inotify, "interval", 3600.0)
+    one.add([entry("q")], unless_blocked=False)
+    followers = Followers(directory, SYSTEM_CLOCK)
+    seen = followers.follow(Queue("q"), lambda: None)
+
+    def shows(count: int) -> Callable[[], bool]:
+        return lambda: seen.view.state is not None and len(seen.view.state.contenders) == count
+
+    eventually(shows(1))
+    for _ in range(5):
+        later = entry("q")
+        one.add([later], unless_blocked=False)
+        eventually(shows(2))
+        assert one.remove(later.id)
+        eventually(shows(1))
+    followers.close()
+
+
+def test_a_signal_handler_that_waits_keeps_no_other_thread_from_its_work(
+    directory: Directory, one: Contenders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may wait for just that: for what a thread adds, or tells of another process."""
+    held, later = entry("q"), entry("other")
+    [snapshot] = one.add([held], unless_blocked=False)
+    get, done = Slots.get, list[object]()
+
+    def interrupted(slots: Slots, slot: int) -> int:
+        monkeypatch.setattr(Slots, "get", get)
+        with ThreadPoolExecutor(2) as pool:
+            adding = pool.submit(one.add, [later], unless_blocked=False)
+            looking = pool.submit(one.session.stands, Slot.of(snapshot.contenders[0]))
+            done.append(looking.result(30))
+            assert isinstance(adding.exception(30), Busy)  # and an attempt after the other
+        return get(slots, slot)
+
+    monkeypatch.setattr(Slots, "get", interrupted)
+    assert one.remove(held.id)
+    assert done == [True]
+    one.add([later], unless_blocked=False)
