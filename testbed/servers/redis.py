@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -29,6 +31,8 @@ __all__ = [
     "RedisServer",
     "Redlock",
     "Sentinel",
+    "debug_commands",
+    "knows_tls",
     "redis_is_installed",
 ]
 
@@ -38,6 +42,28 @@ SLOTS: Final = 16384
 def redis_is_installed() -> bool:
     """Whether the server is on the path."""
     return shutil.which("redis-server") is not None
+
+
+@cache
+def _version() -> tuple[int, ...]:
+    told = subprocess.run(["redis-server", "--version"], capture_output=True, text=True, check=True)
+    found = re.search(r"v=(\d+)\.(\d+)", told.stdout)
+    assert found is not None, told.stdout
+    return tuple(map(int, found.groups()))
+
+
+def debug_commands() -> list[str]:
+    """The arguments that allow ``DEBUG``, which 6.2 does without any."""
+    return ["--enable-debug-command", "local"] if _version() >= (7, 0) else []
+
+
+@cache
+def knows_tls() -> bool:
+    """Whether the server was built with TLS."""
+    # Without a certificate none starts, and one that knows TLS says why.
+    command = ["redis-server", "--port", "0", "--tls-port", "1"]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    return "Failed to configure TLS" in told.stdout
 
 
 class Redis(ABC):
@@ -127,6 +153,8 @@ class RedisServer(Redis, ServerProcess):
 
     def choose_ports(self) -> None:
         self._port, self.bus_port, self.tls_port = free_port(), free_port(), free_port()
+        if self._clustered and _version() < (7, 0):  # the bus has no port of its own choice
+            self.bus_port = self._port + 10_000
 
     @property
     def url(self) -> str:
@@ -141,7 +169,9 @@ class RedisServer(Redis, ServerProcess):
         if self._persistent:
             command += ["--appendonly", "yes"]
         if self._clustered:
-            command += ["--cluster-enabled", "yes", "--cluster-port", str(self.bus_port)]
+            command += ["--cluster-enabled", "yes"]
+            if _version() >= (7, 0):
+                command += ["--cluster-port", str(self.bus_port)]
         if self._tls:
             command += ["--tls-port", str(self.tls_port), "--tls-ca-cert-file", str(self._tls.ca)]
             command += ["--tls-cert-file", str(self._tls.server)]
@@ -307,7 +337,7 @@ class RedisCluster:
         shares = [SLOTS * number // len(self.members) for number in range(len(self.members) + 1)]
         for member, start, end in zip(self.members, shares, shares[1:], strict=False):
             with member.client() as client:
-                client.execute_command("CLUSTER ADDSLOTSRANGE", start, end - 1)
+                client.execute_command("CLUSTER ADDSLOTS", *range(start, end))
                 if member is not first:
                     client.execute_command("CLUSTER MEET", "127.0.0.1", first.port, first.bus_port)
         eventually(lambda: all(map(_is_complete, self.members)), "all members to know all slots")

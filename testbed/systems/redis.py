@@ -15,7 +15,7 @@ from coordlock.testing.faults.events import FaultBegan, FaultHealed, Reach
 from coordlock.testing.faults.journal import Journal
 from testbed.servers.endpoint import Endpoint
 from testbed.servers.process import ServerProcess
-from testbed.servers.redis import ExternalRedis, RedisServer, Sentinel
+from testbed.servers.redis import ExternalRedis, RedisServer, Sentinel, debug_commands
 from testbed.systems.system import System
 
 __all__ = ["RedisSentinelSystem", "RedisSystem"]
@@ -46,7 +46,7 @@ class _Node(RedisServer):
             *("--appendfsync", "always"),
             *("--replica-announce-ip", "127.0.0.1"),
             *("--replica-announce-port", str(self.announced)),
-            *("--lua-time-limit", "300", "--enable-debug-command", "local"),
+            *("--lua-time-limit", "300", *debug_commands()),
         ]
 
 
