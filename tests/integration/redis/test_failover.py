@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from coordlock import GrantState, LockLost
 from coordlock.errors import BackendUnavailable, WaitUnavailable
 from coordlock.testing.waiting import eventually
 from testbed.servers.redis import RedisCluster, RedisServer, Sentinel
+from testbed.systems.redis import RedisSentinelSystem
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("no_leaks")]
 
@@ -97,6 +99,29 @@ def test_a_promoted_server_without_the_root_grants_nothing_at_first(
         with coordlock.connect(replica.url_for(root, ttl="3s", restart_delay="auto")) as client:
             client.lock("a").acquire(timeout=20).release()
             assert time.monotonic() - began >= 2.5
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("replicas", [0, 1])
+def test_who_still_reaches_the_earlier_primary_holds_on_unless_a_replica_must_know(
+    tmp_path: Path, root: str, replicas: int
+) -> None:
+    """The earlier primary is cut off from its replica and from Sentinel, and not from clients."""
+    with RedisSentinelSystem(tmp_path / "servers") as system, ExitStack() as stack:
+        url = system.url(root, ttl="3s", request_timeout="2s")
+        one = stack.enter_context(coordlock.connect(url, wait_replicas=replicas))
+        first = one.lock("a").acquire(timeout=30)
+        for other in ("n2", "n3"):
+            system.network.silence("n1", other)
+            system.network.silence(other, "n1")
+        eventually(lambda: system.leader() == "n2", within=60)
+        two = stack.enter_context(coordlock.connect(url))
+        second = two.lock("a").acquire(timeout=60)
+        assert (first.state is GrantState.LOST) is bool(replicas)
+        assert second.token > first.token
+        system.network.heal()
+        eventually(lambda: first.state is GrantState.LOST, "the earlier primary to be told")
+        second.check()
 
 
 # wait_replicas

@@ -27,6 +27,7 @@ def system(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RedisSyst
         yield system
 
 
+@pytest.mark.long
 def test_every_fault_begins_and_ends_and_leaves_the_system_well(
     system: RedisSystem, tmp_path: Path, root: str
 ) -> None:
@@ -60,6 +61,7 @@ def test_clients_go_through_the_network(system: RedisSystem, root: str) -> None:
     system.network.forget("c1")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("system", [RedisSentinelSystem], indirect=True)
 def test_two_primaries_at_once_are_logged_as_lost_data(
     system: RedisSentinelSystem, tmp_path: Path
