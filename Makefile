@@ -17,10 +17,10 @@ unexport PYTHONDONTWRITEBYTECODE
 comma := ,
 demo_backend = $(addprefix $(comma),$(filter zookeeper etcd redis,$(firstword $(subst :, ,$(URL)))))
 
-# The etcd and ZooKeeper of another Debian release, or Valkey, for the tests, the soak and the benchmark.
+# The etcd and ZooKeeper of another Debian release, or another Redis or Valkey, for the tests, the soak and the benchmark.
 ifdef RELEASE
 export PATH := $(CURDIR)/build/servers/$(RELEASE)/usr/bin:$(PATH)
-ifneq ($(RELEASE),valkey)
+ifeq ($(filter valkey% redis-%,$(RELEASE)),)
 export COORDLOCK_TEST_JARS := $(CURDIR)/build/servers/$(RELEASE)/usr/share/java
 endif
 endif

@@ -24,6 +24,8 @@ _RIGHTS: Final = "the user must be allowed the commands and the keys and channel
 _ADVICE: Final = (
     ("no permissions", _RIGHTS),
     ("user executing the script", _RIGHTS),
+    ("No permissions", _RIGHTS),  # since 7.2, of keys and channels
+    ("ACL failure in script", _RIGHTS),  # since 7.2
     ("NOAUTH", "give a username and a password"),
     ("OOM", "the server's memory is full: raise maxmemory, or delete what is not needed"),
     ("MISCONF", "the server cannot save its data: see its log"),
@@ -34,7 +36,7 @@ _ADVICE: Final = (
 )
 _LOGIN: Final = (
     *("WRONGPASS", "NOAUTH", "NOPERM", "invalid password", "without any password"),
-    "user executing the script",
+    *("user executing the script", "ACL failure in script"),
 )
 
 

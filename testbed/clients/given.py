@@ -1,7 +1,8 @@
 """The application's own client of the service, given to coordlock: `coordlock.connect(client=...)`.
 
 Both clients of a process share it, and whatever it has is the application's: on ZooKeeper a
-`KazooClient` and its session, on etcd a channel. When coordlock's have closed, it is as it was.
+`KazooClient` and its session, on etcd a channel, on Redis a client that shows how to connect. When
+coordlock's have closed, it is as it was.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from contextlib import suppress
 from typing import Any, Final, Protocol
 
 import grpc
+import redis
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
@@ -155,6 +157,25 @@ class _Channel:
         channel.close()
 
 
+class _Redis:
+    def __init__(self, settings: Settings) -> None:
+        hosts = [(host, int(port)) for host, _, port in map(_parted, settings.hosts)]
+        self.client: redis.Redis
+        if name := settings.options["sentinel"]:
+            sentinel: Any = redis.sentinel  # it has no types
+            self.client = sentinel.Sentinel(hosts).master_for(name)
+        else:
+            self.client = redis.Redis(*hosts[0])
+
+    def end(self, journal: Journal) -> None:
+        self.client.ping()
+        self.client.close()
+
+
+def _parted(host: str) -> tuple[str, str, str]:
+    return host.rpartition(":")
+
+
 def _log_left(journal: Journal, what: str, left: Callable[[], Collection[object]]) -> None:
     """There are to be none, once closing has had its time."""
     what = f"{what} in what was given to {journal.process}"
@@ -176,5 +197,7 @@ def start(url: str, seed: int) -> Given:
             return _Kazoo(settings)
         case "etcd":
             return _Channel(settings, seed)
+        case "redis":
+            return _Redis(settings)
         case other:
             raise KeyError(f"nobody has a client of {other} to give")

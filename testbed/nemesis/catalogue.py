@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from testbed.nemesis import clocks, links, nodes, operators, people
+from testbed.nemesis import clocks, links, nodes, operators, people, redis
 from testbed.nemesis.fault_maker import FaultMaker
 
-__all__ = ["FAULTS"]
+__all__ = ["FAULTS", "fitting"]
 
 #: By name.
 FAULTS: Final[Mapping[str, type[FaultMaker]]] = {
     fault.name: fault
-    for module in (nodes, links, people, clocks, operators)
+    for module in (nodes, links, people, clocks, operators, redis)
     for fault in (getattr(module, name) for name in module.__all__)
 }
+
+
+def fitting(names: Iterable[str], system: str, *, keeps_data: bool = False) -> list[str]:
+    """Those that are for the ``system``, in order; with ``keeps_data``, that lose none of its data.
+
+    Raises KeyError for a name that is not in `FAULTS`.
+    """
+    return [
+        name
+        for name in sorted(names)
+        if system in FAULTS[name].systems and not (keeps_data and FAULTS[name].loses_data)
+    ]

@@ -15,8 +15,11 @@ from coordlock.testing.faults.journal import Journal
 from coordlock.testing.waiting import eventually
 from testbed.systems.system import System
 
-__all__ = ["Area", "Clients", "FaultMaker", "Ranges", "Scene"]
+__all__ = ["CLUSTERS", "SERVICES", "Area", "Clients", "FaultMaker", "Ranges", "Scene"]
 
+#: All services, and those of several nodes.
+SERVICES: Final = frozenset({"etcd", "zookeeper", "redis", "redis-sentinel"})
+CLUSTERS: Final = SERVICES - {"redis"}
 #: Of seconds: one is chosen, and then a time in it.
 Ranges = Sequence[tuple[float, float]]
 
@@ -80,13 +83,15 @@ class FaultMaker(ABC):
         area: what it strikes.
         lasts: how long; none: it is of one stroke.
         systems: the services that it is for.
+        loses_data: whether the service may lose what it has acknowledged.
     """
 
     name: ClassVar[str]
     reach: ClassVar[Reach]
     area: ClassVar[Area]
     lasts: ClassVar[Ranges] = ()
-    systems: ClassVar[frozenset[str]] = frozenset({"etcd", "zookeeper"})
+    systems: ClassVar[frozenset[str]] = SERVICES
+    loses_data: ClassVar[bool] = False
 
     def __init__(self, scene: Scene, random: Random) -> None:
         self.scene: Final = scene

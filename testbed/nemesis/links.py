@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from coordlock.testing.faults.events import Reach
-from testbed.nemesis.fault_maker import Area, FaultMaker, Ranges
+from testbed.nemesis.fault_maker import CLUSTERS, Area, FaultMaker, Ranges
 from testbed.network.disturbance import Disturbance
 
 __all__ = [
@@ -63,6 +63,7 @@ class _OfLeader(_LinkFault):
 
 class _OfFollower(_LinkFault):
     area = Area.NODES
+    systems = CLUSTERS
 
     def choose(self) -> tuple[str, ...]:
         return self.follower()
@@ -134,6 +135,7 @@ class PartLeader(_OfLeader):
     """It and the other nodes do not hear each other; its clients still hear it."""
 
     name = "part-leader"
+    systems = CLUSTERS
 
     def disturb(self, name: str) -> Iterator[Disturbance]:
         for node in self.system.nodes:
@@ -144,6 +146,7 @@ class PartLeader(_OfLeader):
 
 class MuteLeader(_Muting, _OfLeader):
     name = "mute-leader"
+    systems = CLUSTERS
 
 
 class MuteFollower(_Muting, _OfFollower):
@@ -156,6 +159,7 @@ class MuteClient(_Muting, _OfClient):
 
 class DeafenLeader(_Deafening, _OfLeader):
     name = "deafen-leader"
+    systems = CLUSTERS
 
 
 class DeafenFollower(_Deafening, _OfFollower):

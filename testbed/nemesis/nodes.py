@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from coordlock.testing.faults.events import Reach
-from testbed.nemesis.fault_maker import Area, FaultMaker, Ranges
+from testbed.nemesis.fault_maker import CLUSTERS, Area, FaultMaker, Ranges
 
 __all__ = [
     "KillFollower",
@@ -44,6 +44,7 @@ class PauseFollower(PauseLeader):
     """A follower stands still; its clients wait, or go elsewhere."""
 
     name = "pause-follower"
+    systems = CLUSTERS
 
     def choose(self) -> tuple[str, ...]:
         return self.follower()
@@ -74,6 +75,7 @@ class KillFollower(KillLeader):
     """A follower is killed, and comes back some time later."""
 
     name = "kill-follower"
+    systems = CLUSTERS
 
     def choose(self) -> tuple[str, ...]:
         return self.follower()
@@ -83,6 +85,7 @@ class RestartAll(KillLeader):
     """All nodes are killed at once, and come back with what is on their disks."""
 
     name = "restart-all"
+    systems = CLUSTERS
     lasts = ((0.0, 1.5),)
 
     def choose(self) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ class RemoveContender(FaultMaker):
     name = "remove-contender"
     reach = Reach.OPERATOR
     area = Area.SERVICE
+    systems = frozenset({"etcd", "zookeeper"})
 
     def choose(self) -> tuple[str, ...]:
         keys = self.system.contenders(self.scene.root)
@@ -34,6 +35,7 @@ class RemoveQueue(FaultMaker):
     name = "remove-queue"
     reach = Reach.OPERATOR
     area = Area.SERVICE
+    systems = frozenset({"etcd", "zookeeper"})
 
     #: How often it is tried, where somebody always comes between the contenders and the parent.
     tries = 20

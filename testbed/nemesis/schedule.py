@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from testbed.nemesis.catalogue import FAULTS
+from testbed.nemesis.catalogue import FAULTS, fitting
 from testbed.nemesis.fault_maker import FaultMaker
 
 __all__ = ["Episode", "Planned", "schedule"]
@@ -48,18 +48,18 @@ def schedule(seed: int, names: Collection[str], system: str) -> Iterator[Episode
     Each fault comes once before any comes again.
     """
     random = Random(seed)
-    fitting = sorted(name for name in names if system in FAULTS[name].systems)
+    suitable = fitting(names, system)
     deck: list[str] = []
 
     def draw(others: list[type[FaultMaker]]) -> str | None:
         areas = {other.area for other in others}
         return next((name for name in reversed(deck) if FAULTS[name].area not in areas), None)
 
-    while fitting:
+    while suitable:
         faults: list[Planned] = []
         for _ in range(1 + (random.random() < _PAIRS)):
             if not deck:
-                deck = random.sample(fitting, len(fitting))
+                deck = random.sample(suitable, len(suitable))
             name = draw([FAULTS[one.name] for one in faults])
             if name is not None:
                 deck.remove(name)

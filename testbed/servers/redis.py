@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -28,6 +31,8 @@ __all__ = [
     "RedisServer",
     "Redlock",
     "Sentinel",
+    "debug_commands",
+    "knows_tls",
     "redis_is_installed",
 ]
 
@@ -37,6 +42,28 @@ SLOTS: Final = 16384
 def redis_is_installed() -> bool:
     """Whether the server is on the path."""
     return shutil.which("redis-server") is not None
+
+
+@cache
+def _version() -> tuple[int, ...]:
+    told = subprocess.run(["redis-server", "--version"], capture_output=True, text=True, check=True)
+    found = re.search(r"v=(\d+)\.(\d+)", told.stdout)
+    assert found is not None, told.stdout
+    return tuple(map(int, found.groups()))
+
+
+def debug_commands() -> list[str]:
+    """The arguments that allow ``DEBUG``, which 6.2 does without any."""
+    return ["--enable-debug-command", "local"] if _version() >= (7, 0) else []
+
+
+@cache
+def knows_tls() -> bool:
+    """Whether the server was built with TLS."""
+    # Without a certificate none starts, and one that knows TLS says why.
+    command = ["redis-server", "--port", "0", "--tls-port", "1"]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    return "Failed to configure TLS" in told.stdout
 
 
 class Redis(ABC):
@@ -104,6 +131,7 @@ class RedisServer(Redis, ServerProcess):
         clustered: be a node of a cluster.
         tls: certificates to serve TLS with, on another port.
         arguments: further ones of ``redis-server``.
+        environment: what is put into its environment.
     """
 
     def __init__(
@@ -114,15 +142,19 @@ class RedisServer(Redis, ServerProcess):
         clustered: bool = False,
         tls: Certificates | None = None,
         arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self._persistent = persistent
         self._clustered = clustered
         self._tls = tls
         self._arguments = arguments
+        self._environment = environment or {}
         super().__init__(directory)
 
     def choose_ports(self) -> None:
         self._port, self.bus_port, self.tls_port = free_port(), free_port(), free_port()
+        if self._clustered and _version() < (7, 0):  # the bus has no port of its own choice
+            self.bus_port = self._port + 10_000
 
     @property
     def url(self) -> str:
@@ -130,17 +162,25 @@ class RedisServer(Redis, ServerProcess):
 
     def command(self) -> list[str]:
         self.data.mkdir(exist_ok=True)
-        command = ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port)]
+        command = ["env", *(f"{name}={value}" for name, value in self._environment.items())]
+        command += ["redis-server", *map(str, self._files()), "--bind", "127.0.0.1"]
+        command += ["--port", str(self.port)]
         command += ["--dir", str(self.data), "--save", "", "--repl-diskless-sync-delay", "0"]
         if self._persistent:
             command += ["--appendonly", "yes"]
         if self._clustered:
-            command += ["--cluster-enabled", "yes", "--cluster-port", str(self.bus_port)]
+            command += ["--cluster-enabled", "yes"]
+            if _version() >= (7, 0):
+                command += ["--cluster-port", str(self.bus_port)]
         if self._tls:
             command += ["--tls-port", str(self.tls_port), "--tls-ca-cert-file", str(self._tls.ca)]
             command += ["--tls-cert-file", str(self._tls.server)]
             command += ["--tls-key-file", str(self._tls.server_key), "--tls-auth-clients", "yes"]
         return [*command, *self._arguments]
+
+    def _files(self) -> Sequence[Path]:
+        """Configuration in files."""
+        return ()
 
     def follow(self, primary: RedisServer) -> None:
         """Be a replica of ``primary``, and have its data."""
@@ -158,16 +198,25 @@ class RedisServer(Redis, ServerProcess):
 
 
 class Sentinel(ServerProcess):
-    """A Sentinel that watches ``primary`` by the name of `NAME`, and decides alone."""
+    """A Sentinel that watches ``primary`` by the name of `NAME`, and decides alone.
+
+    It keeps what it has found out over restarts.
+    """
 
     NAME: Final = "main"
 
-    def __init__(self, directory: Path, primary: RedisServer) -> None:
-        self._primary = primary
+    def __init__(self, directory: Path, primary: Redis) -> None:
+        self.primary = primary
         super().__init__(directory)
 
     def choose_ports(self) -> None:
         self.port = free_port()
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin with the primary at the next start."""
+        self._file = self.directory / "sentinel.conf"
+        self._file.unlink(missing_ok=True)
 
     @property
     def url(self) -> str:
@@ -180,14 +229,14 @@ class Sentinel(ServerProcess):
         return Endpoint("redis", (f"127.0.0.1:{self.port}",), options=own).url(root, **options)
 
     def command(self) -> list[str]:
-        file = self.directory / "sentinel.conf"
-        file.write_text(
-            f"bind 127.0.0.1\nport {self.port}\n"
-            f"sentinel monitor {self.NAME} {self._primary.host} {self._primary.port} 1\n"
-            f"sentinel down-after-milliseconds {self.NAME} 500\n"
-            f"sentinel failover-timeout {self.NAME} 3000\n"
-        )
-        return ["redis-server", str(file), "--sentinel"]
+        if not self._file.exists():
+            self._file.write_text(
+                f"bind 127.0.0.1\nport {self.port}\n"
+                f"sentinel monitor {self.NAME} {self.primary.host} {self.primary.port} 1\n"
+                f"sentinel down-after-milliseconds {self.NAME} 500\n"
+                f"sentinel failover-timeout {self.NAME} 3000\n"
+            )
+        return ["redis-server", str(self._file), "--sentinel"]
 
     def knows(self) -> dict[str, str]:
         """What it knows of the primary."""
@@ -253,6 +302,20 @@ class RedisCluster:
                 return member
         raise AssertionError(f"no member has {key}")
 
+    def replicate(self, key: str, replica: RedisServer) -> None:
+        """Let ``replica`` be one of the member that has the slot of ``key``."""
+        owner = self.owner(key)
+        with owner.client() as old, replica.client(decode_responses=True) as new:
+            new.execute_command("CLUSTER MEET", owner.host, owner.port, owner.bus_port)
+            old_id = _text(old.execute_command("CLUSTER MYID"))
+            new_id = new.execute_command("CLUSTER MYID")
+            eventually(lambda: old_id in str(new.execute_command("CLUSTER NODES")))
+            new.execute_command("CLUSTER REPLICATE", old_id)
+            eventually(lambda: new.info("replication").get("master_link_status") == "up")
+        for member in self.members:
+            with member.client() as client:
+                eventually(partial(_knows, client, new_id))
+
     def move(self, key: str, target: RedisServer) -> Iterator[None]:
         """Move the slot of ``key``; a step at each ``next``: begun, a key moved, the rest moved."""
         source = self.owner(key)
@@ -274,7 +337,7 @@ class RedisCluster:
         shares = [SLOTS * number // len(self.members) for number in range(len(self.members) + 1)]
         for member, start, end in zip(self.members, shares, shares[1:], strict=False):
             with member.client() as client:
-                client.execute_command("CLUSTER ADDSLOTSRANGE", start, end - 1)
+                client.execute_command("CLUSTER ADDSLOTS", *range(start, end))
                 if member is not first:
                     client.execute_command("CLUSTER MEET", "127.0.0.1", first.port, first.bus_port)
         eventually(lambda: all(map(_is_complete, self.members)), "all members to know all slots")
@@ -295,6 +358,10 @@ class RedisCluster:
 
 def _text(answer: bytes | str) -> str:
     return answer.decode() if isinstance(answer, bytes) else answer
+
+
+def _knows(client: Any, id: str) -> bool:
+    return id in str(client.execute_command("CLUSTER NODES"))
 
 
 def _is_complete(member: RedisServer) -> bool:

@@ -47,7 +47,7 @@ _STOPPED: Final = "stopped early"
 _ENOUGH: Final = 3
 #: Every so many rounds of workloads, clients and contenders are spared.
 _SPARING: Final = 3
-_SPARED: Final = (Reach.PAUSED, Reach.OPERATOR)
+_SPARED: Final = (Reach.PAUSED, Reach.OPERATOR, Reach.DATA)
 N = TypeVar("N", int, float)
 
 
@@ -80,7 +80,7 @@ def arguments() -> argparse.ArgumentParser:
         prog="soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("backends", nargs="*", metavar="BACKEND", help="etcd or zookeeper; both by default")
+    add("backends", nargs="*", metavar="BACKEND", help=f"{', '.join(SYSTEMS)}; all by default")
     add("--minutes", type=positive(float), default=10.0, help="for each backend")
     add("--runs", type=positive(int), help="end after so many runs, if that is earlier")
     add("--seconds", type=positive(float), default=60.0, help="of faults in each run")
@@ -107,6 +107,12 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
+def workloads(backend: str, names: Sequence[str]) -> list[str]:
+    """Those of ``names`` whose promises the ``backend`` makes."""
+    keeps = SYSTEMS[backend].keeps_data
+    return [name for name in names if keeps or not WORKLOADS[name].keeps_data]
+
+
 class Soak:
     """Run after run on one backend; what came of them is in ``report``."""
 
@@ -115,12 +121,13 @@ class Soak:
         self._given = given
         self._directory = directory
         self._cluster = _Cluster(backend, directory)
+        self._workloads = workloads(backend, given.workloads)
         self._began = time.monotonic()
         self._in_vain = 0
         self.report: Final = Report(
             backend,
             {
-                "nodes": "3",
+                "nodes": str(SYSTEMS[backend].size),
                 "clients": f"{given.clients} processes at a time",
                 "ttl": f"{given.ttl:g} s",
                 "given clients": f"to {given.given:.0%} of the processes",
@@ -153,10 +160,10 @@ class Soak:
         faults: tuple[str, ...] | None = tuple(given.faults) if given.faults else None
         if given.calm:
             faults = ()
-        elif faults is None and number // len(given.workloads) % _SPARING == _SPARING - 1:
+        elif faults is None and number // len(self._workloads) % _SPARING == _SPARING - 1:
             faults = tuple(name for name, one in FAULTS.items() if one.reach not in _SPARED)
         return Plan(
-            workload=given.workloads[number % len(given.workloads)],
+            workload=self._workloads[number % len(self._workloads)],
             seed=given.seed + number,
             seconds=given.seconds,
             clients=given.clients,
@@ -218,7 +225,7 @@ class Soak:
 
 
 class _Cluster:
-    """The three nodes, started anew after a run that may have left them unwell."""
+    """The nodes, started anew after a run that may have left them unwell."""
 
     def __init__(self, backend: str, directory: Path) -> None:
         self._backend = backend
@@ -231,7 +238,7 @@ class _Cluster:
         """The system, which is well."""
         if self._system is None:
             self._started += 1
-            say(f"starting three nodes of {self._backend}")
+            say(f"starting {self._backend}")
             where = self._directory / f"cluster{self._started}"
             self._system = self._stack.enter_context(SYSTEMS[self._backend](where))
         return self._system
@@ -273,8 +280,11 @@ def main(words: Sequence[str] | None = None) -> int:
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     backends = list(dict.fromkeys(given.backends)) or list(SYSTEMS)
     if unknown := set(backends) - set(SYSTEMS):
-        known = " and ".join(SYSTEMS)
+        known = ", ".join(SYSTEMS)
         parser.error(f"no such backend: {', '.join(sorted(unknown))}; there are {known}")
+    for backend in backends:
+        if not workloads(backend, given.workloads):
+            parser.error(f"--workloads: {backend} loses data, so that there is nothing to judge")
     try:
         given.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

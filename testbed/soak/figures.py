@@ -12,10 +12,10 @@ from typing import Final
 
 from coordlock.model.claim import Claim
 from coordlock.testing.faults.bounds import DEFAULT_BOUNDS, Bounds
-from coordlock.testing.faults.events import ReleaseAcknowledged
+from coordlock.testing.faults.events import Reach, ReleaseAcknowledged
 from coordlock.testing.faults.history import History
 from coordlock.testing.faults.operation import Operation
-from coordlock.testing.faults.overlap import conflict, overlaps
+from coordlock.testing.faults.overlap import Overlap, conflict, overlaps
 from coordlock.testing.faults.verdict import Verdict
 
 __all__ = ["Summary", "summary"]
@@ -43,7 +43,8 @@ class Summary:
             where the service itself refuses; were accepted, because they came before the newer
             one's own.
         faults: how many were made, by kind.
-        overlaps: conflicting grants held together and excused by a fault; the longest such time.
+        overlaps: conflicting grants held together and excused by a fault; the longest such time;
+            and both for those that lost data of the service excuse.
         slowest_recovery: the longest time from the end of a fault, when there was no other one, to
             the next grant of a call that waited then; None where none waited.
         longest_wait: the longest time from invocation to grant.
@@ -77,6 +78,8 @@ class Summary:
     faults: dict[str, int]
     overlaps: int
     longest_overlap: float
+    overlaps_by_loss: int
+    longest_by_loss: float
     slowest_recovery: float | None
     longest_wait: float
     latest_signal: float
@@ -108,6 +111,7 @@ class Summary:
             f"{self.late_failed} failed, {self.late_accepted} before the newer one's own",
             "faults": f"{sum(self.faults.values())}{_table(self.faults)}",
             "overlaps": f"{self.overlaps}, the longest {self.longest_overlap:.3f} s",
+            "by lost data": f"{self.overlaps_by_loss}, the longest {self.longest_by_loss:.3f} s",
             "slowest recovery": "nobody waited" if recovery is None else f"{recovery:.3f} s",
             "longest wait": f"{self.longest_wait:.3f} s",
             "latest signal": f"{self.latest_signal:.3f} s after the deadline",
@@ -127,6 +131,9 @@ def summary(history: History, verdict: Verdict, bounds: Bounds = DEFAULT_BOUNDS)
     operations = [one for kept in history.resources.values() for one in kept.operations]
     waits = [one.granted.at - one.invoked.at for one in attempts if one.granted]
     excused = [one for one in islice(overlaps(history, bounds), _OVERLAPS) if one.excuses]
+    by_loss = [
+        one for one in excused if any(fault.began.reach is Reach.DATA for fault in one.excuses)
+    ]
     recovery = _slowest_recovery(history)
     late = _late(history, operations)
     return Summary(
@@ -153,7 +160,9 @@ def summary(history: History, verdict: Verdict, bounds: Bounds = DEFAULT_BOUNDS)
         late_accepted=sum(one.accepted is not None for one in late),
         faults=dict(Counter(fault.began.kind for fault in history.faults)),
         overlaps=len(excused),
-        longest_overlap=max((one.end - one.start for one in excused), default=0) / 1e9,
+        longest_overlap=_longest(excused),
+        overlaps_by_loss=len(by_loss),
+        longest_by_loss=_longest(by_loss),
         slowest_recovery=None if recovery is None else recovery / 1e9,
         longest_wait=max(waits, default=0) / 1e9,
         latest_signal=max(_lateness(history, bounds), default=0) / 1e9,
@@ -166,6 +175,10 @@ def summary(history: History, verdict: Verdict, bounds: Bounds = DEFAULT_BOUNDS)
 def _table(counts: dict[str, int]) -> str:
     told = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()) if count)
     return f" ({told})" if told else ""
+
+
+def _longest(overlaps: list[Overlap]) -> float:
+    return max((one.end - one.start for one in overlaps), default=0) / 1e9
 
 
 def _slowest_recovery(history: History) -> int | None:

@@ -25,6 +25,7 @@ _COLOURS: Final = {
     Reach.KILLED: "#7a5195",
     Reach.CLOCKS: "#888888",
     Reach.OPERATOR: "#b0413e",
+    Reach.DATA: "#c77ca0",
 }
 _INK: Final = "#1f2933"
 #: How many bars of grants fit in the picture.
@@ -73,7 +74,7 @@ def _draw_faults(axes: Axes, bars: Sequence[Bar], kinds: Sequence[str]) -> None:
         if any(bar.reach is reach for bar in bars):
             axes.plot([], [], color=colour, linewidth=6, label=reach.value)
     if bars:
-        axes.legend(ncols=6, loc="lower right", bbox_to_anchor=(1, 1), frameon=False, fontsize=8)
+        axes.legend(ncols=7, loc="lower right", bbox_to_anchor=(1, 1), frameon=False, fontsize=8)
 
 
 def _draw_grants(axes: Axes, strips: Sequence[Strip]) -> None:

@@ -31,9 +31,16 @@ _SUMS: Final = (
     "late_failed",
     "late_accepted",
     "overlaps",
+    "overlaps_by_loss",
     "leaks",
 )
-_MAXIMA: Final = ("longest_overlap", "slowest_recovery", "longest_wait", "latest_signal")
+_MAXIMA: Final = (
+    "longest_overlap",
+    "longest_by_loss",
+    "slowest_recovery",
+    "longest_wait",
+    "latest_signal",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +166,8 @@ class Report:
             f"{told['late_failed']:,} failed, {told['late_accepted']:,} before the newer one's own",
             "faults": f"{sum(faults.values()):,}{_table(faults)}",
             "overlaps": f"{told['overlaps']}, the longest {told['longest_overlap']:.3f} s",
+            "by lost data": f"{told['overlaps_by_loss']}, "
+            f"the longest {told['longest_by_loss']:.3f} s",
             "slowest recovery": f"{told['slowest_recovery']:.3f} s",
             "longest wait": f"{told['longest_wait']:.3f} s",
             "latest signal": f"{told['latest_signal']:.3f} s after the deadline",

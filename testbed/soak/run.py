@@ -11,7 +11,8 @@ from coordlock.testing.faults.events import Reach
 from coordlock.testing.faults.exclusion import exclusion
 from coordlock.testing.faults.journal import read
 from coordlock.testing.faults.register import register
-from testbed.nemesis import Nemesis
+from testbed.clients.workloads import WORKLOADS
+from testbed.nemesis import FAULTS, Nemesis, fitting
 from testbed.soak.crew import NoAnswer
 from testbed.soak.judgement import Judgement
 from testbed.soak.parties import Parties, at_work
@@ -40,22 +41,25 @@ def run(system: System, plan: Plan, directory: Path, bounds: Bounds = BOUNDS) ->
 def act(system: System, plan: Plan, directory: Path, bounds: Bounds) -> None:
     """Do one run, and write its history into ``directory``."""
     with at_work(system, plan, directory) as parties:
-        assert parties.truth is not None
+        names = fitting(
+            FAULTS if plan.faults is None else plan.faults,
+            system.name,
+            keeps_data=WORKLOADS[plan.workload].keeps_data,
+        )
         nemesis = Nemesis(
             system,
             parties.crew,
             parties.journal("nemesis"),
             plan.seed,
             parties.root,
-            plan.faults,
-            parties.truth.seen,
+            names,
+            parties.truth.seen if parties.truth else None,
         )
-        try:
-            nemesis.run(plan.seconds)
-        except Exception:
-            nemesis.heal()  # the next run needs a system that is well
-            raise
-        nemesis.heal()
+        with system.watched(parties.journal("servers")):
+            try:
+                nemesis.run(plan.seconds)
+            finally:
+                nemesis.heal()  # the next run needs a system that is well
         try:
             parties.drain(within=bounds.recovery / 1e9)
         except NoAnswer as error:
@@ -73,9 +77,8 @@ def blame(parties: Parties, locks: Collection[str], error: Exception) -> None:
 
     Not where a client has failed, or what was promised whatever the service does is violated.
     """
-    assert parties.truth is not None
     parties.crew.check()
-    contradictions = parties.truth.contradictions()
+    contradictions = parties.truth.contradictions() if parties.truth else {}
     if not locks or not contradictions.keys() >= set(locks):
         return
     history = read(sorted(parties.directory.glob("*.jsonl")))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from testbed.systems.etcd import EtcdSystem
+from testbed.systems.redis import RedisSentinelSystem, RedisSystem
 from testbed.systems.system import System
 from testbed.systems.zookeeper import ZooKeeperSystem
 
@@ -13,5 +14,6 @@ __all__ = ["SYSTEMS"]
 
 #: By the names of their services.
 SYSTEMS: Final[Mapping[str, type[System]]] = {
-    system.name: system for system in (EtcdSystem, ZooKeeperSystem)
+    system.name: system
+    for system in (EtcdSystem, ZooKeeperSystem, RedisSystem, RedisSentinelSystem)
 }

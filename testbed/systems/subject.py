@@ -15,7 +15,7 @@ class Subject(ABC):
     """A coordination service that clients of a run use. See `System` for one that suffers faults.
 
     Attributes:
-        name: the service, ``etcd`` or ``zookeeper``; also the scheme of its URLs.
+        name: the service, such as ``etcd``; also the scheme of its URLs, unless it says otherwise.
     """
 
     name: str

@@ -1,11 +1,12 @@
-"""Three nodes of a coordination service under the nemesis, and what their operator does."""
+"""The nodes of a coordination service under the nemesis, and what their operator does."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 from coordlock.testing.faults.journal import Journal
 from coordlock.testing.waiting import eventually
@@ -15,7 +16,6 @@ from testbed.servers.endpoint import Endpoint
 from testbed.servers.process import ServerProcess
 from testbed.systems.subject import Subject
 from testbed.systems.wall_clocks import WallClocks
-from testbed.truth.observer import Observer
 
 __all__ = ["System", "Uncertain"]
 
@@ -25,7 +25,7 @@ class Uncertain(Exception):
 
 
 class System(Subject):
-    """Three nodes, ``n1`` to ``n3``, that reach each other, and that clients reach, by ``network``.
+    """Nodes, ``n1`` and so on, that reach each other, and that clients reach, by ``network``.
 
     A context manager that starts and kills them. Nodes die with the thread that started them; so
     whoever restarts them lives longer than the system.
@@ -34,7 +34,12 @@ class System(Subject):
         nodes: by name.
         network: all links.
         clocks: the wall clocks of processes.
+        size: how many nodes there are.
+        keeps_data: whether it keeps what it has acknowledged, whatever its nodes suffer.
     """
+
+    size: ClassVar[int] = 3
+    keeps_data: ClassVar[bool] = True
 
     nodes: Mapping[str, ServerProcess]
 
@@ -71,9 +76,9 @@ class System(Subject):
     def parted(self, name: str) -> None:
         self.network.forget(name)
 
-    @abstractmethod
-    def truth(self, root: str, journal: Journal) -> Observer:
-        """As for any subject; here there is one."""
+    def watched(self, journal: Journal) -> AbstractContextManager[None]:
+        """While faults are made, write into ``journal`` what the nodes make of them."""
+        return nullcontext()
 
     # Nodes.
 

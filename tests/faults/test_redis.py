@@ -1,6 +1,7 @@
-"""Clients at work on a Redis that is killed, stands still and is replaced; and the verdict.
+"""Clients at work on a Redis Cluster whose slots move and whose members fail; and the verdict.
 
-The server keeps no record that could be read, so the checkers judge by what clients saw.
+The servers keep no record that could be read, so the checkers judge by what clients saw. A single
+server, and one with a replica and Sentinel, are in `test_runs`.
 """
 
 from __future__ import annotations
@@ -8,17 +9,16 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
-from redis import ConnectionError
 
 from coordlock.testing.faults.events import FaultBegan, FaultHealed, Reach
 from coordlock.testing.waiting import eventually
-from testbed.servers.redis import RedisServer, Sentinel
+from testbed.servers.redis import RedisCluster, RedisServer
 from testbed.soak import run
 from testbed.soak.judgement import Judgement
 from testbed.soak.parties import Parties, at_work
@@ -29,68 +29,56 @@ pytestmark = [pytest.mark.redis, pytest.mark.faults]
 
 BOUNDS: Final = replace(run.BOUNDS, signal=5_000_000_000, recovery=60_000_000_000)
 SECONDS: Final = 15.0
+PLAN: Final = Plan("register", seed=1, seconds=SECONDS)
+#: A key of the clients' root, all of which are in one slot.
+KEY: Final = f"{{/{PLAN.name}}}:state"
 
 Strike = Callable[[random.Random], None]
 
 
 @contextmanager
-def killed(directory: Path, *, persistent: bool) -> Iterator[tuple[Undisturbed, Strike]]:
-    """A server that is killed and started again, with its file or without one."""
-    with RedisServer(directory / "redis", persistent=persistent) as server:
+def moved(directory: Path) -> Iterator[tuple[Undisturbed, Strike]]:
+    """A cluster in which the slot of the clients moves from one member to another."""
+    with RedisCluster(directory) as cluster:
 
         def strike(dice: random.Random) -> None:
-            server.kill()
-            time.sleep(dice.uniform(0.0, 1.0))
-            server.start()
+            others = [one for one in cluster.members if one is not cluster.owner(KEY)]
+            for _ in cluster.move(KEY, dice.choice(others)):
+                time.sleep(dice.uniform(0.0, 0.3))
 
-        yield Undisturbed("redis", server.url_for), strike
-
-
-@contextmanager
-def paused(directory: Path) -> Iterator[tuple[Undisturbed, Strike]]:
-    """A server that stands still for less or more than a time-to-live."""
-    with RedisServer(directory / "redis") as server:
-
-        def strike(dice: random.Random) -> None:
-            server.pause()
-            time.sleep(dice.choice([0.5, 1.5, 4.0]))
-            server.resume()
-
-        yield Undisturbed("redis", server.url_for), strike
+        yield Undisturbed("redis", cluster.url_for), strike
 
 
 @contextmanager
 def replaced(directory: Path) -> Iterator[tuple[Undisturbed, Strike]]:
-    """A primary that is killed, and comes back as a replica of the one that Sentinel promotes."""
-    with ExitStack() as stack:
-        one, two = (stack.enter_context(RedisServer(directory / name)) for name in "ab")
-        two.follow(one)
-        sentinel = stack.enter_context(Sentinel(directory / "sentinel", one))
-        eventually(lambda: sentinel.knows()["num-slaves"] == "1")
+    """A cluster of which a member is killed, and comes back as a replica of its own replica."""
+    with (
+        RedisCluster(directory / "cluster") as cluster,
+        RedisServer(directory / "replica", clustered=True) as replica,
+    ):
+        cluster.replicate(KEY, replica)
+        pair = [cluster.owner(KEY), replica]
 
         def strike(dice: random.Random) -> None:
-            primary, other = (one, two) if sentinel.knows()["port"] == str(one.port) else (two, one)
+            primary, other = pair
+            pair.reverse()
             primary.kill()
-            eventually(lambda: sentinel.knows()["port"] == str(other.port), within=60)
+            time.sleep(dice.uniform(0.0, 0.5))
+            with other.client() as admin:
+                admin.execute_command("CLUSTER FAILOVER", "TAKEOVER")
             primary.start()
-            eventually(lambda: "slave" in role(primary), within=60)
+            with primary.client(decode_responses=True) as admin:
+                eventually(
+                    lambda: admin.info("replication").get("master_link_status") == "up", within=60
+                )
 
-        yield Undisturbed("redis", sentinel.url_for), strike
+        try:
+            yield Undisturbed("redis", cluster.url_for), strike
+        finally:
+            replica.kill()
 
 
-def role(server: RedisServer) -> str:
-    """Empty while it changes, when a server closes its connections."""
-    with suppress(ConnectionError), server.client(decode_responses=True) as admin:
-        return str(admin.info("replication")["role"])
-    return ""
-
-
-SERVERS: Final = {
-    "killed, with a file": lambda place: killed(place, persistent=True),
-    "killed, without a file": lambda place: killed(place, persistent=False),
-    "paused": paused,
-    "replaced by Sentinel": replaced,
-}
+SERVERS: Final = {"a slot moves": moved, "a member is replaced": replaced}
 
 
 def disturb(parties: Parties, strike: Strike, seed: int) -> int:
@@ -110,13 +98,12 @@ def disturb(parties: Parties, strike: Strike, seed: int) -> int:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("fault", SERVERS)
 def test_no_two_hold_and_all_go_on(fault: str, tmp_path: Path) -> None:
-    plan = Plan("register", seed=1, seconds=SECONDS)
     with SERVERS[fault](tmp_path / "servers") as (subject, strike):
         # Nothing is granted before earlier grants have expired: this is what is tested.
         url = subject.url
         subject.url = lambda root, **options: url(root, **{"restart_delay": "auto"} | options)  # type: ignore[method-assign]
-        with at_work(subject, plan, tmp_path / "run") as parties:
-            strikes = disturb(parties, strike, plan.seed)
+        with at_work(subject, PLAN, tmp_path / "run") as parties:
+            strikes = disturb(parties, strike, PLAN.seed)
             parties.drain(within=BOUNDS.recovery / 1e9)
             parties.end()
     judgement = Judgement.of(tmp_path / "run", BOUNDS)

@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from testbed.clients.workloads import WORKLOADS
-from testbed.nemesis import FAULTS
+from testbed.nemesis import FAULTS, fitting
 from testbed.soak import run
 from testbed.soak.judgement import Judgement
 from testbed.soak.plan import Plan
@@ -29,24 +29,25 @@ GIVEN: Final = 0.5
 #: ZooKeeper 3.8.0 did it in 5 of some 160 runs on a busy machine: see `server_defects`.
 ATTEMPTS: Final = 3
 #: In ``make test``: processes, links and clocks are broken.
-ALWAYS: Final = {("etcd", "register")}
+ALWAYS: Final = {("etcd", "register"), ("redis", "register")}
 RUNS: Final = [
     pytest.param(
         *(service, number, workload),
         marks=[
-            getattr(pytest.mark, service),
+            getattr(pytest.mark, service.partition("-")[0]),
             *(() if (service, workload) in ALWAYS else [pytest.mark.long]),
         ],
     )
-    for service in SYSTEMS
+    for service, system in SYSTEMS.items()
     for number, workload in enumerate(WORKLOADS)
+    if system.keeps_data or not WORKLOADS[workload].keeps_data
 ]
 
 
-def share(service: str, number: int) -> tuple[str, ...]:
+def share(service: str, number: int, workload: str) -> list[str]:
     """The faults of the workload with that number."""
-    fitting = sorted(name for name, fault in FAULTS.items() if service in fault.systems)
-    return tuple(fitting[number :: len(WORKLOADS)])
+    suitable = fitting(FAULTS, service, keeps_data=WORKLOADS[workload].keeps_data)
+    return suitable[number % len(suitable) :: len(WORKLOADS)]
 
 
 @pytest.mark.timeout(600)
@@ -54,7 +55,7 @@ def share(service: str, number: int) -> tuple[str, ...]:
 def test_the_promises_hold_under_faults(
     service: str, number: int, workload: str, tmp_path: Path
 ) -> None:
-    faults = share(service, number)
+    faults = share(service, number, workload)
     plan = Plan(workload, seed=number + 1, seconds=SECONDS, faults=faults, given=GIVEN)
     judgement = judged(service, plan, tmp_path)
     print(judgement.summary.text())

@@ -8,7 +8,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -178,7 +178,6 @@ def test_commands_before_one_that_fails_stay_applied(
     [
         ("MULTI",),
         ("SUBSCRIBE", "channel"),
-        ("BLPOP", "missing", 0),
         ("EVAL", "return 1", 0),
         ("CONFIG", "GET", "maxmemory"),
         ("NOSUCHCOMMAND",),
@@ -193,6 +192,11 @@ def test_what_no_script_may_do_is_an_error_of_redis(
     with pytest.raises(ResponseError):
         fence.execute("alice", 34, *command)
     assert fence.execute("alice", 34, "PING") == b"PONG"
+
+
+def test_no_command_waits(fence: RedisFence, prefix: str) -> None:
+    with suppress(ResponseError):  # before 7.2
+        assert fence.execute("alice", 34, "BLPOP", prefix + "missing", 0) is None
 
 
 def test_a_command_can_have_thousands_of_words(fence: RedisFence, prefix: str) -> None:

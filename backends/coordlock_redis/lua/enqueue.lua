@@ -5,6 +5,11 @@
 -- and the microseconds after which the session of the nearest before it expires
 local session, is_try = ARGV[FIRST], ARGV[FIRST + 1] == '1'
 if not expiry_of(session) then return finish('lost', born) end
+if quiet > born and now + quiet - born < born then
+  -- The clock has been set back by more than nothing is granted for: that counts from now on.
+  quiet = now + quiet - born
+  call('HSET', KEYS[1], 'quiet', int(quiet))
+end
 if now < quiet then return finish('quiet', quiet - now) end
 
 local entries = {}

@@ -378,6 +378,7 @@ class Reach(Enum):
     KILLED = "client killed"  #: a client process is gone for good, whether killed or crashed
     CLOCKS = "wall clocks"  #: and nothing may come of it: all that matters is on CLOCK_MONOTONIC
     OPERATOR = "operator"  #: contenders or sessions are removed by another than their owner
+    DATA = "data lost"  #: what was acknowledged is gone, or two servers each have some of it
 
 
 @dataclass(frozen=True, slots=True)

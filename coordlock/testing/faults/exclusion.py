@@ -16,7 +16,7 @@ __all__ = ["HeldTogether", "exclusion"]
 
 @dataclass(frozen=True, slots=True)
 class HeldTogether(Violation):
-    """Conflicting grants were held together, and neither a pause nor an operator explains it.
+    """Conflicting grants were held together, and no pause, operator or lost data explains it.
 
     ``length`` is in nanoseconds.
     """
@@ -31,15 +31,16 @@ def exclusion(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violati
     beginning of the fault that killed its process. Two conflict by their modes; on a semaphore of n
     any n + 1 do.
 
-    No lock can promise this where a holder stands still, or an operator removes its contender: then
-    it learns of its loss too late. Such overlaps are no violations; `overlaps`
-    lists them. That they do no harm is for `register` to show. They are excused
-    only by what befell the one with the older token, and only for as long as that explains:
+    No lock can promise this where a holder stands still, an operator removes its contender, or the
+    service loses its data: then it learns of its loss too late. Such overlaps are no violations;
+    `overlaps` lists them. That they do no harm is for `register` to show. They are excused only by
+    what befell the one with the older token, and only for as long as that explains:
 
     * Its process was paused when the overlap began, or until less than ``bounds.signal`` before;
       its local deadline, as it was told last, had passed by then; and the overlap was over
       ``bounds.signal`` after the process went on.
-    * An operator removed its contender, and the overlap was over ``bounds.notice`` after that.
+    * An operator removed its contender, or the service lost data, and the overlap was over
+      ``bounds.notice`` after that.
     """
     found = (one for one in overlaps(history, bounds) if not one.excuses)
     return [_violation(history, one) for one in islice(found, bounds.findings)]

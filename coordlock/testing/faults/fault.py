@@ -46,6 +46,7 @@ class Faults:
         self._pauses: dict[str, list[Fault]] = {}
         self._operators: dict[str, list[Fault]] = {}
         self._kills: dict[str, FaultBegan] = {}
+        self._losses = [one for one in self.all if one.began.reach is Reach.DATA]
         for one in self.all:
             for target in one.began.targets:
                 match one.began.reach:
@@ -67,6 +68,10 @@ class Faults:
         """A pause of ``process`` that was there at any moment from ``start`` to ``end``."""
         pauses = self._pauses.get(process, ())
         return next((one for one in pauses if one.meets(start, end)), None)
+
+    def losses(self, start: int, end: int) -> Iterator[Fault]:
+        """Losses of the service's data in the time from ``start`` to ``end``."""
+        return (one for one in self._losses if one.meets(start, end))
 
     def running(self, process: str, since: int, slack: int) -> int:
         """The first moment from ``since`` on at which ``process`` runs, undisturbed for ``slack``.

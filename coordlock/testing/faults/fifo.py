@@ -51,9 +51,9 @@ def fifo(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation]:
 
     * None is granted while an earlier conflicting contender is in the queue (on a semaphore of n:
       while n earlier ones are). That one was there is proven by its own grant later on, unless it
-      may have been removed before that, because its process was paused or an operator at it while
-      it waited; or, by the ground truth, by its removal after the creation of another contender
-      that was asked for later than the grant.
+      may have been removed before that, because its process was paused, an operator at it or data
+      of the service lost while it waited; or, by the ground truth, by its removal after the
+      creation of another contender that was asked for later than the grant.
     * By the ground truth, without any clock: for every grant there was a revision at which its
       contender was in the queue, and all those were gone that it must wait for. So none is
       granted whose own contender was gone before its turn came.
@@ -118,7 +118,8 @@ def _there_until(history: History, one: _Contender) -> int:
     if attempt and attempt.granted:
         at = attempt.granted.at
         paused = history.faults.pause(attempt.process, attempt.invoked.at, at)
-        if not paused and not history.eviction(attempt, at):
+        lost = any(history.faults.losses(attempt.invoked.at, at))
+        if not paused and not lost and not history.eviction(attempt, at):
             proven = max(proven, min(at, gone))
     return proven
 

@@ -28,11 +28,12 @@ class Undecided(Violation):
 
 
 def decides(history: History) -> bool:
-    """Whether the promise is made for this history: no client stood still, none was evicted.
+    """Whether the promise is made for this history.
 
-    Where that happens, grants overlap, and no mutex explains that.
+    No client stood still, none was evicted, and the service lost nothing. Where that happens,
+    grants overlap, and no mutex explains that.
     """
-    harmful = {Reach.PAUSED, Reach.OPERATOR}
+    harmful = {Reach.PAUSED, Reach.OPERATOR, Reach.DATA}
     return all(fault.began.reach not in harmful for fault in history.faults)
 
 

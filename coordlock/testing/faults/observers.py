@@ -32,6 +32,7 @@ def observers(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violati
       publish have marks that grow.
     * Who was not shown any more does not come back.
     * A leader or a member that was not shown before has a greater token than all that were.
+    * What it was shown before the service lost data does not count for these.
     * Every observer that is there at quiescence, and whose process lives, is shown the present
       state, no later than ``bounds.recovery`` after that.
     """
@@ -50,7 +51,11 @@ def _backwards(history: History, bounds: Bounds, call: Call) -> Iterator[Violati
     #: By token or key, its newest mark or version, and when that was shown.
     known: dict[int, tuple[int, Shown]] = {}
     before: set[int] = set()
+    since = call.called.at
     for shown in call.shown:
+        if any(history.faults.losses(since - bounds.notice, shown.at)):
+            known, before = {}, set()
+        since = shown.at
         state = second_by_first(shown.values, 2 if published else 3)
         newest = max(known, default=0)
         for one, number in state.items():

@@ -105,8 +105,9 @@ def _excuse(history: History, bounds: Bounds, stale: Attempt, start: int, end: i
     """What explains that ``stale`` still counted as held from ``start`` to ``end``.
 
     A pause that goes on after the local deadline explains it, until the process has had its time
-    for the signal; and an eviction until the holder must have been told. Never a fault of servers
-    or network: against those the local deadline stands; nor of wall clocks, which are not asked.
+    for the signal; an eviction, and lost data of the service, until the holder must have been told.
+    Never another fault of servers or network: against those the local deadline stands; nor of wall
+    clocks, which are not asked.
     """
     faults, process = history.faults, stale.process
     pause = faults.pause(process, start - bounds.signal, start)
@@ -114,8 +115,9 @@ def _excuse(history: History, bounds: Bounds, stale: Attempt, start: int, end: i
     if pause and expired and end <= faults.running(process, start, bounds.signal) + bounds.signal:
         return pause
     eviction = history.eviction(stale, start)
-    if eviction:
-        told = faults.running(process, eviction.ends + bounds.notice, bounds.signal)
+    removals = [eviction] if eviction else []
+    for removal in (*removals, *faults.losses(start - bounds.notice, start)):
+        told = faults.running(process, removal.ends + bounds.notice, bounds.signal)
         if end <= told + bounds.signal:
-            return eviction
+            return removal
     return None

@@ -40,14 +40,15 @@ def published(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violati
       published the mark; nobody else has the token. It is another one than its client knows where
       a request whose answer was lost was done all the same, before or, as etcd may, much later: its
       client removes what that has made as soon as it finds it.
-    * What a leader publishes after a later one was elected is never acknowledged.
+    * What a leader publishes after a later one was elected is never acknowledged, unless the
+      service has lost data meanwhile.
     * In the end, those are told who lead, or are members, as far as their own clients know; with
       what they had acknowledged last, or tried to publish since.
     """
     publications = {call.passed[0]: call for call in history.called(Act.PUBLISH)}
     found = (
         *_unreal(history, publications),
-        *_late(history, list(publications.values())),
+        *_late(history, bounds, list(publications.values())),
         *_absent(history, publications),
     )
     return list(islice(found, bounds.findings))
@@ -74,7 +75,7 @@ def _unreal(history: History, publications: dict[int, Call]) -> Iterator[Violati
                     yield NeverPublished(what, together(made, mine, state))
 
 
-def _late(history: History, publications: list[Call]) -> Iterator[Violation]:
+def _late(history: History, bounds: Bounds, publications: list[Call]) -> Iterator[Violation]:
     for call in publications:
         mine = history.attempts[call.called.attempt]
         if call.returned is None or mine.granted is None:
@@ -85,6 +86,7 @@ def _late(history: History, publications: list[Call]) -> Iterator[Violation]:
                 and conflict(mine.claim, other.claim)
                 and other.granted.token > mine.granted.token
                 and other.granted.at < call.called.at
+                and not any(history.faults.losses(other.granted.at - bounds.notice, call.called.at))
             ):
                 what = (
                     f"{call.of} took {call.passed[0]} of token {mine.token} after "

@@ -41,8 +41,9 @@ def release(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation
 
     It says "not held" only if the loss was signalled before, or an operator has removed the
     contender, or the local deadline, as it was known when the lock was granted, had passed when it
-    returned. No fault of servers or network excuses more: the service keeps the contender until
-    then. What the service removed earlier is for `loss` to tell.
+    returned. No fault of the network excuses more: the service keeps the contender until then. Nor
+    does one of servers where there is ground truth: what the service removed earlier is for `loss`
+    to tell.
     """
     found = (
         violation
@@ -95,8 +96,10 @@ def _falsely_lost(
         return
     life = history.life(attempt)
     if life is None:
-        # Whose contender an operator's act names, only the ground truth tells.
-        acts = (one for one in history.faults if one.began.reach is Reach.OPERATOR)
+        # Only the ground truth tells whose contender an operator's act names, and whether a server
+        # that was killed still has it.
+        removing = (Reach.OPERATOR, Reach.DATA, Reach.SERVERS)
+        acts = (one for one in history.faults if one.began.reach in removing)
         if any(one.meets(attempt.invoked.at, answer.at) for one in acts):
             return
     elif life.gone != FOREVER and history.times.not_after(life.gone) < sent.at:

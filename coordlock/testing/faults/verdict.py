@@ -93,7 +93,7 @@ def judge(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> Verdict:
     unchecked: dict[str, str] = {}
     if not decides(history):
         del checkers["linearizability"]
-        unchecked["linearizability"] = "clients stood still, or contenders were removed"
+        unchecked["linearizability"] = "clients stood still, or contenders or data were lost"
     if not history.has_truth:
         for name in _WITH_TRUTH:
             unchecked[f"{name}, by the service's record"] = "there is no ground truth"

@@ -35,6 +35,7 @@ class Guarded(Workload):
     """A fenced register that the service keeps."""
 
     threads, tasks = 2, 2
+    keeps_data = True
 
     def __init__(self, locks: int) -> None:
         super().__init__(locks)

@@ -27,6 +27,7 @@ class Values(Workload):
     """Compare-and-set of one key, and of some keys in one transaction."""
 
     observes = True
+    keeps_data = True
 
     def round(self, worker: Worker) -> Steps[None]:
         folder = _folder(worker.client)

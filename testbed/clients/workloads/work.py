@@ -44,6 +44,8 @@ _PATIENCE: Final = 60.0
 class Work(Workload):
     """Every worker puts and takes."""
 
+    keeps_data = True
+
     def round(self, worker: Worker) -> Steps[None]:
         name = worker.dice.choice(list(_PUTS))
         queue = _queue(worker.client, name)

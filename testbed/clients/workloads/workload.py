@@ -21,6 +21,8 @@ class Workload(ABC):
     tasks: ClassVar[int] = 3
     #: Whether a thread and a task of each client `follow`.
     observes: ClassVar[bool] = False
+    #: Whether it is wrong for the service to lose what it has acknowledged.
+    keeps_data: ClassVar[bool] = False
 
     def __init__(self, locks: int) -> None:
         self.locks = [f"lock{number}" for number in range(locks)]

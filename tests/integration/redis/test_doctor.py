@@ -9,7 +9,7 @@ import pytest
 
 import coordlock
 from coordlock.testing.waiting import eventually
-from testbed.servers.redis import RedisServer
+from testbed.servers.redis import RedisServer, debug_commands
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("no_leaks")]
 
@@ -52,8 +52,7 @@ def test_a_server_that_keeps_all_is_found_to_be_well(tmp_path: Path, root: str) 
 
 
 def test_a_command_that_stops_the_server_for_long(tmp_path: Path, root: str) -> None:
-    arguments = ["--enable-debug-command", "local"]
-    with RedisServer(tmp_path / "redis", arguments=arguments) as server:
+    with RedisServer(tmp_path / "redis", arguments=debug_commands()) as server:
         with server.client() as admin:
             admin.execute_command("DEBUG", "SLEEP", "0.3")
         assert "DEBUG took 0.3 s" in said(server, root, ttl="2s")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from functools import partial
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from coordlock import GrantState, LockLost
 from coordlock.errors import BackendUnavailable, WaitUnavailable
 from coordlock.testing.waiting import eventually
 from testbed.servers.redis import RedisCluster, RedisServer, Sentinel
+from testbed.systems.redis import RedisSentinelSystem
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("no_leaks")]
 
@@ -100,6 +101,29 @@ def test_a_promoted_server_without_the_root_grants_nothing_at_first(
             assert time.monotonic() - began >= 2.5
 
 
+@pytest.mark.faults
+@pytest.mark.parametrize("replicas", [0, 1])
+def test_who_still_reaches_the_earlier_primary_holds_on_unless_a_replica_must_know(
+    tmp_path: Path, root: str, replicas: int
+) -> None:
+    """The earlier primary is cut off from its replica and from Sentinel, and not from clients."""
+    with RedisSentinelSystem(tmp_path / "servers") as system, ExitStack() as stack:
+        url = system.url(root, ttl="3s", request_timeout="2s")
+        one = stack.enter_context(coordlock.connect(url, wait_replicas=replicas))
+        first = one.lock("a").acquire(timeout=30)
+        for other in ("n2", "n3"):
+            system.network.silence("n1", other)
+            system.network.silence(other, "n1")
+        eventually(lambda: system.leader() == "n2", within=60)
+        two = stack.enter_context(coordlock.connect(url))
+        second = two.lock("a").acquire(timeout=60)
+        assert (first.state is GrantState.LOST) is bool(replicas)
+        assert second.token > first.token
+        system.network.heal()
+        eventually(lambda: first.state is GrantState.LOST, "the earlier primary to be told")
+        second.check()
+
+
 # wait_replicas
 
 
@@ -154,28 +178,15 @@ def test_a_replica_takes_over_in_a_cluster(tmp_path: Path, root: str) -> None:
     with (
         RedisCluster(tmp_path / "cluster") as cluster,
         RedisServer(tmp_path / "replica", clustered=True) as replica,
-        replica.client(decode_responses=True) as new,
+        replica.client() as admin,
     ):
-        owner = cluster.owner(f"{{{root}}}:state")
-        with owner.client() as old:
-            old_id = old.execute_command("CLUSTER MYID").decode()
-        new_id = new.execute_command("CLUSTER MYID")
-        new.execute_command("CLUSTER MEET", owner.host, owner.port, owner.bus_port)
-        eventually(lambda: old_id in str(new.execute_command("CLUSTER NODES")))
-        new.execute_command("CLUSTER REPLICATE", old_id)
-        eventually(lambda: new.info("replication").get("master_link_status") == "up")
-        for member in cluster.members:
-            eventually(partial(knows, member, new_id))
+        key = f"{{{root}}}:state"
+        cluster.replicate(key, replica)
         with coordlock.connect(cluster.url_for(root, ttl="3s")) as client:
             grant = client.lock("a").acquire(timeout=10)
-            owner.kill()
-            new.execute_command("CLUSTER FAILOVER", "TAKEOVER")
+            cluster.owner(key).kill()
+            admin.execute_command("CLUSTER FAILOVER", "TAKEOVER")
             eventually(lambda: grant.state is GrantState.LOST)
             later = client.lock("a").acquire(timeout=30)
             assert later.token > grant.token
             later.release()
-
-
-def knows(member: RedisServer, id: str) -> bool:
-    with member.client() as client:
-        return id in str(client.execute_command("CLUSTER NODES"))

@@ -107,14 +107,33 @@ def test_a_dead_head_costs_its_ttl_and_not_a_second_more(only: RedisServer, root
         assert time.monotonic() - began < 3.0
 
 
-def test_a_key_of_another_type_is_refused_and_kept(only: RedisServer, root: str) -> None:
-    with coordlock.connect(only.url_for(root)) as client, only.client() as admin:
-        key = f"{{{root}}}:claims:a"
+@pytest.mark.parametrize("name", ["state", "sessions", "queues", "queue:a", "claims:a"])
+def test_a_key_of_another_type_is_refused_and_kept(only: RedisServer, root: str, name: str) -> None:
+    key = f"{{{root}}}:{name}"
+    with only.client() as admin:
         admin.set(key, "mine")
-        with pytest.raises(BackendError, match="another program"):
+        with (
+            pytest.raises(BackendError, match="another program"),
+            coordlock.connect(only.url_for(root, connect_timeout="2s")) as client,
+        ):
             client.lock("a").acquire(timeout=5)
         assert admin.get(key) == b"mine"
-        client.lock("b").acquire(timeout=5).release()
+        if name.endswith(":a"):
+            with coordlock.connect(only.url_for(root)) as client:
+                client.lock("b").acquire(timeout=5).release()
+
+
+def test_a_value_where_another_program_has_a_key_is_refused(only: RedisServer, root: str) -> None:
+    with coordlock.connect(only.url_for(root)) as client, only.client() as admin:
+        value = client.value("/folder/key")
+        value.set(b"1")
+        [key] = admin.keys(f"{{{root}}}:values:*")
+        admin.delete(key)
+        admin.set(key, "mine")
+        for request in (value.get, lambda: value.set(b"2")):
+            with pytest.raises(BackendError, match="another program"):
+                request()
+        assert admin.get(key) == b"mine"
 
 
 def test_a_replica_is_no_primary(only: RedisServer, tmp_path: Path, root: str) -> None:

@@ -102,13 +102,14 @@ def test_a_minority_is_given_back_at_once(servers: Redlock, root: str) -> None:
 
 
 def test_a_silent_minority_costs_no_lock_and_little_time(servers: Redlock, root: str) -> None:
-    with coordlock.connect(servers.url_for(root)) as client:
+    # A server has a tenth of the time-to-live to answer.
+    with coordlock.connect(servers.url_for(root, ttl="50s")) as client:
         client.lock("a").acquire(timeout=10).release()
         for node in servers.nodes[:2]:
             node.pause()
         began = time.monotonic()
         client.lock("a").acquire(timeout=10).release()
-        assert time.monotonic() - began < 1.4
+        assert time.monotonic() - began < 4.0
         for node in servers.nodes[:2]:
             node.resume()
 
@@ -150,7 +151,7 @@ def test_servers_that_lose_the_key_are_given_it_again_and_a_lost_majority_is_tol
             with node.client() as admin:
                 admin.flushall()
         eventually(lambda: grant.state is GrantState.LOST)
-        with pytest.raises(LockLost, match=r"[12] of 5 servers"):
+        with pytest.raises(LockLost, match=r"[012] of 5 servers"):
             grant.check()
         with client.lock("a", timeout=10) as later:
             later.check()

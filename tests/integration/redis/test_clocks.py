@@ -1,0 +1,130 @@
+"""The server's clock jumps: a real server's, by libfaketime."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import coordlock
+from coordlock import GrantState
+from coordlock.errors import StaleToken
+from coordlock.fencing import MemoryFence
+from coordlock.testing.waiting import eventually
+from testbed.servers.redis import RedisServer
+from testbed.systems.wall_clocks import WallClock
+
+pytestmark = [pytest.mark.redis, pytest.mark.faults]
+
+HOUR = 3600
+
+
+@pytest.fixture
+def clock(tmp_path: Path) -> WallClock:
+    return WallClock(tmp_path / "clock")
+
+
+@pytest.fixture
+def server(tmp_path: Path, clock: WallClock) -> Iterator[RedisServer]:
+    """One that forgets all when it is restarted."""
+    with RedisServer(tmp_path / "redis", environment=clock.environment_for_redis) as server:
+        yield server
+
+
+def jump(server: RedisServer, clock: WallClock, seconds: int) -> None:
+    """Set the clock, and see that the server has noticed."""
+    clock.set(seconds)
+    with server.client() as admin:
+        eventually(lambda: abs(admin.time()[0] - time.time() - seconds) < 5)
+
+
+def is_accepted(fence: MemoryFence, grant: coordlock.Grant) -> bool:
+    try:
+        fence.check("data", grant.token)
+    except StaleToken:
+        return False
+    return True
+
+
+def test_a_clock_that_is_set_forward_lets_two_hold_until_the_first_one_learns_of_it(
+    server: RedisServer, clock: WallClock, root: str
+) -> None:
+    url = server.url_for(root, ttl="9s")
+    with coordlock.connect(url) as one, coordlock.connect(url) as two:
+        first = one.lock("a").acquire(timeout=10)
+        jump(server, clock, HOUR)
+        second = two.lock("a").acquire(timeout=10)
+        eventually(lambda: first.state is GrantState.LOST, within=5)
+        fence = MemoryFence()
+        assert is_accepted(fence, second)
+        assert not is_accepted(fence, first)
+        assert second.release()
+
+
+def test_a_clock_that_is_set_back_keeps_holders_and_order(
+    server: RedisServer, clock: WallClock, root: str
+) -> None:
+    url = server.url_for(root, ttl="3s")
+    with coordlock.connect(url) as one, coordlock.connect(url) as two:
+        first = one.lock("a").acquire(timeout=10)
+        jump(server, clock, -HOUR)
+        time.sleep(4)  # longer than a session without heartbeats
+        first.check()
+        assert two.lock("a").try_acquire() is None
+        assert first.release()
+        second = two.lock("a").acquire(timeout=10)
+        assert second.token > first.token
+        assert second.release()
+
+
+def test_tokens_start_lower_where_data_are_lost_and_the_clock_is_behind(
+    server: RedisServer, clock: WallClock, root: str
+) -> None:
+    """So a fence refuses the new holder, and accepts the old one."""
+    fence = MemoryFence()
+    with coordlock.connect(server.url_for(root, ttl="3s")) as client:
+        first = client.lock("a").acquire(timeout=10)
+        assert is_accepted(fence, first)
+        server.kill()
+        clock.set(-HOUR)
+        server.start()
+        second = client.lock("a").acquire(timeout=30)
+        assert second.token < first.token
+        assert not is_accepted(fence, second)
+        assert is_accepted(fence, first)
+        second.release()
+
+
+def test_a_dead_clients_lock_is_free_once_a_clock_that_was_set_back_has_caught_up(
+    server: RedisServer, clock: WallClock, root: str
+) -> None:
+    url = server.url_for(root, ttl="3s")
+    with coordlock.connect(url) as client, server.client() as admin:
+        client.lock("a").acquire(timeout=10).release()
+        now = admin.time()[0]
+        # A client that has died: nobody extends its session.
+        admin.zadd(f"{{{root}}}:sessions", {"dead-1": (now + 3) * 1_000_000})
+        admin.zadd(f"{{{root}}}:queue:a", {"id": now * 1_000_000})
+        admin.hset(f"{{{root}}}:claims:a", "id", "lock dead-1 {}")
+        admin.hset(f"{{{root}}}:held:dead-1", "id", "a")
+        admin.sadd(f"{{{root}}}:queues", "a")
+        began = time.monotonic()
+        jump(server, clock, -6)
+        client.lock("a").acquire(timeout=30).release()
+        assert 7 < time.monotonic() - began < 15
+
+
+def test_a_clock_that_was_ahead_at_a_restart_does_not_hold_grants_up_once_it_is_right(
+    server: RedisServer, clock: WallClock, root: str
+) -> None:
+    url = server.url_for(root, ttl="3s", restart_delay="auto")
+    with coordlock.connect(url) as client, server.client() as admin:
+        client.lock("a").acquire(timeout=20).release()
+        server.kill()
+        clock.set(HOUR)
+        server.start()
+        eventually(lambda: admin.exists(f"{{{root}}}:state"), "the client to be there again")
+        jump(server, clock, 0)
+        client.lock("a").acquire(timeout=20).release()
