@@ -72,9 +72,9 @@ class Watches:
     the server and kazoo forget all watches; `rearm` sets them again on the next connection.
 
     Departures are told in the order in which they happen, as far as the server has the watches.
-    kazoo runs callbacks for events in one thread and completes answers in another. So where an
-    answer shows a departure, it is told through the thread for events, behind the events that came
-    before the answer.
+    A given client runs callbacks for events in one thread and completes answers in another. So
+    where an answer shows a departure, it is told through the thread for events, behind the events
+    that came before the answer.
 
     A watch is *certain* once the server has confirmed it on this connection. The confirmation
     proves that the path was there, however late the answer is looked at. So if a path is certain
