@@ -260,6 +260,23 @@ def test_ten_locks_are_handed_over_without_a_read(wire: Wire, client: coordlock.
         waiting.result().release()
 
 
+def test_a_leaf_is_handed_over_without_a_read_though_many_others_are_held(
+    wire: Wire, client: coordlock.Client
+) -> None:
+    with coordlock.connect(wire.direct) as other, ThreadPoolExecutor(1) as pool:
+        held = other.tree_lock("root/leaf").acquire()
+        others = [other.tree_lock(f"root/{number}").acquire() for number in range(CROWD)]
+        waiting = pool.submit(client.tree_lock("root/leaf").acquire)
+        eventually(lambda: len(other.contenders("root/leaf")) == 2)
+        ahead = other.contenders("root/leaf")[1].contender
+        eventually(lambda: is_told_in_order(client._engine.backend, ahead))
+        sent = wire.requests(lambda: (held.release(), waiting.result(30)))
+        assert not sent.keys() & READS, sent
+        waiting.result().release()
+        for one in others:
+            one.release()
+
+
 def test_looking_for_deadlocks_sends_nothing_for_who_holds_nothing_or_waits_briefly(
     wire: Wire,
 ) -> None:
