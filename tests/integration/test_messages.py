@@ -260,10 +260,11 @@ def test_ten_locks_are_handed_over_without_a_read(wire: Wire, client: coordlock.
         waiting.result().release()
 
 
+@pytest.mark.parametrize("wire", ["zookeeper"], indirect=True)
 def test_a_leaf_is_handed_over_without_a_read_though_many_others_are_held(
     wire: Wire, client: coordlock.Client
 ) -> None:
-    with coordlock.connect(wire.direct) as other, ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool, coordlock.connect(wire.direct) as other:
         held = other.tree_lock("root/leaf").acquire()
         others = [other.tree_lock(f"root/{number}").acquire() for number in range(CROWD)]
         waiting = pool.submit(client.tree_lock("root/leaf").acquire)
