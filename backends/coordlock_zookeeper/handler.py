@@ -218,23 +218,24 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
                 timeout = min(timeout, self._timeout)
         if wakeups is not None and not wakeups.falls_asleep():
             ready.append(wakeups)
+        found: list[Any] = []
         self._passed = self._passed + 1 if ready else 0
         if not ready or self._passed > _PASSED:
             self._passed = 0
-            ready = self._polled(rlist, ready, timeout)
+            found = self._polled(rlist, 0 if ready else timeout)
         if wakeups is not None:
-            wakeups.awakes()
-        return ready, [], []
+            wakeups.awakes(wakeups in found)
+        return ready + [one for one in found if one not in ready], [], []
 
-    def _polled(self, rlist: list[Any], ready: list[Any], timeout: float | None) -> list[Any]:
-        """Those that are ``ready``, and what else of ``rlist`` is readable."""
+    def _polled(self, rlist: list[Any], timeout: float | None) -> list[Any]:
+        """Which of ``rlist`` are readable within ``timeout`` seconds; sockets have been read."""
         if self._poll is None or self._poll.rlist != rlist:
             self._poll = _Poll(rlist, [])
-        found = [one for one in self._poll.ready(0 if ready else timeout)[0] if one not in ready]
+        found = self._poll.ready(timeout)[0]
         for one in found:
-            if isinstance(one, BufferedSocket):
+            if isinstance(one, BufferedSocket) and not one.pending():
                 one.read_ahead()
-        return ready + found
+        return found
 
 
 class _Poll:

@@ -10,6 +10,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Sized
+from contextlib import suppress
 
 from coordlock.runtime.log import Log
 
@@ -25,14 +26,15 @@ class Wakeups:
     buffer holds 278 of them on Linux: the next caller blocks until the connection works again, and
     the I/O thread itself, which sends too, for ever. And Ctrl-C between a request and its byte
     would make each later request wait for the next one's. So here nothing is counted: the I/O
-    thread looks at ``left``, kazoo's queue of requests, and a byte is written only while it sleeps.
+    thread looks at ``left``, kazoo's queue of requests, and bytes are written only while it sleeps.
     """
 
     def __init__(self, left: Callable[[], Sized]) -> None:
         self._left = left
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
-        self._sleeps = self._is_set = False
+        os.set_blocking(self._writer, False)
+        self._sleeps = False
         # It also keeps a late writer from a descriptor number that was closed and reused.
         self._lock = threading.RLock()
 
@@ -48,22 +50,20 @@ class Wakeups:
             self._sleeps = False
         return self._sleeps
 
-    def awakes(self) -> None:
-        """The I/O thread has waited, and looks at the requests by itself."""
+    def awakes(self, woken: bool) -> None:
+        """The I/O thread looks at the requests by itself again; ``woken`` if there is a byte."""
         self._sleeps = False
-        if self._is_set:
-            with self._lock:
-                self._is_set = False  # before: Ctrl-C between them leaves a byte too many
-                os.read(self._reader, 1)
+        if woken:
+            os.read(self._reader, 65536)
 
     def send(self, data: bytes) -> int:
         """Announce a request. Raises OSError when closed."""
         with self._lock:
             if self._writer < 0:
                 raise OSError("the connection is closed")
-            if self._sleeps and not self._is_set:
-                os.write(self._writer, b"\0")
-                self._is_set = True  # after the write: Ctrl-C between them leaves a byte too many
+            if self._sleeps:
+                with suppress(BlockingIOError):  # so many bytes will do
+                    os.write(self._writer, b"\0")
         return len(data)
 
     def recv(self, _: int) -> bytes:
