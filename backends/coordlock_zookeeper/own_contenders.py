@@ -14,6 +14,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from kazoo.protocol.serialization import Create2, Delete
+
 from coordlock.errors import (
     BackendError,
     BackendUnavailable,
@@ -29,7 +31,7 @@ from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, settled
 from coordlock_zookeeper import nodes
-from coordlock_zookeeper.answers import promise_of
+from coordlock_zookeeper.answers import full, promise_of, request
 from coordlock_zookeeper.errors import SERVICE, BadVersion, NodeExists, NoNode, NotEmpty
 from coordlock_zookeeper.multis import LONGEST, failure
 from coordlock_zookeeper.nodes import session_name
@@ -41,6 +43,8 @@ __all__ = ["OwnContenders"]
 
 log = Log("coordlock.zookeeper")
 
+#: What ZooKeeper calls create mode.
+_EPHEMERAL_SEQUENTIAL: Final = 3
 #: How often contenders are sent before the deletions of other programs win.
 _ATTEMPTS: Final = 5
 
@@ -145,7 +149,7 @@ class OwnContenders:
                 return (yield from self._adopt(entries))
             return None
         # The answer is a path and a stat, or the paths of the marker and of the set.
-        made = answer[:1] if marked is None else answer[1:]
+        made = [self._client.unchroot(answer[0])] if marked is None else answer[1:]
         self._sent.update({entry.id: path for entry, path in zip(entries, made, strict=True)})
         self._parents.remember(paths)
         stat = answer[1] if marked is None else (yield marked)
@@ -159,16 +163,9 @@ class OwnContenders:
 
     def _send_one(self, entry: Entry) -> Promise[Any]:
         """Send the request that makes one contender, and tells its path and its stat."""
-        return promise_of(
-            self._client.create_async(
-                self._layout.prefix(entry),
-                entry.owner.encode(entry.value),
-                acl=self._acl,
-                ephemeral=True,
-                sequence=True,
-                include_data=True,
-            )
-        )
+        path, data = self._layout.prefix(entry), entry.owner.encode(entry.value)
+        create = Create2(full(self._client, path), data, self._acl, _EPHEMERAL_SEQUENTIAL)
+        return request(self._client, create)
 
     def _multi_for(self, entries: Sequence[Entry]) -> Any:
         """The multi that makes a set; the marker first. Raises `TooLarge`."""
@@ -375,7 +372,7 @@ class OwnContenders:
     def delete(self, path: str) -> Steps[bool]:
         """Delete a node; whether it was there."""
         try:
-            yield promise_of(self._client.delete_async(path))
+            yield request(self._client, Delete(full(self._client, path), -1))
         except NoNode:
             return False
         return True

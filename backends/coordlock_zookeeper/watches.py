@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from kazoo.protocol.serialization import GetData
 from kazoo.protocol.states import Callback, EventType
 
 from coordlock.model.contender import Contender
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
-from coordlock_zookeeper.answers import promise_of
+from coordlock_zookeeper.answers import full, request
 from coordlock_zookeeper.errors import NoNode
 
 __all__ = ["Watches"]
@@ -165,7 +166,7 @@ class Watches:
         with self._lock:
             number = watch.doubt()
         try:
-            answer = promise_of(self._client.get_async(path, watch=self._fired))
+            answer = request(self._client, GetData(full(self._client, path), self._fired))
             answer.add_done_callback(partial(self._answered, path, watch, number))
         except BaseException:  # Ctrl-C, in the thread of one caller: others may wait, too
             watch.is_set = False
