@@ -9,6 +9,7 @@
     clock         the time, as a member tells it over HTTP
     watcher       departures, over one stream
     queue_watch   one watch for a whole queue, where that is in demand; pure
+    rechecks      readings of watched keys, where no watch is certain
     watch         one watch: its contender, and its callbacks
     progress      in which order departures come; pure
     observing     what is observed, over one stream

@@ -7,7 +7,7 @@ No departure is missed:
 - Where etcd has compacted that history, the client reads the key. The contender has departed if no
   key with its creation revision is there.
 - Servers have lost watch events. So the client also reads all watched keys after every reconnect,
-  and once a minute.
+  and once a minute: see `rechecks`.
 
 `progress` says whether departures come in order. One that a reading found counts as out of order.
 
@@ -25,21 +25,18 @@ see `queue_watch`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Final, Protocol
 
-from coordlock.errors import BackendUnavailable, CoordlockError
+from coordlock.errors import CoordlockError
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.log import Log
-from coordlock.runtime.promise import Promise
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
-from coordlock_etcd.errors import SERVICE
 from coordlock_etcd.keys import prefix_end
 from coordlock_etcd.progress import Progress
 from coordlock_etcd.queue_watch import QueueWatch, QueueWatches
-from coordlock_etcd.rpc import TXN
+from coordlock_etcd.rechecks import Rechecks
 from coordlock_etcd.transport import Connection, StreamHost
 from coordlock_etcd.watch import Callback, Watch
 
@@ -47,8 +44,6 @@ __all__ = ["ConnectionListener", "Watcher"]
 
 log = Log("coordlock")
 
-#: Seconds after which the watched keys are read, even if the stream is well.
-_RECHECK: Final = 60.0
 #: So many own watches are replayed at a time.
 _REPLAYS: Final = 32
 #: Seconds for which watches begin in the present after a departure that came late.
@@ -90,7 +85,7 @@ class Watcher:
         self._broken = False
         #: Whether watches are on a stream again, and their keys are to be read for that.
         self._is_resent = False
-        self._checked = self._clock.now()
+        self._rechecks = Rechecks(connection, clock, self)
 
     def watch(
         self,
@@ -184,9 +179,8 @@ class Watcher:
         with self._lock:
             for queue in self._queues.unused(self._clock.now()):
                 self._end(queue)
-            if self._clock.now() - self._checked < _RECHECK:
-                return
-        self._recheck_all()
+        if self._rechecks.are_due:
+            self._rechecks.read_all()
 
     def reset(self) -> None:
         """Drop all watches: their session has ended. Never blocks."""
@@ -326,7 +320,7 @@ class Watcher:
             self._depart(one)
         if unsure:
             self._connection.cluster.saw(response.header.revision)
-            self._recheck(unsure)
+            self._rechecks.read(unsure)
 
     def _reported(
         self, watch: Watch, response: pb.WatchResponse
@@ -374,7 +368,7 @@ class Watcher:
         if was_broken:
             self._listener.recovered()
         if was_broken or is_resent:
-            self._recheck_all()
+            self._rechecks.read_all()
 
     def _depart(self, watch: Watch, *, in_order: bool = True) -> None:
         with self._lock:
@@ -393,43 +387,26 @@ class Watcher:
         with self._lock:
             self.host.unwatch(watch.id)
 
-    # Reading the keys, by calls whose answers come on gRPC's threads
+    # Called by the rechecks
 
-    def _recheck_all(self) -> None:
+    def watched(self) -> list[Watch]:
+        """See `Rechecked`, as for the following three."""
         with self._lock:
-            self._checked = self._clock.now()
-            watches = list(self._watches.values())
-        self._recheck(watches)
+            return list(self._watches.values())
 
-    def _recheck(self, watches: Sequence[Watch]) -> None:
-        for start in range(0, len(watches), requests.MAX_OPERATIONS):
-            batch = watches[start : start + requests.MAX_OPERATIONS]
-            request = requests.presence([watch.key for watch in batch])
-            seen = self._connection.cluster.revision
-            answer = self._connection.call(TXN, request, partial(self._rechecked, batch, seen))
-            answer.add_done_callback(partial(self._note_failure, batch))
+    def went(self, watch: Watch) -> None:
+        self._depart(watch, in_order=False)
 
-    def _rechecked(self, batch: Sequence[Watch], seen: int, reply: pb.TxnResponse) -> None:
-        revision = reply.header.revision
-        if revision < seen:  # see `data`
-            raise BackendUnavailable(SERVICE, "the answer is older than what was seen before")
-        for watch, operation in zip(batch, reply.responses, strict=True):
-            if watch.still_waits(operation.response_range.kvs):
-                self._stays(watch, revision)
-            else:
-                self._depart(watch, in_order=False)
-
-    def _note_failure(self, batch: Sequence[Watch], answer: Promise[None]) -> None:
-        if answer.exception() is not None:
-            with self._lock:
-                live = filter(self._is_live, batch)
-                are_unsure = any(watch.is_unsure for watch in live)
-            if are_unsure:
-                self.host.restart()  # which sends them again, after a while
-
-    def _stays(self, watch: Watch, revision: int) -> None:
+    def stays(self, watch: Watch, revision: int) -> None:
         with self._lock:
             watch.start = max(watch.start, revision + 1)
             if self._is_live(watch) and not watch.id:
                 self._send(watch)
                 self._progress.resent()
+
+    def not_read(self, watches: Sequence[Watch]) -> None:
+        with self._lock:
+            live = filter(self._is_live, watches)
+            are_unsure = any(watch.is_unsure for watch in live)
+        if are_unsure:
+            self.host.restart()  # which sends them again, after a while

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kazoo.exceptions import NoNodeError
@@ -10,7 +11,7 @@ from kazoo.exceptions import NoNodeError
 from coordlock.runtime.promise import Promise
 from coordlock_zookeeper.errors import translate
 
-__all__ = ["Dated", "ask", "full", "promise_of"]
+__all__ = ["Dated", "ask", "full", "promise_of", "request"]
 
 #: What an answer says, None where there is no such node, and the last transaction that it shows.
 Dated = tuple[Any, int]
@@ -33,6 +34,16 @@ def promise_of(result: Any) -> Promise[Any]:
     return promise
 
 
+def request(client: Any, request: Any) -> Promise[Any]:
+    """Send ``request``, one of kazoo's own objects, whose path is a `full` one; see `promise_of`.
+
+    It costs a part of what kazoo's methods do: for what each lock sends.
+    """
+    promise: Promise[Any] = Promise()
+    client._call(request, _Reply(client.handler, promise))
+    return promise
+
+
 def ask(
     client: Any, request: Any, answered: Callable[[Promise[Dated]], None] | None = None
 ) -> Promise[Dated]:
@@ -51,6 +62,28 @@ def ask(
 def full(client: Any, path: str) -> str:
     """What ``path`` is called in the whole tree; ``client`` may see a part of it only."""
     return path if not client.chroot else f"{client.chroot}{path}".removesuffix("/")
+
+
+class _Reply:
+    """Takes the answer to a request, in place of kazoo's ``AsyncResult``."""
+
+    __slots__ = ("_handler", "_promise")
+
+    def __init__(self, handler: Any, promise: Promise[Any]) -> None:
+        self._handler = handler
+        self._promise = promise
+
+    def set(self, value: Any = None) -> None:
+        self._complete(partial(self._promise.resolve, value))
+
+    def set_exception(self, error: Exception) -> None:
+        self._complete(partial(self._promise.fail, translate(error)))
+
+    def _complete(self, complete: Callable[[], object]) -> None:
+        if self._handler.running:
+            self._handler.completion_queue.put(complete)
+        else:
+            complete()
 
 
 class _Answer:

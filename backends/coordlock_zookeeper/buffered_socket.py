@@ -50,6 +50,17 @@ class BufferedSocket:
         connection = self._connection
         return connection.pending() if isinstance(connection, ssl.SSLSocket) else 0
 
+    def frame(self) -> bytes | None:
+        """Take the next frame, without its length; None where it has not been read ahead."""
+        data, start = self._ahead, self._taken + 4
+        if not self.greeted or len(data) < start:
+            return None
+        end = start + int.from_bytes(data[self._taken : start], "big", signed=True)
+        if not start <= end <= len(data):
+            return None
+        self._taken = end
+        return data[start:end]
+
     def read_ahead(self) -> None:
         """Read what there is. For a socket that does not block, and has nothing pending."""
         try:

@@ -18,10 +18,12 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence, Sized
+from functools import partial
 from typing import Any, Final
 
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.handlers.utils import AsyncResult
+from kazoo.protocol.states import Callback
 
 from coordlock.runtime.clock import Clock
 from coordlock_zookeeper.buffered_socket import BufferedSocket
@@ -31,6 +33,9 @@ __all__ = ["Handler"]
 
 #: The function that kazoo's I/O thread runs.
 _LOOP: Final = "zk_loop"
+#: How often it does what is there before it looks at the system for more: requests must not keep
+#: answers waiting.
+_PASSED: Final = 8
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
@@ -63,6 +68,10 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self._lock = threading.RLock()
         self._socket: socket.socket | None = None
         self._aborted = False
+        #: What it waited for last.
+        self._poll: _Poll | None = None
+        #: How often in a row there was something to do, so that it did not wait.
+        self._passed = 0
         #: Called with `failure`, on the connection's thread, repeatedly, while kazoo pauses because
         #: a whole round of attempts failed; must not block.
         self.failed: Callable[[str], None] | None = None
@@ -87,6 +96,13 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         if (failed := self.failed) is not None:
             failed(self.failure)
         time.sleep(seconds)
+
+    def dispatch_callback(self, callback: Callback) -> None:
+        """Run ``callback`` in its order among answers and events, in the I/O thread.
+
+        kazoo runs what an event calls in a thread of its own, which each handoff would wait for.
+        """
+        self._completions.put(partial(callback.func, *callback.args))
 
     def spawn(self, func: Callable[..., object], *args: Any, **kwargs: Any) -> threading.Thread:
         """Start one of kazoo's threads. Its I/O thread raises at the end what it has logged."""
@@ -186,34 +202,62 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self, rlist: list[Any], wlist: list[Any], xlist: list[Any], timeout: float | None = None
     ) -> tuple[list[Any], list[Any], list[Any]]:
         """Like ``select``, where a socket that was read ahead is readable."""
-        if rlist:
-            self._completions.complete()
-        buffered = [one for one in rlist if isinstance(one, BufferedSocket)]
-        ready = [one for one in buffered if one.pending() > 0]
-        if any(not one.greeted for one in buffered) and timeout is not None:
-            # A server that starts or hangs may never answer the handshake; kazoo would wait for
-            # the session timeout, and the session would be over.
-            timeout = min(timeout, self._timeout)
-        readable, writable = _poll(rlist, wlist, 0 if ready else timeout)
-        for one in buffered:
-            if one in readable and one not in ready:
+        if not rlist:
+            return [], _Poll([], wlist).ready(timeout)[1], []
+        self._completions.complete()
+        ready: list[Any] = []
+        wakeups: Wakeups | None = None
+        for one in rlist:
+            if isinstance(one, Wakeups):
+                wakeups = one
+            elif one.pending() > 0:
+                ready.append(one)
+            elif not one.greeted and timeout is not None:
+                # A server that starts or hangs may never answer the handshake; kazoo would wait for
+                # the session timeout, and the session would be over.
+                timeout = min(timeout, self._timeout)
+        if wakeups is not None and not wakeups.falls_asleep():
+            ready.append(wakeups)
+        found: list[Any] = []
+        self._passed = self._passed + 1 if ready else 0
+        if not ready or self._passed > _PASSED:
+            self._passed = 0
+            found = self._polled(rlist, 0 if ready else timeout)
+        if wakeups is not None:
+            wakeups.awakes(wakeups in found)
+        return ready + [one for one in found if one not in ready], [], []
+
+    def _polled(self, rlist: list[Any], timeout: float | None) -> list[Any]:
+        """Which of ``rlist`` are readable within ``timeout`` seconds; sockets have been read."""
+        if self._poll is None or self._poll.rlist != rlist:
+            self._poll = _Poll(rlist, [])
+        found = self._poll.ready(timeout)[0]
+        for one in found:
+            if isinstance(one, BufferedSocket) and not one.pending():
                 one.read_ahead()
-        return ready + [one for one in readable if one not in ready], writable, []
+        return found
 
 
-def _poll(rlist: list[Any], wlist: list[Any], timeout: float | None) -> tuple[list[Any], list[Any]]:
-    """Those that are readable and those that are writable.
+class _Poll:
+    """Waits by one system call, where kazoo's own makes an epoll, fills it and closes it."""
 
-    By one system call, where kazoo's own makes an epoll, fills it and closes it, each time.
-    """
-    if not hasattr(select, "poll"):  # on Windows
-        return select.select(rlist, wlist, [], timeout)[:2]
-    poll = select.poll()
-    for one in rlist:
-        poll.register(one, select.POLLIN)
-    for one in wlist:
-        poll.register(one, select.POLLOUT)
-    found = {descriptor for descriptor, _ in poll.poll(None if timeout is None else timeout * 1e3)}
-    return [one for one in rlist if one.fileno() in found], [
-        one for one in wlist if one.fileno() in found
-    ]
+    def __init__(self, rlist: list[Any], wlist: list[Any]) -> None:
+        self.rlist, self._wlist = rlist, wlist
+        self._poll = select.poll() if hasattr(select, "poll") else None  # on Windows
+        if self._poll is not None:
+            for one in rlist:
+                self._poll.register(one, select.POLLIN)
+            for one in wlist:
+                self._poll.register(one, select.POLLOUT)
+
+    def ready(self, timeout: float | None) -> tuple[list[Any], list[Any]]:
+        """Those that are readable and those that are writable, within ``timeout`` seconds."""
+        rlist, wlist = self.rlist, self._wlist
+        if self._poll is None:
+            return select.select(rlist, wlist, [], timeout)[:2]
+        found = {
+            number for number, _ in self._poll.poll(None if timeout is None else timeout * 1e3)
+        }
+        return [one for one in rlist if one.fileno() in found], [
+            one for one in wlist if one.fileno() in found
+        ]

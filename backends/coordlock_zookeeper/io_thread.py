@@ -10,6 +10,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Sized
+from contextlib import suppress
 
 from coordlock.runtime.log import Log
 
@@ -19,20 +20,21 @@ log = Log("coordlock.zookeeper")
 
 
 class Wakeups:
-    """A byte in a pipe while requests wait; stands in for both ends of kazoo's socket pair.
+    """A byte in a pipe that wakes the I/O thread; stands in for both ends of kazoo's socket pair.
 
     kazoo writes a byte per request to a socket pair and reads one per request sent. The pair's
     buffer holds 278 of them on Linux: the next caller blocks until the connection works again, and
     the I/O thread itself, which sends too, for ever. And Ctrl-C between a request and its byte
-    would make each later request wait for the next one's. So here nothing is counted: the byte
-    stays until ``left``, kazoo's queue of requests, is empty.
+    would make each later request wait for the next one's. So here nothing is counted: the I/O
+    thread looks at ``left``, kazoo's queue of requests, and bytes are written only while it sleeps.
     """
 
     def __init__(self, left: Callable[[], Sized]) -> None:
         self._left = left
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
-        self._is_set = False
+        os.set_blocking(self._writer, False)
+        self._sleeps = False
         # It also keeps a late writer from a descriptor number that was closed and reused.
         self._lock = threading.RLock()
 
@@ -40,22 +42,32 @@ class Wakeups:
         """The descriptor to wait for; -1 when closed."""
         return self._reader
 
+    def falls_asleep(self) -> bool:
+        """The I/O thread is about to wait; False, and it must not, where a request is there."""
+        # In this order: a caller adds its request first, and then looks whether it must wake.
+        self._sleeps = True
+        if self._left():
+            self._sleeps = False
+        return self._sleeps
+
+    def awakes(self, woken: bool) -> None:
+        """The I/O thread looks at the requests by itself again; ``woken`` if there is a byte."""
+        self._sleeps = False
+        if woken:
+            os.read(self._reader, 65536)
+
     def send(self, data: bytes) -> int:
         """Announce a request. Raises OSError when closed."""
         with self._lock:
             if self._writer < 0:
                 raise OSError("the connection is closed")
-            if not self._is_set:
-                os.write(self._writer, b"\0")
-                self._is_set = True  # after the write: Ctrl-C between them leaves a byte too many
+            if self._sleeps:
+                with suppress(BlockingIOError):  # so many bytes will do
+                    os.write(self._writer, b"\0")
         return len(data)
 
     def recv(self, _: int) -> bytes:
-        """A request was sent. Raises BlockingIOError where none had been announced."""
-        with self._lock:
-            if not self._left():
-                self._is_set = False  # before: Ctrl-C between them leaves a byte too many
-                os.read(self._reader, 1)
+        """A request was sent: nothing counts them."""
         return b"\0"
 
     def close(self) -> None:

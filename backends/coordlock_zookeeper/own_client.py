@@ -17,6 +17,7 @@ from kazoo.retry import KazooRetry
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.log import Log
 from coordlock_zookeeper.access import Access
+from coordlock_zookeeper.connection import Connection
 from coordlock_zookeeper.errors import is_out_of_turn
 from coordlock_zookeeper.handler import Handler
 
@@ -62,6 +63,10 @@ class OwnClient:
             auth_data=[("digest", access.digest)] if access.digest else None,
             sasl_options=access.sasl,
             logger=self._log,
+        )
+        given = self.client._connection
+        self.client._connection = Connection(
+            self.client, given.retry_sleeper, given.logger, given.sasl_options
         )
 
     def start(self, connected: Callable[[], None], failed: Callable[[str], None]) -> None:

@@ -14,6 +14,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from kazoo.protocol.serialization import Create2, Delete
+
 from coordlock.errors import (
     BackendError,
     BackendUnavailable,
@@ -22,14 +24,14 @@ from coordlock.errors import (
     TooLarge,
     VersionMismatch,
 )
-from coordlock.model.admission import blockers, is_blocked
+from coordlock.model.admission import blockers, is_blocked, mismatch
 from coordlock.model.claim import Mode, Permit
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, settled
 from coordlock_zookeeper import nodes
-from coordlock_zookeeper.answers import promise_of
+from coordlock_zookeeper.answers import full, promise_of, request
 from coordlock_zookeeper.errors import SERVICE, BadVersion, NodeExists, NoNode, NotEmpty
 from coordlock_zookeeper.multis import LONGEST, failure
 from coordlock_zookeeper.nodes import session_name
@@ -41,6 +43,8 @@ __all__ = ["OwnContenders"]
 
 log = Log("coordlock.zookeeper")
 
+#: What ZooKeeper calls create mode.
+_EPHEMERAL_SEQUENTIAL: Final = 3
 #: How often contenders are sent before the deletions of other programs win.
 _ATTEMPTS: Final = 5
 
@@ -81,6 +85,8 @@ class OwnContenders:
         )
         #: The entries that were sent, with the contender's path where it is known.
         self._sent: dict[str, str | None] = {}
+        #: By queue, the id of a contender in mode NL that has found no permits there.
+        self._present: dict[str, str] = {}
 
     def enqueue(
         self, entries: Sequence[Entry], unless_blocked: bool = False
@@ -125,21 +131,25 @@ class OwnContenders:
         else:
             created = promise_of(multi.commit_async())
             marked = promise_of(self._client.exists_async(self._marker(entries)))
-        listed = [self._queues.lists.ask(path) for path in paths]
+        listed = [
+            None if self._knows_kind(entry, path) and not again else self._queues.lists.ask(path)
+            for entry, path in zip(entries, paths, strict=True)
+        ]
         try:
             answer = yield created
             if marked is not None and (failed := failure(answer)) is not None:
                 raise failed[1]
         except (NoNode, NodeExists) as error:
             for one in listed:
-                yield settled(one)
+                if one is not None:
+                    yield settled(one)
             self._parents.forget(paths)
             yield from self._parents.check(parents)
             if isinstance(error, NodeExists):  # the marker: an earlier attempt took effect late
                 return (yield from self._adopt(entries))
             return None
         # The answer is a path and a stat, or the paths of the marker and of the set.
-        made = answer[:1] if marked is None else answer[1:]
+        made = [self._client.unchroot(answer[0])] if marked is None else answer[1:]
         self._sent.update({entry.id: path for entry, path in zip(entries, made, strict=True)})
         self._parents.remember(paths)
         stat = answer[1] if marked is None else (yield marked)
@@ -153,16 +163,9 @@ class OwnContenders:
 
     def _send_one(self, entry: Entry) -> Promise[Any]:
         """Send the request that makes one contender, and tells its path and its stat."""
-        return promise_of(
-            self._client.create_async(
-                self._layout.prefix(entry),
-                entry.owner.encode(entry.value),
-                acl=self._acl,
-                ephemeral=True,
-                sequence=True,
-                include_data=True,
-            )
-        )
+        path, data = self._layout.prefix(entry), entry.owner.encode(entry.value)
+        create = Create2(full(self._client, path), data, self._acl, _EPHEMERAL_SEQUENTIAL)
+        return request(self._client, create)
 
     def _multi_for(self, entries: Sequence[Entry]) -> Any:
         """The multi that makes a set; the marker first. Raises `TooLarge`."""
@@ -232,19 +235,25 @@ class OwnContenders:
         entries: Sequence[Entry],
         made: Sequence[str],
         stat: Any,
-        listed: Sequence[Promise[ChildList]],
+        listed: Sequence[Promise[ChildList] | None],
         again: bool,
     ) -> Steps[_Snapshots]:
-        """The snapshots with the contenders whose paths are ``made``, by what ``stat`` tells."""
+        """The snapshots with the contenders whose paths are ``made``, by what ``stat`` tells.
+
+        Each has what is ``listed``, or where that is None, the contender alone.
+        """
         snapshots = []
         for entry, path, answer in zip(entries, made, listed, strict=True):
             self._sent[entry.id] = path
             sequence = nodes.sequence_of(path)
             assert sequence is not None  # the server appended it
-            try:
-                child_list = yield answer
-            except NoNode:
-                return None  # another program deleted the contender and its queue
+            parent, _, own = path.rpartition("/")
+            child_list = ChildList(parent, [own], stat.czxid)
+            if answer is not None:
+                try:
+                    child_list = yield answer
+                except NoNode:
+                    return None  # another program deleted the contender and its queue
             if nodes.is_spent(sequence):
                 yield from self._remove_spent(entries, self._path(entry))
                 return None
@@ -275,6 +284,8 @@ class OwnContenders:
             version=1,
         )
         snapshot = yield from self._queues.part(entry.queue, child_list, me)
+        if me.claim is Mode.NL and mismatch(snapshot, me) is None:
+            self._present[parent] = me.id
         waits = isinstance(me.claim, Permit) or blockers(snapshot, me)
         if snapshot.omitted and not waits and me.claim is not Mode.NL:
             # The nearest shares. The list tells of all the others, too.
@@ -324,7 +335,7 @@ class OwnContenders:
             if is_set:
                 yield from self.delete(self._marker(entries))
         for entry in entries:
-            self._sent.pop(entry.id, None)
+            self._forget(entry)
         return removed
 
     def _delete_set(self, entries: Sequence[Entry]) -> Steps[bool]:
@@ -361,7 +372,7 @@ class OwnContenders:
     def delete(self, path: str) -> Steps[bool]:
         """Delete a node; whether it was there."""
         try:
-            yield promise_of(self._client.delete_async(path))
+            yield request(self._client, Delete(full(self._client, path), -1))
         except NoNode:
             return False
         return True
@@ -369,10 +380,16 @@ class OwnContenders:
     def discard(self, entries: Sequence[Entry]) -> None:
         """Send deletions of what was made for ``entries``; later requests come after them."""
         for entry in entries:
-            if (path := self._sent.pop(entry.id, None)) is not None:
+            if (path := self._forget(entry)) is not None:
                 self._discard_node(path)
         if len(entries) > 1:
             self._discard_node(self._marker(entries))
+
+    def _forget(self, entry: Entry) -> str | None:
+        """No contender of ``entry`` is left, or it is not wanted; its path, where it is known."""
+        if self._present and self._present.get(queue := self._path(entry)) == entry.id:
+            self._present.pop(queue, None)
+        return self._sent.pop(entry.id, None)
 
     def _discard_node(self, path: str) -> None:
         """Delete a node that is not wanted, without waiting for the answer.
@@ -397,9 +414,18 @@ class OwnContenders:
         for path in list(self._unwanted):
             self._discard_node(path)
 
+    def _knows_kind(self, entry: Entry, queue: str) -> bool:
+        """Whether ``entry`` need not see who is in its ``queue``, as it waits for none.
+
+        It is refused where others take permits. None does behind another contender of this client
+        that found a queue of modes, and stands.
+        """
+        return entry.claim is Mode.NL and self._present.get(queue) in self._sent
+
     def _path(self, entry: Entry) -> str:
         return self._layout.queue(entry.queue)
 
     def _marker(self, entries: Sequence[Entry]) -> str:
-        # The name sorts behind those that have a sequence, in other libraries too.
-        return f"{self._path(entries[0])}/~{entries[0].id}-set"
+        # The name sorts behind those that have a sequence, in other libraries too. Not in the first
+        # queue: a tree's root has a long list, and its leaf has a short one.
+        return f"{self._path(entries[-1])}/~{entries[-1].id}-set"

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Final
 
+from kazoo.protocol.serialization import GetChildren2
+
 from coordlock.errors import AuthenticationFailed, BackendUnavailable
 from coordlock.model.contender import Contender, Snapshot, are_known, is_known
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, failed
 from coordlock_zookeeper import nodes
-from coordlock_zookeeper.answers import promise_of
+from coordlock_zookeeper.answers import full, promise_of, request
 from coordlock_zookeeper.errors import SERVICE, NoNode
 
 __all__ = ["ChildList", "ChildLists", "QueueReader"]
@@ -195,7 +197,7 @@ class ChildLists:
     def _send(
         self, parent: str, wanted: list[Promise[ChildList]], waiting: list[Promise[ChildList]]
     ) -> None:
-        answer = promise_of(self._client.get_children_async(parent, include_data=True))
+        answer = request(self._client, GetChildren2(full(self._client, parent), None))
         answer.add_done_callback(partial(self._answered, parent, wanted, waiting))
 
     def _answered(

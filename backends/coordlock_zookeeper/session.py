@@ -216,7 +216,7 @@ class ZookeeperSession:
             if self.end(error) and live:
                 self._listener.lost(error.reason)
         elif live and state == KazooState.CONNECTED:
-            # On another thread: the I/O thread must be free to send the requests of `rearm`.
+            # When kazoo has finished what it does now: `rearm` and a heartbeat send requests.
             self.client.handler.dispatch_callback(Callback("watch", self._reconnected, ()))
         elif live:
             self._listener.suspect(_BROKEN)

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from kazoo.protocol.serialization import GetData
 from kazoo.protocol.states import Callback, EventType
 
 from coordlock.model.contender import Contender
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
-from coordlock_zookeeper.answers import promise_of
+from coordlock_zookeeper.answers import full, request
 from coordlock_zookeeper.errors import NoNode
 
 __all__ = ["Watches"]
@@ -72,9 +73,9 @@ class Watches:
     the server and kazoo forget all watches; `rearm` sets them again on the next connection.
 
     Departures are told in the order in which they happen, as far as the server has the watches.
-    kazoo runs callbacks for events in one thread and completes answers in another. So where an
-    answer shows a departure, it is told through the thread for events, behind the events that came
-    before the answer.
+    A given client runs callbacks for events in one thread and completes answers in another. So
+    where an answer shows a departure, it is told through the thread for events, behind the events
+    that came before the answer.
 
     A watch is *certain* once the server has confirmed it on this connection. The confirmation
     proves that the path was there, however late the answer is looked at. So if a path is certain
@@ -165,7 +166,7 @@ class Watches:
         with self._lock:
             number = watch.doubt()
         try:
-            answer = promise_of(self._client.get_async(path, watch=self._fired))
+            answer = request(self._client, GetData(full(self._client, path), self._fired))
             answer.add_done_callback(partial(self._answered, path, watch, number))
         except BaseException:  # Ctrl-C, in the thread of one caller: others may wait, too
             watch.is_set = False

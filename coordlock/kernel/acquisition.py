@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from coordlock.errors import (
@@ -30,7 +31,7 @@ from coordlock.runtime.caller import Caller
 from coordlock.runtime.cancellation import ENDING, Cancellation
 from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
-from coordlock.runtime.driver import Steps, or_undo
+from coordlock.runtime.driver import Steps, or_undo, run_in_background
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, all_of
 
@@ -203,15 +204,20 @@ class _Acquisition:
         # Behind others than the one ahead, and those not of this client, I read before I am
         # granted, and see whether I am still there.
         backend = self.engine.backend
-        later = any(one.omitted for one in queues) and not any(own_tickets.values())
-        later = later and not backend.tells_first
+        later = any(one.omitted and not one.harmless for one in queues)
+        later = later and not any(own_tickets.values()) and not backend.tells_first
         departure = ticket.departure(queues, waiting_for, later=later)
+        if later:
+            # The thread that learns of the departure sends the reading that follows.
+            answer = run_in_background(self._ask_after(departure, ticket, range(len(queues))))
+            yield from self.report.ask_before_deadline(departure, ticket)
+            yield from self._read(ticket, queues, range(len(queues)), answer=answer)
+            return
         yield from self.report.ask_before_deadline(departure, ticket)
         yield departure
         assert ticket.departures is not None
         departed = ticket.departures.seen  # more may go meanwhile
-        # Without a watch on my own contenders, no backend can say that I am still there.
-        doubtful = ticket.departures.in_doubt or later
+        doubtful = ticket.departures.in_doubt
         for one, own in own_tickets.items():
             if own is not None and one in departed and not doubtful:
                 doubtful = not (yield from self._was_withdrawn(one, own, ticket))
@@ -255,23 +261,18 @@ class _Acquisition:
         numbers: Collection[int],
         *,
         whole: bool = False,
+        answer: Promise[tuple[Snapshot, ...]] | None = None,
     ) -> Steps[None]:
         """Read the ``queues`` with these ``numbers`` again, each up to me.
 
         With ``whole``, the reading lists all contenders that conflict with me and omits none.
+        ``answer`` is that of a first request, where it was sent before.
         """
         if not numbers:
             return
-        backend = self.engine.backend
-        if ticket.departures is not None:
-            ticket.departures.in_doubt = False
-
-        def ask() -> Promise[tuple[Snapshot, ...]]:
-            pairs = ((ticket.entries[one].queue, ticket.contenders[one]) for one in numbers)
-            asked = (backend.snapshot(queue, me, conflicting=whole) for queue, me in pairs)
-            return ticket.unless_lost(all_of(asked))
-
-        snapshots = yield from retried(ask, self.engine.timers)
+        sent = [] if answer is None else [answer]
+        ask = partial(self._ask, ticket, numbers, whole=whole)
+        snapshots = yield from retried(lambda: sent.pop() if sent else ask(), self.engine.timers)
         for number, snapshot in zip(numbers, snapshots, strict=True):
             me = ticket.contenders[number]
             # Not by its id: a late attempt may have made another contender of the same entry.
@@ -280,6 +281,24 @@ class _Acquisition:
             if ticket.departures is not None:
                 ticket.departures.stand_again(snapshot.contenders)
             queues[number] = snapshot
+
+    def _ask(
+        self, ticket: Ticket, numbers: Iterable[int], *, whole: bool = False
+    ) -> Promise[tuple[Snapshot, ...]]:
+        """Send the requests of `_read`."""
+        if ticket.departures is not None:
+            ticket.departures.in_doubt = False
+        backend = self.engine.backend
+        pairs = ((ticket.entries[one].queue, ticket.contenders[one]) for one in numbers)
+        asked = (backend.snapshot(queue, me, conflicting=whole) for queue, me in pairs)
+        return ticket.unless_lost(all_of(asked))
+
+    def _ask_after(
+        self, departure: Promise[None], ticket: Ticket, numbers: Iterable[int]
+    ) -> Steps[tuple[Snapshot, ...]]:
+        yield departure
+        snapshots: tuple[Snapshot, ...] = yield self._ask(ticket, numbers)
+        return snapshots
 
     # Rare cases
 

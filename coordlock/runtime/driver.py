@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from coordlock.runtime.deadline import Deadline, DeadlineReached
@@ -17,6 +18,7 @@ from coordlock.runtime.promise import Promise
 
 if TYPE_CHECKING:
     import asyncio  # programs that block never load it
+    from contextvars import Context
 
 __all__ = ["Steps", "completion", "or_undo", "run", "run_async", "run_in_background"]
 
@@ -192,7 +194,7 @@ async def _done(promise: Promise[Any], deadline: Deadline | None) -> None:
             seconds = _LONGEST_SLEEP if deadline is None else _remaining(deadline)
             timer = loop.call_later(seconds, sleeper.wake)
             try:
-                await sleeper.sleep(loop)
+                await sleeper
             finally:
                 timer.cancel()
                 sleeper.forget()
@@ -202,28 +204,50 @@ async def _done(promise: Promise[Any], deadline: Deadline | None) -> None:
 
 
 class _Sleeper:
-    """A task that waits for a promise, which calls this. Small, for there may be thousands."""
+    """A task that waits for a promise, which calls this. Small, for there may be thousands.
 
-    __slots__ = ("_loop_calls", "_woken")
+    It stands in for the future that a task awaits. A future would go on with the task one turn of
+    the loop later, and every turn of a loop asks the system for news.
+    """
+
+    __slots__ = ("_asyncio_future_blocking", "_go_on", "_loop_calls")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop_calls = LoopCalls.of(loop)
-        self._woken: asyncio.Future[None] | None = None
-
-    def sleep(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
-        self._woken = loop.create_future()
-        return self._woken
+        self._go_on: Callable[[], object] | None = None
 
     def forget(self) -> None:
-        """It does not sleep any more; a promise that is done later shall not keep its loop."""
-        self._woken = None
+        """It does not sleep any more; a promise that is done later shall not keep its task."""
+        self._go_on = None
 
     def wake(self) -> None:
-        if self._woken is not None and not self._woken.done():  # else its task was cancelled
-            self._woken.set_result(None)
+        """Let the task go on, if it sleeps. In the loop's thread, outside of other tasks."""
+        go_on, self._go_on = self._go_on, None
+        if go_on is not None:
+            go_on()
 
     def __call__(self, _: Promise[Any]) -> None:
         self._loop_calls.post(self.wake)
+
+    # What `asyncio.Task` uses of a future
+
+    def __await__(self) -> Generator[_Sleeper, None, None]:
+        self._asyncio_future_blocking = True
+        yield self
+
+    def get_loop(self) -> asyncio.AbstractEventLoop | None:
+        return self._loop_calls.loop
+
+    def add_done_callback(self, fn: Callable[[Any], object], *, context: Context) -> None:
+        self._go_on = partial(context.run, fn, self)
+
+    def cancel(self, msg: object = None) -> bool:
+        """Let the task go on, which then raises CancelledError itself."""
+        self._loop_calls.post(self.wake)
+        return False
+
+    def result(self) -> None:
+        """Nothing: the promise has the outcome."""
 
 
 def completion(future: Promise[Any]) -> asyncio.Future[None]:

@@ -36,6 +36,11 @@ class LoopCalls:
             found = cls._all[loop] = cls(loop)
         return found
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The loop; None when it is gone."""
+        return self._loop()
+
     def post(self, call: Callable[[], object]) -> None:
         """Let the loop call ``call`` soon, unless it is closed. Never blocks."""
         self._calls.append(call)

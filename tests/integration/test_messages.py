@@ -227,9 +227,15 @@ def test_joining_a_group_is_one_round_trip_however_many_are_there(
 ) -> None:
     group = client.group("orders")
     members = [group.join(b"%d" % number) for number in range(20)]
-    joining = wire.requests(lambda: members.append(group.join(b"one more")))
-    updating = wire.requests(lambda: members[0].publish(b"another"))
-    leaving = wire.requests(lambda: members.pop().release())
+
+    def requests(action: Callable[[], object]) -> Counter[str]:
+        # Each member is watched after a while, which may be any of these moments.
+        sent = wire.requests(action)
+        return Counter({kind: n for kind, n in sent.items() if kind not in ("getData", "Watch")})
+
+    joining = requests(lambda: members.append(group.join(b"one more")))
+    updating = requests(lambda: members[0].publish(b"another"))
+    leaving = requests(lambda: members.pop().release())
     assert round_trips(joining) == 1, joining
     assert sum(updating.values()) == 1, updating
     assert sum(leaving.values()) == 1, leaving
@@ -258,6 +264,24 @@ def test_ten_locks_are_handed_over_without_a_read(wire: Wire, client: coordlock.
         sent = wire.requests(lambda: (held.release(), waiting.result(30)))
         assert not sent.keys() & READS, sent
         waiting.result().release()
+
+
+@pytest.mark.parametrize("wire", ["zookeeper"], indirect=True)
+def test_a_leaf_is_handed_over_without_a_read_though_many_others_are_held(
+    wire: Wire, client: coordlock.Client
+) -> None:
+    with ThreadPoolExecutor(1) as pool, coordlock.connect(wire.direct) as other:
+        held = other.tree_lock("root/leaf").acquire()
+        others = [other.tree_lock(f"root/{number}").acquire() for number in range(CROWD)]
+        waiting = pool.submit(client.tree_lock("root/leaf").acquire)
+        eventually(lambda: len(other.contenders("root/leaf")) == 2)
+        ahead = other.contenders("root/leaf")[1].contender
+        eventually(lambda: is_told_in_order(client._engine.backend, ahead))
+        sent = wire.requests(lambda: (held.release(), waiting.result(30)))
+        assert not sent.keys() & READS, sent
+        waiting.result().release()
+        for one in others:
+            one.release()
 
 
 def test_looking_for_deadlocks_sends_nothing_for_who_holds_nothing_or_waits_briefly(

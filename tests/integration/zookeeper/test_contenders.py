@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from kazoo.security import make_digest_acl
 
+from coordlock.model.admission import mismatch
 from coordlock.model.claim import Mode, Permit
+from coordlock.model.contender import are_same
 from coordlock.testing.connection import Connection
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
@@ -57,6 +59,35 @@ def test_a_second_contender_of_a_known_queue_costs_two_requests(
     with proxy.counting() as sent:
         assert party.backend.withdraw([entry]).result(BOUND)
     assert sent.requests == {"delete": 1}
+
+
+def test_a_member_looks_who_is_there_only_where_no_other_of_its_client_is(
+    proxy: FaultProxy, proxied: str, parties: Parties
+) -> None:
+    party = parties(proxied)
+    party.enqueue(claim=Mode.PR)
+    party.enqueue(claim=Mode.NL)
+    with proxy.counting() as sent:
+        second, contender, snapshot = party.enqueue(claim=Mode.NL)
+    assert sent.requests == {"create2": 1}
+    assert snapshot.contenders == (contender,)
+    assert party.backend.withdraw([second]).result(BOUND)
+    with proxy.counting() as sent:
+        party.enqueue(claim=Mode.NL)
+    assert sent.requests == {"create2": 1, "getChildren2": 1}
+
+
+def test_a_member_is_told_of_permits_after_its_client_has_left_the_queue(
+    zookeeper: ZooKeeper, root: str, parties: Parties
+) -> None:
+    one, other = (parties(zookeeper.url_for(root)) for _ in range(2))
+    entry, *_ = one.enqueue(claim=Mode.NL)
+    assert one.backend.withdraw([entry]).result(BOUND)
+    _, permit, _ = other.enqueue(claim=Permit(2))
+    _, me, snapshot = one.enqueue(claim=Mode.NL)
+    other_kind = mismatch(snapshot, me)
+    assert other_kind is not None
+    assert are_same(other_kind, permit)
 
 
 def test_a_contender_that_a_lost_attempt_left_behind_goes_though_its_removal_is_lost_too(

@@ -18,8 +18,8 @@ def test_a_release_without_the_marker_tells_whether_the_contenders_were_there(
     try:
         with coordlock.connect(zookeeper.url_for(root)) as client:
             grant = client.multi_lock(["a", "b"]).acquire(timeout=30)
-            [marker] = [one for one in other.get_children(f"{root}/a") if one.startswith("~")]
-            other.delete(f"{root}/a/{marker}")
+            [marker] = [one for one in other.get_children(f"{root}/b") if one.startswith("~")]
+            other.delete(f"{root}/b/{marker}")
             if evicted:
                 [contender] = other.get_children(f"{root}/b")
                 other.delete(f"{root}/b/{contender}")

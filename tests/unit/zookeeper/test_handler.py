@@ -7,6 +7,7 @@ import select
 import socket
 import struct
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,9 +21,11 @@ from coordlock_zookeeper.access import Access
 from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.buffered_socket import BufferedSocket
 from coordlock_zookeeper.handler import Handler
+from coordlock_zookeeper.io_thread import Wakeups
 from coordlock_zookeeper.own_client import OwnClient
 from coordlock_zookeeper.parents import CreateContainer
 from kazoo.protocol.serialization import Create2
+from kazoo.protocol.states import Callback
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from coordlock.runtime.clock import SYSTEM_CLOCK
@@ -36,20 +39,28 @@ def handler() -> Handler:
     return Handler(10.0, None, set(), SYSTEM_CLOCK)
 
 
+def is_woken(read: Wakeups) -> bool:
+    return bool(select.select([read], [], [], 0)[0])
+
+
 def test_any_number_of_wakeups_fits(handler: Handler) -> None:
     requests: deque[int] = deque()
     handler.requests = lambda: requests
     read, write = handler.create_socket_pair()
-    for number in range(10_000):
+    assert read.falls_asleep()
+    for number in range(100_000):
         requests.append(number)
         assert write.send(b"\0") == 1
-    for _ in range(10_000):
-        assert select.select([read], [], [], 0)[0]
+    assert is_woken(read)
+    read.awakes(True)
+    requests.append(0)
+    write.send(b"\0")
+    assert not is_woken(read)
+    while requests:
+        assert not read.falls_asleep()
         requests.popleft()
         assert read.recv(1) == b"\0"
-    assert not select.select([read], [], [], 0)[0]
-    with pytest.raises(BlockingIOError):
-        read.recv(1)
+    assert read.falls_asleep()
     read.close()
     write.close()
     with pytest.raises(OSError, match="closed"):
@@ -57,17 +68,43 @@ def test_any_number_of_wakeups_fits(handler: Handler) -> None:
 
 
 def test_a_request_whose_wakeup_was_interrupted_is_sent_with_the_next_one(handler: Handler) -> None:
-    requests = deque(["interrupted", "next"])
+    requests: deque[str] = deque()
     handler.requests = lambda: requests
     read, write = handler.create_socket_pair()
+    assert read.falls_asleep()
+    requests.append("interrupted")
+    assert not is_woken(read)
+    requests.append("next")
     write.send(b"\0")
-    requests.popleft()
-    read.recv(1)
-    assert select.select([read], [], [], 0)[0]
-    requests.popleft()
-    read.recv(1)
-    assert not select.select([read], [], [], 0)[0]
+    assert is_woken(read)
+    read.awakes(True)
+    while requests:
+        assert handler.select([read], [], [], 0)[0] == [read]
+        requests.popleft()
+    assert handler.select([read], [], [], 0)[0] == []
     read.close()
+
+
+def test_no_wakeup_is_missed(handler: Handler) -> None:
+    requests: deque[int] = deque()
+    handler.requests = lambda: requests
+    read, write = handler.create_socket_pair()
+
+    def ask() -> None:
+        for number in range(2_000):
+            requests.append(number)
+            write.send(b"\0")
+            while len(requests) > 1:
+                time.sleep(0)
+
+    with closing(read), ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(ask)
+        for number in range(2_000):
+            assert handler.select([read], [], [], 30)[0] == [read], number
+            while not requests:  # woken for one that was sent before it slept
+                assert handler.select([read], [], [], 30)[0] == [read], number
+            assert requests.popleft() == number
+        asking.result(30)
 
 
 @pytest.mark.parametrize("within", [threading, kazoo.handlers], ids=["threading", "kazoo"])
@@ -247,13 +284,49 @@ def test_what_is_sent_before_and_after_waking_is_waited_for(
     handler: Handler, pair: tuple[BufferedSocket, socket.socket]
 ) -> None:
     connection, server = pair
+    requests = deque(["before"])
+    handler.requests = lambda: requests
     read, write = handler.create_socket_pair()
     with closing(read):
-        write.send(b"\0")
         assert handler.select([connection, read], [], [], 30)[0] == [read]
+        requests.popleft()
+
+        def ask() -> None:
+            requests.append("after")
+            write.send(b"\0")
+
+        waking = threading.Timer(0.01, ask)
+        waking.start()
+        assert handler.select([connection, read], [], [], 30)[0] == [read]
+        waking.join()
         server.sendall(b"x")
         assert readable(handler, connection)
         assert handler.select([connection, read], [], [], 30)[0] == [connection, read]
+
+
+def test_requests_do_not_keep_answers_waiting(
+    handler: Handler, pair: tuple[BufferedSocket, socket.socket]
+) -> None:
+    connection, server = pair
+    requests = deque(["one of very many"])
+    handler.requests = lambda: requests
+    read, _ = handler.create_socket_pair()
+    with closing(read):
+        server.sendall(b"x")
+        eventually(lambda: connection in handler.select([connection, read], [], [], 30)[0])
+
+
+def test_a_frame_is_taken_when_all_of_it_is_there(
+    handler: Handler, pair: tuple[BufferedSocket, socket.socket]
+) -> None:
+    connection, server = pair
+    frame = struct.pack("!i", 5) + b"whole"
+    server.sendall(frame + frame[:6])
+    assert readable(handler, connection)
+    eventually(lambda: connection.pending() == 15)
+    assert connection.frame() == b"whole"
+    assert connection.frame() is None
+    assert connection.recv(100) == frame[:6]
 
 
 class Callbacks:
@@ -266,7 +339,7 @@ class Callbacks:
         return lambda: self.called.append((name, threading.current_thread().name))
 
 
-def test_answers_are_completed_in_the_io_thread_in_order_and_others_by_a_worker(
+def test_answers_and_events_are_told_in_the_io_thread_in_order_and_others_by_a_worker(
     handler: Handler,
 ) -> None:
     callbacks = Callbacks()
@@ -279,7 +352,7 @@ def test_answers_are_completed_in_the_io_thread_in_order_and_others_by_a_worker(
         queue.put(callbacks.one("first"))
         queue.put(lambda: queue.put(callbacks.one("third")))
         queue.put(fails)
-        queue.put(callbacks.one("second"))
+        handler.dispatch_callback(Callback("watch", callbacks.one("second"), ()))
         callbacks.one("none before it waits")()
         with closing(handler.create_socket_pair()[0]) as read:
             handler.select([read], [], [], 0)
