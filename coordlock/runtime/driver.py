@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from coordlock.runtime.deadline import Deadline, DeadlineReached
 from coordlock.runtime.loop_calls import LoopCalls
 from coordlock.runtime.promise import Promise
+from coordlock.runtime.receiving import blocks, blocks_no_longer, receive_for
 
 if TYPE_CHECKING:
     import asyncio  # programs that block never load it
@@ -40,6 +41,7 @@ def run(steps: Steps[T]) -> T:
     """
     deadline: Deadline | None = None
     try:
+        blocks()
         step = next(steps)
         while True:
             try:
@@ -62,6 +64,8 @@ def run(steps: Steps[T]) -> T:
     except BaseException:
         steps.close()  # where Ctrl-C struck between two waits, it cleans up now
         raise
+    finally:
+        blocks_no_longer()
 
 
 async def run_async(steps: Steps[T]) -> T:
@@ -160,6 +164,9 @@ def _deadline(step: Deadline | None) -> Deadline | None:
 
 
 def _wait(promise: Promise[Any], deadline: Deadline | None) -> None:
+    receive_for(promise, _remaining(deadline))
+    if promise.done():
+        return
     # One callback however long it takes: it cannot be taken off the promise again.
     gate = threading.Lock()
     gate.acquire()

@@ -18,12 +18,17 @@
 -- Each script reads all it needs before it writes: what makes it fail, such as a key of another
 -- type, then leaves nothing half done.
 
-local OPERATION, RUN = ARGV[1], ARGV[2]
-local UNTIL = tonumber(ARGV[3]) -- where the root has no state: grant nothing before this time
-local DELAY = tonumber(ARGV[4]) -- after another server: for so long; -1 for the longest ttl
-local INBOX = ARGV[5]
-local KNOWN = tonumber(ARGV[7]) -- where a client has seen a state that is gone: for so long
-local FIRST = 8 -- the first argument of the operation itself
+-- ARGV[1] names the operation; ARGV[2] has, with spaces between them:
+--   RUN      which server this is
+--   INBOX    the client
+--   CLUSTER  "1" in a cluster
+--   UNTIL    where the root has no state: grant nothing before this time
+--   KNOWN    where a client has seen a state that is gone: for so long
+--   DELAY    after another server: for so long; -1 for the longest ttl
+local RUN, INBOX, CLUSTER, UNTIL, KNOWN, DELAY =
+  string.match(ARGV[2], '(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)')
+UNTIL, KNOWN, DELAY = tonumber(UNTIL), tonumber(KNOWN), tonumber(DELAY)
+local FIRST = 3 -- the first argument of the operation itself
 local ROOT = string.sub(KEYS[1], 1, -6)
 local call = redis.call
 
@@ -32,7 +37,7 @@ local function int(number) return string.format('%.0f', number) end
 
 -- While a slot moves, a node has some of its keys. It refuses to look for those that it lacks, so
 -- that the script ends here, before it takes a missing key for an empty one.
-if ARGV[6] == '1' then call('EXISTS', ROOT .. 'nothing') end
+if CLUSTER == '1' then call('EXISTS', ROOT .. 'nothing') end
 
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]

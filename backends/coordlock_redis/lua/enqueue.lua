@@ -1,7 +1,7 @@
 -- Add contenders, one for each entry, or find them. session, "1" for unless blocked, and for each
 -- entry: queue, id, marker, owner, value, window, "1" to watch the nearest before it,
 -- the markers that it may stand with, its permits (0 for a mode), "1" for an update
--- -> last, and for each entry: its part of the queue, preceded by how many it omits;
+-- -> last, and for each entry: those before it, preceded by how many are omitted, and its token;
 -- and the microseconds after which the session of the nearest before it expires
 local session, is_try = ARGV[FIRST], ARGV[FIRST + 1] == '1'
 if not expiry_of(session) then return finish('lost', born) end
@@ -92,14 +92,16 @@ end
 
 local found = {}
 for number, entry in ipairs(entries) do
-  local rank = call('ZRANK', ROOT .. 'queue:' .. entry.queue, entry.id)
-  local listed = part(entry.queue, math.max(0, rank - entry.window), rank)
+  local queue = ROOT .. 'queue:' .. entry.queue
+  local rank, listed = call('ZRANK', queue, entry.id), {0}
+  if rank > 0 then listed = part(entry.queue, math.max(0, rank - entry.window), rank - 1) end
+  listed[#listed + 1] = tonumber(call('ZSCORE', queue, entry.id))
   found[number], found[#entries + number] = listed, -1
-  if entry.watches and #listed > 5 then
-    local before = session_of(listed[#listed - 5])
+  if entry.watches and rank > 0 then
+    local before = session_of(listed[#listed - 2])
     local expiry = before and before ~= session and expiry_of(before)
     if expiry then
-      local key, id = ROOT .. 'watchers:' .. entry.queue, listed[#listed - 7]
+      local key, id = ROOT .. 'watchers:' .. entry.queue, listed[#listed - 4]
       local watchers = call('HGET', key, id)
       if not watchers or not string.find(' ' .. watchers .. ' ', ' ' .. INBOX .. ' ', 1, true) then
         call('HSET', key, id, watchers and watchers .. ' ' .. INBOX or INBOX)
