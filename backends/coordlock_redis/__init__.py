@@ -9,6 +9,7 @@
     following     what is followed
     data          what is read and written beside the queues; pure
     contenders    contenders as arguments and answers of scripts; pure
+    receiving     which thread receives from a connection
     connection    the thread that sends requests and hears the news
     news          the connection that has subscribed to the client's inbox
     requests      one script to run, and what all of them are told

@@ -123,7 +123,7 @@ class Connection:
     def _asks_alone(self) -> bool:
         """Whether no other thread waits for answers, which Ctrl-C in this one could interrupt."""
         me = threading.get_ident()
-        return all([slot.sender == me for slot in self._slots])
+        return all(slot.sender == me for slot in self._slots)
 
     def await_news(self) -> None:
         """The calling thread may wait for news; then it hears them itself."""
@@ -224,13 +224,13 @@ class Connection:
     def _wait(self) -> None:
         both = self._answering, self._hearing
         for one in both:
+            one.finish()
+        for one in both:
             one.unselect()
         for one in both:
             one.select()
         for key, _ in self._selector.select(self._patience()):
             key.data()
-        for one in both:
-            one.finish()
         self._news.check()
         if self._slots and self._clock.now() > self._slots[0].request.sent_at + self._allowed():
             self._drop(BackendUnavailable(SERVICE, f"no answer came in {self._timeout:g} s"))

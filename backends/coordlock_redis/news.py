@@ -119,7 +119,7 @@ class News:
     def _connect(self, servers: Servers) -> None:
         began_at = self._timers.clock.now()
         try:
-            self.link = link = servers.connect()
+            link = servers.connect()
         except BackendError as error:
             self._fail(error)
             return
@@ -135,8 +135,10 @@ class News:
                 if kind == b"message":
                     self._tell(channel, message[0])
         except _BROKEN as error:
+            link.close()
             self._fail(translate(error, link.where))
             return
+        self.link = link  # only now: other threads may read it
         self._heard_at, self._asked_at = self._timers.clock.now(), None
         self.sure_at = began_at
         self._pause, self.is_live = _PAUSES[0], True
@@ -145,9 +147,6 @@ class News:
 
     def _fail(self, error: BackendError) -> None:
         self.failure = error
-        if self.link is not None:
-            self.link.close()
-            self.link = None
         self._due = self._timers.clock.now() + self._timers.jitter(self._pause)
         self._pause = min(2 * self._pause, _PAUSES[1])
 
@@ -244,16 +243,16 @@ class News:
 
     def drop(self, reason: str, *, is_final: bool = False) -> None:
         """Give up the connection; another one follows unless this is ``is_final``."""
-        link, self.link = self.link, None
+        with self._lock:  # no other thread reads it now
+            link, self.link = self.link, None
+            self._unheard.clear()
+            self._broken = None
         was_live, self.is_live = self.is_live, False
         if is_final:
             self.is_wanted = False
         if link is not None:
             link.close()
         self._due = self._timers.clock.now()
-        with self._lock:
-            self._unheard.clear()
-            self._broken = None
         self.failure = BackendUnavailable(SERVICE, reason)
         if was_live:
             for hearer in self._hearers:

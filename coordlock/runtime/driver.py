@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from coordlock.runtime.deadline import Deadline, DeadlineReached
 from coordlock.runtime.loop_calls import LoopCalls
 from coordlock.runtime.promise import Promise
-from coordlock.runtime.receiving import blocks, blocks_no_longer, receive_for
+from coordlock.runtime.receiving import BLOCKING
 
 if TYPE_CHECKING:
     import asyncio  # programs that block never load it
@@ -41,7 +41,7 @@ def run(steps: Steps[T]) -> T:
     """
     deadline: Deadline | None = None
     try:
-        blocks()
+        BLOCKING.is_near = True
         step = next(steps)
         while True:
             try:
@@ -60,12 +60,17 @@ def run(steps: Steps[T]) -> T:
                 step, outcome = steps.send(outcome), None
     except StopIteration as stop:
         result: T = stop.value
+        BLOCKING.is_near = False
+        if BLOCKING.receive is not None:  # Ctrl-C in a needless call here would lose the result
+            BLOCKING.decline()
         return result
     except BaseException:
-        steps.close()  # where Ctrl-C struck between two waits, it cleans up now
+        try:
+            steps.close()  # where Ctrl-C struck between two waits, it cleans up now
+        finally:
+            BLOCKING.is_near = False
+            BLOCKING.decline()
         raise
-    finally:
-        blocks_no_longer()
 
 
 async def run_async(steps: Steps[T]) -> T:
@@ -85,6 +90,7 @@ async def run_async(steps: Steps[T]) -> T:
             "trio, use a client of coordlock.connect() in trio.to_thread.run_sync()"
         ) from None
     deadline: Deadline | None = None
+    BLOCKING.is_near = False
     try:
         step = next(steps)
         while True:
@@ -164,7 +170,7 @@ def _deadline(step: Deadline | None) -> Deadline | None:
 
 
 def _wait(promise: Promise[Any], deadline: Deadline | None) -> None:
-    receive_for(promise, _remaining(deadline))
+    BLOCKING.receive_for(promise, _remaining(deadline))
     if promise.done():
         return
     # One callback however long it takes: it cannot be taken off the promise again.

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from coordlock.runtime.promise import Promise
 
-__all__ = ["Receive", "blocks", "blocks_no_longer", "offer", "receive_for"]
+__all__ = ["BLOCKING", "Receive", "offer"]
 
 #: Receives until its argument returns True, or for so many seconds. Nothing depends on it.
 Receive = Callable[[Callable[[], bool], float], None]
@@ -16,36 +16,43 @@ Receive = Callable[[Callable[[], bool], float], None]
 _LONGEST: Final = 0.02
 
 
-class _Offer(threading.local):
-    is_wanted = False
+class _Blocking(threading.local):
+    """What the calling thread may do once it blocks.
+
+    Attributes:
+        is_near: whether it waits for what it asks for, and has no event loop to serve.
+        receive: what it was offered.
+    """
+
+    is_near = False
     receive: Receive | None = None
 
+    def decline(self) -> None:
+        """Give back what was offered: it is called once, to receive nothing."""
+        receive, self.receive = self.receive, None
+        if receive is not None:
+            receive(lambda: True, 0.0)
 
-_offer: Final = _Offer()
+    def receive_for(self, promise: Promise[Any], seconds: float) -> None:
+        """Receive what may keep ``promise``, for which the thread waits so long at most."""
+        receive, self.receive, self.is_near = self.receive, None, True
+        if receive is not None:
+            receive(promise.done, min(seconds, _LONGEST))
 
 
-def blocks() -> None:
-    """From now on, the calling thread blocks where it has to wait."""
-    _offer.is_wanted = True
-
-
-def blocks_no_longer() -> None:
-    """The end of that: what was offered is called once more, to receive nothing."""
-    _offer.is_wanted = False
-    if _offer.receive is not None:
-        receive, _offer.receive = _offer.receive, None
-        receive(lambda: True, 0.0)
+BLOCKING: Final = _Blocking()
 
 
 def offer(receive: Receive) -> bool:
-    """Offer ``receive`` to the calling thread; whether it will call it, since it blocks soon."""
-    if _offer.is_wanted:
-        _offer.receive = receive
-    return _offer.is_wanted
+    """Offer ``receive`` to the calling thread; whether it will call it.
 
-
-def receive_for(promise: Promise[Any], seconds: float) -> None:
-    """Receive what may keep ``promise``, for which the calling thread waits so long at most."""
-    if _offer.receive is not None:
-        receive, _offer.receive = _offer.receive, None
-        receive(promise.done, min(seconds, _LONGEST))
+    It receives from one place. After a second offer, until it has waited, it receives nothing.
+    """
+    if not BLOCKING.is_near:
+        return False
+    if BLOCKING.receive is not None and BLOCKING.receive != receive:
+        BLOCKING.is_near = False
+        BLOCKING.decline()
+        return False
+    BLOCKING.receive = receive
+    return True

@@ -11,11 +11,14 @@ from typing import Self
 
 import pytest
 from coordlock_redis.connection import Connection
+from coordlock_redis.news import News
 from coordlock_redis.servers import Link
+from coordlock_redis.watches import Watches
 
 import coordlock
 from coordlock import BackendError, GrantState, LockLost
 from coordlock.errors import WaitUnavailable
+from coordlock.runtime import receiving
 from coordlock.testing.waiting import eventually
 from testbed.servers.redis import RedisServer
 
@@ -316,3 +319,47 @@ def test_a_signal_handler_that_asks_while_its_thread_reads_gets_its_own_answer(
             stored = outer.get()
             assert stored is not None
             assert stored.data == b"outer"
+
+
+@pytest.mark.parametrize("place", [(News, "read"), (News, "_take"), (Watches, "left")])
+def test_news_that_a_signal_interrupts_reach_the_others_who_wait(
+    only: RedisServer, root: str, monkeypatch: pytest.MonkeyPatch, place: tuple[type, str]
+) -> None:
+    call, main, strikes = getattr(*place), threading.get_ident(), iter([True])
+    was_struck = False
+
+    def strike(*arguments: object, **named: object) -> object:
+        nonlocal was_struck
+        if threading.get_ident() != main:
+            return call(*arguments, **named)
+        done = call(*arguments, **named) if place[1] == "read" else None
+        if next(strikes, False):
+            was_struck = True
+            raise KeyboardInterrupt
+        return done if place[1] == "read" else call(*arguments, **named)
+
+    monkeypatch.setattr(*place, strike)
+    monkeypatch.setattr(receiving, "_LONGEST", 30.0)
+    url = only.url_for(root, ttl="30s")
+    with coordlock.connect(url) as one, coordlock.connect(url) as two:
+
+        def read() -> None:
+            two.read_lock("a").acquire(timeout=60).release()
+
+        def let_go() -> None:
+            eventually(lambda: len(one.lock("a").contenders()) == 2)
+            other.start()
+            eventually(lambda: len(one.lock("a").contenders()) == 3)
+            grant.release()
+
+        while not was_struck:  # the thread for I/O may be the first to hear
+            grant = one.lock("a").acquire(timeout=10)
+            other = threading.Thread(target=read)
+            releaser = threading.Thread(target=let_go)
+            releaser.start()
+            with suppress(KeyboardInterrupt):
+                read()
+            releaser.join(20)
+            other.join(20)
+            assert not other.is_alive()
+        one.lock("a").acquire(timeout=10).release()
