@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from coordlock.model.claim import AnyClaim, Convertible, Mode, Permit, in_force, parse_marker
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot
@@ -25,9 +25,13 @@ def queue_of(contender: Contender) -> str:
 def compatible(claim: AnyClaim) -> str:
     """The markers of the modes that may be held together with ``claim``."""
     mine = in_force(claim)
-    if isinstance(mine, Permit):
-        return ""
-    return " ".join(mode.marker for mode in Mode if not mine.conflicts(mode))
+    return "" if isinstance(mine, Permit) else _COMPATIBLE[mine]
+
+
+#: The same for each mode.
+_COMPATIBLE: Final = {
+    mine: " ".join(mode.marker for mode in Mode if not mine.conflicts(mode)) for mine in Mode
+}
 
 
 def entries(session: str, added: Sequence[Entry], *, unless_blocked: bool) -> list[Argument]:

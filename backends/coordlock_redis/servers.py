@@ -301,14 +301,15 @@ def packed(commands: Sequence[tuple[Any, ...]]) -> bytes:
     parts: list[bytes] = []
     for command in commands:
         parts.append(b"*%d\r\n" % len(command))
-        for word in command:
-            if type(word) is bytes:
-                data = word
-            elif type(word) is str:
-                data = word.encode("utf-8", "surrogatepass")
-            else:
-                data = b"%d" % word
-            parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
+        words = [
+            word
+            if type(word) is bytes
+            else word.encode("utf-8", "surrogatepass")
+            if type(word) is str
+            else b"%d" % word
+            for word in command
+        ]
+        parts += [b"$%d\r\n%b\r\n" % (len(word), word) for word in words]
     return b"".join(parts)
 
 
