@@ -69,13 +69,26 @@ local function inbox_of(session) return string.match(session, '^[^-]*') end
 -- Remove a contender and tell those who watch it. Its own client is told, too, unless it is the
 -- one that calls, which knows.
 local function leave(queue, id, is_wanted)
-  local claim = call('HGET', ROOT .. 'claims:' .. queue, id)
-  local token = call('ZSCORE', ROOT .. 'queue:' .. queue, id)
-  if not token then return false end
-  local watchers = call('HGET', ROOT .. 'watchers:' .. queue, id)
-  local before = call('ZRANK', ROOT .. 'queue:' .. queue, id)
-  call('ZREM', ROOT .. 'queue:' .. queue, id)
-  call('HDEL', ROOT .. 'claims:' .. queue, id, '=' .. id)
+  local key, claims = ROOT .. 'queue:' .. queue, ROOT .. 'claims:' .. queue
+  local watching = ROOT .. 'watchers:' .. queue
+  local before, token, is_last = 0, nil, false
+  local first = call('ZRANGE', key, 0, 1, 'WITHSCORES')
+  if first[1] == id then
+    token, is_last = first[2], not first[3]
+  else
+    token = call('ZSCORE', key, id)
+    if not token then return false end
+    before = call('ZRANK', key, id)
+  end
+  local claim, watchers = call('HGET', claims, id), call('HGET', watching, id)
+  if is_last then
+    call('DEL', key, claims, watching)
+    call('SREM', ROOT .. 'queues', queue)
+  else
+    call('ZREM', key, id)
+    call('HDEL', claims, id, '=' .. id)
+    if watchers then call('HDEL', watching, id) end
+  end
   local told = {}
   if claim then
     local session = session_of(claim)
@@ -83,18 +96,11 @@ local function leave(queue, id, is_wanted)
     local owner = inbox_of(session)
     if owner ~= INBOX or is_wanted then told[owner] = true end
   end
-  if watchers then
-    call('HDEL', ROOT .. 'watchers:' .. queue, id)
-    for inbox in string.gmatch(watchers, '[^ +]+') do told[inbox] = true end
-  end
+  for inbox in string.gmatch(watchers or '', '[^ +]+') do told[inbox] = true end
   change()
   local news = 'left ' .. id .. ' ' .. int(token) .. ' ' .. before
   for inbox in pairs(told) do tell('inbox:' .. inbox, news) end
   if compat.left then compat.left(queue) end
-  if call('EXISTS', ROOT .. 'queue:' .. queue) == 0 then
-    call('SREM', ROOT .. 'queues', queue)
-    call('DEL', ROOT .. 'claims:' .. queue, ROOT .. 'watchers:' .. queue)
-  end
   tell('changes:' .. queue, int(last))
   return true
 end

@@ -19,7 +19,8 @@ end
 local mine, others = 0, {}
 for _, entry in ipairs(entries) do
   local claim = call('HGET', ROOT .. 'claims:' .. entry.queue, entry.id)
-  call('ZCARD', ROOT .. 'queue:' .. entry.queue) -- fails where another program uses the key
+  -- Also fails where another program uses the key, before anything is written.
+  entry.rank = call('ZCARD', ROOT .. 'queue:' .. entry.queue)
   if claim then
     if session_of(claim) == session then mine = mine + 1 end
     others[#others + 1] = entry
@@ -75,8 +76,11 @@ end
 
 if mine < #entries then
   for _, entry in ipairs(others) do leave(entry.queue, entry.id, true) end
-  if compat.enter then
-    for _, entry in ipairs(entries) do compat.enter(entry.queue, session) end
+  for _, entry in ipairs(entries) do
+    if compat.enter then compat.enter(entry.queue, session) end
+    if compat.enter or #others > 0 then
+      entry.rank = call('ZCARD', ROOT .. 'queue:' .. entry.queue)
+    end
   end
   local token = change()
   for _, entry in ipairs(entries) do
@@ -85,7 +89,8 @@ if mine < #entries then
     call('HSET', claims, entry.id, entry.marker .. ' ' .. session .. ' ' .. entry.owner)
     if entry.value ~= '' then call('HSET', claims, '=' .. entry.id, '1 ' .. entry.value) end
     call('HSET', ROOT .. 'held:' .. session, entry.id, entry.queue)
-    call('SADD', ROOT .. 'queues', entry.queue)
+    if entry.rank == 0 then call('SADD', ROOT .. 'queues', entry.queue) end
+    entry.token = token
     tell('changes:' .. entry.queue, int(token))
   end
 end
@@ -93,9 +98,9 @@ end
 local found = {}
 for number, entry in ipairs(entries) do
   local queue = ROOT .. 'queue:' .. entry.queue
-  local rank, listed = call('ZRANK', queue, entry.id), {0}
+  local rank, listed = entry.token and entry.rank or call('ZRANK', queue, entry.id), {0}
   if rank > 0 then listed = part(entry.queue, math.max(0, rank - entry.window), rank - 1) end
-  listed[#listed + 1] = tonumber(call('ZSCORE', queue, entry.id))
+  listed[#listed + 1] = entry.token or tonumber(call('ZSCORE', queue, entry.id))
   found[number], found[#entries + number] = listed, -1
   if entry.watches and rank > 0 then
     local before = session_of(listed[#listed - 2])
