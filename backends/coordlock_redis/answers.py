@@ -7,6 +7,8 @@ from typing import Any
 
 __all__ = ["Answers"]
 
+_BYTES, _NUMBER, _LIST, _TEXT, _ERROR = b"$:*+-"
+
 
 class Answers:
     """Reads answers whose parts come one after the other. redis-py takes several times as long.
@@ -26,16 +28,16 @@ class Answers:
         data, at, found = self._rest + data, 0, []
         value: Any
         while (end := data.find(b"\r\n", at)) >= 0:
-            kind, text, after = data[at : at + 1], data[at + 1 : end], end + 2
-            if kind == b"$":
+            kind, text, after = data[at], data[at + 1 : end], end + 2
+            if kind == _BYTES:
                 value = None
                 if (size := int(text)) >= 0:
                     if len(data) < after + size + 2:
                         break
                     value, after = data[after : after + size], after + size + 2
-            elif kind == b":":
+            elif kind == _NUMBER:
                 value = int(text)
-            elif kind == b"*":
+            elif kind == _LIST:
                 value = None
                 if (count := int(text)) >= 0:
                     value = []
@@ -43,9 +45,9 @@ class Answers:
                     self._open.append((value, count))
                     at = after
                     continue
-            elif kind == b"+":
+            elif kind == _TEXT:
                 value = text
-            elif kind == b"-":
+            elif kind == _ERROR:
                 value = self._error(text.decode("utf-8", "replace"))
             else:
                 raise ValueError(f"this is no Redis: it sent {data[at : at + 20]!r}")

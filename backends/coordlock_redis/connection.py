@@ -31,6 +31,8 @@ T = TypeVar("T")
 
 log = Log("coordlock")
 
+#: By a signal handler that raised.
+_INTERRUPTED: Final = BackendUnavailable(SERVICE, "a request or its answer was interrupted")
 #: What reading a connection raises.
 _BROKEN: Final = (exceptions.RedisError, OSError, ValueError, AttributeError)
 
@@ -123,7 +125,7 @@ class Connection:
     def _asks_alone(self) -> bool:
         """Whether no other thread waits for answers, which Ctrl-C in this one could interrupt."""
         me = threading.get_ident()
-        return all(slot.sender == me for slot in self._slots)
+        return not self._slots or all(slot.sender == me for slot in self._slots)
 
     def await_news(self) -> None:
         """The calling thread may wait for news; then it hears them itself."""
@@ -298,7 +300,7 @@ class Connection:
                 return
             data = self._unsent + packed(commands)
             # Where a signal handler raises, answers can't be told apart any more.
-            self._trouble = BackendUnavailable(SERVICE, "a request was interrupted")
+            self._trouble = _INTERRUPTED
             self._slots += slots
             try:
                 self._unsent = data[link.send_now(data) :]
@@ -324,7 +326,7 @@ class Connection:
             if link is None or self._trouble is not None:
                 return
             # Where a signal handler raises, answers can't be told apart any more.
-            self._trouble = BackendUnavailable(SERVICE, "an answer was interrupted")
+            self._trouble = _INTERRUPTED
             try:
                 self._answers += link.read()
                 if len(self._answers) > len(self._slots):
@@ -385,8 +387,7 @@ class Connection:
             self._unsent, self._trouble = b"", None
         if link is not None:
             link.close()
-        if not isinstance(error, BackendUnavailable):
-            error = BackendUnavailable(SERVICE, error.reason)
+        error = BackendUnavailable(SERVICE, error.reason)
         for slot in slots:
             slot.request.promise.fail(error)
 

@@ -43,6 +43,7 @@ class Link:
         run: names the server's process: another one after each restart.
         version: of the server, or of the Redis that it is compatible with.
         is_encrypted: by TLS.
+        is_direct: whether the descriptor can be written and read without waiting.
         started: not before it started or became the primary, in microseconds of its own clock.
     """
 
@@ -53,16 +54,13 @@ class Link:
     is_cluster: bool
     started: int
     is_encrypted: bool
+    is_direct: bool = field(init=False)
     _answers: Answers = field(init=False)
     _ready: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.is_direct = not self.is_encrypted and os.name == "posix"
         self._answers = Answers(self.connection._parser.parse_error)
-
-    @property
-    def is_direct(self) -> bool:
-        """Whether the descriptor can be written and read without waiting."""
-        return not self.is_encrypted and os.name == "posix"
 
     @property
     def socket(self) -> Any:
