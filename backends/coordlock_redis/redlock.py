@@ -167,11 +167,12 @@ class RedlockBackend(Backend):
                 return resolved(certain)
             out_of = len(self._servers)
             for id in missing:
-                if len(came) - counts[id] > out_of - self._majority and id in self._held:
+                without = len(came) - counts[id]
+                if without > out_of - self._majority and id in self._held:
                     self._session = ""
                     reason = (
-                        f"{counts[id]} of {out_of} servers have the lock {held[id].queue!r}, "
-                        "which is no majority: they were restarted, or their clocks went wrong"
+                        f"{without} of {out_of} servers have lost the lock {held[id].queue!r}: "
+                        "they were restarted, or their clocks went wrong"
                     )
                     return failed(SessionLost(SERVICE, reason))
             if len(came) + len(failures) < out_of:
