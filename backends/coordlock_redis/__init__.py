@@ -9,10 +9,12 @@
     following     what is followed
     data          what is read and written beside the queues; pure
     contenders    contenders as arguments and answers of scripts; pure
+    receiving     which thread receives from a connection
     connection    the thread that sends requests and hears the news
     news          the connection that has subscribed to the client's inbox
     requests      one script to run, and what all of them are told
     scripts       the scripts, from the files in ``lua``
+    answers       answers from their bytes; pure
     servers       which server has the data, and a connection to it
     access        how to reach it, by the settings
     given_client  the same, as a client of redis-py or valkey-py does

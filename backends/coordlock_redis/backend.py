@@ -16,7 +16,7 @@ from coordlock.settings import Option, Settings
 from coordlock_redis import access, contenders
 from coordlock_redis.contenders import names
 from coordlock_redis.errors import SERVICE
-from coordlock_redis.options import OPTIONS, TCP, TLS, UNIX
+from coordlock_redis.options import OPTIONS, TCP, TLS, UNIX, restart_delay
 from coordlock_redis.requests import MICROSECONDS, Argument, Request, decoded
 from coordlock_redis.session import RedisSession
 
@@ -66,7 +66,7 @@ class RedisBackend(RedisSession):
             prefix,
             settings.ttl,
             timers,
-            delay=settings.options["restart_delay"],
+            delay=restart_delay(settings),
             replicas=settings.options["wait_replicas"],
             may_evict=settings.options["allow_eviction"],
             compat=settings.options["compat"] is not None,
@@ -95,15 +95,19 @@ class RedisBackend(RedisSession):
 
         def request(session: str) -> Request[tuple[Snapshot, ...]]:
             arguments = contenders.entries(session, entries, unless_blocked=unless_blocked)
-            return Request("enqueue", arguments, partial(self._enqueued, entries), changes=True)
+            return Request(
+                "enqueue", arguments, partial(self._enqueued, session, entries), changes=True
+            )
 
         return self._in_session(request)
 
-    def _enqueued(self, entries: Sequence[Entry], answer: list[Any]) -> tuple[Snapshot, ...]:
+    def _enqueued(
+        self, session: str, entries: Sequence[Entry], answer: list[Any]
+    ) -> tuple[Snapshot, ...]:
         _, revision, *found = answer
         listed, left = found[: len(entries)], found[len(entries) :]
         snapshots = tuple(
-            contenders.snapshot(entry.queue, revision, part)
+            contenders.enqueued(session, entry, revision, part)
             for entry, part in zip(entries, listed, strict=True)
         )
         for snapshot, microseconds in zip(snapshots, left, strict=True):
@@ -165,6 +169,8 @@ class RedisBackend(RedisSession):
         waiters: Sequence[Contender] = (),
         changes: bool = False,
     ) -> Callable[[], None]:
+        if waiters:
+            self._connection.await_news()
         return self._watches.watch(contender, revision, told, waiters, changes=changes)
 
     def was_first(self, contender: Contender) -> bool:

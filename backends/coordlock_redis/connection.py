@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from redis import exceptions
@@ -18,8 +18,10 @@ from coordlock.errors import BackendError, BackendUnavailable
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, failed, resolved
+from coordlock.runtime.receiving import offer
 from coordlock_redis.errors import SERVICE, client_closed, is_elsewhere, translate
 from coordlock_redis.news import News
+from coordlock_redis.receiving import Receiving, Source
 from coordlock_redis.requests import Header, Request
 from coordlock_redis.servers import Link, Servers, packed
 
@@ -29,6 +31,8 @@ T = TypeVar("T")
 
 log = Log("coordlock")
 
+#: By a signal handler that raised.
+_INTERRUPTED: Final = BackendUnavailable(SERVICE, "a request or its answer was interrupted")
 #: What reading a connection raises.
 _BROKEN: Final = (exceptions.RedisError, OSError, ValueError, AttributeError)
 
@@ -36,12 +40,13 @@ _BROKEN: Final = (exceptions.RedisError, OSError, ValueError, AttributeError)
 class _Slot:
     """The next answer belongs to this request; ``is_copies`` for how many replicas have it."""
 
-    __slots__ = ("attempt", "held", "is_copies", "request")
+    __slots__ = ("attempt", "is_copies", "request", "sender")
 
     def __init__(self, request: Request[Any], *, is_copies: bool = False) -> None:
         self.request: Final = request
         self.attempt: Final = request.attempts
         self.is_copies: Final = is_copies
+        self.sender: Final = threading.get_ident()
 
 
 class Connection:
@@ -66,6 +71,8 @@ class Connection:
         self._lock: Final = threading.RLock()
         self._asked: deque[Request[Any]] = deque()
         self._slots: deque[_Slot] = deque()
+        #: What has come for the first of them, and was not taken yet.
+        self._answers: deque[Any] = deque()
         self._held: dict[int, Any] = {}
         self._link: Link | None = None
         #: What could not be sent at once, and what went wrong meanwhile.
@@ -81,9 +88,13 @@ class Connection:
         for end in (self._ear, self._bell):
             end.setblocking(False)
         self._selector: Final = selectors.DefaultSelector()
-        self._selector.register(self._ear, selectors.EVENT_READ, self._hear)
-        self._selected: set[Any] = set()
+        self._selector.register(self._ear, selectors.EVENT_READ, self._ring)
         news.wake = self.wake
+        self._answering: Final = self._receiving(self)
+        self._hearing: Final = self._receiving(news)
+
+    def _receiving(self, source: Source) -> Receiving:
+        return Receiving(source, self._lock, self._selector, self.wake, self._clock)
 
     def ask(self, request: Request[T]) -> Promise[T]:
         """Send ``request``; its promise."""
@@ -93,6 +104,9 @@ class Connection:
             if self._until is not None or sys.is_finalizing():
                 return failed(client_closed())
             if self._sends_at_once(request):
+                if self._asks_alone() and offer(self._answering.receive_own):
+                    # Before it is sent, so that the answer does not wake the thread for I/O.
+                    self._answering.begin()
                 self._transmit([request])
                 if not self._unsent and self._trouble is None:
                     return request.promise
@@ -106,7 +120,20 @@ class Connection:
         """Whether the calling thread sends it: then the thread for I/O need not be woken."""
         if self._link is None or self._asked or self._unsent or self._trouble is not None:
             return False
-        return not (self._replicas or request.needs_news or self._link.is_encrypted)
+        return not (self._replicas or request.needs_news) and self._link.is_direct
+
+    def _asks_alone(self) -> bool:
+        """Whether no other thread waits for answers, which Ctrl-C in this one could interrupt."""
+        me = threading.get_ident()
+        return not self._slots or all(slot.sender == me for slot in self._slots)
+
+    def await_news(self) -> None:
+        """The calling thread may wait for news; then it hears them itself."""
+        offer(self._hear)
+
+    def _hear(self, is_done: Callable[[], bool], seconds: float) -> None:
+        if self._hearing.begin():
+            self._hearing.receive_own(is_done, seconds)
 
     def wake(self) -> None:
         """Let the thread look at what is to be done."""
@@ -171,6 +198,7 @@ class Connection:
 
     def _turn(self) -> None:
         if self._until is None:
+            self._news.drop_if_broken()
             self._news.connect_when_due(self._servers)
             news, link = self._news.link, self._link
             if news is not None and link is not None and news.run != link.run:
@@ -196,31 +224,20 @@ class Connection:
             self._drop(trouble)
 
     def _wait(self) -> None:
-        self._select()
+        both = self._answering, self._hearing
+        for one in both:
+            one.finish()
+        for one in both:
+            one.unselect()
+        for one in both:
+            one.select()
         for key, _ in self._selector.select(self._patience()):
             key.data()
         self._news.check()
         if self._slots and self._clock.now() > self._slots[0].request.sent_at + self._allowed():
             self._drop(BackendUnavailable(SERVICE, f"no answer came in {self._timeout:g} s"))
 
-    def _select(self) -> None:
-        """Wait for what comes over the connections that there are now."""
-        wanted = {
-            link.socket: receive
-            for link, receive in (
-                (self._link, self._receive),
-                (self._news.link, self._news.receive),
-            )
-            if link is not None and link.socket is not None
-        }
-        # First: a new socket may have the number of one that was closed.
-        for gone in self._selected - wanted.keys():
-            self._selector.unregister(gone)
-        for one in wanted.keys() - self._selected:
-            self._selector.register(one, selectors.EVENT_READ, wanted[one])
-        self._selected = set(wanted)
-
-    def _hear(self) -> None:
+    def _ring(self) -> None:
         with contextlib.suppress(OSError):
             self._ear.recv(4096)
 
@@ -283,7 +300,7 @@ class Connection:
                 return
             data = self._unsent + packed(commands)
             # Where a signal handler raises, answers can't be told apart any more.
-            self._trouble = BackendUnavailable(SERVICE, "a request was interrupted")
+            self._trouble = _INTERRUPTED
             self._slots += slots
             try:
                 self._unsent = data[link.send_now(data) :]
@@ -292,25 +309,46 @@ class Connection:
             else:
                 self._trouble = None
 
-    def _receive(self) -> None:
-        link = self._link
-        try:
-            while link is not None and link is self._link:
-                try:
-                    answer: Any = link.receive()
-                except exceptions.ResponseError as error:
-                    answer = error
-                with self._lock:
-                    if self._trouble is not None:
-                        return  # it is dropped in this turn
-                    if not self._slots:
-                        raise OSError("an answer came that nobody asked for")
-                    slot = self._slots.popleft()
-                self._take(slot, answer)
-                if not self._slots or not link.has_more():
+    @property
+    def link(self) -> Link | None:
+        """The connection for requests."""
+        return self._link
+
+    @property
+    def is_left(self) -> bool:
+        """Whether an answer was read and not taken, or something went wrong."""
+        return bool(self._answers) or self._trouble is not None
+
+    def read(self) -> None:
+        """Read the answers that have come."""
+        with self._lock:
+            link = self._link
+            if link is None or self._trouble is not None:
+                return
+            # Where a signal handler raises, answers can't be told apart any more.
+            self._trouble = _INTERRUPTED
+            try:
+                self._answers += link.read()
+                if len(self._answers) > len(self._slots):
+                    raise OSError("an answer came that nobody asked for")
+            except _BROKEN as error:
+                self._trouble = translate(error, link.where)
+            else:
+                self._trouble = None
+
+    def take(self, is_done: Callable[[], bool], *, is_own: bool) -> None:
+        """Complete the requests whose answers were read, until ``is_done``."""
+        while not is_done():
+            with self._lock:
+                if not self._answers:
                     return
-        except _BROKEN as error:
-            self._drop(translate(error, link.where if link else ""))
+                slot, answer = self._slots[0], self._answers[0]
+            self._take(slot, answer)
+            # Not before: what a signal handler ends half-way is done again.
+            with self._lock:
+                if self._slots and self._slots[0] is slot:
+                    self._slots.popleft()
+                    self._answers.popleft()
 
     def _take(self, slot: _Slot, answer: Any) -> None:
         request = slot.request
@@ -344,12 +382,12 @@ class Connection:
         with self._lock:
             link, self._link = self._link, None
             slots, self._slots = self._slots, deque()
+            self._answers.clear()
             self._held.clear()
             self._unsent, self._trouble = b"", None
         if link is not None:
             link.close()
-        if not isinstance(error, BackendUnavailable):
-            error = BackendUnavailable(SERVICE, error.reason)
+        error = BackendUnavailable(SERVICE, error.reason)
         for slot in slots:
             slot.request.promise.fail(error)
 

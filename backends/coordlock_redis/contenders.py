@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from coordlock.model.claim import AnyClaim, Convertible, Mode, Permit, in_force, parse_marker
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 from coordlock_redis.requests import Argument
 
-__all__ = ["compatible", "entries", "names", "queue_of", "snapshot"]
+__all__ = ["compatible", "enqueued", "entries", "names", "queue_of", "snapshot"]
 
 
 def names(contender: Contender) -> tuple[Argument, ...]:
@@ -25,9 +25,13 @@ def queue_of(contender: Contender) -> str:
 def compatible(claim: AnyClaim) -> str:
     """The markers of the modes that may be held together with ``claim``."""
     mine = in_force(claim)
-    if isinstance(mine, Permit):
-        return ""
-    return " ".join(mode.marker for mode in Mode if not mine.conflicts(mode))
+    return "" if isinstance(mine, Permit) else _COMPATIBLE[mine]
+
+
+#: The same for each mode.
+_COMPATIBLE: Final = {
+    mine: " ".join(mode.marker for mode in Mode if not mine.conflicts(mode)) for mine in Mode
+}
 
 
 def entries(session: str, added: Sequence[Entry], *, unless_blocked: bool) -> list[Argument]:
@@ -55,6 +59,29 @@ def snapshot(queue: str, revision: int, listed: Sequence[Any]) -> Snapshot:
     """The contenders that a script has listed, behind how many it has omitted."""
     found = [_contender(queue, *listed[at : at + 4]) for at in range(1, len(listed), 4)]
     return Snapshot(queue, tuple(found), revision, listed[0])
+
+
+def enqueued(session: str, entry: Entry, revision: int, listed: list[Any]) -> Snapshot:
+    """The contenders up to that of ``entry``, of which a script has listed the token alone.
+
+    It has none where it is refused.
+    """
+    if len(listed) % 4 == 1:
+        return snapshot(entry.queue, revision, listed)
+    token = listed.pop()
+    earlier = snapshot(entry.queue, revision, listed)
+    own = Contender(
+        id=entry.id,
+        key=f"{entry.queue}/{entry.id}",
+        claim=entry.claim,
+        order=token,
+        token=token,
+        session=session,
+        owner=entry.owner,
+        value=entry.value,
+        version=1,
+    )
+    return Snapshot(entry.queue, (*earlier.contenders, own), revision, earlier.omitted)
 
 
 def _contender(queue: str, id: bytes, token: int, claim: bytes, value: bytes) -> Contender:

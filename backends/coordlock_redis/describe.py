@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -10,14 +10,13 @@ from typing import Any, Final
 from redis import exceptions
 
 from coordlock.backend import ServiceInfo
-from coordlock.errors import BackendError
 from coordlock.runtime.promise import Promise, failed
 from coordlock.runtime.worker import Worker
 from coordlock_redis.errors import client_closed, translate
 from coordlock_redis.requests import MICROSECONDS
 from coordlock_redis.servers import Host, Link, Servers, info
 
-__all__ = ["Clock", "Question", "describe", "findings"]
+__all__ = ["Clock", "Question", "asked", "describe", "findings"]
 
 #: Seconds of a replica's silence that are worth a line.
 _LAG: Final = 2
@@ -59,41 +58,49 @@ def describe(question: Question, closing: Promise[None] | None) -> Promise[Servi
     """Ask the server and its replicas, over connections of its own."""
     if closing is not None:
         return failed(client_closed())
+    return asked(partial(_ask, question))
+
+
+def asked(ask: Callable[[], ServiceInfo]) -> Promise[ServiceInfo]:
+    """What ``ask`` returns or raises, in a thread of its own because it blocks."""
     promise: Promise[ServiceInfo] = Promise()
-    Worker("coordlock-redis-describe").run(partial(_ask, question, promise))
+
+    def settle() -> None:
+        try:
+            promise.resolve(ask())
+        except BaseException as error:
+            promise.fail(error)
+
+    Worker("coordlock-redis-describe").run(settle)
     return promise
 
 
-def _ask(question: Question, promise: Promise[ServiceInfo]) -> None:
+def _ask(question: Question) -> ServiceInfo:
     servers = question.servers
+    link = servers.connect()
     try:
-        link = servers.connect()
+        fields = info(_answer(link, "INFO"))
         try:
-            fields = info(_answer(link, "INFO"))
-            try:
-                answer = _answer(link, "CONFIG", "GET", "appendfsync")
-                fields |= {"appendfsync": answer[1].decode()} if answer else {}
-            except exceptions.ResponseError:
-                pass  # the user may not ask, or a provider has renamed the command
-            try:
-                slow = _answer(link, "SLOWLOG", "GET", 128)
-            except exceptions.ResponseError:
-                slow = []
-            replicas = list(_replicas(fields))
-            patience = servers.timeout / (4 * len(replicas) or 1)
-            clocks = [_clock(servers, host, link, patience) for host in replicas]
-        except (exceptions.RedisError, OSError) as error:
-            raise translate(error, link.where) from None
-        finally:
-            link.close()
-    except BackendError as error:
-        promise.fail(error)
-        return
+            answer = _answer(link, "CONFIG", "GET", "appendfsync")
+            fields |= {"appendfsync": answer[1].decode()} if answer else {}
+        except exceptions.ResponseError:
+            pass  # the user may not ask, or a provider has renamed the command
+        try:
+            slow = _answer(link, "SLOWLOG", "GET", 128)
+        except exceptions.ResponseError:
+            slow = []
+        replicas = list(_replicas(fields))
+        patience = servers.timeout / (4 * len(replicas) or 1)
+        clocks = [_clock(servers, host, link, patience) for host in replicas]
+    except (exceptions.RedisError, OSError) as error:
+        raise translate(error, link.where) from None
+    finally:
+        link.close()
     version = fields.get("valkey_version") or fields.get("redis_version", "")
     found = list(findings(fields, question, clocks, slow))
     notes = tuple(text for is_well, text in found if is_well)
     warnings = tuple(text for is_well, text in found if not is_well)
-    promise.resolve(ServiceInfo(question.scheme, version, servers.names, warnings, notes))
+    return ServiceInfo(question.scheme, version, servers.names, warnings, notes)
 
 
 def _answer(link: Link, *command: Any) -> Any:

@@ -7,6 +7,7 @@ connection. So every subscriber is told when it is back, and looks.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
@@ -58,7 +59,10 @@ class News:
         self._timers: Final = timers
         self._patience: Final = patience
         self._timeout: Final = timeout
-        self._lock: Final = threading.Lock()
+        self._lock: Final = threading.RLock()
+        #: What was read and not told yet, and why something may be missing.
+        self._unheard: deque[Any] = deque()
+        self._broken: str | None = None
         self._channels: dict[bytes, int] = {inbox: 1}
         self._orders: list[tuple[str, bytes]] = []
         self._hearers: list[Hearer] = []
@@ -115,7 +119,7 @@ class News:
     def _connect(self, servers: Servers) -> None:
         began_at = self._timers.clock.now()
         try:
-            self.link = link = servers.connect()
+            link = servers.connect()
         except BackendError as error:
             self._fail(error)
             return
@@ -131,21 +135,18 @@ class News:
                 if kind == b"message":
                     self._tell(channel, message[0])
         except _BROKEN as error:
+            link.close()
             self._fail(translate(error, link.where))
             return
+        self.link = link  # only now: other threads may read it
         self._heard_at, self._asked_at = self._timers.clock.now(), None
         self.sure_at = began_at
         self._pause, self.is_live = _PAUSES[0], True
         for hearer in self._hearers:
             hearer.live()
-        if link is self.link and link.has_more():
-            self.receive()
 
     def _fail(self, error: BackendError) -> None:
         self.failure = error
-        if self.link is not None:
-            self.link.close()
-            self.link = None
         self._due = self._timers.clock.now() + self._timers.jitter(self._pause)
         self._pause = min(2 * self._pause, _PAUSES[1])
 
@@ -171,26 +172,63 @@ class News:
             if not order:  # it is heard already
                 self._tell_subscribed(channel)
 
-    def receive(self) -> None:
-        """Take what has come."""
-        link = self.link
-        try:
-            while link is not None and link is self.link:
-                self._take(link.receive())
-                if not link.has_more():
+    @property
+    def is_left(self) -> bool:
+        """Whether something was read and not taken, or went wrong."""
+        return bool(self._unheard) or self._broken is not None
+
+    def read(self) -> None:
+        """Read what has come."""
+        with self._lock:
+            if (link := self.link) is None or self._broken is not None:
+                return
+            self._broken = "it was interrupted"  # by a signal handler
+            try:
+                self._unheard += link.read()
+            except _BROKEN as error:
+                self._broken = str(error) or type(error).__name__
+            else:
+                self._broken = None
+
+    def take(self, is_done: Callable[[], bool], *, is_own: bool) -> None:
+        """Tell what was read, until ``is_done``.
+
+        A thread that waits tells departures only: of these, what a signal handler ends half-way can
+        be told again.
+        """
+        while not is_done():
+            with self._lock:
+                if not self._unheard:
                     return
-        except _BROKEN as error:
-            self.drop(str(error) or type(error).__name__)
+                news = self._unheard[0]
+            match news:
+                case [b"message", _, message] if message.startswith(b"left "):
+                    pass
+                case _ if is_own:
+                    return
+            self._take(news)
+            with self._lock:
+                if self._unheard and self._unheard[0] is news:
+                    self._unheard.popleft()
 
     def _take(self, answer: Any) -> None:
         self._heard_at = self._timers.clock.now()
         match answer:
+            case Exception():
+                self._broken = str(answer)
             case [b"message", channel, message]:
                 self._tell(channel, message)
             case [b"pong", _] if self._asked_at is not None:
                 self.sure_at, self._asked_at = self._asked_at, None
             case [b"subscribe", channel, _]:
                 self._tell_subscribed(channel)
+
+    def drop_if_broken(self) -> None:
+        """Give up a connection of which something may be missing."""
+        with self._lock:  # else another thread is reading
+            broken = self._broken
+        if broken is not None:
+            self.drop(broken)
 
     def check(self) -> None:
         """Ask for an answer after a long silence, and give up after a longer one."""
@@ -205,7 +243,10 @@ class News:
 
     def drop(self, reason: str, *, is_final: bool = False) -> None:
         """Give up the connection; another one follows unless this is ``is_final``."""
-        link, self.link = self.link, None
+        with self._lock:  # no other thread reads it now
+            link, self.link = self.link, None
+            self._unheard.clear()
+            self._broken = None
         was_live, self.is_live = self.is_live, False
         if is_final:
             self.is_wanted = False

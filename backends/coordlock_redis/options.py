@@ -8,6 +8,7 @@ from typing import Final
 from coordlock.settings import (
     TLS_OPTIONS,
     Option,
+    Settings,
     boolean,
     choice,
     duration,
@@ -21,10 +22,19 @@ __all__ = ["OPTIONS", "REDLOCK", "TCP", "TLS", "UNIX"]
 _duration = duration(0.0, 86_400.0)
 
 
-def _restart_delay(value: object) -> float | None:
-    """Parses ``auto``, which is None, or a duration."""
-    if value is None or str(value).strip().lower() == "auto":
-        return None
+_AUTO: Final = "auto"
+
+
+def restart_delay(settings: Settings) -> float | None:
+    """The seconds; None for the longest ttl."""
+    delay = settings.options["restart_delay"]
+    return None if delay == _AUTO else float(delay)
+
+
+def _restart_delay(value: object) -> float | str:
+    """Parses ``auto`` or a duration."""
+    if value is None or str(value).strip().lower() == _AUTO:
+        return _AUTO
     try:
         return float(_duration(value))
     except ValueError as error:
@@ -37,7 +47,7 @@ OPTIONS: Final[Sequence[Option]] = (
     Option(
         "restart_delay",
         _restart_delay,
-        None,
+        _AUTO,
         "How long nothing is granted after a restart, a failover or lost data; auto: for the "
         "longest ttl that was seen.",
     ),
@@ -79,7 +89,7 @@ REDLOCK: Final[Sequence[Option]] = (
     Option(
         "restart_delay",
         _restart_delay,
-        None,
+        _AUTO,
         "How long a server has no vote after its restart; auto: for the ttl.",
     ),
     *TLS_OPTIONS,

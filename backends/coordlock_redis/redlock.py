@@ -28,14 +28,13 @@ from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 from coordlock.runtime.clock import Timers
 from coordlock.runtime.promise import Promise, all_of, failed, resolved
-from coordlock.runtime.worker import Worker
 from coordlock.settings import Option, Settings
 from coordlock_redis import access
 from coordlock_redis.connection import Connection
 from coordlock_redis.errors import client_closed, translate
 from coordlock_redis.news import News
-from coordlock_redis.options import REDLOCK
-from coordlock_redis.requests import Argument, Header, Request, encoded
+from coordlock_redis.options import REDLOCK, restart_delay
+from coordlock_redis.requests import Argument, Header, Request
 from coordlock_redis.scripts import Script
 from coordlock_redis.servers import Link, Servers, info
 from coordlock_redis.session import no_session
@@ -124,7 +123,7 @@ class RedlockBackend(Backend):
             )
             for host in settings.hosts
         ]
-        delay = settings.options["restart_delay"]
+        delay = restart_delay(settings)
         return cls(
             nodes,
             access.prefix(settings.root) + b"lock:",
@@ -168,11 +167,12 @@ class RedlockBackend(Backend):
                 return resolved(certain)
             out_of = len(self._servers)
             for id in missing:
-                if len(came) - counts[id] > out_of - self._majority and id in self._held:
+                without = len(came) - counts[id]
+                if without > out_of - self._majority and id in self._held:
                     self._session = ""
                     reason = (
-                        f"{counts[id]} of {out_of} servers have the lock {held[id].queue!r}, "
-                        "which is no majority: they were restarted, or their clocks went wrong"
+                        f"{without} of {out_of} servers have lost the lock {held[id].queue!r}: "
+                        "they were restarted, or their clocks went wrong"
                     )
                     return failed(SessionLost(SERVICE, reason))
             if len(came) + len(failures) < out_of:
@@ -190,7 +190,7 @@ class RedlockBackend(Backend):
         with self._lock:
             if not (session := self._session):
                 return failed(no_session())
-            key = self._prefix + bytes(encoded(entry.queue))
+            key = self._prefix + entry.queue.encode("utf-8", "surrogatepass")
             value = f"{entry.id} {session} ".encode() + entry.owner.encode()
             # Before it is sent, so that a heartbeat meanwhile extends it.
             began = self._clock.now()
@@ -240,9 +240,9 @@ class RedlockBackend(Backend):
     def describe(self) -> Promise[ServiceInfo]:
         if self._closing is not None:
             return failed(client_closed())
-        promise: Promise[ServiceInfo] = Promise()
-        Worker("coordlock-redis-describe").run(lambda: promise.resolve(_described(self._servers)))
-        return promise
+        from coordlock_redis.describe import asked
+
+        return asked(lambda: _described(self._servers))
 
     def close(self) -> Promise[None]:
         with self._lock:
@@ -268,7 +268,7 @@ class RedlockBackend(Backend):
         with self._lock:
             for entry in entries:
                 self._held.pop(entry.id, None)
-                arguments += (self._prefix + bytes(encoded(entry.queue)), entry.id)
+                arguments += (self._prefix + entry.queue.encode("utf-8", "surrogatepass"), entry.id)
             return self._ask("unlock", arguments, lambda answer: int(answer[1]))
 
     def _ask(

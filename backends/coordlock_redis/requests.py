@@ -45,17 +45,9 @@ class Header:
         """The key and the arguments before those of the operation."""
         delay = self.longest if self.delay is None else self.delay
         lasting = int(delay * MICROSECONDS)
-        return (
-            1,
-            self.key,
-            script.name,
-            link.run,
-            link.started + lasting if lasting else 0,
-            -1 if self.delay is None else lasting,
-            self.client,
-            int(link.is_cluster),
-            lasting if self.born else 0,
-        )
+        until, known = link.started + lasting if lasting else 0, lasting if self.born else 0
+        first = f"{link.run.decode()} {self.client} {link.is_cluster:d} {until} {known}"
+        return 1, self.key, script.name, f"{first} {-1 if self.delay is None else lasting}"
 
 
 @dataclass(slots=True)
@@ -84,7 +76,7 @@ class Request(Generic[T]):
         """The command. Redis forgets scripts at its restart; then their source makes them known."""
         which = script(self.name, header.compat)
         words = ("EVAL", which.source) if by_source else ("EVALSHA", which.digest)
-        return (*words, *header.arguments(which, link), *map(encoded, self.arguments))
+        return (*words, *header.arguments(which, link), *self.arguments)
 
     def answer(self, answer: Any, header: Header) -> None:
         """Complete the promise by the ``answer`` of the script."""
@@ -99,13 +91,8 @@ class Request(Generic[T]):
             self.promise.resolve(found)
 
 
-def encoded(argument: Argument) -> bytes | int:
-    """As Redis takes it. Queues of coordlock's own have names with lone surrogates."""
-    return argument.encode("utf-8", "surrogatepass") if isinstance(argument, str) else argument
-
-
 def decoded(name: bytes) -> str:
-    """The name that `encoded` has encoded; what another program has written, as far as possible."""
+    """The name that `packed` has encoded; what another program has written, as far as possible."""
     try:
         return name.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:

@@ -213,10 +213,13 @@ class Watches:
         with self._lock:
             in_order = in_order and self._since is not None
             _remember(self._gone, (id, order), (in_order, was_first))
-            watched = self._pop((id, order))
+            watched = self._watched.get((id, order))
         if watched is not None:
-            for watch in watched.watches.values():
+            for watch in list(watched.watches.values()):
                 _call(watch.told, in_order and watch.is_ordered)
+            with self._lock:  # not before: what a signal handler ends half-way is told again
+                if self._watched.get((id, order)) is watched:
+                    self._pop((id, order))
 
     def was_first(self, contender: Contender) -> bool:
         """Whether a message says that it has left, and stood before all others then."""

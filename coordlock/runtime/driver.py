@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from coordlock.runtime.deadline import Deadline, DeadlineReached
 from coordlock.runtime.loop_calls import LoopCalls
 from coordlock.runtime.promise import Promise
+from coordlock.runtime.receiving import BLOCKING
 
 if TYPE_CHECKING:
     import asyncio  # programs that block never load it
@@ -42,6 +43,7 @@ def run(steps: Steps[T]) -> T:
     """
     deadline: Deadline | None = None
     try:
+        BLOCKING.is_near = True
         step = next(steps)
         while True:
             try:
@@ -60,9 +62,16 @@ def run(steps: Steps[T]) -> T:
                 step, outcome = steps.send(outcome), None
     except StopIteration as stop:
         result: T = stop.value
+        BLOCKING.is_near = False
+        if BLOCKING.receive is not None:  # Ctrl-C in a needless call here would lose the result
+            BLOCKING.decline()
         return result
     except BaseException:
-        steps.close()  # where Ctrl-C struck between two waits, it cleans up now
+        try:
+            steps.close()  # where Ctrl-C struck between two waits, it cleans up now
+        finally:
+            BLOCKING.is_near = False
+            BLOCKING.decline()
         raise
 
 
@@ -83,6 +92,7 @@ async def run_async(steps: Steps[T]) -> T:
             "trio, use a client of coordlock.connect() in trio.to_thread.run_sync()"
         ) from None
     deadline: Deadline | None = None
+    BLOCKING.is_near = False
     try:
         step = next(steps)
         while True:
@@ -162,6 +172,9 @@ def _deadline(step: Deadline | None) -> Deadline | None:
 
 
 def _wait(promise: Promise[Any], deadline: Deadline | None) -> None:
+    BLOCKING.receive_for(promise, _remaining(deadline))
+    if promise.done():
+        return
     # One callback however long it takes: it cannot be taken off the promise again.
     gate = threading.Lock()
     gate.acquire()

@@ -18,12 +18,17 @@
 -- Each script reads all it needs before it writes: what makes it fail, such as a key of another
 -- type, then leaves nothing half done.
 
-local OPERATION, RUN = ARGV[1], ARGV[2]
-local UNTIL = tonumber(ARGV[3]) -- where the root has no state: grant nothing before this time
-local DELAY = tonumber(ARGV[4]) -- after another server: for so long; -1 for the longest ttl
-local INBOX = ARGV[5]
-local KNOWN = tonumber(ARGV[7]) -- where a client has seen a state that is gone: for so long
-local FIRST = 8 -- the first argument of the operation itself
+-- ARGV[1] names the operation; ARGV[2] has, with spaces between them:
+--   RUN      which server this is
+--   INBOX    the client
+--   CLUSTER  "1" in a cluster
+--   UNTIL    where the root has no state: grant nothing before this time
+--   KNOWN    where a client has seen a state that is gone: for so long
+--   DELAY    after another server: for so long; -1 for the longest ttl
+local RUN, INBOX, CLUSTER, UNTIL, KNOWN, DELAY =
+  string.match(ARGV[2], '(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)')
+UNTIL, KNOWN, DELAY = tonumber(UNTIL), tonumber(KNOWN), tonumber(DELAY)
+local FIRST = 3 -- the first argument of the operation itself
 local ROOT = string.sub(KEYS[1], 1, -6)
 local call = redis.call
 
@@ -32,7 +37,7 @@ local function int(number) return string.format('%.0f', number) end
 
 -- While a slot moves, a node has some of its keys. It refuses to look for those that it lacks, so
 -- that the script ends here, before it takes a missing key for an empty one.
-if ARGV[6] == '1' then call('EXISTS', ROOT .. 'nothing') end
+if CLUSTER == '1' then call('EXISTS', ROOT .. 'nothing') end
 
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -64,13 +69,26 @@ local function inbox_of(session) return string.match(session, '^[^-]*') end
 -- Remove a contender and tell those who watch it. Its own client is told, too, unless it is the
 -- one that calls, which knows.
 local function leave(queue, id, is_wanted)
-  local claim = call('HGET', ROOT .. 'claims:' .. queue, id)
-  local token = call('ZSCORE', ROOT .. 'queue:' .. queue, id)
-  if not token then return false end
-  local watchers = call('HGET', ROOT .. 'watchers:' .. queue, id)
-  local before = call('ZRANK', ROOT .. 'queue:' .. queue, id)
-  call('ZREM', ROOT .. 'queue:' .. queue, id)
-  call('HDEL', ROOT .. 'claims:' .. queue, id, '=' .. id)
+  local key, claims = ROOT .. 'queue:' .. queue, ROOT .. 'claims:' .. queue
+  local watching = ROOT .. 'watchers:' .. queue
+  local before, token, is_last = 0, nil, false
+  local first = call('ZRANGE', key, 0, 1, 'WITHSCORES')
+  if first[1] == id then
+    token, is_last = first[2], not first[3]
+  else
+    token = call('ZSCORE', key, id)
+    if not token then return false end
+    before = call('ZRANK', key, id)
+  end
+  local claim, watchers = call('HGET', claims, id), call('HGET', watching, id)
+  if is_last then
+    call('DEL', key, claims, watching)
+    call('SREM', ROOT .. 'queues', queue)
+  else
+    call('ZREM', key, id)
+    call('HDEL', claims, id, '=' .. id)
+    if watchers then call('HDEL', watching, id) end
+  end
   local told = {}
   if claim then
     local session = session_of(claim)
@@ -78,18 +96,11 @@ local function leave(queue, id, is_wanted)
     local owner = inbox_of(session)
     if owner ~= INBOX or is_wanted then told[owner] = true end
   end
-  if watchers then
-    call('HDEL', ROOT .. 'watchers:' .. queue, id)
-    for inbox in string.gmatch(watchers, '[^ +]+') do told[inbox] = true end
-  end
+  for inbox in string.gmatch(watchers or '', '[^ +]+') do told[inbox] = true end
   change()
   local news = 'left ' .. id .. ' ' .. int(token) .. ' ' .. before
   for inbox in pairs(told) do tell('inbox:' .. inbox, news) end
   if compat.left then compat.left(queue) end
-  if call('EXISTS', ROOT .. 'queue:' .. queue) == 0 then
-    call('SREM', ROOT .. 'queues', queue)
-    call('DEL', ROOT .. 'claims:' .. queue, ROOT .. 'watchers:' .. queue)
-  end
   tell('changes:' .. queue, int(last))
   return true
 end

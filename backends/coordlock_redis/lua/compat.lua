@@ -40,6 +40,7 @@ function compat.enter(queue, session)
     take(queue, expiry_of(session) - now)
   elseif not place(queue) then
     call('ZADD', ROOT .. 'queue:' .. queue, int(change()), FOREIGN)
+    call('SADD', ROOT .. 'queues', queue)
     call('HSET', ROOT .. 'claims:' .. queue, FOREIGN, 'lock ' .. FOREIGN .. ' ' .. label)
     has_changed = false -- the newcomer comes behind it
   end
@@ -57,7 +58,10 @@ end
 -- do.
 function compat.left(queue)
   local key = ROOT .. 'queue:' .. queue
-  if call('ZCARD', key) == 1 then call('ZREM', key, FOREIGN) end
+  if call('ZCARD', key) == 1 and call('ZREM', key, FOREIGN) == 1 then
+    call('SREM', ROOT .. 'queues', queue)
+    call('DEL', ROOT .. 'claims:' .. queue, ROOT .. 'watchers:' .. queue)
+  end
   if call('EXISTS', key) == 0 and is_shared(queue) and now >= quiet then
     if redis.pcall('GET', queue) == OURS then call('DEL', queue) end
   end

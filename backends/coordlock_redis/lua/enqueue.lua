@@ -1,7 +1,7 @@
 -- Add contenders, one for each entry, or find them. session, "1" for unless blocked, and for each
 -- entry: queue, id, marker, owner, value, window, "1" to watch the nearest before it,
 -- the markers that it may stand with, its permits (0 for a mode), "1" for an update
--- -> last, and for each entry: its part of the queue, preceded by how many it omits;
+-- -> last, and for each entry: those before it, preceded by how many are omitted, and its token;
 -- and the microseconds after which the session of the nearest before it expires
 local session, is_try = ARGV[FIRST], ARGV[FIRST + 1] == '1'
 if not expiry_of(session) then return finish('lost', born) end
@@ -24,7 +24,8 @@ end
 local mine, others = 0, {}
 for _, entry in ipairs(entries) do
   local claim = call('HGET', ROOT .. 'claims:' .. entry.queue, entry.id)
-  call('ZCARD', ROOT .. 'queue:' .. entry.queue) -- fails where another program uses the key
+  -- Also fails where another program uses the key, before anything is written.
+  entry.rank = call('ZCARD', ROOT .. 'queue:' .. entry.queue)
   if claim then
     if session_of(claim) == session then mine = mine + 1 end
     others[#others + 1] = entry
@@ -80,8 +81,11 @@ end
 
 if mine < #entries then
   for _, entry in ipairs(others) do leave(entry.queue, entry.id, true) end
-  if compat.enter then
-    for _, entry in ipairs(entries) do compat.enter(entry.queue, session) end
+  for _, entry in ipairs(entries) do
+    if compat.enter then compat.enter(entry.queue, session) end
+    if compat.enter or #others > 0 then
+      entry.rank = call('ZCARD', ROOT .. 'queue:' .. entry.queue)
+    end
   end
   local token = change()
   for _, entry in ipairs(entries) do
@@ -90,21 +94,24 @@ if mine < #entries then
     call('HSET', claims, entry.id, entry.marker .. ' ' .. session .. ' ' .. entry.owner)
     if entry.value ~= '' then call('HSET', claims, '=' .. entry.id, '1 ' .. entry.value) end
     call('HSET', ROOT .. 'held:' .. session, entry.id, entry.queue)
-    call('SADD', ROOT .. 'queues', entry.queue)
+    if entry.rank == 0 then call('SADD', ROOT .. 'queues', entry.queue) end
+    entry.token = token
     tell('changes:' .. entry.queue, int(token))
   end
 end
 
 local found = {}
 for number, entry in ipairs(entries) do
-  local rank = call('ZRANK', ROOT .. 'queue:' .. entry.queue, entry.id)
-  local listed = part(entry.queue, math.max(0, rank - entry.window), rank)
+  local queue = ROOT .. 'queue:' .. entry.queue
+  local rank, listed = entry.token and entry.rank or call('ZRANK', queue, entry.id), {0}
+  if rank > 0 then listed = part(entry.queue, math.max(0, rank - entry.window), rank - 1) end
+  listed[#listed + 1] = entry.token or tonumber(call('ZSCORE', queue, entry.id))
   found[number], found[#entries + number] = listed, -1
-  if entry.watches and #listed > 5 then
-    local before = session_of(listed[#listed - 5])
+  if entry.watches and rank > 0 then
+    local before = session_of(listed[#listed - 2])
     local expiry = before and before ~= session and expiry_of(before)
     if expiry then
-      local key, id = ROOT .. 'watchers:' .. entry.queue, listed[#listed - 7]
+      local key, id = ROOT .. 'watchers:' .. entry.queue, listed[#listed - 4]
       local watchers = call('HGET', key, id)
       if not watchers or not string.find(' ' .. watchers .. ' ', ' ' .. INBOX .. ' ', 1, true) then
         call('HSET', key, id, watchers and watchers .. ' ' .. INBOX or INBOX)

@@ -10,11 +10,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Self
 
 import pytest
+from coordlock_redis.connection import Connection
+from coordlock_redis.news import News
 from coordlock_redis.servers import Link
+from coordlock_redis.watches import Watches
 
 import coordlock
 from coordlock import BackendError, GrantState, LockLost
 from coordlock.errors import WaitUnavailable
+from coordlock.runtime import receiving
 from coordlock.testing.waiting import eventually
 from testbed.servers.redis import RedisServer
 
@@ -254,22 +258,29 @@ def test_each_of_many_threads_gets_the_answers_to_its_own_requests(
     assert wrong == []
 
 
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [(Link, "send_now"), (Link, "is_readable"), (Link, "read"), (Connection, "_take")],
+)
 def test_a_request_that_a_signal_interrupts_spoils_no_other_one(
-    only: RedisServer, root: str, monkeypatch: pytest.MonkeyPatch
+    only: RedisServer, root: str, monkeypatch: pytest.MonkeyPatch, place: type, name: str
 ) -> None:
-    """Its connection is given up, because its answer may come or not."""
+    """While it is sent, while its answer is waited for, once that was read, and once it is taken.
+
+    Where the answer may come or not, its connection is given up.
+    """
     with coordlock.connect(only.url_for(root, ttl="30s")) as client:
         value = client.value("/v")
         value.set(b"one")
-        send, strikes = Link.send_now, iter([True])
+        call, main, strikes = getattr(place, name), threading.get_ident(), iter([True])
 
-        def strike(link: Link, data: bytes) -> int:
-            sent = send(link, data)
-            if next(strikes, False):
+        def strike(*arguments: object) -> object:
+            done = call(*arguments)
+            if threading.get_ident() == main and next(strikes, False):
                 raise KeyboardInterrupt
-            return sent
+            return done
 
-        monkeypatch.setattr(Link, "send_now", strike)
+        monkeypatch.setattr(place, name, strike)
         with pytest.raises(KeyboardInterrupt):
             value.get()
         for turn in range(20):
@@ -277,3 +288,78 @@ def test_a_request_that_a_signal_interrupts_spoils_no_other_one(
             stored = value.get()
             assert stored is not None
             assert stored.data == b"%d" % turn
+
+
+@pytest.mark.parametrize("place", [(Link, "is_readable"), (Connection, "_take")])
+def test_a_signal_handler_that_asks_while_its_thread_reads_gets_its_own_answer(
+    only: RedisServer, root: str, monkeypatch: pytest.MonkeyPatch, place: tuple[type, str]
+) -> None:
+    with coordlock.connect(only.url_for(root, ttl="30s")) as client:
+        outer, inner = client.value("/outer"), client.value("/inner")
+        outer.set(b"outer")
+        inner.set(b"inner")
+        call, main, strikes = getattr(*place), threading.get_ident(), iter([True])
+        found: list[bytes] = []
+
+        def ask(*arguments: object) -> object:
+            if threading.get_ident() == main and next(strikes, False):
+                for _ in range(3):
+                    stored = inner.get()
+                    assert stored is not None
+                    found.append(stored.data)
+            return call(*arguments)
+
+        monkeypatch.setattr(*place, ask)
+        while not found:
+            stored = outer.get()
+            assert stored is not None
+            assert stored.data == b"outer"
+        assert found == [b"inner"] * 3
+        for _ in range(3):
+            stored = outer.get()
+            assert stored is not None
+            assert stored.data == b"outer"
+
+
+@pytest.mark.parametrize("place", [(News, "read"), (News, "_take"), (Watches, "left")])
+def test_news_that_a_signal_interrupts_reach_the_others_who_wait(
+    only: RedisServer, root: str, monkeypatch: pytest.MonkeyPatch, place: tuple[type, str]
+) -> None:
+    call, main, strikes = getattr(*place), threading.get_ident(), iter([True])
+    was_struck = False
+
+    def strike(*arguments: object, **named: object) -> object:
+        nonlocal was_struck
+        if threading.get_ident() != main:
+            return call(*arguments, **named)
+        done = call(*arguments, **named) if place[1] == "read" else None
+        if next(strikes, False):
+            was_struck = True
+            raise KeyboardInterrupt
+        return done if place[1] == "read" else call(*arguments, **named)
+
+    monkeypatch.setattr(*place, strike)
+    monkeypatch.setattr(receiving, "_LONGEST", 30.0)
+    url = only.url_for(root, ttl="30s")
+    with coordlock.connect(url) as one, coordlock.connect(url) as two:
+
+        def read() -> None:
+            two.read_lock("a").acquire(timeout=60).release()
+
+        def let_go() -> None:
+            eventually(lambda: len(one.lock("a").contenders()) == 2)
+            other.start()
+            eventually(lambda: len(one.lock("a").contenders()) == 3)
+            grant.release()
+
+        while not was_struck:  # the thread for I/O may be the first to hear
+            grant = one.lock("a").acquire(timeout=10)
+            other = threading.Thread(target=read)
+            releaser = threading.Thread(target=let_go)
+            releaser.start()
+            with suppress(KeyboardInterrupt):
+                read()
+            releaser.join(20)
+            other.join(20)
+            assert not other.is_alive()
+        one.lock("a").acquire(timeout=10).release()

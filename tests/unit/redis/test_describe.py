@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import pytest
-from coordlock_redis.describe import Clock, Question, findings
+from coordlock_redis.describe import Clock, Question, describe, findings
 from coordlock_redis.servers import Servers
 
 from coordlock.runtime.clock import SYSTEM_CLOCK
@@ -29,3 +31,11 @@ def test_a_clock_that_is_behind_for_longer_than_grants_pause_endangers_tokens(
 
 def test_a_file_that_cannot_be_written_is_told() -> None:
     assert "file failed" in warned({"aof_last_write_status": "err"})
+
+
+def test_what_nobody_foresaw_ends_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(servers: Servers) -> NoReturn:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Servers, "connect", connect)
+    assert isinstance(describe(QUESTION, None).exception(10), ZeroDivisionError)

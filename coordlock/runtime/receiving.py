@@ -1,0 +1,58 @@
+"""A thread that is about to block can read its answer itself, where a backend offers that."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from coordlock.runtime.promise import Promise
+
+__all__ = ["BLOCKING", "Receive", "offer"]
+
+#: Receives until its argument returns True, or for so many seconds. Nothing depends on it.
+Receive = Callable[[Callable[[], bool], float], None]
+#: So long at most: whatever else ends a wait is seen later.
+_LONGEST: Final = 0.02
+
+
+class _Blocking(threading.local):
+    """What the calling thread may do once it blocks.
+
+    Attributes:
+        is_near: whether it waits for what it asks for, and has no event loop to serve.
+        receive: what it was offered.
+    """
+
+    is_near = False
+    receive: Receive | None = None
+
+    def decline(self) -> None:
+        """Give back what was offered: it is called once, to receive nothing."""
+        receive, self.receive = self.receive, None
+        if receive is not None:
+            receive(lambda: True, 0.0)
+
+    def receive_for(self, promise: Promise[Any], seconds: float) -> None:
+        """Receive what may keep ``promise``, for which the thread waits so long at most."""
+        receive, self.receive, self.is_near = self.receive, None, True
+        if receive is not None:
+            receive(promise.done, min(seconds, _LONGEST))
+
+
+BLOCKING: Final = _Blocking()
+
+
+def offer(receive: Receive) -> bool:
+    """Offer ``receive`` to the calling thread; whether it will call it.
+
+    It receives from one place. After a second offer, until it has waited, it receives nothing.
+    """
+    if not BLOCKING.is_near:
+        return False
+    if BLOCKING.receive is not None and BLOCKING.receive != receive:
+        BLOCKING.is_near = False
+        BLOCKING.decline()
+        return False
+    BLOCKING.receive = receive
+    return True
