@@ -15,7 +15,7 @@ from bench.contestants import Entrant, entrants
 from bench.field import field, turns
 from bench.figures import spread
 from bench.services import Service, service
-from bench.table import Plot, Table
+from bench.table import Cell, Plot, Table
 from bench.workers import Worker, WorkerFailed
 
 __all__ = ["measure"]
@@ -151,7 +151,7 @@ _IN_ORDER: Final = (
 )
 
 
-def _fairness(samples: list[Waits]) -> tuple[object, ...]:
+def _fairness(samples: list[Waits]) -> tuple[Cell, ...]:
     return (
         max(chain.from_iterable(chain.from_iterable(samples))) * 1e3,
         spread([_unfairness(waits) for waits in samples]),

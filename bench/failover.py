@@ -162,7 +162,7 @@ class Pair:
 def _fill(table: Table, pairs: list[Pair], rounds: int) -> None:
     """All pairs at the same time: they wait for a time-to-live to pass, and do little else."""
 
-    def failovers(pair: Pair) -> list[_Failover]:
+    def all_of(pair: Pair) -> list[_Failover]:
         few = max(1, rounds // 15) if pair.entrant.slow else rounds
         found = []
         for number in range(few):
@@ -171,7 +171,7 @@ def _fill(table: Table, pairs: list[Pair], rounds: int) -> None:
         return found
 
     with ThreadPoolExecutor(len(pairs)) as pool:
-        found = dict(zip(pairs, pool.map(failovers, pairs), strict=True))
+        found = dict(zip(pairs, pool.map(all_of, pairs), strict=True))
     for pair, failovers in found.items():
         one = pair.entrant
         is_local = one.service == "local"

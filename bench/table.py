@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.figures import Spread
 
-__all__ = ["Plot", "Table"]
+__all__ = ["Cell", "Plot", "Table"]
 
 Cell = str | float | int | Spread | None
 

@@ -90,7 +90,8 @@ class Search:
 
     def _claimed(self, is_fresh: bool) -> Steps[Claimed | Outcome | None]:
         """What comes of a claim; None where no candidate is known."""
-        self._claiming = claiming = Promise()
+        claiming: Promise[Claimed | Outcome | None] = Promise()
+        self._claiming = claiming
 
         def begin() -> None:
             claim = self._consumer.claim(self._label, self._limits, is_fresh=is_fresh)

@@ -100,9 +100,9 @@ class _Run(Twin):
                 self._newest = event["token"]
             case "halfway":
                 self._freeze(event)
-                self._crew.order("B", self.run)
+                self._crew.order("B", self._run)
             case "last":
-                self._crew.order("B", self.run)
+                self._crew.order("B", self._run)
             case "waits" if worker == "B" and not self._leased:
                 self._evict("A", self._newest)
             case "wrote" if worker == "B":

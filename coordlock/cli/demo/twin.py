@@ -33,7 +33,7 @@ class Twin(Story):
 
     def prepare(self, directory: Path, ttl: str, fences: str = "") -> None:
         """Start the processes, with a ledger in ``directory``."""
-        self._ledger: Final = Ledger(directory / self._run)
+        self._ledger = Ledger(directory / self._run)
         task = Task("", self._lock, str(self._ledger.file), -1, 1, 0, ttl, fences, self._run)
         self._crew.hire(replace(task, worker="A", halt=1))
         self._crew.hire(replace(task, worker="B"))
