@@ -18,6 +18,10 @@ __all__ = ["Receiving", "Source"]
 _LONGEST: Final = 1.0
 
 
+#: What a thread registers with these, another one that is selecting hears of. gevent has others.
+_SHARED: Final = ("EpollSelector", "KqueueSelector")
+
+
 class Source(Protocol):
     """What comes over a connection. What was read is kept until it was taken to the end."""
 
@@ -58,6 +62,7 @@ class Receiving:
         self._wake: Final = wake
         self._clock: Final = clock
         self._pid: Final = os.getpid()
+        self._is_shared: Final = type(selector).__name__ in _SHARED
         #: The thread that receives, and until when it does at the latest.
         self._receiver, self._until = 0, 0.0
         self._selected: Any = None
@@ -110,10 +115,14 @@ class Receiving:
 
     def begin(self) -> bool:
         """Let the calling thread receive from now on, until it has called `receive_own`."""
+        if os.getpid() != self._pid:  # a fork has copied the offer to do this
+            return False
         me = threading.get_ident()
         with self._lock:
             link = self._source.link
-            if link is None or not link.is_direct or self._receiver not in (0, me):
+            if link is None or not (link.is_direct and self._is_shared):
+                return False
+            if self._receiver not in (0, me):
                 return False
             self._receiver, self._until = me, self._clock.now() + _LONGEST
             if self._selected is not None:
@@ -123,7 +132,7 @@ class Receiving:
 
     def receive_own(self, is_done: Callable[[], bool], seconds: float) -> None:
         """Take what comes until ``is_done``, or until nothing comes for so many ``seconds``."""
-        if os.getpid() != self._pid:  # a fork has copied the offer to do this
+        if os.getpid() != self._pid:
             return
         me, source = threading.get_ident(), self._source
         link = source.link

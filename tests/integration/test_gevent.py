@@ -10,6 +10,7 @@ import pytest
 
 import coordlock
 from testbed.servers.etcd import Etcd
+from testbed.servers.redis import Redis
 from testbed.servers.zookeeper import ZooKeeper
 
 WORKER = Path(__file__).with_name("gevent_worker.py")
@@ -36,13 +37,13 @@ else:
 """
 
 
-@pytest.fixture(params=["memory", "local", "etcd", "zookeeper"])
+@pytest.fixture(params=["memory", "local", "etcd", "zookeeper", "redis"])
 def url(request: pytest.FixtureRequest, root: str, tmp_path: Path) -> str:
     if request.param == "memory":
         return "memory://"
     if request.param == "local":
         return f"local://{tmp_path}"
-    server: Etcd | ZooKeeper = request.getfixturevalue(request.param)
+    server: Etcd | ZooKeeper | Redis = request.getfixturevalue(request.param)
     return server.url_for(root, ttl="60s")
 
 
