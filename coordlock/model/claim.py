@@ -138,14 +138,7 @@ class Convertible:
 
     def encode(self) -> bytes:
         """The value to publish."""
-        from coordlock.model.record import encode  # few programs convert
-
-        fields: dict[str, object] = {"mode": self.mode.name}
-        if self.target is not None:
-            fields |= {"target": self.target.name, "yields_to": self.yields_to}
-        if self.update:
-            fields["update"] = True
-        return encode(fields)
+        return _encoded(self)
 
     @classmethod
     def decode(cls, value: bytes | None) -> Convertible:
@@ -158,9 +151,23 @@ class Convertible:
         return f"{self.mode}, to be {self.target.name}"
 
 
+# Each step of a conversion writes and reads what was written and read before.
+
+
+@lru_cache(maxsize=64)
+def _encoded(claim: Convertible) -> bytes:
+    from coordlock.model.record import encode  # few programs convert
+
+    fields: dict[str, object] = {"mode": claim.mode.name}
+    if claim.target is not None:
+        fields |= {"target": claim.target.name, "yields_to": claim.yields_to}
+    if claim.update:
+        fields["update"] = True
+    return encode(fields)
+
+
 @lru_cache(maxsize=64)
 def _decoded(value: bytes) -> Convertible:
-    """As `Convertible.decode`: each step of a conversion reads what it has read before."""
     from coordlock.model.record import NewerFormat, decode
 
     try:

@@ -142,6 +142,9 @@ def test_threads_of_one_client_and_another_process_take_turns_in_order(
         "root, log, threads, times = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])\n"
         "file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)\n"
         "client = coordlock.connect(f'local://{root}')\n"
+        "client.lock('other').acquire().release()\n"
+        "print('ready', flush=True)\n"
+        "input()\n"
         "def work():\n"
         "    for _ in range(times):\n"
         "        with client.lock('q') as grant:\n"
@@ -152,10 +155,23 @@ def test_threads_of_one_client_and_another_process_take_turns_in_order(
         "client.close()\n"
     )
     processes = [
-        subprocess.Popen([sys.executable, "-c", program, root, str(log), threads, times])
+        subprocess.Popen(
+            [sys.executable, "-c", program, root, str(log), threads, times],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         for threads, times in (("20", "50"), ("1", "200"), ("1", "200"))
     ]
-    assert [process.wait(BOUND) for process in processes] == [0, 0, 0]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+    for process in processes:
+        process.communicate(timeout=BOUND)
+    assert [process.returncode for process in processes] == [0, 0, 0]
     lines = [line.split() for line in log.read_text().splitlines()]
     tokens = [int(token) for _, token in lines]
     assert len(tokens) == 1400
