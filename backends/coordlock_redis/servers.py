@@ -79,8 +79,11 @@ class Link:
         return self.connection.read_response(disable_decoding=True, disconnect_on_error=False)
 
     def has_more(self) -> bool:
-        """Whether there is something to read now."""
-        return bool(self.connection.can_read(0))
+        """Whether there is something to read now, be it the end of the connection."""
+        try:
+            return bool(self.connection.can_read(0))
+        except (exceptions.ConnectionError, OSError):
+            return True
 
     def close(self) -> None:
         """Close the socket. Idempotent."""
