@@ -13,6 +13,7 @@ import pytest
 from coordlock_redis.connection import Connection
 from coordlock_redis.news import News
 from coordlock_redis.servers import Link
+from coordlock_redis.session import RedisSession
 from coordlock_redis.watches import Watches
 
 import coordlock
@@ -77,6 +78,23 @@ def test_a_departure_that_was_told_to_nobody_is_noticed_at_the_reconnect(
                 eventually(waiter.was_granted, within=20)
                 assert waiter.granted_at is not None
                 assert waiter.granted_at - released_at < 10
+
+
+def test_a_connection_that_is_closed_as_soon_as_it_hears_ends_no_client(
+    only: RedisServer, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live, strikes = RedisSession.live, iter([True])
+
+    def strike(session: RedisSession) -> None:
+        if next(strikes, False):
+            deafen(only)
+        live(session)
+
+    monkeypatch.setattr(RedisSession, "live", strike)
+    with coordlock.connect(only.url_for(root)) as client:
+        for _ in range(20):
+            client.lock("a").acquire(timeout=10).release()
+    assert next(strikes, None) is None
 
 
 def test_a_message_that_never_comes_costs_at_most_the_rest_of_a_session(

@@ -65,12 +65,14 @@ def play(directory: Path, name: str) -> Outcome:
         replica.follow(primary)
         sentinel = stack.enter_context(Sentinel(directory / "sentinel", primary))
         eventually(lambda: sentinel.knows()["num-slaves"] == "1")
-        url = sentinel.url_for("/lag", ttl="8s", request_timeout="4s", **options)
+        url = sentinel.url_for("/lag", ttl="16s", request_timeout="4s", **options)
         one, two = (stack.enter_context(coordlock.connect(url)) for _ in range(2))
         # Both have a session that the replica has, too.
         one.lock("warm").acquire(timeout=20).release()
         two.lock("warm").acquire(timeout=20).release()
         replica.pause()
+        with primary.client() as admin:  # else it would read what was sent while it stood still
+            admin.execute_command("CLIENT", "KILL", "TYPE", "replica")
         try:
             first = one.lock("a").acquire(timeout=3)
             outcome.granted = True
