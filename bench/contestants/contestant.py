@@ -122,6 +122,15 @@ class AsyncContestant(Contestant):
 
         return self.runner.run(hold())
 
+    def let_go(self, name: str) -> float:
+        async def let_go() -> float:
+            started = time.monotonic()  # not when the loop was started
+            if (held := self._held.pop(name)) is not None:
+                await self.give(held)
+            return started
+
+        return self.runner.run(let_go())
+
     def contend(self, name: str, begin: float, seconds: float) -> list[float]:
         async def turns() -> list[float]:
             waits = []

@@ -66,7 +66,7 @@ def test_it_may_be_of_a_subclass(zookeeper: ZooKeeper, url: str) -> None:
             gc.collect()
             assert own.stopped == 0, "it is the application's to stop"
             assert own.connected
-        assert own.created == 4, "the queue's parent and a contender, twice"
+        assert own.created == 2, "what is above the queues, twice"
     finally:
         own.stop()
         own.close()

@@ -28,23 +28,6 @@ class Turn(Enum):
     ANSWERS = "kazoo's thread for answers calls back"
 
 
-class Result:
-    """kazoo's, as far as it is used; it calls back in a thread for answers."""
-
-    def __init__(self, completions: deque[Callable[[], object]]) -> None:
-        self.value: Any = (b"", SimpleNamespace(version=0))
-        self.exception: Exception | None = None
-        self._completions = completions
-        self._callback: Callable[[Any], object] = lambda _: None
-
-    def rawlink(self, callback: Callable[[Any], object]) -> None:
-        self._callback = callback
-
-    def set(self, exception: Exception | None) -> None:
-        self.exception = exception
-        self._completions.append(lambda: self._callback(self))
-
-
 class Kazoo:
     """One connection at a time to a server on which nodes are written and deleted.
 
@@ -54,23 +37,26 @@ class Kazoo:
 
     def __init__(self) -> None:
         self.connected = True
-        self.handler = SimpleNamespace(dispatch_callback=self.dispatch)
+        self.chroot = ""
         self.nodes = dict.fromkeys(NODES)
         #: In the order in which they were deleted.
         self.deleted: list[str] = []
-        self.asked: deque[tuple[str, Any, Result]] = deque()
+        self.asked: deque[tuple[str, Any, Any]] = deque()
         self.said: deque[Callable[[], object]] = deque()
         self.events: deque[Callable[[], object]] = deque()
         self.answers: deque[Callable[[], object]] = deque()
         self._set: set[str] = set()  # on the server
         self._kept: dict[str, Any] = {}  # by kazoo
-        self._unanswered: list[Result] = []
+        self._unanswered: list[Any] = []
+        self.handler = SimpleNamespace(
+            dispatch_callback=self.dispatch,
+            running=True,
+            completion_queue=SimpleNamespace(put=self.answers.append),
+        )
 
-    def get_async(self, path: str, watch: Any) -> Result:
-        result = Result(self.answers)
-        self.asked.append((path, watch, result))
+    def _call(self, request: Any, result: Any) -> None:
+        self.asked.append((request.path, request.watcher, result))
         self._unanswered.append(result)
-        return result
 
     def dispatch(self, callback: Callback) -> None:
         self.events.append(partial(callback.func, *callback.args))
@@ -111,14 +97,16 @@ class Kazoo:
         self._set.clear()
         self._kept.clear()
         for result in self._unanswered:
-            result.set(ConnectionLoss())
+            result.set_exception(ConnectionLoss())
         self._unanswered.clear()
 
-    def _answer(self, path: str, watch: Any, result: Result, found: bool) -> None:
+    def _answer(self, path: str, watch: Any, result: Any, found: bool) -> None:
         self._unanswered.remove(result)
         if found:
             self._kept[path] = watch
-        result.set(None if found else NoNodeError())
+            result.set((b"", SimpleNamespace(version=0)))
+        else:
+            result.set_exception(NoNodeError())
 
     def _say(self, kind: str, path: str) -> None:
         if path in self._set:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,42 +13,26 @@ from kazoo.exceptions import ConnectionLoss, NoNodeError
 from coordlock.errors import BackendUnavailable
 
 
-class Answer:
-    """What is used of kazoo's ``AsyncResult``."""
-
-    def __init__(self) -> None:
-        self.value: Any = None
-        self.exception: Exception | None = None
-        self.callback: Callable[[Answer], None]
-
-    def rawlink(self, callback: Callable[[Answer], None]) -> None:
-        self.callback = callback
-
-
 class Client:
     """Requests for lists, answered one by one when the test says so."""
 
+    chroot = ""
+    handler = SimpleNamespace(running=False)
+
     def __init__(self) -> None:
-        self.asked: list[tuple[str, Answer]] = []
+        self.asked: list[tuple[str, Any]] = []
         self.interrupts: list[BaseException] = []
 
-    def get_children_async(self, path: str, include_data: bool) -> Answer:
-        assert include_data
+    def _call(self, request: Any, answer: Any) -> None:
         if self.interrupts:
             raise self.interrupts.pop()
-        answer = Answer()
-        self.asked.append((path, answer))
-        return answer
+        self.asked.append((request.path, answer))
 
     def answer(self, *children: str) -> None:
-        _, answer = self.asked.pop(0)
-        answer.value = list(children), SimpleNamespace(pzxid=7)
-        answer.callback(answer)
+        self.asked.pop(0)[1].set((list(children), SimpleNamespace(pzxid=7)))
 
     def refuse(self, error: Exception) -> None:
-        _, answer = self.asked.pop(0)
-        answer.exception = error
-        answer.callback(answer)
+        self.asked.pop(0)[1].set_exception(error)
 
 
 @pytest.fixture

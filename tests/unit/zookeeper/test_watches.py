@@ -13,16 +13,17 @@ class Client:
     """Connected, and asked for nodes; nothing is answered."""
 
     connected = True
+    chroot = ""
+    handler = None
 
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.interrupts: list[BaseException] = []
 
-    def get_async(self, path: str, watch: Any) -> Any:
+    def _call(self, request: Any, _: object) -> None:
         if self.interrupts:
             raise self.interrupts.pop()
-        self.asked.append(path)
-        return SimpleNamespace(rawlink=lambda callback: None)
+        self.asked.append(request.path)
 
 
 def test_an_interrupted_request_keeps_nobody_from_being_told() -> None:
