@@ -1,6 +1,6 @@
 """The queues' files that a session keeps open: opening one takes longer than what is done in it.
 
-Whoever uses one holds the session's lock `LocalSession.changing`.
+Whoever uses one holds the lock ``changing`` of the session.
 """
 
 from __future__ import annotations

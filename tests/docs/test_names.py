@@ -164,19 +164,6 @@ def test_the_glossary_has_what_clients_make() -> None:
     assert set(made) - words - {"values", "lock by"} == set()
 
 
-def test_the_cost_of_one_more_leaf_is_what_was_measured() -> None:
-    _, table = page("docs/performance-method.md").split(
-        "\nOne more leaf where 1,000 other leaves are held"
-    )
-    row = re.search(
-        r"^\| acquire \| ([\d.]+) .*\| ([\d.]+) .*\| ([\d.]+) .*\|$", table, re.MULTILINE
-    )
-    assert row
-    zookeeper, etcd, local = row.groups()
-    told = f"{etcd} times a plain lock on etcd, {zookeeper} times on ZooKeeper, {local} times on `"
-    assert told in page("docs/how-to/several-locks.md")
-
-
 def test_no_example_waits_busily() -> None:
     for name in PAGES:
         for block in blocks(name):
@@ -185,7 +172,7 @@ def test_no_example_waits_busily() -> None:
 
 def test_the_figures_of_the_results_are_those_of_the_raw_tables() -> None:
     # Figures of two digits or more, without the targets, which are in no raw table.
-    raw = page("docs/performance-method.md")
+    raw = page("docs/performance-tables.md")
     for line in page("docs/performance.md").splitlines():
         if line.startswith("| ") and "--- |" not in line:
             for figure in re.findall(r"(?<![\w.])\d+[.,]?\d+(?: %)?(?![\w.])", line):
