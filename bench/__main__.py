@@ -22,19 +22,19 @@ from bench.table import Table
 #: What each measures, and about how long it takes with so many `ROUNDS`.
 SECTIONS: Final = {
     "uncontended": "acquire and release where nobody else is; messages and round trips (1 min)",
-    "handoff": "from one process' release to another one's grant (2 min)",
-    "contended": "one lock that up to eight processes take in turns; who waits how long (6 min)",
+    "handoff": "from one process' release to another one's grant (1 min)",
+    "contended": "one lock that up to sixteen processes want; who waits how long (6 min)",
     "independent": "64 locks at a time from one process (1 min)",
-    "queues": "up to 10,000 waiters of one lock: speed, messages, memory (10 min)",
-    "holding": "an idle client that holds up to 10,000 locks (3 min)",
-    "several": "ten locks at once, trees, conversions; 1,000 leaves under one root (4 min)",
-    "gatherings": "elections, groups, 1,000 members and 1,000 observers (4 min)",
-    "failover": "elections whose leader is killed, beside kazoo's and etcdctl's (10 min)",
-    "work": "work queues of 100 to 10,000 items, and kazoo's; up to 20 consumers (8 min)",
-    "local": "the local backend beside flock(2) and filelock, 100 processes too (3 min)",
-    "redis": "Redis beside redis-py's lock and python-redis-lock; 10,000 waiters (3 min)",
+    "queues": "up to 10,000 waiters of one lock: speed, messages, memory (4 min)",
+    "holding": "an idle client that holds up to 10,000 locks (1 min)",
+    "several": "ten locks at once, trees, conversions; 1,000 leaves under one root (1 min)",
+    "gatherings": "elections, groups, 1,000 members and 1,000 observers (2 min)",
+    "failover": "elections whose leader is killed, beside kazoo's and etcdctl's (3 min)",
+    "work": "work queues of 100 to 10,000 items, and kazoo's; up to 20 consumers (4 min)",
+    "local": "the local backend beside flock(2) and filelock, 100 processes too (1 min)",
+    "redis": "Redis beside redis-py's lock and python-redis-lock; 10,000 waiters (1 min)",
     "start": "imports and commands (1 min)",
-    "fences": "guarded operations beside the same without a guard (2 min)",
+    "fences": "guarded operations beside the same without a guard (1 min)",
 }
 OUTPUT: Final = Path("build/bench")
 ROUNDS: Final = 10

@@ -29,8 +29,13 @@ def draw(tables: Sequence[Table], stem: Path) -> None:
     drawn = [(table, plot) for table in tables if (plot := table.plot) and _shows(table, plot)]
     if not drawn:
         return
+    heights = [2.6 if plot.over else max(2.6, 0.25 * len(table.rows)) for table, plot in drawn]
     figure, panels = plt.subplots(
-        len(drawn), 1, figsize=(7, 2.6 * len(drawn)), squeeze=False, layout="constrained"
+        *(len(drawn), 1),
+        figsize=(7, sum(heights)),
+        height_ratios=heights,
+        squeeze=False,
+        layout="constrained",
     )
     for (table, plot), panel in zip(drawn, panels[:, 0], strict=True):
         (_lines if plot.over else _bars)(table, plot, panel)

@@ -1,29 +1,23 @@
-"""Redis beside redis-py and python-redis-lock: alone, handing over, with many who want it."""
+"""Redis beside redis-py and python-redis-lock: alone, handing over, with many who wait."""
 
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Iterator
 
 import coordlock
-from bench.contestants import Entrant, entrants
-from bench.field import field, turns
-from bench.figures import spread
+from bench.contestants import entrants
+from bench.field import field
 from bench.handoff import timed as handoff
 from bench.processor import cpu_of
 from bench.progress import doing
 from bench.services import Service, service
-from bench.table import Plot, Table
+from bench.table import Table
 from bench.uncontended import timed as uncontended
 from bench.workers import Worker, WorkerFailed
 
 __all__ = ["measure"]
 
-_PROCESSES = (4, 8)
-_SECONDS = 1.0
-#: Seconds after which a contestant that has not returned is given up.
-_BOUND = 30.0
 _LENGTHS = (100, 1_000, 10_000)
 #: How many waiters come at once.
 _AT_ONCE = 1_000
@@ -38,48 +32,8 @@ def measure(rounds: int) -> Iterator[Table]:
         notes = []
         with field(entrants("redis"), server.address, notes, processes=2) as there:
             yield handoff("redis", there, rounds, notes)
-        yield _races(server, max(2, rounds // 3))
         yield _queues(server)
         yield _idle(server)
-
-
-def _races(server: Service, rounds: int) -> Table:
-    notes = [f"{rounds} rounds in turns, {_SECONDS:g} s each; the worst wait is that of all rounds"]
-    table = Table(
-        "One lock that several processes want all the time: redis",
-        ("who", "processes", "grants/s", "x redis-py", "longest wait, ms"),
-        notes=notes,
-        plot=Plot("grants/s", "who", over="processes"),
-    )
-    those = [one for one in entrants("redis") if one.role != "floor"]
-    made: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
-    waited: defaultdict[tuple[str, int], float] = defaultdict(float)
-    with field(those, server.address, notes, processes=max(_PROCESSES)) as there:
-        failed: set[Entrant] = set()
-        for number, one in turns(list(there), rounds, "one lock: "):
-            for count in _PROCESSES if one not in failed else ():
-                try:
-                    grants, longest = _raced(there[one][:count])
-                except WorkerFailed as reason:
-                    failed.add(one)
-                    notes.append(f"{one.name}, {count} processes: {reason}")
-                    break
-                if number:
-                    made[one.name, count].append(grants / _SECONDS)
-                    waited[one.name, count] = max(waited[one.name, count], longest)
-    for (who, count), samples in made.items():
-        figures, peer = spread(samples), made.get(("redis-py", count))
-        ratio = figures.median / spread(peer).median if peer else None
-        table.add(who, count, figures, ratio, waited[who, count] * 1e3)
-    return table
-
-
-def _raced(workers: list[Worker]) -> tuple[int, float]:
-    begin = time.monotonic() + 0.1
-    for worker in workers:
-        worker.tell("race", name="wanted", begin=begin, seconds=_SECONDS)
-    answers = [worker.answer(_BOUND) for worker in workers]
-    return sum(grants for grants, _ in answers), max(longest for _, longest in answers)
 
 
 def _queues(server: Service) -> Table:
