@@ -23,6 +23,8 @@ _PATIENCE: Final = 15.0
 #: Connections to each server that an etcd client keeps: one in use, and one that was silent and
 #: may still be answered. A ZooKeeper client has one in all.
 _CHANNELS: Final = 2
+#: Files of queues, and the counter, that a local client keeps open.
+_FILES: Final = 17
 
 
 class Census:
@@ -36,6 +38,7 @@ class Census:
         self._journal = journal
         # An etcd client has one connection now, and may come to know more servers.
         more = sum(_CHANNELS * len(one.hosts) - 1 for one in clients if one.scheme == "etcd")
+        more += sum(_FILES for one in clients if one.scheme == "local")
         self._threads, self._descriptors = _threads(), len(_descriptors()) + more
 
     def write(self, *, baseline: bool) -> None:

@@ -79,7 +79,7 @@ def test_locks_with_a_token_each_are_held_and_told_as_ever(
     """As with the option token=sequence, where one queue has seen more contenders."""
     cli = Cli(f"{zookeeper.url_for(root)}?token=sequence", tmp_path)
     # Its contender is still there, so the queue's node is not deleted between.
-    with coordlock.connect(cli.url) as client, client.read_lock("a"):
+    with coordlock.connect(cli.url) as client, client.read_lock("a"), client.read_lock("a"):
         done = cli.run("run", "-v", "--shared", "-l", "a", "-l", "b", sys.executable, "-c", LOOK)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
