@@ -69,9 +69,12 @@ class _Kept(Slots):
         self._is_let_go = False
 
     def is_there(self) -> bool:
-        """Whether the descriptor is still the file's, and the file was not removed."""
+        """Whether the descriptor is still the file's, and the file was not removed.
+
+        Who removes it empties it: it may have another name, of a backup by hard links or on NFS.
+        """
         status = self._file.status()
-        if status is None or not status.st_nlink:
+        if status is None or not status.st_nlink or not status.st_size:
             return False
         self._size = status.st_size
         return True

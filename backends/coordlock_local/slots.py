@@ -176,6 +176,10 @@ class Slots:
         self._write(self._header + one + bytes(_PAGE), 0)
         self._indexes = 1
 
+    def clear(self) -> None:
+        """Empty the file, which was removed."""
+        os.ftruncate(self._descriptor, 0)
+
     def add(self, slot: int, token: int, record: bytes) -> None:
         """Let a contender stand in the free ``slot``, with what `record` gives for it."""
         self._write(record, _record(slot))

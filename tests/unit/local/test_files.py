@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +14,7 @@ from coordlock_local.contenders import Contenders
 from coordlock_local.counter import Counter, Tokens
 from coordlock_local.directory import Directory
 from coordlock_local.errors import Busy
+from coordlock_local.queue import LocalQueue, tidy
 from coordlock_local.session import LocalSession
 from coordlock_local.slots import Slot, Slots
 
@@ -180,3 +182,37 @@ def test_a_signal_handler_that_waits_keeps_no_other_thread_from_its_work(
     assert one.remove(held.id)
     assert done == [True]
     one.add([later], unless_blocked=False)
+
+
+def test_a_file_that_another_client_has_tidied_away_is_not_used_though_it_has_another_name(
+    directory: Directory, one: Contenders
+) -> None:
+    """As after a backup by hard links; on NFS, whoever keeps it open gives it another name."""
+    first = entry("q")
+    one.add([first], unless_blocked=False)
+    os.link(directory.queue("q"), f"{directory.root}/backup")
+    assert one.remove(first.id)
+    tidy(directory, Counter(directory), directory.queue("q"))
+    mine = entry("q")
+    one.add([mine], unless_blocked=False)
+    assert [seen.id for seen in LocalQueue(directory, "q").snapshot().contenders] == [mine.id]
+
+
+def test_a_session_that_ends_keeps_no_signal_handler_waiting(
+    directory: Directory, one: Contenders
+) -> None:
+    """It waits for whoever uses a counter, and that may be the call that a handler interrupts."""
+    mine = entry("q")
+    one.add([mine], unless_blocked=False)
+    ending = threading.Thread(target=one.session.end)
+
+    def interrupted(_: Tokens) -> bool:
+        ending.start()
+        eventually(lambda: one.session.has_ended)
+        if not one.session.changing.acquire(timeout=10):
+            return False
+        one.session.changing.release()
+        return not one.remove(mine.id)
+
+    assert Counter(directory).hold(interrupted)
+    ending.join(10)
