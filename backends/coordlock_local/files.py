@@ -63,6 +63,7 @@ class _Kept(Slots):
     """A file that `with` statements use and don't close."""
 
     def __init__(self, directory: Directory, path: str, header: bytes) -> None:
+        self._directory = directory
         self._file = keep_from_children(partial(directory.open, path, os.O_RDWR | os.O_CREAT))
         super().__init__(directory, path, header=header, descriptor=self._file.number)
         self._users = 0
@@ -87,6 +88,9 @@ class _Kept(Slots):
 
     def __enter__(self) -> Self:
         self._users += 1
+        if self._is_let_go:  # by a signal handler, after it was found: the number is another file's
+            self._file = keep_from_children(partial(self._directory.open, self._path, os.O_RDWR))
+            self._descriptor = self._file.number
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import coordlock_local
 import pytest
 from coordlock_local import files
 from coordlock_local.contenders import Contenders
@@ -21,6 +23,7 @@ from coordlock_local.slots import Slot, Slots
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Owner
 from coordlock.testing.waiting import eventually
+from tests.unit.signals import Signal
 
 
 @pytest.fixture
@@ -121,6 +124,28 @@ def test_a_signal_handler_closes_no_file_under_the_call_that_it_interrupts(
     assert one.remove(mine.id)
     assert one.queue("q").snapshot().contenders == ()
     assert directory.queue("q") not in opened(directory)
+
+
+def test_a_signal_handler_at_any_moment_leaves_a_removal_its_file(
+    directory: Directory, one: Contenders
+) -> None:
+    """The fault: the removal looked into another queue's file, and found nothing to remove."""
+
+    def handle() -> None:
+        for number in range(files._MOST + 1):
+            other = entry(f"other{number}")
+            one.add([other], unless_blocked=False)
+            one.remove(other.id)
+
+    for moment in itertools.count(1):
+        mine = entry("q")
+        one.add([mine], unless_blocked=False)
+        with Signal(moment, handle, within=coordlock_local) as signal:
+            assert one.remove(mine.id), moment
+        assert one.queue("q").snapshot().contenders == ()
+        if not signal.came:
+            break
+    assert moment > 15
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
