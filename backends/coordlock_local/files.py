@@ -25,6 +25,7 @@ class Files:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._kept: dict[str, _Kept] = {}  # the longest open comes first
+        self._is_closed = False
 
     def open(self, path: str, header: bytes) -> Slots:
         """The file of a queue, made where there is none. The counter must be held."""
@@ -34,6 +35,8 @@ class Files:
                 self._make_room()
             kept = self._kept[path] = _Kept(self._directory, path, header)
             kept.is_there()
+        if self._is_closed:  # by another thread, or a signal handler: it is open while it is used
+            self.drop(path)
         return kept
 
     def find(self, path: str) -> Slots | None:
@@ -51,7 +54,8 @@ class Files:
             kept.let_go()
 
     def close(self) -> None:
-        """Close all."""
+        """Close all, and keep none from now on."""
+        self._is_closed = True
         for path in list(self._kept):
             self.drop(path)
 

@@ -126,6 +126,14 @@ def test_a_signal_handler_closes_no_file_under_the_call_that_it_interrupts(
     assert directory.queue("q") not in opened(directory)
 
 
+def test_what_is_added_as_the_client_is_closed_stays_open_no_longer(
+    directory: Directory, one: Contenders
+) -> None:
+    one.end()
+    one.add([entry("q")], unless_blocked=False)
+    assert opened(directory) == []
+
+
 def test_a_signal_handler_at_any_moment_leaves_a_removal_its_file(
     directory: Directory, one: Contenders
 ) -> None:
