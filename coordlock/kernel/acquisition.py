@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from coordlock.errors import (
     AcquireTimeout,
@@ -349,7 +349,7 @@ class _Acquisition:
             self.detector = DeadlockDetector(self.engine, ticket, caller, delay)
 
 
-def _was_struck(answer: Promise[object]) -> bool:
+def _was_struck(answer: Promise[Any]) -> bool:
     """Whether Ctrl-C has ended the sending of a request, in the thread that sent it for another."""
     error = answer.exception()
     return error is not None and not isinstance(error, Exception)
