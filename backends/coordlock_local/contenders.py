@@ -104,7 +104,9 @@ class Contenders:
         try:
             with session.changing:
                 kept = session.files.find(slot.path)
-                was_there = not session.has_ended and leave(self._directory, slot, kept)
+                was_there = not session.has_ended and leave(
+                    self._directory, slot, kept, id, self._slots
+                )
             tell(self._directory, session.id, id)
         except OSError as error:
             # As long as the session lives, so does the contender: this must be tried again.

@@ -25,6 +25,7 @@ class Files:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._kept: dict[str, _Kept] = {}  # the longest open comes first
+        self._is_closed = False
 
     def open(self, path: str, header: bytes) -> Slots:
         """The file of a queue, made where there is none. The counter must be held."""
@@ -34,6 +35,8 @@ class Files:
                 self._make_room()
             kept = self._kept[path] = _Kept(self._directory, path, header)
             kept.is_there()
+        if self._is_closed:  # by another thread, or a signal handler: it is open while it is used
+            self.drop(path)
         return kept
 
     def find(self, path: str) -> Slots | None:
@@ -51,7 +54,8 @@ class Files:
             kept.let_go()
 
     def close(self) -> None:
-        """Close all."""
+        """Close all, and keep none from now on."""
+        self._is_closed = True
         for path in list(self._kept):
             self.drop(path)
 
@@ -63,15 +67,19 @@ class _Kept(Slots):
     """A file that `with` statements use and don't close."""
 
     def __init__(self, directory: Directory, path: str, header: bytes) -> None:
+        self._directory = directory
         self._file = keep_from_children(partial(directory.open, path, os.O_RDWR | os.O_CREAT))
         super().__init__(directory, path, header=header, descriptor=self._file.number)
         self._users = 0
         self._is_let_go = False
 
     def is_there(self) -> bool:
-        """Whether the descriptor is still the file's, and the file was not removed."""
+        """Whether the descriptor is still the file's, and the file was not removed.
+
+        Who removes it empties it: it may have another name, of a backup by hard links or on NFS.
+        """
         status = self._file.status()
-        if status is None or not status.st_nlink:
+        if status is None or not status.st_nlink or not status.st_size:
             return False
         self._size = status.st_size
         return True
@@ -84,6 +92,9 @@ class _Kept(Slots):
 
     def __enter__(self) -> Self:
         self._users += 1
+        if self._is_let_go:  # by a signal handler, after it was found: the number is another file's
+            self._file = keep_from_children(partial(self._directory.open, self._path, os.O_RDWR))
+            self._descriptor = self._file.number
         return self
 
     def __exit__(self, *_: object) -> None:

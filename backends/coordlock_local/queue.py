@@ -334,6 +334,7 @@ def tidy(
                     left += 1
             if not left:
                 os.unlink(path)  # the owner of an evicted one finds nothing, or another file
+                slots.clear()  # who keeps it open sees that
 
     counter.hold(remove)
 

@@ -97,7 +97,8 @@ class LocalSession:
             if descriptor is not None:
                 close_kept(descriptor)
             self.files.close()
-            self.counter.close()
+        # Outside: a signal handler that interrupts a use of a counter may wait for `changing`.
+        self.counter.close()
 
 
 def is_alive(directory: Directory, id: str) -> bool:

@@ -40,7 +40,7 @@ from __future__ import annotations
 import errno
 import os
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from sys import byteorder
 from typing import Final, NamedTuple, Self
@@ -176,6 +176,10 @@ class Slots:
         self._write(self._header + one + bytes(_PAGE), 0)
         self._indexes = 1
 
+    def clear(self) -> None:
+        """Empty the file, which was removed."""
+        os.ftruncate(self._descriptor, 0)
+
     def add(self, slot: int, token: int, record: bytes) -> None:
         """Let a contender stand in the free ``slot``, with what `record` gives for it."""
         self._write(record, _record(slot))
@@ -186,6 +190,16 @@ class Slots:
     def put(self, slot: int, value: int) -> None:
         """Write an entry of the index."""
         self._write(value.to_bytes(8, byteorder), _entry(slot))
+
+    def free(self, slot: int, id: str, own: Mapping[str, Slot]) -> None:
+        """Set an entry to 0, if the contender ``id`` is still one of this process's ``own``.
+
+        A signal handler may have removed it, and the slot is another's then. Python runs none
+        between this look and the call behind it.
+        """
+        place, nothing = _entry(slot), bytes(8)
+        if id in own:
+            os.pwrite(self._descriptor, nothing, place)
 
     def mark(self, slot: int, token: int) -> None:
         """Evict the contender that stood there with ``token``; the counter must be held."""
@@ -325,16 +339,19 @@ def stands(directory: Directory, slot: Slot) -> bool:
         return False
 
 
-def leave(directory: Directory, slot: Slot, kept: Slots | None = None) -> bool:
-    """Remove this process's own contender from ``slot``; whether it was there. Idempotent.
+def leave(
+    directory: Directory, slot: Slot, kept: Slots | None, id: str, own: Mapping[str, Slot]
+) -> bool:
+    """Remove this process's contender ``id`` from ``slot``; whether it was there. Idempotent.
 
-    ``kept`` is the queue's file, where that is open.
+    ``kept`` is the queue's file, where that is open. ``own`` are the slots of this process, by the
+    ids of their contenders.
     """
     try:
         with kept or Slots(directory, slot.path, os.O_RDWR) as slots:
             value = slots.get(slot.number)
             if value & ~EVICTED == slot.token:
-                slots.put(slot.number, 0)
+                slots.free(slot.number, id, own)
             return value == slot.token
     except (FileNotFoundError, NotADirectoryError):
         return False

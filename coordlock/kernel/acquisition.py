@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from coordlock.errors import (
     AcquireTimeout,
@@ -33,7 +33,7 @@ from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
 from coordlock.runtime.driver import Steps, or_undo, run_in_background
 from coordlock.runtime.log import Log
-from coordlock.runtime.promise import Promise, all_of
+from coordlock.runtime.promise import Promise, all_of, settled
 
 if TYPE_CHECKING:
     from coordlock.kernel.deadlock_detector import DeadlockDetector
@@ -211,7 +211,9 @@ class _Acquisition:
             # The thread that learns of the departure sends the reading that follows.
             answer = run_in_background(self._ask_after(departure, ticket, range(len(queues))))
             yield from self.report.ask_before_deadline(departure, ticket)
-            yield from self._read(ticket, queues, range(len(queues)), answer=answer)
+            yield settled(answer)
+            sent = None if _was_struck(answer) else answer
+            yield from self._read(ticket, queues, range(len(queues)), answer=sent)
             return
         yield from self.report.ask_before_deadline(departure, ticket)
         yield departure
@@ -345,6 +347,12 @@ class _Acquisition:
             from coordlock.kernel.deadlock_detector import DeadlockDetector
 
             self.detector = DeadlockDetector(self.engine, ticket, caller, delay)
+
+
+def _was_struck(answer: Promise[Any]) -> bool:
+    """Whether Ctrl-C has ended the sending of a request, in the thread that sent it for another."""
+    error = answer.exception()
+    return error is not None and not isinstance(error, Exception)
 
 
 def _hands_over(predecessor: Ticket | None, nearest: Contender, me: Contender) -> bool:

@@ -62,8 +62,11 @@ class LoopCalls:
     def _fetch(self) -> None:
         self._awaited = False
         try:
-            while self._calls:
+            # Those that come meanwhile have woken the loop again. Tasks that pass a lock on to each
+            # other post one with each step, and the loop has other work, too.
+            for _ in range(len(self._calls)):
                 self._calls.popleft()()
-        finally:
-            if self._calls:  # Ctrl-C
+        except BaseException:  # Ctrl-C
+            if self._calls:
                 self._wake()
+            raise

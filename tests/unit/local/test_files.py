@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import coordlock_local
 import pytest
 from coordlock_local import files
 from coordlock_local.contenders import Contenders
 from coordlock_local.counter import Counter, Tokens
 from coordlock_local.directory import Directory
 from coordlock_local.errors import Busy
+from coordlock_local.queue import LocalQueue, tidy
 from coordlock_local.session import LocalSession
 from coordlock_local.slots import Slot, Slots
 
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Owner
 from coordlock.testing.waiting import eventually
+from tests.unit.signals import Signal
 
 
 @pytest.fixture
@@ -121,6 +126,36 @@ def test_a_signal_handler_closes_no_file_under_the_call_that_it_interrupts(
     assert directory.queue("q") not in opened(directory)
 
 
+def test_what_is_added_as_the_client_is_closed_stays_open_no_longer(
+    directory: Directory, one: Contenders
+) -> None:
+    one.end()
+    one.add([entry("q")], unless_blocked=False)
+    assert opened(directory) == []
+
+
+def test_a_signal_handler_at_any_moment_leaves_a_removal_its_file(
+    directory: Directory, one: Contenders
+) -> None:
+    """The fault: the removal looked into another queue's file, and found nothing to remove."""
+
+    def handle() -> None:
+        for number in range(files._MOST + 1):
+            other = entry(f"other{number}")
+            one.add([other], unless_blocked=False)
+            one.remove(other.id)
+
+    for moment in itertools.count(1):
+        mine = entry("q")
+        one.add([mine], unless_blocked=False)
+        with Signal(moment, handle, within=coordlock_local) as signal:
+            assert one.remove(mine.id), moment
+        assert one.queue("q").snapshot().contenders == ()
+        if not signal.came:
+            break
+    assert moment > 15
+
+
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_forked_child_keeps_none_of_them(directory: Directory, one: Contenders) -> None:
     one.add([entry("q")], unless_blocked=False)
@@ -180,3 +215,37 @@ def test_a_signal_handler_that_waits_keeps_no_other_thread_from_its_work(
     assert one.remove(held.id)
     assert done == [True]
     one.add([later], unless_blocked=False)
+
+
+def test_a_file_that_another_client_has_tidied_away_is_not_used_though_it_has_another_name(
+    directory: Directory, one: Contenders
+) -> None:
+    """As after a backup by hard links; on NFS, whoever keeps it open gives it another name."""
+    first = entry("q")
+    one.add([first], unless_blocked=False)
+    os.link(directory.queue("q"), f"{directory.root}/backup")
+    assert one.remove(first.id)
+    tidy(directory, Counter(directory), directory.queue("q"))
+    mine = entry("q")
+    one.add([mine], unless_blocked=False)
+    assert [seen.id for seen in LocalQueue(directory, "q").snapshot().contenders] == [mine.id]
+
+
+def test_a_session_that_ends_keeps_no_signal_handler_waiting(
+    directory: Directory, one: Contenders
+) -> None:
+    """It waits for whoever uses a counter, and that may be the call that a handler interrupts."""
+    mine = entry("q")
+    one.add([mine], unless_blocked=False)
+    ending = threading.Thread(target=one.session.end)
+
+    def interrupted(_: Tokens) -> bool:
+        ending.start()
+        eventually(lambda: one.session.has_ended)
+        if not one.session.changing.acquire(timeout=10):
+            return False
+        one.session.changing.release()
+        return not one.remove(mine.id)
+
+    assert Counter(directory).hold(interrupted)
+    ending.join(10)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import coordlock_local
 import pytest
-from coordlock_local.slots import Slots
+from coordlock_local.slots import Slot, Slots
 
 import coordlock
 from coordlock.testing.waiting import eventually
-from tests.unit.signals import interrupted
+from tests.unit.signals import Signal, interrupted
 
 
 def test_a_release_that_meets_the_clients_end_takes_nobody_elses_slot(
@@ -22,20 +24,20 @@ def test_a_release_that_meets_the_clients_end_takes_nobody_elses_slot(
     tmp_path.chmod(0o700)
     first, waiter, second = (coordlock.connect(f"local://{tmp_path}") for _ in range(3))
     stands_still, go_on = threading.Event(), threading.Event()
-    put = Slots.put
+    free = Slots.free
 
-    def stop_first(slots: Slots, slot: int, value: int) -> None:
+    def stop_first(slots: Slots, slot: int, id: str, own: Mapping[str, Slot]) -> None:
         if not stands_still.is_set():
             stands_still.set()
             assert go_on.wait(30)
-        put(slots, slot, value)
+        free(slots, slot, id, own)
 
     held = first.lock("q").acquire()
     with ThreadPoolExecutor(4) as pool:
         waiting = pool.submit(waiter.lock("q").acquire)  # so that the file stays
         while len(waiter.contenders("q")) < 2:
             pass
-        monkeypatch.setattr(Slots, "put", stop_first)
+        monkeypatch.setattr(Slots, "free", stop_first)
         releasing = pool.submit(held.release)
         assert stands_still.wait(30)
         closing = pool.submit(first.close)
@@ -64,3 +66,31 @@ def test_a_release_that_ctrl_c_ends_keeps_no_other_thread_waiting(tmp_path: Path
             came = interrupted(held.release, moment, coordlock_local)
             waiting.result(30).release()
         assert moment > 20
+
+
+def test_a_signal_handler_that_closes_the_client_takes_nobody_elses_slot(tmp_path: Path) -> None:
+    """The fault: the release that it interrupts has looked at the slot, and writes afterwards."""
+    tmp_path.chmod(0o700)
+    second, third = (coordlock.connect(f"local://{tmp_path}") for _ in range(2))
+    with ThreadPoolExecutor(2) as pool:
+        for moment in itertools.count(1):
+            first = coordlock.connect(f"local://{tmp_path}")
+            held = first.lock("q").acquire()
+            waiting = [pool.submit(second.lock("q").acquire)]  # so that the file stays
+            eventually(lambda: len(second.contenders("q")) == 2)
+
+            def handle() -> None:
+                first.close()  # noqa: B023
+                waiting.append(pool.submit(third.lock("q").acquire))  # noqa: B023
+                eventually(lambda: len(second.contenders("q")) == 2)
+
+            with Signal(moment, handle, coordlock_local) as signal:
+                held.release()
+            for one in waiting:
+                one.result(30).release()
+            first.close()
+            if not signal.came:
+                break
+    assert moment > 20
+    second.close()
+    third.close()

@@ -85,8 +85,14 @@ def add(directory: Directory, session: LocalSession, id: str = "a" * 32) -> Cont
 
 def remove(directory: Directory, contender: Contender) -> None:
     """What the contender's own process does when it leaves."""
-    assert leave(directory, Slot.of(contender))
+    assert left(directory, contender)
     tell(directory, contender.session, contender.id)
+
+
+def left(directory: Directory, contender: Contender) -> bool:
+    """Whether the contender was there, and is not any more."""
+    slot = Slot.of(contender)
+    return leave(directory, slot, None, contender.id, {contender.id: slot})
 
 
 def test_a_removal_is_told_once_to_each(
@@ -170,7 +176,7 @@ def test_the_sessions_own_contenders_are_told_of_here_without_a_file(
     told: list[bool] = []
     watcher.watch(contender, told.append)
     assert os.listdir(directory.watched) == []
-    assert leave(directory, Slot.of(contender))
+    assert left(directory, contender)
     watcher.own_left(contender.key)
     watcher.own_left(contender.key)
     assert told == [False]

@@ -124,3 +124,26 @@ def test_ctrl_c_while_letters_are_read_leaves_the_others_to_be_read() -> None:
     turn(loop)
     assert read == ["next"]
     loop.close()
+
+
+def test_calls_that_post_the_next_one_leave_the_loop_its_other_work() -> None:
+    """As tasks do that pass a lock on to each other."""
+    order: list[str] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        mailbox, done = LoopCalls.of(loop), asyncio.Event()
+
+        def one(left: int) -> None:
+            order.append("call")
+            if left:
+                mailbox.post(partial(one, left - 1))
+            else:
+                done.set()
+
+        mailbox.post(partial(one, 9))
+        loop.call_soon(order.append, "other work")
+        await done.wait()
+
+    asyncio.run(main())
+    assert order.index("other work") == 1
