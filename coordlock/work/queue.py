@@ -166,7 +166,10 @@ class _BaseWorkQueue(Resident, Generic[I], shown="WorkQueue"):
 
         def steps() -> Steps[I | None]:
             claimed = yield from self._claimed(engine, search, seconds, cancellation)
-            return None if claimed is None else self._item(shared.consumer, claimed)
+            if claimed is not None:
+                return self._item(shared.consumer, claimed)
+            search.abandon()  # the time may have run out during a claim
+            return None
 
         return search, (yield from or_undo(steps(), search.abandon))
 

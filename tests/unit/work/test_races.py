@@ -14,6 +14,7 @@ from coordlock_memory import MemoryBackend
 import coordlock
 from coordlock import LockLost
 from coordlock.backend import Listing, Operation, Put, Read, VersionedValue, Written
+from coordlock.errors import WorkQueueContended
 from coordlock.kernel.acquisition import acquisition
 from coordlock.locks.queue_view import queue_view
 from coordlock.model.claim import Permit
@@ -678,3 +679,31 @@ def test_a_claim_that_leaves_its_lane_unknown_hides_no_item_from_another_call(
     item = queue.try_take()
     assert item is not None
     item.ack()
+
+
+def test_an_item_whose_claim_is_answered_after_the_end_of_the_call_goes_back(
+    client: coordlock.Client, other: coordlock.Client
+) -> None:
+    for data in (b"one", b"two"):
+        client.work_queue("q").put(data)
+    write, backend = backend_of(client).write, backend_of(client)
+    taken: list[coordlock.Item] = []
+    claims: list[tuple[Promise[Any], Promise[Any]]] = []
+
+    def late(operations: Sequence[Operation], guards: Sequence[Contender] = ()) -> Any:
+        if not makes_claim(operations):
+            return write(operations, guards)
+        if not taken:  # the first claim is refused
+            taken.append(other.work_queue("q").take(BOUND))
+            return write(operations, guards)
+        claims.append((write(operations, guards), Promise()))
+        return claims[-1][1]
+
+    backend.write = late  # type: ignore[method-assign]
+    with pytest.raises(WorkQueueContended):
+        client.work_queue("q").take(0.5)
+    del backend.write
+    for answer, told in claims:
+        answer.add_done_callback(told.follow)
+    with other.work_queue("q").take(BOUND) as item:
+        assert item.data == b"two"
