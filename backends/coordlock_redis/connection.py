@@ -107,6 +107,9 @@ class Connection:
                 if self._asks_alone() and offer(self._answering.receive_own):
                     # Before it is sent, so that the answer does not wake the thread for I/O.
                     self._answering.begin()
+                    if not offer(self._answering.receive_own):
+                        # A signal handler has asked in between, and has used up the first offer.
+                        self._answering.receive_own(lambda: True, 0.0)
                 self._transmit([request])
                 if not self._unsent and self._trouble is None:
                     return request.promise
@@ -132,8 +135,8 @@ class Connection:
         offer(self._hear)
 
     def _hear(self, is_done: Callable[[], bool], seconds: float) -> None:
-        if self._hearing.begin():
-            self._hearing.receive_own(is_done, seconds)
+        self._hearing.begin()
+        self._hearing.receive_own(is_done, seconds)  # which ends what a signal handler has left
 
     def wake(self) -> None:
         """Let the thread look at what is to be done."""
@@ -319,6 +322,10 @@ class Connection:
         """Whether an answer was read and not taken, or something went wrong."""
         return bool(self._answers) or self._trouble is not None
 
+    def give_up(self) -> None:
+        """Let the thread for I/O give up the connection."""
+        self._trouble = _INTERRUPTED
+
     def read(self) -> None:
         """Read the answers that have come."""
         with self._lock:
@@ -337,18 +344,27 @@ class Connection:
                 self._trouble = None
 
     def take(self, is_done: Callable[[], bool], *, is_own: bool) -> None:
-        """Complete the requests whose answers were read, until ``is_done``."""
+        """Complete the requests whose answers were read, until ``is_done``.
+
+        A thread that waits leaves errors alone: after some, a request is sent again, or the
+        connection is given up, while the thread for I/O may be sending.
+        """
         while not is_done():
             with self._lock:
                 if not self._answers:
                     return
                 slot, answer = self._slots[0], self._answers[0]
+            if is_own and isinstance(answer, Exception):
+                return
             self._take(slot, answer)
             # Not before: what a signal handler ends half-way is done again.
             with self._lock:
                 if self._slots and self._slots[0] is slot:
+                    # Where one raises in between, the next request would get this answer.
+                    trouble, self._trouble = self._trouble, _INTERRUPTED
                     self._slots.popleft()
                     self._answers.popleft()
+                    self._trouble = trouble
 
     def _take(self, slot: _Slot, answer: Any) -> None:
         request = slot.request
