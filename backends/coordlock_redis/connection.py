@@ -89,6 +89,9 @@ class Connection:
             end.setblocking(False)
         self._selector: Final = selectors.DefaultSelector()
         self._selector.register(self._ear, selectors.EVENT_READ, self._ring)
+        #: Whether it sees at once what another thread changes: one that is an object of the kernel.
+        #: That of gevent may sleep for ever.
+        self._is_shared: Final = hasattr(self._selector, "fileno")
         news.wake = self.wake
         self._answering: Final = self._receiving(self)
         self._hearing: Final = self._receiving(news)
@@ -126,13 +129,16 @@ class Connection:
         return not (self._replicas or request.needs_news) and self._link.is_direct
 
     def _asks_alone(self) -> bool:
-        """Whether no other thread waits for answers, which Ctrl-C in this one could interrupt."""
+        """Whether it may read: no other thread waits for answers, which Ctrl-C could interrupt."""
+        if not self._is_shared:
+            return False
         me = threading.get_ident()
         return not self._slots or all(slot.sender == me for slot in self._slots)
 
     def await_news(self) -> None:
         """The calling thread may wait for news; then it hears them itself."""
-        offer(self._hear)
+        if self._is_shared:
+            offer(self._hear)
 
     def _hear(self, is_done: Callable[[], bool], seconds: float) -> None:
         self._hearing.begin()
