@@ -14,7 +14,6 @@
     news          the connection that has subscribed to the client's inbox
     requests      one script to run, and what all of them are told
     scripts       the scripts, from the files in ``lua``
-    answers       answers from their bytes; pure
     servers       which server has the data, and a connection to it
     access        how to reach it, by the settings
     given_client  the same, as a client of redis-py or valkey-py does

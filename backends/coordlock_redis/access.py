@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from coordlock.errors import ConfigurationError
 from coordlock.runtime.clock import Clock
@@ -10,6 +10,9 @@ from coordlock.settings import Settings
 from coordlock_redis.servers import Servers
 
 __all__ = ["prefix", "servers"]
+
+#: The schemes whose path is the number of a database to other libraries.
+_NUMBERED: Final = frozenset({"redis", "rediss", "valkey"})
 
 
 def prefix(root: str) -> bytes:
@@ -38,6 +41,12 @@ def servers(settings: Settings, client: object | None, clock: Clock, *, tls: boo
             )
     elif not settings.hosts:
         raise ConfigurationError(f"{settings.scheme}:// needs a host, such as redis://localhost")
+    elif settings.scheme in _NUMBERED and (digits := settings.root[1:]).isdecimal():
+        url = f"{settings.scheme}://{','.join(settings.hosts)}/"
+        raise ConfigurationError(
+            f"{url}{digits}: the path is the root of all names, and not the number of a database: "
+            f"write {url}?db={digits} for that, or a root with a letter, such as {url}locks{digits}"
+        )
     hosts = [_host(host) for host in settings.hosts]
     encryption: dict[str, Any] = {}
     if tls:

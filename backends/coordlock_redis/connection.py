@@ -78,6 +78,8 @@ class Connection:
         #: What could not be sent at once, and what went wrong meanwhile.
         self._unsent = b""
         self._trouble: BackendError | None = None
+        #: The connection that a thread is reading from.
+        self._reading: Link | None = None
         #: The scripts that were sent to it.
         self._known: set[str] = set()
         self._thread: threading.Thread | None = None
@@ -89,6 +91,9 @@ class Connection:
             end.setblocking(False)
         self._selector: Final = selectors.DefaultSelector()
         self._selector.register(self._ear, selectors.EVENT_READ, self._ring)
+        #: Whether it sees at once what another thread changes: one that is an object of the kernel.
+        #: That of gevent may sleep for ever.
+        self._is_shared: Final = hasattr(self._selector, "fileno")
         news.wake = self.wake
         self._answering: Final = self._receiving(self)
         self._hearing: Final = self._receiving(news)
@@ -107,6 +112,9 @@ class Connection:
                 if self._asks_alone() and offer(self._answering.receive_own):
                     # Before it is sent, so that the answer does not wake the thread for I/O.
                     self._answering.begin()
+                    if not offer(self._answering.receive_own):
+                        # A signal handler has asked in between, and has used up the first offer.
+                        self._answering.receive_own(lambda: True, 0.0)
                 self._transmit([request])
                 if not self._unsent and self._trouble is None:
                     return request.promise
@@ -123,17 +131,20 @@ class Connection:
         return not (self._replicas or request.needs_news) and self._link.is_direct
 
     def _asks_alone(self) -> bool:
-        """Whether no other thread waits for answers, which Ctrl-C in this one could interrupt."""
+        """Whether it may read: no other thread waits for answers, which Ctrl-C could interrupt."""
+        if not self._is_shared:
+            return False
         me = threading.get_ident()
         return not self._slots or all(slot.sender == me for slot in self._slots)
 
     def await_news(self) -> None:
         """The calling thread may wait for news; then it hears them itself."""
-        offer(self._hear)
+        if self._is_shared:
+            offer(self._hear)
 
     def _hear(self, is_done: Callable[[], bool], seconds: float) -> None:
-        if self._hearing.begin():
-            self._hearing.receive_own(is_done, seconds)
+        self._hearing.begin()
+        self._hearing.receive_own(is_done, seconds)  # which ends what a signal handler has left
 
     def wake(self) -> None:
         """Let the thread look at what is to be done."""
@@ -317,38 +328,66 @@ class Connection:
     @property
     def is_left(self) -> bool:
         """Whether an answer was read and not taken, or something went wrong."""
-        return bool(self._answers) or self._trouble is not None
+        return bool(self._answers or self._trouble or self._reading)
+
+    def give_up(self) -> None:
+        """Let the thread for I/O give up the connection."""
+        self._trouble = _INTERRUPTED
 
     def read(self) -> None:
-        """Read the answers that have come."""
-        with self._lock:
-            link = self._link
-            if link is None or self._trouble is not None:
-                return
-            # Where a signal handler raises, answers can't be told apart any more.
-            self._trouble = _INTERRUPTED
+        """Read the answers that have come.
+
+        Without the lock: a signal handler that strikes here may use the client, and waits for the
+        thread for I/O, which needs the lock.
+        """
+        link = self._link
+        if link is None or self._trouble is not None:
+            return
+        if self._reading is link:  # a signal handler has ended that, or is in the middle of it
+            self.give_up()  # for answers can't be told apart any more
+            return
+        self._reading = link
+        trouble: BackendError | None = None
+        try:
             try:
-                self._answers += link.read()
-                if len(self._answers) > len(self._slots):
-                    raise OSError("an answer came that nobody asked for")
+                found = link.read()
             except _BROKEN as error:
-                self._trouble = translate(error, link.where)
-            else:
-                self._trouble = None
+                found, trouble = [], translate(error, link.where)
+            with self._lock:
+                if link is self._link:
+                    self._answers += found
+                    if trouble is None and len(self._answers) > len(self._slots):
+                        problem = OSError("an answer came that nobody asked for")
+                        trouble = translate(problem, link.where)
+                    if trouble is not None:
+                        self._trouble = trouble
+                self._reading = None
+        except BaseException:
+            self.give_up()
+            raise
 
     def take(self, is_done: Callable[[], bool], *, is_own: bool) -> None:
-        """Complete the requests whose answers were read, until ``is_done``."""
+        """Complete the requests whose answers were read, until ``is_done``.
+
+        A thread that waits leaves errors alone: after some, a request is sent again, or the
+        connection is given up, while the thread for I/O may be sending.
+        """
         while not is_done():
             with self._lock:
                 if not self._answers:
                     return
                 slot, answer = self._slots[0], self._answers[0]
+            if is_own and isinstance(answer, Exception):
+                return
             self._take(slot, answer)
             # Not before: what a signal handler ends half-way is done again.
             with self._lock:
                 if self._slots and self._slots[0] is slot:
+                    # Where one raises in between, the next request would get this answer.
+                    trouble, self._trouble = self._trouble, _INTERRUPTED
                     self._slots.popleft()
                     self._answers.popleft()
+                    self._trouble = trouble
 
     def _take(self, slot: _Slot, answer: Any) -> None:
         request = slot.request

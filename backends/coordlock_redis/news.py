@@ -26,10 +26,13 @@ _BROKEN: Final = (exceptions.RedisError, OSError, ValueError, AttributeError)
 
 
 class Hearer(Protocol):
-    """Whoever hears the news; all calls come from the connection's thread."""
+    """Whoever hears the news; calls come from the connection's thread unless they say more."""
 
     def heard(self, channel: bytes, message: bytes) -> None:
         """A message came."""
+
+    def is_for_caller(self, message: bytes) -> bool:
+        """Whether it tells a departure that no other thread waits for. From any thread."""
 
     def subscribed(self, channel: bytes) -> None:
         """What happens from now on is told on this channel."""
@@ -63,6 +66,8 @@ class News:
         #: What was read and not told yet, and why something may be missing.
         self._unheard: deque[Any] = deque()
         self._broken: str | None = None
+        #: The connection that a thread is reading from.
+        self._reading: Link | None = None
         self._channels: dict[bytes, int] = {inbox: 1}
         self._orders: list[tuple[str, bytes]] = []
         self._hearers: list[Hearer] = []
@@ -175,41 +180,60 @@ class News:
     @property
     def is_left(self) -> bool:
         """Whether something was read and not taken, or went wrong."""
-        return bool(self._unheard) or self._broken is not None
+        return bool(self._unheard or self._broken or self._reading)
+
+    def give_up(self) -> None:
+        """Let the thread give up the connection."""
+        self._broken = "it was interrupted"  # by a signal handler
 
     def read(self) -> None:
-        """Read what has come."""
-        with self._lock:
-            if (link := self.link) is None or self._broken is not None:
-                return
-            self._broken = "it was interrupted"  # by a signal handler
+        """Read what has come; without the lock, as `Connection.read` does."""
+        link = self.link
+        if link is None or self._broken is not None:
+            return
+        if self._reading is link:  # a signal handler has ended that, or is in the middle of it
+            self.give_up()
+            return
+        self._reading = link
+        broken: str | None = None
+        try:
             try:
-                self._unheard += link.read()
+                found = link.read()
             except _BROKEN as error:
-                self._broken = str(error) or type(error).__name__
-            else:
-                self._broken = None
+                found, broken = [], str(error) or type(error).__name__
+            with self._lock:
+                if link is self.link:
+                    self._unheard += found
+                    if broken is not None:
+                        self._broken = broken
+                self._reading = None
+        except BaseException:
+            self.give_up()
+            raise
 
     def take(self, is_done: Callable[[], bool], *, is_own: bool) -> None:
         """Tell what was read, until ``is_done``.
 
-        A thread that waits tells departures only: of these, what a signal handler ends half-way can
-        be told again.
+        A thread that waits tells only what it alone waits for, and only departures: of these, what
+        a signal handler ends half-way can be told again.
         """
         while not is_done():
             with self._lock:
                 if not self._unheard:
                     return
                 news = self._unheard[0]
-            match news:
-                case [b"message", _, message] if message.startswith(b"left "):
-                    pass
-                case _ if is_own:
-                    return
+            if is_own and not self._is_for_caller(news):
+                return
             self._take(news)
             with self._lock:
                 if self._unheard and self._unheard[0] is news:
                     self._unheard.popleft()
+
+    def _is_for_caller(self, news: Any) -> bool:
+        match news:
+            case [b"message", _, message]:
+                return all(hearer.is_for_caller(message) for hearer in self._hearers)
+        return False
 
     def _take(self, answer: Any) -> None:
         self._heard_at = self._timers.clock.now()

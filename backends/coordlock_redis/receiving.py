@@ -7,6 +7,7 @@ import os
 import selectors
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from coordlock.runtime.clock import Clock
@@ -16,10 +17,6 @@ __all__ = ["Receiving", "Source"]
 
 #: After so many seconds it is taken for one that a signal handler has ended.
 _LONGEST: Final = 1.0
-
-
-#: What a thread registers with these, another one that is selecting hears of. gevent has others.
-_SHARED: Final = ("EpollSelector", "KqueueSelector")
 
 
 class Source(Protocol):
@@ -38,6 +35,9 @@ class Source(Protocol):
 
     def take(self, is_done: Callable[[], bool], *, is_own: bool) -> None:
         """Take what was read, until ``is_done``; if ``is_own``, only what a waiter may take."""
+
+    def give_up(self) -> None:
+        """Note that the connection is of no use any more; the thread for I/O then closes it."""
 
 
 class Receiving:
@@ -62,9 +62,9 @@ class Receiving:
         self._wake: Final = wake
         self._clock: Final = clock
         self._pid: Final = os.getpid()
-        self._is_shared: Final = type(selector).__name__ in _SHARED
         #: The thread that receives, and until when it does at the latest.
         self._receiver, self._until = 0, 0.0
+        #: What the selector may have.
         self._selected: Any = None
 
     # In the thread for I/O
@@ -76,15 +76,33 @@ class Receiving:
         """
         with self._lock:
             if self._selected is not None and self._selected is not self._wanted():
-                self._selector.unregister(self._selected)
-                self._selected = None
+                self._unregister()
 
     def select(self) -> None:
         """Wait for what comes."""
         with self._lock:
             if self._selected is None and (wanted := self._wanted()) is not None:
-                self._selector.register(wanted, selectors.EVENT_READ, self.receive)
                 self._selected = wanted
+                try:
+                    self._selector.register(wanted, selectors.EVENT_READ, self.receive)
+                except BaseException:
+                    self._give_up()
+                    raise
+
+    def _unregister(self) -> None:
+        try:
+            if self._selected is not None:
+                with suppress(KeyError, ValueError):  # it was closed, or the thread has ended
+                    self._selector.unregister(self._selected)
+        except BaseException:
+            self._give_up()
+            raise
+        self._selected = None
+
+    def _give_up(self) -> None:
+        """Close the socket: only then it is surely not selected, where a signal handler raised."""
+        self._source.give_up()
+        self._wake()
 
     def _wanted(self) -> Any:
         link = self._source.link
@@ -113,36 +131,31 @@ class Receiving:
 
     # In a thread that waits
 
-    def begin(self) -> bool:
-        """Let the calling thread receive from now on, until it has called `receive_own`."""
-        if os.getpid() != self._pid:  # a fork has copied the offer to do this
-            return False
+    def begin(self) -> None:
+        """Let the calling thread receive from now on, if it can, until it calls `receive_own`."""
+        if os.getpid() != self._pid:  # a fork has copied the offer, and shares the selector
+            return
         me = threading.get_ident()
         with self._lock:
             link = self._source.link
-            if link is None or not (link.is_direct and self._is_shared):
-                return False
-            if self._receiver not in (0, me):
-                return False
+            if link is None or not link.is_direct or self._receiver not in (0, me):
+                return
             self._receiver, self._until = me, self._clock.now() + _LONGEST
-            if self._selected is not None:
-                self._selector.unregister(self._selected)
-                self._selected = None
-        return True
+            self._unregister()
 
     def receive_own(self, is_done: Callable[[], bool], seconds: float) -> None:
-        """Take what comes until ``is_done``, or until nothing comes for so many ``seconds``."""
-        if os.getpid() != self._pid:
+        """Take what comes until ``is_done``, for so many ``seconds`` at most."""
+        if os.getpid() != self._pid:  # a fork has copied the offer to do this
             return
         me, source = threading.get_ident(), self._source
-        link = source.link
+        link, until = source.link, self._clock.now() + seconds
         try:
             while (
                 not is_done()
                 and self._receiver == me
                 and link is not None
                 and link is source.link
-                and link.is_readable(seconds)
+                and link.is_readable(until - self._clock.now())
             ):
                 source.read()
                 source.take(is_done, is_own=True)

@@ -204,6 +204,13 @@ class RedisSession(Backend):
             case ["over", session, born]:
                 self._lost(session, loss(int(born), self._header).reason)
 
+    def is_for_caller(self, message: bytes) -> bool:
+        """Whether it tells a departure that no other thread waits for."""
+        match message.decode("utf-8", "replace").split(" "):
+            case ["left", id, order, _]:
+                return self._watches.is_for_caller(id, int(order))
+        return False
+
     def subscribed(self, channel: bytes) -> None:
         """What happens from now on is told there."""
         self._followings.subscribed(channel)

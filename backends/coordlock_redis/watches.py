@@ -61,6 +61,8 @@ class _Watch:
     is_ordered: bool
     #: The value that it knows; 0 where other values do not matter.
     version: int
+    #: The thread that watches.
+    thread: int = field(default_factory=threading.get_ident)
 
 
 @dataclass(slots=True)
@@ -220,6 +222,13 @@ class Watches:
             with self._lock:  # not before: what a signal handler ends half-way is told again
                 if self._watched.get((id, order)) is watched:
                     self._pop((id, order))
+
+    def is_for_caller(self, id: str, order: int) -> bool:
+        """Whether no other thread than the calling one watches that contender."""
+        me = threading.get_ident()
+        with self._lock:
+            watched = self._watched.get((id, order))
+            return watched is None or all(one.thread == me for one in watched.watches.values())
 
     def was_first(self, contender: Contender) -> bool:
         """Whether a message says that it has left, and stood before all others then."""

@@ -29,15 +29,17 @@ class _Blocking(threading.local):
 
     def decline(self) -> None:
         """Give back what was offered: it is called once, to receive nothing."""
-        receive, self.receive = self.receive, None
-        if receive is not None:
+        if (receive := self.receive) is not None:
             receive(lambda: True, 0.0)
+            self.receive = None  # not before: where a signal handler raises, this is done again
 
     def receive_for(self, promise: Promise[Any], seconds: float) -> None:
         """Receive what may keep ``promise``, for which the thread waits so long at most."""
-        receive, self.receive, self.is_near = self.receive, None, True
-        if receive is not None:
+        if (receive := self.receive) is not None:
+            self.is_near = False  # it may not wait for what callbacks ask for meanwhile
             receive(promise.done, min(seconds, _LONGEST))
+            self.receive = None  # not before: see `decline`
+        self.is_near = True
 
 
 BLOCKING: Final = _Blocking()

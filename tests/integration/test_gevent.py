@@ -10,7 +10,7 @@ import pytest
 
 import coordlock
 from testbed.servers.etcd import Etcd
-from testbed.servers.redis import Redis
+from testbed.servers.redis import RedisServer
 from testbed.servers.zookeeper import ZooKeeper
 
 WORKER = Path(__file__).with_name("gevent_worker.py")
@@ -43,7 +43,7 @@ def url(request: pytest.FixtureRequest, root: str, tmp_path: Path) -> str:
         return "memory://"
     if request.param == "local":
         return f"local://{tmp_path}"
-    server: Etcd | ZooKeeper | Redis = request.getfixturevalue(request.param)
+    server: Etcd | RedisServer | ZooKeeper = request.getfixturevalue(request.param)
     return server.url_for(root, ttl="60s")
 
 
@@ -65,6 +65,30 @@ def test_greenlets_share_locks_with_each_other_and_with_other_processes(url: str
         assert process.returncode == 0, errors
         assert output == ("" if url == "memory://" else "closed\n")
         assert "Traceback" not in errors
+
+
+#: Greenlets of two clients hand one lock over.
+HANDING = """
+import gevent.monkey; gevent.monkey.patch_all()
+import sys, gevent, coordlock
+def work(client):
+    for _ in range(5):
+        with client.lock("a", timeout=60): pass
+with coordlock.connect(sys.argv[1]) as one, coordlock.connect(sys.argv[1]) as two:
+    gevent.joinall([gevent.spawn(work, client) for client in [one, two] * 5], raise_error=True)
+"""
+
+
+def test_on_redis_no_greenlet_reads_what_the_selector_of_another_one_has(
+    redis: RedisServer, root: str
+) -> None:
+    url = redis.url_for(root)
+    with coordlock.connect(url) as client, client.lock("a"):
+        pass  # the root has a state now
+    done = subprocess.run(
+        [sys.executable, "-c", HANDING, url], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_channel_that_was_made_before_grpc_knew_of_gevent_is_refused_with_the_line_to_write(

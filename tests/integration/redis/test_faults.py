@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Self
 
+import coordlock_redis
 import pytest
 from coordlock_redis.connection import Connection
 from coordlock_redis.news import News
 from coordlock_redis.servers import Link
 from coordlock_redis.session import RedisSession
-from coordlock_redis.watches import Watches
 
 import coordlock
 from coordlock import BackendError, GrantState, LockLost
@@ -22,6 +22,7 @@ from coordlock.errors import WaitUnavailable
 from coordlock.runtime import receiving
 from coordlock.testing.waiting import eventually
 from testbed.servers.redis import RedisServer
+from tests.unit.signals import interrupted
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("no_leaks")]
 
@@ -290,6 +291,7 @@ def test_a_request_that_a_signal_interrupts_spoils_no_other_one(
     with coordlock.connect(only.url_for(root, ttl="30s")) as client:
         value = client.value("/v")
         value.set(b"one")
+        value.get()  # from now on the server knows the script
         call, main, strikes = getattr(place, name), threading.get_ident(), iter([True])
 
         def strike(*arguments: object) -> object:
@@ -306,6 +308,23 @@ def test_a_request_that_a_signal_interrupts_spoils_no_other_one(
             stored = value.get()
             assert stored is not None
             assert stored.data == b"%d" % turn
+
+
+def test_wherever_ctrl_c_strikes_the_client_goes_on(only: RedisServer, root: str) -> None:
+    with coordlock.connect(only.url_for(root, ttl="30s")) as client:
+        value = client.value("/v")
+        value.set(b"before")
+        value.get()  # from now on the server knows the scripts
+        number, came = 1, True
+        while came:
+            came = interrupted(value.get, number, coordlock_redis)
+            for text in (b"%d" % number, b"-%d" % number):  # no answer is that of another request
+                value.set(text)
+                stored = value.get()
+                assert stored is not None
+                assert stored.data == text
+            number += 1
+        assert number > 50
 
 
 @pytest.mark.parametrize("place", [(Link, "is_readable"), (Connection, "_take")])
@@ -339,24 +358,20 @@ def test_a_signal_handler_that_asks_while_its_thread_reads_gets_its_own_answer(
             assert stored.data == b"outer"
 
 
-@pytest.mark.parametrize("place", [(News, "read"), (News, "_take"), (Watches, "left")])
 def test_news_that_a_signal_interrupts_reach_the_others_who_wait(
-    only: RedisServer, root: str, monkeypatch: pytest.MonkeyPatch, place: tuple[type, str]
+    only: RedisServer, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    call, main, strikes = getattr(*place), threading.get_ident(), iter([True])
+    read_news, main, strikes = News.read, threading.get_ident(), iter([True])
     was_struck = False
 
-    def strike(*arguments: object, **named: object) -> object:
+    def strike(news: News) -> None:
         nonlocal was_struck
-        if threading.get_ident() != main:
-            return call(*arguments, **named)
-        done = call(*arguments, **named) if place[1] == "read" else None
-        if next(strikes, False):
+        read_news(news)
+        if threading.get_ident() == main and next(strikes, False):
             was_struck = True
             raise KeyboardInterrupt
-        return done if place[1] == "read" else call(*arguments, **named)
 
-    monkeypatch.setattr(*place, strike)
+    monkeypatch.setattr(News, "read", strike)
     monkeypatch.setattr(receiving, "_LONGEST", 30.0)
     url = only.url_for(root, ttl="30s")
     with coordlock.connect(url) as one, coordlock.connect(url) as two:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -109,3 +110,17 @@ def test_a_look_before_a_gap_says_nothing_of_the_time_after_it(
     asked.answer(0, 20, 1, 10**9)
     watch(watches, contender("b"), 30)
     assert asked.ids == [["a"], ["a"], ["b"]]
+
+
+def test_a_departure_that_another_thread_waits_for_is_not_for_the_caller(
+    watches: Watches,
+) -> None:
+    watches.opened(1)
+    one = contender("a")
+    assert watches.is_for_caller("a", 5)
+    watch(watches, one, 10)
+    assert watches.is_for_caller("a", 5)
+    other = threading.Thread(target=watch, args=(watches, one, 10))
+    other.start()
+    other.join()
+    assert not watches.is_for_caller("a", 5)
