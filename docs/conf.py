@@ -54,6 +54,7 @@ NAVIGATION: Final = {
             "reliability-history",
             "performance",
             "performance-method",
+            "performance-tables",
             "architecture",
         ],
         "Reference": ["reference/*", "command-line", "backends/*"],

@@ -13,6 +13,7 @@ from tests.docs.pages import PAGES, page
 
 #: The benchmark and the soak draw these from what they measured.
 MEASURED = {
+    "performance-contended.svg",
     "performance-queues.svg",
     "performance-uncontended.svg",
     "reliability-etcd.svg",
