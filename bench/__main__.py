@@ -23,7 +23,7 @@ from bench.table import Table
 SECTIONS: Final = {
     "uncontended": "acquire and release where nobody else is; messages and round trips (1 min)",
     "handoff": "from one process' release to another one's grant (1 min)",
-    "contended": "one lock that up to sixteen processes want; who waits how long (6 min)",
+    "contended": "one lock that up to sixteen processes want; who waits how long (7 min)",
     "independent": "64 locks at a time from one process (1 min)",
     "queues": "up to 10,000 waiters of one lock: speed, messages, memory (4 min)",
     "holding": "an idle client that holds up to 10,000 locks (1 min)",

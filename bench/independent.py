@@ -30,7 +30,7 @@ def measure(rounds: int) -> Iterator[Table]:
             f"{rounds} rounds in turns, {_SECONDS} s each",
             "ceiling: raw messages, each sent from the callback of the last answer",
             "ceiling, awaited: the same from tasks, each woken by itself; no lock around it",
-            "coordlock, no service: on memory://, which shows what its own code takes",
+            "coordlock, no service: on the memory backend, which shows what its own code takes",
             "commits: by the tokens; on etcd several locks' requests may share one",
         ]
         with (

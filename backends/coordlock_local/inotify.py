@@ -127,7 +127,7 @@ class Inotify:
     def wake(self) -> None:
         """Let `wait` return. From any thread; nothing once it is closed."""
         with self._lock:
-            if self._is_open():
+            if self._waker.status() is not None:  # whatever has become of the others
                 with suppress(OSError):  # it is full, so `wait` returns
                     os.write(self._waker.number, b"\0")
 
