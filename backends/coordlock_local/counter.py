@@ -90,7 +90,8 @@ class Counter:
         self._kept: Descriptor | None = None
         #: Whether `hold` is under way: a signal handler may call it once more in that thread.
         self._is_held = False
-        #: What this process wrote last, and what that says: nobody else may have come since.
+        #: What this process wrote last, as bytes and as fields. Another process may have written
+        #: since.
         self._written: tuple[bytes, _Fields] | None = None
 
     def hold(self, action: Callable[[Tokens], T]) -> T:

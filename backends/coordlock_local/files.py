@@ -1,6 +1,6 @@
 """The queues' files that a session keeps open: opening one takes longer than what is done in it.
 
-Whoever uses one holds the lock ``changing`` of the session.
+Callers hold the session's lock ``changing``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Files:
         self._is_closed = False
 
     def open(self, path: str, header: bytes) -> Slots:
-        """The file of a queue, made where there is none. The counter must be held."""
+        """Open the file of a queue, or make it. The caller holds the counter."""
         kept = self.find(path)
         if kept is None:
             if len(self._kept) >= _MOST:

@@ -67,9 +67,9 @@ class LocalQueue:
     ) -> Snapshot:
         """Add a contender with the token that ``take`` returns, and read the queue.
 
-        The counter must be held, and the session's lock ``changing``. ``note`` gets the contender's
-        slot before the contender stands there, so that it is never forgotten, and whether it will
-        have a file in ``values``.
+        The caller holds the counter, and the session's lock ``changing``. ``note`` gets the id, the
+        slot, and whether there will be a file in ``values``. This calls it before it writes the
+        contender, so a contender that stands in the queue is always known.
         """
         with session.files.open(self.path, self._header) as slots:
             index = slots.read()

@@ -38,7 +38,7 @@ class LocalSession:
         #: also held while contenders are added: threads of a client that wait here don't take the
         #: interpreter from each other at every system call.
         self.changing: Final = threading.RLock()
-        #: The queues' files that it keeps open; for who holds `changing`.
+        #: The queues' files that it keeps open. Callers hold `changing`.
         self.files: Final = Files(directory)
         self._descriptor: Descriptor | None = None
 

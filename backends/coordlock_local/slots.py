@@ -360,7 +360,7 @@ def leave(
 def tell(directory: Directory, session: str, id: str) -> None:
     """Tell the processes that watch a contender that it has left: see `Directory.watch`."""
     path = directory.watch(session, id)
-    if not os.access(path, os.F_OK):  # nobody watches: an `open` in vain takes twice as long
+    if not os.access(path, os.F_OK):  # nobody watches; `open` takes twice as long to say so
         return
     try:
         descriptor = directory.open(path, os.O_WRONLY)

@@ -276,7 +276,7 @@ class Connection:
                 self._link = link
         except BackendError as error:
             failure = error
-        with self._lock:  # no other thread sends before what was asked earlier
+        with self._lock:  # so that no other thread sends a later request first
             batch = list(self._asked)
             self._asked.clear()
             refused = [
@@ -310,7 +310,7 @@ class Connection:
                 self._slots += slots  # they fail with the connection
                 return
             data = self._unsent + packed(commands)
-            # Where a signal handler raises, answers can't be told apart any more.
+            # If a signal handler raises here, nobody knows whose the next answer is.
             self._trouble = _INTERRUPTED
             self._slots += slots
             try:
@@ -344,7 +344,7 @@ class Connection:
         if link is None or self._trouble is not None:
             return
         if self._reading is link:  # a signal handler has ended that, or is in the middle of it
-            self.give_up()  # for answers can't be told apart any more
+            self.give_up()  # because nobody knows whose the next answer is
             return
         self._reading = link
         trouble: BackendError | None = None
@@ -357,7 +357,7 @@ class Connection:
                 if link is self._link:
                     self._answers += found
                     if trouble is None and len(self._answers) > len(self._slots):
-                        problem = OSError("an answer came that nobody asked for")
+                        problem = OSError("the server sent an answer to no request")
                         trouble = translate(problem, link.where)
                     if trouble is not None:
                         self._trouble = trouble
@@ -369,8 +369,8 @@ class Connection:
     def take(self, is_done: Callable[[], bool], *, is_own: bool) -> None:
         """Complete the requests whose answers were read, until ``is_done``.
 
-        A thread that waits leaves errors alone: after some, a request is sent again, or the
-        connection is given up, while the thread for I/O may be sending.
+        A thread that waits leaves errors to the thread for I/O, which alone sends requests again
+        and gives up the connection.
         """
         while not is_done():
             with self._lock:

@@ -49,8 +49,9 @@ def connect(target: Target = None, *, client: object = None, **options: Unpack[O
             of ``COORDLOCK_URL``, ``coordlock.toml``, ``[tool.coordlock]`` in ``pyproject.toml``,
             the files of the user and of the machine, and the local backend, with a warning in the
             log.
-        client: an existing ``kazoo.client.KazooClient`` or ``etcd3.Etcd3Client`` whose connection
-            is used and never closed here.
+        client: an existing client of the service. A ``kazoo.client.KazooClient`` or an
+            ``etcd3.Etcd3Client`` shares its connection, which is never closed here. A client of
+            redis-py or valkey-py says how to connect.
         options: single options, which override those of ``target``; see the table in the
             documentation. Options of third-party backends go into ``target``.
 

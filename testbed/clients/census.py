@@ -16,7 +16,7 @@ from coordlock.testing.faults.events import Counted
 from coordlock.testing.faults.journal import Journal
 from testbed.clients.attempt_log import THREADS
 
-__all__ = ["Census"]
+__all__ = ["Census", "open_descriptors"]
 
 #: How long what has been given up may take to go, in seconds: kazoo's stop waits for its threads.
 _PATIENCE: Final = 15.0
@@ -39,7 +39,7 @@ class Census:
         # An etcd client has one connection now, and may come to know more servers.
         more = sum(_CHANNELS * len(one.hosts) - 1 for one in clients if one.scheme == "etcd")
         more += sum(_FILES for one in clients if one.scheme == "local")
-        self._threads, self._descriptors = _threads(), len(_descriptors()) + more
+        self._threads, self._descriptors = _threads(), len(open_descriptors()) + more
 
     def write(self, *, baseline: bool) -> None:
         """Write down what was counted last."""
@@ -52,11 +52,11 @@ class Census:
         deadline = time.monotonic() + _PATIENCE
         gc.collect()
         while True:
-            threads, descriptors = _threads(), len(_descriptors())
+            threads, descriptors = _threads(), len(open_descriptors())
             if threads <= self._threads and descriptors <= self._descriptors:
                 break
             if time.monotonic() > deadline:
-                kinds = sorted(kind.partition(":[")[0] for kind in _descriptors())
+                kinds = sorted(kind.partition(":[")[0] for kind in open_descriptors())
                 print(f"more than at first: {kinds}", file=sys.stderr)
                 break
             time.sleep(0.1)
@@ -70,8 +70,8 @@ def _threads() -> int:
     return sum(one is not own and not one.name.startswith(THREADS) for one in every)
 
 
-def _descriptors() -> list[str]:
-    """What the open descriptors are."""
+def open_descriptors() -> list[str]:
+    """What this process has open: a path or a kind for each descriptor."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):  # that of the listing itself

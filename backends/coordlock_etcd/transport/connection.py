@@ -80,7 +80,7 @@ class Connection:
         credentials = None
         if settings.username is not None:
             if not settings.username:
-                raise ConfigurationError("etcd: a password is given without a username")
+                raise ConfigurationError("etcd needs a username beside the password")
             credentials = (settings.username, settings.password or "")
         wanted = settings.options["learn_members"]
         learns = None if wanted == "auto" else wanted

@@ -23,20 +23,14 @@ from coordlock.errors import AuthenticationFailed, BackendError, ConfigurationEr
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry
 from coordlock.testing.waiting import eventually
+from testbed.clients.census import open_descriptors
 from tests.integration.local.conftest import BOUND, OWNER, Party
 
 
 def _open_descriptors(root: str) -> list[str]:
     """What this process has open of ``root``, and the notices that it ordered."""
-    found = []
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            path = os.readlink(f"/proc/self/fd/{name}")
-        except FileNotFoundError:  # that of the listing itself
-            continue
-        if path.startswith(root) or "inotify" in path or "eventfd" in path:
-            found.append(path)
-    return found
+    ours = root, "inotify", "eventfd"
+    return [one for one in open_descriptors() if any(part in one for part in ours)]
 
 
 def test_two_clients_of_one_process_are_two_sessions(party: Callable[..., Party]) -> None:

@@ -25,7 +25,7 @@ def test_nothing_is_connected_before_open() -> None:
 
 
 def test_a_password_needs_a_user() -> None:
-    assert refusal(password="x") == "etcd: a password is given without a username"
+    assert refusal(password="x") == "etcd needs a username beside the password"
 
 
 @pytest.mark.parametrize("name", ["ca", "cert", "key"])

@@ -23,6 +23,7 @@ from coordlock_local.slots import Slot, Slots
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Owner
 from coordlock.testing.waiting import eventually
+from testbed.clients.census import open_descriptors
 from tests.unit.signals import Signal
 
 
@@ -43,15 +44,7 @@ def one(directory: Directory) -> Iterator[Contenders]:
 
 def opened(directory: Directory) -> list[str]:
     """What this process has open of ``directory``."""
-    found = []
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            path = os.readlink(f"/proc/self/fd/{name}")
-        except FileNotFoundError:  # that of the listing itself
-            continue
-        if path.startswith(directory.root):
-            found.append(path)
-    return found
+    return [one for one in open_descriptors() if one.startswith(directory.root)]
 
 
 def entry(queue: str) -> Entry:
