@@ -11,6 +11,7 @@ from typing import Final
 
 from coordlock.model.contender import Contender
 from coordlock.runtime.log import Log
+from coordlock.runtime.process import PROCESS
 from coordlock_local import values
 from coordlock_local.errors import translated
 from coordlock_local.notices import Notices, Polling, notices, warn
@@ -67,7 +68,7 @@ class Watcher:
         self._interval = 0.0
         self._thread: threading.Thread | None = None
         self._closed = False
-        self._pid = os.getpid()
+        self._pid = PROCESS.id
 
     def watch(
         self,
@@ -89,7 +90,7 @@ class Watcher:
         key = contender.key, version
 
         def cancel() -> None:
-            if os.getpid() != self._pid:  # another thread of the parent may have held the lock
+            if PROCESS.id != self._pid:  # another thread of the parent may have held the lock
                 return
             with self._lock:
                 watched = self._watched.get(key)

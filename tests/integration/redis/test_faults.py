@@ -279,7 +279,7 @@ def test_each_of_many_threads_gets_the_answers_to_its_own_requests(
 
 @pytest.mark.parametrize(
     ("place", "name"),
-    [(Link, "send_now"), (Link, "is_readable"), (Link, "read"), (Connection, "_take")],
+    [(Connection, "_put"), (Link, "is_readable"), (Link, "read"), (Connection, "_take")],
 )
 def test_a_request_that_a_signal_interrupts_spoils_no_other_one(
     only: RedisServer, root: str, monkeypatch: pytest.MonkeyPatch, place: type, name: str
