@@ -22,7 +22,7 @@ from coordlock.errors import WaitUnavailable
 from coordlock.runtime import receiving
 from coordlock.testing.waiting import eventually
 from testbed.servers.redis import RedisServer
-from tests.unit.signals import interrupted
+from tests.unit.signals import Signal, interrupted
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("no_leaks")]
 
@@ -356,6 +356,37 @@ def test_a_signal_handler_that_asks_while_its_thread_reads_gets_its_own_answer(
             stored = outer.get()
             assert stored is not None
             assert stored.data == b"outer"
+
+
+def test_wherever_a_signal_handler_asks_it_gets_its_answer(only: RedisServer, root: str) -> None:
+    """Answers are late, so that the thread for I/O reads them, which no lock may keep waiting."""
+    longest = 0.0
+    with coordlock.connect(only.url_for(root, ttl="30s")) as client, only.client() as admin:
+        outer, inner = client.value("/outer"), client.value("/inner")
+        outer.set(b"outer")
+        inner.set(b"inner")
+        found: list[bytes] = []
+
+        def ask() -> None:
+            nonlocal longest
+            began = time.monotonic()
+            stored = inner.get()
+            longest = max(longest, time.monotonic() - began)
+            assert stored is not None
+            found.append(stored.data)
+
+        number, came = 1, True
+        while came:
+            admin.execute_command("CLIENT", "PAUSE", 40)
+            with Signal(number, ask, coordlock_redis) as signal:
+                stored = outer.get()
+            came = signal.came
+            assert stored is not None
+            assert stored.data == b"outer"
+            number += 1
+    assert found == [b"inner"] * (number - 2)
+    assert number > 30
+    assert longest < 2.0
 
 
 def test_news_that_a_signal_interrupts_reach_the_others_who_wait(
