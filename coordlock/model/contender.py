@@ -170,13 +170,16 @@ class Snapshot:
 
     def find(self, id: str) -> Contender | None:
         """The contender of the entry ``id``, or None when it is not in the queue."""
-        return next((one for one in self.contenders if one.id == id), None)
+        for one in reversed(self.contenders):  # a client looks for its own, which comes last
+            if one.id == id:
+                return one
+        return None
 
     def before(self, contender: Contender) -> tuple[Contender, ...]:
         """The listed contenders that stand before ``contender``."""
-        if self.contenders and contender.order <= self.contenders[0].order:
-            return ()  # as in a queue of one
-        return tuple(one for one in self.contenders if one.order < contender.order)
+        if self.contenders and contender.order == self.contenders[-1].order:
+            return self.contenders[:-1]  # as in a queue that was read up to it
+        return tuple([one for one in self.contenders if one.order < contender.order])
 
     def without(self, departed: Iterable[Contender]) -> Snapshot:
         """This snapshot less what has departed since: a superset of the queue's earlier part.
