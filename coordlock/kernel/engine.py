@@ -212,8 +212,8 @@ class Engine:
         found: list[Ticket] = []
         for reference in _engines.valuerefs():
             engine = reference()
-            if engine is None or engine.inherited:
-                continue  # first: a thread of the parent may hold its lock for ever
+            if engine is None or not engine.tickets.has_granted(caller) or engine.inherited:
+                continue  # a thread of the parent may hold its lock for ever
             held = engine.tickets.held_by(caller)
             if held and engine.is_of(self):
                 found += held

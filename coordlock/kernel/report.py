@@ -146,7 +146,8 @@ class Report:
         """The caller's own grant of this lock, where it is what the caller waits for."""
         if self._caller is None:
             return None
-        held = self._engine.held_by(self._caller)
+        if not (held := self._engine.held_by(self._caller)):
+            return None
         own = [one for one in held if any(entry.queue == self.name for entry in one.entries)]
         claim = self._claims.get(self.name)
         enough = claim.of if isinstance(claim, Permit) else 1

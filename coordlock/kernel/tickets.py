@@ -94,13 +94,15 @@ class Tickets:
         with self.lock:
             return [one for one in self._granted.get(queue, ()) if not one.end.done()]
 
+    def has_granted(self, caller: Caller) -> bool:
+        """Whether ``caller`` was granted something that is not gone. Needs no lock."""
+        return caller in self._callers
+
     def held_by(self, caller: Caller) -> list[Ticket]:
         """What ``caller`` was granted and holds.
 
         Without what is lost or being withdrawn: that leaves its queue whatever the caller does.
         """
-        if caller not in self._callers:
-            return []
         with self.lock:
             granted = self._callers.get(caller, ())
             return [one for one in granted if not one.is_leaving and not one.end.done()]

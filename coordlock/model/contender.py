@@ -119,7 +119,8 @@ class Entry:
     value: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: to make a frozen one takes three times as long, and a list has thousands.
+@dataclass(slots=True)
 class Contender:
     """One entry of a queue, as the service shows it.
 
@@ -139,15 +140,15 @@ class Contender:
             carry it.
     """
 
-    id: str
-    key: str
-    claim: AnyClaim
-    order: int
-    token: int | None = None
-    session: str = ""
-    owner: Owner | None = None
-    value: bytes | None = field(default=None, compare=False)
-    version: int = field(default=0, compare=False)
+    id: Final[str]
+    key: Final[str]
+    claim: Final[AnyClaim]
+    order: Final[int]
+    token: Final[int | None] = None
+    session: Final[str] = ""
+    owner: Final[Owner | None] = None
+    value: Final[bytes | None] = field(default=None, compare=False)
+    version: Final[int] = field(default=0, compare=False)
 
     def __hash__(self) -> int:
         # Of one field that tells them apart: a client that waits looks them up again and again.
@@ -165,7 +166,7 @@ class Contender:
         return f"{self.described or self.key}{token}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Snapshot:
     """A queue at one moment, in ascending order.
 
@@ -177,21 +178,24 @@ class Snapshot:
         harmless: whether those are known not to be in the way of the last of ``contenders``.
     """
 
-    queue: str
-    contenders: tuple[Contender, ...]
-    revision: int = 0
-    omitted: int = 0
-    harmless: bool = False
+    queue: Final[str]
+    contenders: Final[tuple[Contender, ...]]
+    revision: Final[int] = 0
+    omitted: Final[int] = 0
+    harmless: Final[bool] = False
 
     def find(self, id: str) -> Contender | None:
         """The contender of the entry ``id``, or None when it is not in the queue."""
-        return next((one for one in self.contenders if one.id == id), None)
+        for one in reversed(self.contenders):  # a client looks for its own, which comes last
+            if one.id == id:
+                return one
+        return None
 
     def before(self, contender: Contender) -> tuple[Contender, ...]:
         """The listed contenders that stand before ``contender``."""
-        if self.contenders and contender.order <= self.contenders[0].order:
-            return ()  # as in a queue of one
-        return tuple(one for one in self.contenders if one.order < contender.order)
+        if self.contenders and contender.order == self.contenders[-1].order:
+            return self.contenders[:-1]  # as in a queue that was read up to it
+        return tuple([one for one in self.contenders if one.order < contender.order])
 
     def without(self, departed: Iterable[Contender]) -> Snapshot:
         """This snapshot less what has departed since: a superset of the queue's earlier part.

@@ -49,19 +49,18 @@ class Clock(Protocol):
 
 class _SystemClock:
     # These go on while the machine is suspended, as the server's clock does: Linux's
-    # CLOCK_BOOTTIME, macOS's CLOCK_MONOTONIC.
-    _id: Final[int] = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", -1))
+    # CLOCK_BOOTTIME, macOS's CLOCK_MONOTONIC, and what Windows has as monotonic.
+    now: Final = staticmethod(
+        partial(
+            time.clock_gettime,
+            getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", -1)),
+        )
+        if hasattr(time, "clock_gettime")
+        else time.monotonic
+    )
 
-    def now(self) -> float:
-        return time.clock_gettime(self._id)
 
-
-class _WindowsClock:
-    def now(self) -> float:
-        return time.monotonic()  # it goes on in a suspend there
-
-
-SYSTEM_CLOCK: Final[Clock] = _SystemClock() if hasattr(time, "clock_gettime") else _WindowsClock()
+SYSTEM_CLOCK: Final[Clock] = _SystemClock()
 
 
 class Timer:

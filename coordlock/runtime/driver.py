@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from coordlock.runtime.deadline import Deadline, DeadlineReached
 from coordlock.runtime.loop_calls import LoopCalls
@@ -119,33 +119,47 @@ async def run_async(steps: Steps[T]) -> T:
 
 
 def run_in_background(
-    steps: Steps[T], go_on: Callable[[Callable[[], None]], None] = lambda advance: advance()
+    steps: Steps[T], go_on: Callable[[Callable[[], None]], None] | None = None
 ) -> Promise[T]:
     """Start ``steps`` here and go on in the thread that completes its promise, or by ``go_on``.
 
     Its steps must not block, and it has no deadline, because no caller waits. The promise takes
     the outcome.
     """
-    promise: Promise[T] = Promise()
+    going = _Background(steps, go_on)
+    going.advance(None)
+    return going.promise
 
-    def advance(take: Callable[[], Step]) -> None:
+
+class _Background(Generic[T]):
+    """Steps without a caller. An object, for functions that refer to each other are garbage."""
+
+    __slots__ = ("go_on", "promise", "steps")
+
+    def __init__(self, steps: Steps[T], go_on: Callable[[Callable[[], None]], None] | None) -> None:
+        self.steps = steps
+        self.go_on = go_on
+        self.promise: Promise[T] = Promise()
+
+    def advance(self, step: Step) -> None:
+        """Go on from ``step``, which is done, to the next one that is not."""
         try:
-            step = take()
+            step = _resume(self.steps, step)
             while not isinstance(step, Promise) or step.done():
-                step = _resume(steps, step)
+                step = _resume(self.steps, step)
         except StopIteration as stop:
-            promise.resolve(stop.value)
+            self.promise.resolve(stop.value)
         except BaseException as error:
-            promise.fail(error)
+            self.promise.fail(error)
             if not isinstance(error, Exception):
                 raise  # Ctrl-C is for the thread that runs this step
         else:
-            step.add_done_callback(
-                lambda done: go_on(lambda: advance(lambda: _resume(steps, done)))
-            )
+            step.add_done_callback(self.advance if self.go_on is None else self.later)
 
-    advance(lambda: next(steps))
-    return promise
+    def later(self, step: Promise[Any]) -> None:
+        """Go on from ``step``, where the caller of `run_in_background` wants it."""
+        assert self.go_on is not None
+        self.go_on(partial(self.advance, step))
 
 
 def or_undo(steps: Steps[T], undo: Callable[[], object]) -> Steps[T]:

@@ -51,7 +51,8 @@ class Promise(Generic[T]):
     def _settle(self, outcome: tuple[Any, BaseException | None]) -> bool:
         self._outcomes.append(outcome)
         # Also when another outcome came first: Ctrl-C may have ended that call before this line.
-        self._call_back()
+        if self._callbacks:
+            self._call_back()
         return self._outcomes[0] is outcome
 
     def _call_back(self) -> None:
@@ -90,7 +91,7 @@ class Promise(Generic[T]):
     def result(self, timeout: float | None = None) -> T:
         """The value; raises the error. Raises TimeoutError after ``timeout`` seconds."""
         value: T
-        value, error = self._outcome(timeout)
+        value, error = (self._outcomes or self._awaited(timeout))[0]
         if error is None:
             return value
         try:
@@ -100,15 +101,15 @@ class Promise(Generic[T]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """The error, or None. Raises TimeoutError after ``timeout`` seconds."""
-        return self._outcome(timeout)[1]
+        return (self._outcomes or self._awaited(timeout))[0][1]
 
-    def _outcome(self, timeout: float | None) -> tuple[Any, BaseException | None]:
-        if not self._outcomes:
-            completed = threading.Event()
-            self.add_done_callback(lambda _: completed.set())
-            if not completed.wait(timeout):
-                raise TimeoutError
-        return self._outcomes[0]
+    def _awaited(self, timeout: float | None) -> list[tuple[Any, BaseException | None]]:
+        """The outcomes, of which there is one after this wait."""
+        completed = threading.Event()
+        self.add_done_callback(lambda _: completed.set())
+        if not completed.wait(timeout):
+            raise TimeoutError
+        return self._outcomes
 
     def __repr__(self) -> str:
         if not self._outcomes:
