@@ -309,10 +309,10 @@ class Connection:
             failure = error
         batch = list(self._asked)
         refused = [one for one in batch if failure or (one.needs_news and not self._news.is_live)]
-        if len(refused) == len(batch):
-            del self._asked[: len(batch)]
-        else:
-            self._transmit([one for one in batch if one not in refused], asked=len(batch))
+        sent = [one for one in batch if one not in refused]
+        self._asked[: len(batch)] = sent
+        if sent:
+            self._transmit(sent, asked=len(sent))
         for request in refused:
             request.promise.fail(failure or self._news.failure)
 
