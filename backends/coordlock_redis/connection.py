@@ -309,15 +309,15 @@ class Connection:
             failure = error
         batch = list(self._asked)
         refused = [one for one in batch if failure or (one.needs_news and not self._news.is_live)]
-        if len(refused) == len(batch):
-            del self._asked[: len(batch)]
-        else:
-            self._transmit([one for one in batch if one not in refused], asked=len(batch))
+        sent = [one for one in batch if one not in refused]
+        self._asked[: len(batch)] = sent
+        if sent:
+            self._transmit(sent, asked=len(sent))
         for request in refused:
             request.promise.fail(failure or self._news.failure)
 
     def _transmit(
-        self, batch: Sequence[Request[Any]], asked: int | None = None, *, by_source: bool = False
+        self, batch: Sequence[Request[Any]], asked: int = 0, *, by_source: bool = False
     ) -> None:
         if (link := self._link) is None:
             return
@@ -336,7 +336,11 @@ class Connection:
             if self._replicas and request.changes:
                 slots.append((request, attempt, True))
                 commands.append(packed("WAIT", self._replicas, int(self._timeout * 1000)))
-        self._put(link, slots, b"".join(commands), asked)
+        if not self._put(link, slots, b"".join(commands), asked):
+            for request in batch:
+                request.attempts -= 1
+                if not asked:  # nothing sends it again
+                    request.promise.fail(translate(self._trouble or _INTERRUPTED, link.where))
 
     @property
     def link(self) -> Link | None:

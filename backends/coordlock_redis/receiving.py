@@ -79,9 +79,10 @@ class Poller:
         self._change(socket, select.EPOLLRDHUP)
 
     def _change(self, socket: Any, events: int) -> None:
-        # Nothing that it waits for, or closed: the thread for I/O has given the connection up.
-        with suppress(OSError, ValueError, TypeError):
+        try:
             self._epoll.modify(socket, events)
+        except (OSError, ValueError, TypeError):
+            return  # the thread for I/O has given it up, and closed it
 
     def wait(self, seconds: float | None) -> None:
         """Wait for what comes, so many ``seconds`` at most, and act on it."""

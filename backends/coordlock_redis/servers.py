@@ -314,15 +314,19 @@ def encoded(words: Sequence[Word]) -> bytes:
 
     Queues of coordlock's own have names with lone surrogates.
     """
-    texts = [
-        word
-        if type(word) is bytes
-        else word.encode("utf-8", "surrogatepass")
-        if type(word) is str
-        else b"%d" % word
-        for word in words
-    ]
-    return b"".join([b"$%d\r\n%b\r\n" % (len(text), text) for text in texts])
+    parts: list[bytes] = []
+    for word in words:
+        if isinstance(word, str):
+            text = word.encode("utf-8", "surrogatepass")
+        else:
+            text = word if isinstance(word, bytes) else b"%d" % word
+        count = len(text)
+        parts += (_COUNTS[count] if count < len(_COUNTS) else b"$%d\r\n" % count, text, b"\r\n")
+    return b"".join(parts)
+
+
+#: Looked up in half the time that it takes to format them.
+_COUNTS: Final = [b"$%d\r\n" % count for count in range(512)]
 
 
 def info(text: bytes) -> dict[str, str]:
