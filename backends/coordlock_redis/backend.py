@@ -125,9 +125,11 @@ class RedisBackend(RedisSession):
                 quietly.append(entry.id)
 
         def withdrawn(answer: list[Any]) -> bool:
-            for id in quietly:  # a watch may have come meanwhile
+            is_whole = bool(answer[1] == len(entries))
+            # A watch may have come meanwhile, or after an attempt that was not answered.
+            for id in quietly if is_whole else [entry.id for entry in entries]:
                 self._watches.withdrawn(id)
-            return bool(answer[1] == len(entries))
+            return is_whole
 
         return self._connection.ask(Request("withdraw", arguments, withdrawn, changes=True))
 

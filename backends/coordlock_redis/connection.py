@@ -268,8 +268,6 @@ class Connection:
         for one in both:
             one.finish()
         for one in both:
-            one.leave()
-        for one in both:
             one.enter()
         self._poller.wait(self._patience())
         self._news.check()

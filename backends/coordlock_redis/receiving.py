@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, Protocol
 
 from coordlock.runtime.clock import Clock
@@ -66,7 +67,10 @@ class Poller:
         self._selector.register(socket, selectors.EVENT_READ, act)
 
     def remove(self, socket: Any) -> None:
-        """Undo `add`; ``socket`` may be closed."""
+        """Undo `add`, before ``socket`` is closed. In the thread for I/O.
+
+        After that the kernel goes on to tell of it while the child of a fork has it open, too.
+        """
         with suppress(KeyError, ValueError):
             self._selector.unregister(socket)
 
@@ -125,29 +129,18 @@ class Receiving:
         self._pid: Final = PROCESS.id
         #: The thread that receives, and until when it does at the latest.
         self._receiver, self._until = 0, 0.0
-        #: What the poller has.
-        self._socket: Any = None
         #: False where the thread for I/O may not be told of what comes.
         self._is_told = not poller.is_shared
 
     # In the thread for I/O
 
-    def leave(self) -> None:
-        """Don't wait for a connection that is gone.
-
-        For all connections, before `enter`: a new one may have the number of one that was closed.
-        """
-        link = self._source.link
-        if self._socket is not None and (link is None or link.socket is not self._socket):
-            self._poller.remove(self._socket)
-            self._socket = None
-
     def enter(self) -> None:
         """Wait for what comes."""
         link = self._source.link
-        if self._socket is None and link is not None:
-            self._socket, self._is_told = link.socket, True
-            self._poller.add(self._socket, self.receive)
+        if link is not None and link.leave is None:
+            self._is_told = True
+            self._poller.add(link.socket, self.receive)
+            link.leave = partial(self._poller.remove, link.socket)
         self.listen()
 
     def receive(self) -> None:
@@ -188,12 +181,18 @@ class Receiving:
     def _listen(self, link: Link | None) -> None:
         if link is not None:
             self._is_told = True
-            self._poller.listen(link.socket)
+            try:
+                self._poller.listen(link.socket)
+            except BaseException:
+                self._is_told = False  # by a signal handler that raised
+                raise
 
     def _ignore(self, link: Link | None) -> None:
         if self._is_told and link is not None:
-            self._poller.ignore(link.socket)
-            self._is_told = False  # only now: where it is True, another thread need not `listen`
+            try:
+                self._poller.ignore(link.socket)
+            finally:  # only now: where it is True, another thread need not `listen`
+                self._is_told = False
 
     # In a thread that waits
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import re
 import select
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import methodcaller
 from typing import Any, Final
 
 from hiredis import Reader
@@ -35,6 +36,7 @@ _MOVES: Final = 5
 _OLDEST: Final = (6, 2)
 #: How many bytes are read at once.
 _CHUNK: Final = 1 << 16
+_NUMBER: Final = methodcaller("fileno")
 
 
 @dataclass(slots=True)
@@ -61,6 +63,8 @@ class Link:
     number: int = field(init=False)
     #: What requests to it begin with, for `Header`.
     beginnings: dict[object, tuple[int, bytes]] = field(default_factory=dict)
+    #: Called before it is closed.
+    leave: Callable[[], object] | None = None
     _reader: Reader = field(init=False)
     _ready: list[Any] = field(default_factory=list)
     _poll: Any = None
@@ -121,7 +125,8 @@ class Link:
             if waits or not self.is_direct:
                 data = self.socket.recv(_CHUNK)
             else:
-                data = os.read(self.connection._sock.fileno(), _CHUNK)
+                # In one step: when another thread has closed it, its number may be another file's.
+                (data,) = map(os.read, map(_NUMBER, (self.socket,)), (_CHUNK,))
         except BlockingIOError:
             return
         if not data:
@@ -136,6 +141,9 @@ class Link:
 
     def close(self) -> None:
         """Close the socket. Idempotent."""
+        leave, self.leave = self.leave, None
+        if leave is not None:
+            leave()
         self.connection.disconnect()
 
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from coordlock.errors import ClientClosed, SessionLost
 from coordlock.model.contender import Contender
-from coordlock.runtime.clock import Timer, Timers
+from coordlock.runtime.clock import Timer, Timers, soon
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 from coordlock_redis.contenders import names
@@ -244,10 +244,10 @@ class Watches:
         """The own contender of that id has left, and no message says so."""
         with self._lock:
             _remember(self._gone, (id, _ANY), _UNKNOWN)
-            found = [self._pop((id, order)) for order in self._orders.get(id, ())]
-        for watched in found:
-            for watch in watched.watches.values() if watched is not None else ():
-                _call(watch.told, False)
+            orders = self._orders.get(id, ())
+        for order in orders:
+            # Others wait for that, and Ctrl-C may end what is called here.
+            soon(self._timers, partial(self._left, (id, order), in_order=False))
 
     def has_value(self, id: str, order: int, version: int) -> None:
         """A contender has published its value of that ``version``."""
@@ -336,7 +336,7 @@ class Watches:
         _, revision, *found = answer
         now = self._timers.clock.now()
         gone: list[Contender] = []
-        changed: list[_Watch] = []
+        changed: list[tuple[_Name, int, _Watch]] = []
         with self._lock:
             for (one, version), status, left in zip(asked, found[::2], found[1::2], strict=True):
                 name = (one.id, one.order)
@@ -346,14 +346,14 @@ class Watches:
                 elif watched is not None:
                     if not self._is_own(one.session):
                         watched.expires_at = now + left / MICROSECONDS + _MARGIN
-                    for number, watch in list(watched.watches.items()):
+                    for number, watch in watched.watches.items():
                         if status == 2 and watch.version == version:
-                            changed.append(watched.watches.pop(number))
-                    self._forget_unless_watched(name)
+                            changed.append((name, number, watch))
         for one in gone:
             self._left((one.id, one.order), in_order=False)
-        for watch in changed:
+        for name, number, watch in changed:
             _call(watch.told, False)
+            self._cancel(name, number)  # not before, as in `_left`
         with self._lock:
             if gaps is not None and gaps == self._gaps:
                 self._since, self._is_looking_for_all = revision, False

@@ -50,6 +50,8 @@ def run(steps: Steps[T]) -> T:
                 if isinstance(step, Promise):
                     if not step.done():
                         _wait(step, deadline)
+                    elif BLOCKING.receive is not None:
+                        BLOCKING.decline()  # not at the end, where Ctrl-C would lose the result
                     outcome = step.result()
                 else:
                     deadline, outcome = _deadline(step), None

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
 import coordlock_redis
 import pytest
+from coordlock_redis.contenders import enqueued
 from coordlock_redis.receiving import Poller, Receiving
+from coordlock_redis.requests import Header, Request
 from coordlock_redis.servers import Link
 
+from coordlock.model.claim import Mode
+from coordlock.model.contender import Entry, Owner
 from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.runtime.driver import Steps, run
-from coordlock.runtime.promise import Promise
+from coordlock.runtime.promise import Promise, resolved
 from coordlock.runtime.receiving import BLOCKING, offer
-from tests.unit.signals import interrupted
+from tests.unit.signals import Signal, interrupted
 
 
 class Busy:
     """A connection over which something comes all the time."""
 
     is_direct = True
+    leave: Callable[[], object] | None = None
 
     def __init__(self) -> None:
         self.socket, self.other = socket.socketpair()
@@ -208,3 +215,118 @@ def test_a_thread_that_is_interrupted_while_it_receives_gives_that_back() -> Non
         run(steps())
     assert len(calls) == 2
     assert calls[1] == 0.0
+
+
+def test_wherever_ctrl_c_strikes_a_thread_that_asks_the_next_answer_is_heard() -> None:
+    number, came = 1, True
+    while came:
+        tested = Harness()
+        tested.receiving.enter()
+        tested.source.is_awaited = False
+        ends = iter([False, True])
+        tested.receiving.receive_own(lambda ends=ends: next(ends), 1.0)  # type: ignore[misc]
+        tested.source.is_awaited = True
+        came = interrupted(tested.receiving.listen, number, coordlock_redis)
+        tested.receiving.listen()  # as the next thread that asks does
+        assert tested.hears()
+        tested.close()
+        number += 1
+    assert number > 5
+
+
+def link_to(end: socket.socket) -> Link:
+    parser = SimpleNamespace(parse_error=ValueError)
+    connection: Any = SimpleNamespace(_sock=end, _parser=parser, disconnect=end.close)
+    return Link(connection, "here", b"run", (7, 0), False, 0, False)
+
+
+def test_a_connection_that_the_child_of_a_fork_keeps_open_is_not_heard_of_any_more(
+    tested: Harness,
+) -> None:
+    ours, other = socket.socketpair()
+    tested.source.link.close()
+    tested.source.link = link = link_to(ours)
+    tested.receiving.enter()
+    kept = os.dup(ours.fileno())
+    link.close()
+    other.close()
+    assert tested.poller._epoll.poll(0) == []
+    os.close(kept)
+
+
+def test_whenever_another_thread_closes_a_connection_nothing_of_another_file_is_read() -> None:
+    number, came = 1, True
+    while came:
+        ours, other = socket.socketpair()
+        ours.setblocking(False)
+        other.send(b"+OK\r\n")
+        link, descriptor = link_to(ours), ours.fileno()
+        foreign, sender = socket.socketpair()
+        foreign.settimeout(5.0)
+
+        def close(
+            link: Link = link,
+            ours: socket.socket = foreign,
+            other: socket.socket = sender,
+            descriptor: int = descriptor,
+        ) -> None:
+            link.close()
+            os.dup2(ours.fileno(), descriptor)
+            other.send(b"+theirs\r\n")
+
+        with Signal(number, close, coordlock_redis) as signal, suppress(OSError):
+            link.read()
+        came = signal.came
+        if came:
+            assert foreign.recv(16) == b"+theirs\r\n"
+            os.close(descriptor)
+        for one in (ours, other, foreign, sender):
+            one.close()
+        number += 1
+    assert number > 3
+
+
+def test_an_offer_that_was_not_needed_is_given_back_before_there_is_a_result_to_lose() -> None:
+    undone: list[bool] = []
+
+    def receive(is_done: Callable[[], bool], seconds: float) -> None:
+        if not undone:
+            raise KeyboardInterrupt
+
+    def steps() -> Steps[str]:
+        try:
+            assert offer(receive)
+            yield resolved(None)
+        except KeyboardInterrupt:
+            undone.append(True)
+            raise
+        return "a grant"
+
+    with pytest.raises(KeyboardInterrupt):
+        run(steps())
+    assert undone == [True]
+    assert BLOCKING.receive is None
+
+
+def test_ctrl_c_while_an_answer_is_read_is_for_the_thread_that_reads_it() -> None:
+    reads = iter([True])
+
+    def read(answer: list[Any]) -> int:
+        if next(reads, False):
+            raise KeyboardInterrupt
+        return 1
+
+    request = Request("time", (), read)
+    header = Header(b"key", "client", None, 1.0)
+    with pytest.raises(KeyboardInterrupt):
+        request.answer([b"ok"], header)
+    request.answer([b"ok"], header)
+    assert request.promise.result() == 1
+
+
+def test_the_answer_to_an_enqueue_can_be_read_twice() -> None:
+    entry = Entry("a", "own", Mode.EX, Owner("host", 1))
+    answer = [0, b"other", 5, b"lock s-1 {}", b"", 6]
+    for _ in range(2):
+        found = enqueued("s-2", entry, 7, answer)
+        assert [one.id for one in found.contenders] == ["other", "own"]

@@ -128,3 +128,22 @@ def test_a_departure_that_another_thread_waits_for_is_not_for_the_caller(
     told = watch(watches, contender("b"), 10)
     assert watches.told("b", 5, was_first=True, is_own=True)
     assert told == [False]
+
+
+def test_a_change_that_ctrl_c_keeps_from_being_told_is_told_when_the_answer_is_read_again(
+    watches: Watches, asked: Asked
+) -> None:
+    watches.opened(1)
+    strikes, told = iter([True]), []
+
+    def tell(in_order: bool) -> None:
+        if next(strikes, False):
+            raise KeyboardInterrupt
+        told.append(in_order)
+
+    watches.watch(contender("a"), 10, tell, (), changes=True)
+    answer = [b"ok", 20, 2, 10**9]
+    with pytest.raises(KeyboardInterrupt):
+        asked.requests[0].read(answer)
+    asked.requests[0].read(answer)
+    assert told == [False]
