@@ -187,6 +187,10 @@ class Watches:
             self._waited.discard(id)
         return self._watched.pop(name, None)
 
+    def is_watched(self, id: str) -> bool:
+        """Whether a contender with that id is watched."""
+        return id in self._orders
+
     def is_waited_for(self, id: str) -> bool:
         """Whether an own contender may wait for the departure of one with that id."""
         return id in self._waited

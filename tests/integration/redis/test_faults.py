@@ -297,17 +297,20 @@ def test_a_request_that_a_signal_interrupts_spoils_no_other_one(
         value = client.value("/v")
         value.set(b"one")
         value.get()  # from now on the server knows the script
-        call, main, strikes = getattr(place, name), threading.get_ident(), iter([True])
+        call, main = getattr(place, name), threading.get_ident()
+        was_struck = False
 
         def strike(*arguments: object) -> object:
+            nonlocal was_struck
             done = call(*arguments)
-            if threading.get_ident() == main and next(strikes, False):
+            if threading.get_ident() == main and not was_struck:
+                was_struck = True
                 raise KeyboardInterrupt
             return done
 
         monkeypatch.setattr(place, name, strike)
-        with suppress(KeyboardInterrupt):
-            while True:  # the thread for I/O may be the first to read
+        while not was_struck:  # an answer that is late is read by the thread for I/O
+            with suppress(KeyboardInterrupt):
                 value.get()
         for turn in range(20):
             value.set(b"%d" % turn)
