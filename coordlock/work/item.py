@@ -192,11 +192,13 @@ class _BaseItem(BaseGrant, shown="Item"):
         writing = Writing(store, [*ending(claim), *operations], guards)
         was_unclear, self._is_unclear = self._is_unclear, True
         try:
-            if (yield from writing.steps()) is not Outcome.MADE:
+            made = yield from writing.steps()
+            if made is not Outcome.MADE:
                 # While this worker is in its queue, nobody else removes the claim. So where it has
                 # gone, an earlier attempt has made the write, or another thread.
-                if (yield from store.write([Expect(claim, 0)], guards)) is not Outcome.MADE:
-                    raise Evicted(self.name)  # an operator is at it: see `taken_away`
+                made = yield from store.write([Expect(claim, 0)], guards)
+            if made is not Outcome.MADE:
+                raise Evicted(self.name)  # an operator is at it: see `taken_away`
         except DeadlineReached as late:
             silent = engine.silent(late)
             reason = f"{silent.reason}; item {self.id} may be {how}, or may be yet"
