@@ -91,12 +91,13 @@ Tables = dict[str, list[dict[str, str]]]
 def fill(summary: str, measured: str) -> str:
     """The page ``summary``, with the figures of the page ``measured``."""
     tables = _tables(measured)
-    return re.sub(
-        r"(?<=^<!-- figures: )(\w+)( -->\n\n)(?:\|.*\n)*",
+    filled = re.sub(
+        r"(?<=^<!-- figures: )(\w+)( -->\n\n)(?:(?:\|.*\n)+\n?)?",
         lambda found: found[1] + found[2] + _table(SUMMARY[found[1]], tables),
         summary,
         flags=re.MULTILINE,
     )
+    return filled.rstrip() + "\n"
 
 
 def _tables(page: str) -> Tables:
@@ -122,7 +123,7 @@ def _table(columns: dict[str, Source], tables: Tables) -> str:
     for key, row in rows.items():
         if not key.startswith("floor") and not set(row.values()) <= {"1", "1.00"}:
             lines.append([key, *(row.get(heading, "") for heading in there)])
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n" if there else ""
 
 
 def main(directory: Path, docs: Path) -> None:
