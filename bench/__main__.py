@@ -21,22 +21,22 @@ from bench.table import Table
 
 #: What each measures, and about how many seconds it takes with so many `ROUNDS`.
 SECTIONS: Final = {
-    "uncontended": ("acquire and release where nobody else is; messages and round trips", 40),
-    "handoff": ("from one process' release to another one's grant", 60),
-    "contended": ("one lock that up to sixteen processes want; who waits how long", 200),
-    "independent": ("64 locks at a time from one process", 40),
+    "uncontended": ("acquire and release where nobody else is; messages and round trips", 30),
+    "handoff": ("from one process' release to another one's grant", 45),
+    "contended": ("one lock that up to sixteen processes want; who waits how long", 190),
+    "independent": ("64 locks at a time from one process", 35),
     "queues": ("up to 10,000 waiters of one lock: speed, messages, memory", 120),
     "holding": ("an idle client that holds up to 10,000 locks", 60),
-    "several": ("ten locks at once, trees, conversions; 1,000 leaves under one root", 30),
-    "gatherings": ("elections, groups, 1,000 members and 1,000 observers", 45),
-    "failover": ("elections whose leader is killed, beside kazoo's and etcdctl's", 70),
-    "work": ("work queues of 100 to 10,000 items, and kazoo's; up to 20 consumers", 100),
-    "local": ("100 processes that wait for a file, beside filelock; 20 threads", 40),
-    "start": ("imports and commands", 15),
+    "several": ("ten locks at once, trees, conversions; 1,000 leaves under one root", 25),
+    "gatherings": ("elections, groups, 1,000 members and 1,000 observers", 40),
+    "failover": ("elections whose leader is killed, beside kazoo's and etcdctl's", 65),
+    "work": ("work queues of 100 to 10,000 items, and kazoo's; up to 20 consumers", 80),
+    "local": ("100 processes that wait for a file, beside filelock; 20 threads", 35),
+    "start": ("imports and commands", 10),
     "fences": ("guarded operations beside the same without a guard", 12),
 }
 OUTPUT: Final = Path("build/bench")
-ROUNDS: Final = 10
+ROUNDS: Final = 8
 #: Of each contestant; quartiles need two.
 _FEWEST_ROUNDS: Final = 2
 

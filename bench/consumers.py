@@ -29,7 +29,7 @@ __all__ = ["AT_ONCE", "Process", "kazoo", "measure"]
 _ROWS: Final = ((1, 1), (4, 1), (20, 1), (1, 20))
 _SAMPLES: Final = 3
 #: How many items there are at least for each consumer, so that most are not the last ones.
-_SHARE: Final = 25
+_SHARE: Final = 10
 _DATA: Final = b"x" * 100
 #: How many items are put at the same time.
 AT_ONCE: Final = 24
