@@ -127,10 +127,13 @@ def _table(columns: dict[str, Source], tables: Tables) -> str:
 
 
 def main(directory: Path, docs: Path) -> None:
-    """Bring the run in ``directory`` into ``docs``."""
+    """Bring the run in ``directory`` into ``docs``; exits if it does not have all tables."""
+    measured = (directory / "tables.md").read_text("utf-8")
+    tables = _tables(measured)
+    if missing := [name for name, columns in SUMMARY.items() if not _table(columns, tables)]:
+        sys.exit(f"{directory} has nothing for {', '.join(missing)}: measure all with make bench")
     for name in _PICTURES:
         shutil.copy(directory / f"{name}.svg", docs / "pictures" / f"performance-{name}.svg")
-    measured = (directory / "tables.md").read_text("utf-8")
     (docs / "performance-tables.md").write_text(measured, "utf-8")
     summary = docs / "performance.md"
     summary.write_text(fill(summary.read_text("utf-8"), measured), "utf-8")
