@@ -20,7 +20,6 @@ class Entrant:
         name: in tables.
         service: ``zookeeper``, ``etcd``, ``redis`` or ``local``.
         subject: ``module:class`` under `bench.contestants`.
-        slow: takes part in fewer turns, because each starts a process.
         http: speaks HTTP/1.1 to etcd, not gRPC.
     """
 
@@ -29,7 +28,6 @@ class Entrant:
     role: Role
     subject: str
     environment: Environment = OURS
-    slow: bool = False
     http: bool = False
 
 
@@ -46,7 +44,7 @@ ENTRANTS: Final = (
     Entrant("etcd3", "etcd", "peer", "etcd3_lock:Etcd3Lock", ETCD3),
     Entrant("aetcd", "etcd", "peer", "aetcd_lock:AetcdLock", AETCD),
     Entrant("tooz (etcd3gw)", "etcd", "peer", "tooz_lock:ToozEtcd", TOOZ, http=True),
-    Entrant("etcdctl lock", "etcd", "peer", "etcdctl_lock:EtcdctlLock", ETCDCTL, slow=True),
+    Entrant("etcdctl lock", "etcd", "peer", "etcdctl_lock:EtcdctlLock", ETCDCTL),
     Entrant("floor, I/O thread", "redis", "floor", "redis_floor:RedisThread"),
     Entrant("floor, blocking", "redis", "floor", "redis_floor:RedisFloor"),
     Entrant("coordlock", "redis", "coordlock", "ours:RedisSync"),
