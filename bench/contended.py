@@ -39,8 +39,7 @@ Turns = dict[tuple[Entrant, int], list[Waits]]
 def measure(rounds: int) -> Iterator[Table]:
     every: Turns = {}
     for name in (*SERVERS, "local"):
-        # The floor of a service sends the messages of a lock, and holds none.
-        those = [one for one in entrants(name) if one.role != "floor" or name == "local"]
+        those = entrants(name, contend=True)
         with service(name) as server:
             made, notes = _turns(server, those, _PROCESSES, max(3, rounds // 3))
             every |= made
