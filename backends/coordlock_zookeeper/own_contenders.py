@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from kazoo.protocol.serialization import Create2, Delete
+from kazoo.protocol.serialization import Create2, Delete, SetData, Transaction
 
 from coordlock.errors import (
     BackendError,
@@ -354,6 +354,8 @@ class OwnContenders:
     def _delete_own(self, entry: Entry) -> Steps[bool]:
         """Delete the entry's contender, or all nodes with its id where the path is not known."""
         if (path := self._sent.get(entry.id)) is not None:
+            if path in self._session.watches.first:
+                return (yield from self._pass_on(path))
             return (yield from self.delete(path))
         parent = self._path(entry)
         synced = promise_of(self._client.sync_async(parent))
@@ -368,6 +370,15 @@ class OwnContenders:
             if nodes.has_id(child, entry.id):
                 removed |= yield from self.delete(f"{parent}/{child}")
         return removed
+
+    def _pass_on(self, path: str) -> Steps[bool]:
+        """As `delete`, for what stands first, and tells that: see `nodes.passes_on`."""
+        name = full(self._client, path)
+        multi = Transaction([SetData(name, b"", -1), Delete(name, -1)])
+        failed = failure((yield request(self._client, multi)))
+        if failed is not None and not isinstance(failed[1], NoNode):
+            raise failed[1]
+        return failed is None
 
     def delete(self, path: str) -> Steps[bool]:
         """Delete a node; whether it was there."""
@@ -389,7 +400,10 @@ class OwnContenders:
         """No contender of ``entry`` is left, or it is not wanted; its path, where it is known."""
         if self._present and self._present.get(queue := self._path(entry)) == entry.id:
             self._present.pop(queue, None)
-        return self._sent.pop(entry.id, None)
+        path = self._sent.pop(entry.id, None)
+        if path is not None:
+            self._session.watches.first.discard(path)
+        return path
 
     def _discard_node(self, path: str) -> None:
         """Delete a node that is not wanted, without waiting for the answer.

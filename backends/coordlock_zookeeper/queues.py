@@ -159,6 +159,12 @@ class ChildList:
         return nodes.survey(self.children)
 
 
+class _Waiting(list[Promise[ChildList]]):
+    """Requests for a list that wait until the ``answer`` to one before has come."""
+
+    answer: Promise[Any] | None = None
+
+
 class ChildLists:
     """The lists that one session asks for.
 
@@ -171,7 +177,7 @@ class ChildLists:
         self._client = client
         self._lock = threading.RLock()
         #: The queues' nodes of which a list is under way, and the requests for the next one.
-        self._next: Final[dict[str, list[Promise[ChildList]]]] = {}
+        self._next: Final[dict[str, _Waiting]] = {}
 
     def ask(self, parent: str) -> Promise[ChildList]:
         """The children of ``parent``, by a list that is sent now or later, not earlier.
@@ -179,13 +185,14 @@ class ChildLists:
         It fails with `NoNode` and what `coordlock_zookeeper.errors.translate` makes of the rest.
         """
         promise: Promise[ChildList] = Promise()
-        mine: list[Promise[ChildList]] = []
+        mine = _Waiting()
         try:
             with self._lock:
-                waiting = self._next.setdefault(parent, mine)
-                if waiting is not mine:
+                waiting = self._next.get(parent)
+                if waiting is not None and not (waiting.answer and waiting.answer.done()):
                     waiting.append(promise)
                     return promise
+                self._next[parent] = mine  # perhaps Ctrl-C has ended the answer that was there
             self._send(parent, [promise], mine)
         except BaseException:
             # Ctrl-C, in the thread that asks: no request may wait for what was perhaps never sent.
@@ -194,28 +201,28 @@ class ChildLists:
             raise
         return promise
 
-    def _send(
-        self, parent: str, wanted: list[Promise[ChildList]], waiting: list[Promise[ChildList]]
-    ) -> None:
-        answer = request(self._client, GetChildren2(full(self._client, parent), None))
+    def _send(self, parent: str, wanted: list[Promise[ChildList]], waiting: _Waiting) -> None:
+        waiting.answer = answer = request(
+            self._client, GetChildren2(full(self._client, parent), None)
+        )
         answer.add_done_callback(partial(self._answered, parent, wanted, waiting))
 
     def _answered(
         self,
         parent: str,
         wanted: list[Promise[ChildList]],
-        waiting: list[Promise[ChildList]],
+        waiting: _Waiting,
         answer: Promise[Any],
     ) -> None:
         error = answer.exception()
-        after: list[Promise[ChildList]] = []
+        after = _Waiting()
         with self._lock:
             # After an interruption another list may be under way.
             if self._next.get(parent) is waiting:
                 del self._next[parent]
             if not (error is None or isinstance(error, NoNode)):
                 wanted += waiting  # there is no connection to ask once more
-                waiting = []
+                waiting = _Waiting()
             if waiting:
                 after = self._next.setdefault(parent, after)
         if waiting:
