@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import select
 import struct
 from typing import Any, Final
 
@@ -49,9 +48,6 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
     #: What of requests that count as sent has yet to be sent.
     rest = b""
     _xid: int
-    #: What waits for `_polled`.
-    _poll: Any = None
-    _polled: Any = None
 
     # In the I/O thread
 
@@ -119,13 +115,9 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             raise
         return not self.rest and not self.client._queue
 
-    def is_readable(self, seconds: float) -> bool:
-        """Wait so long for an answer or an event; whether something came."""
-        if self._polled is not self._socket:
-            self._poll = select.poll()
-            self._poll.register(self._socket, select.POLLIN)
-            self._polled = self._socket
-        return bool(self._poll.poll(max(0.0, seconds) * 1000))
+    def fileno(self) -> int:
+        """The socket's descriptor; -1 where that is closed."""
+        return int(self._socket.fileno())
 
     def take(self) -> None:
         """Read what has come, and tell who waits for it."""

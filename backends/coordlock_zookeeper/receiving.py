@@ -75,6 +75,8 @@ class Receiving(Wakeups):
         self._connection: Connection | None = None
         self._sleep: Sleep | None = None
         self._receiver = 0
+        #: An eventfd that ends the receiver's wait: from then on answers come to the I/O thread.
+        self._revoked = -1
         #: When the receiver began to take what has come; 0 while it does not.
         self._busy_since = 0.0
 
@@ -86,6 +88,8 @@ class Receiving(Wakeups):
             with self._lock:
                 if self._sleep is not None:
                     self._sleep.close()
+                else:
+                    self._revoked = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
                 self._connection, self._sleep = connection, sleep
 
     def falls_asleep(self) -> bool:
@@ -106,7 +110,9 @@ class Receiving(Wakeups):
                 if self._connection is not None:
                     self._connection.give_up()
                 self._busy_since = 0.0
-            self._end()
+            if self._receiver:
+                self._end()
+                os.eventfd_write(self._revoked, 1)
             self._sleeps = False
         return True
 
@@ -148,8 +154,11 @@ class Receiving(Wakeups):
         try:
             with self._lock:
                 is_sent = self._receiver == me and connection.send_now()
-            while is_sent and not is_done() and connection.is_readable(until - self._clock.now()):
-                if not self._take(me, connection):
+            while is_sent and self._receiver == me and not is_done():
+                seconds = until - self._clock.now()
+                if self._comes(connection, seconds) and not self._take(me, connection):
+                    break
+                if seconds <= 0:
                     break
         finally:
             with self._lock:
@@ -159,6 +168,21 @@ class Receiving(Wakeups):
                     self._end()
                     if connection.is_left():
                         self._wake()
+
+    def _comes(self, connection: Connection, seconds: float) -> bool:
+        """Wait so long for something to come; False also where that is for the I/O thread."""
+        poll = select.poll()
+        try:
+            poll.register(connection, select.POLLIN)
+            poll.register(self._revoked, select.POLLIN)
+        except ValueError:  # it is closed
+            return False
+        found = {number for number, _ in poll.poll(max(0.0, seconds) * 1e3)}
+        if self._revoked in found:
+            with self._lock, suppress(BlockingIOError):
+                if self._revoked >= 0:
+                    os.eventfd_read(self._revoked)
+        return connection.fileno() in found
 
     def _take(self, me: int, connection: Connection) -> bool:
         """Take what has come; False where the I/O thread must."""
@@ -193,5 +217,6 @@ class Receiving(Wakeups):
         with self._lock:
             if self._sleep is not None:
                 self._sleep.close()
-            self._connection = self._sleep = None
+                os.close(self._revoked)
+            self._connection, self._sleep, self._revoked = None, None, -1
         super().close()
