@@ -26,6 +26,7 @@ from coordlock.errors import ConfigurationError, CoordlockError, Evicted, Sessio
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.clock import SYSTEM_CLOCK, Clock, Timers
 from coordlock.runtime.log import Log
+from coordlock.runtime.process import PROCESS
 from coordlock.runtime.promise import Promise, failed, resolved
 from coordlock.settings import Option, Settings, boolean
 from coordlock_local.attempts import Attempts, perform
@@ -96,7 +97,7 @@ class LocalBackend(Backend):
         self._connect_timeout = connect_timeout
         self._request_timeout = request_timeout
         self._clock = clock
-        self._pid = os.getpid()
+        self._pid = PROCESS.id
         self._lock = threading.RLock()
         self._directory: Directory | None = None
         self._attempts = Attempts(os.path.join(root, "counter"))
@@ -140,7 +141,7 @@ class LocalBackend(Backend):
         return self._ask(self._describe)
 
     def close(self) -> Promise[None]:
-        if os.getpid() != self._pid:
+        if PROCESS.id != self._pid:
             return resolved(None)
         with self._lock:
             if self._closed:
@@ -251,7 +252,7 @@ class LocalBackend(Backend):
         return self._uses.run(use, 0.8 * self._request_timeout, at_once=False)
 
     def _ended(self) -> CoordlockError | None:
-        if os.getpid() != self._pid:
+        if PROCESS.id != self._pid:
             return SessionLost(SERVICE, f"it belongs to process {self._pid}, which forked")
         return SessionLost(SERVICE, "the client was closed") if self._closed else None
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from coordlock.model.contender import Contender
 from coordlock.runtime.log import Log
+from coordlock.runtime.process import PROCESS
 from coordlock_local import values
 from coordlock_local.listening import Listening
 from coordlock_local.notices import Notices, notices
@@ -82,7 +83,7 @@ class Watcher:
             lambda: bool(self._watched),
         )
         self._closed = False
-        self._pid = os.getpid()
+        self._pid = PROCESS.id
 
     def watch(
         self,
@@ -104,7 +105,7 @@ class Watcher:
         key = contender.key, version
 
         def cancel() -> None:
-            if os.getpid() != self._pid:  # another thread of the parent may have held the lock
+            if PROCESS.id != self._pid:  # another thread of the parent may have held the lock
                 return
             with self._lock:
                 watched = self._watched.get(key)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import selectors
 import socket
 import sys
 import threading
@@ -17,11 +16,12 @@ from redis import exceptions
 from coordlock.errors import BackendError, BackendUnavailable
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.log import Log
-from coordlock.runtime.promise import Promise, failed, resolved
+from coordlock.runtime.process import PROCESS
+from coordlock.runtime.promise import Promise, failed
 from coordlock.runtime.receiving import offer
 from coordlock_redis.errors import SERVICE, client_closed, is_elsewhere, translate
 from coordlock_redis.news import News
-from coordlock_redis.receiving import Receiving, Source
+from coordlock_redis.receiving import Poller, Receiving, Source
 from coordlock_redis.requests import Header, Request
 from coordlock_redis.servers import Link, Servers, packed
 
@@ -32,21 +32,14 @@ T = TypeVar("T")
 log = Log("coordlock")
 
 #: By a signal handler that raised.
-_INTERRUPTED: Final = BackendUnavailable(SERVICE, "a request or its answer was interrupted")
+_INTERRUPTED: Final = OSError("a request or its answer was interrupted")
+_STRAY: Final = OSError("the server sent an answer to no request")
 #: What reading a connection raises.
 _BROKEN: Final = (exceptions.RedisError, OSError, ValueError, AttributeError)
 
 
-class _Slot:
-    """The next answer belongs to this request; ``is_copies`` for how many replicas have it."""
-
-    __slots__ = ("attempt", "is_copies", "request", "sender")
-
-    def __init__(self, request: Request[Any], *, is_copies: bool = False) -> None:
-        self.request: Final = request
-        self.attempt: Final = request.attempts
-        self.is_copies: Final = is_copies
-        self.sender: Final = threading.get_ident()
+#: The next answer belongs to this attempt of that request, or says how many replicas have it.
+_Slot = tuple[Request[Any], int, bool]
 
 
 class Connection:
@@ -67,84 +60,115 @@ class Connection:
         self._clock: Final = clock
         self._replicas: Final = replicas
         self._timeout: Final = servers.timeout
-        self._pid: Final = os.getpid()
+        self._pid: Final = PROCESS.id
+        #: Nothing is called where other threads than that for I/O hold it. So no signal handler
+        #: runs there, which might itself wait for the thread for I/O.
         self._lock: Final = threading.RLock()
-        self._asked: deque[Request[Any]] = deque()
+        #: What the thread for I/O is to send.
+        self._asked: list[Request[Any]] = []
         self._slots: deque[_Slot] = deque()
+        #: The thread that has sent all of these; 0 for several.
+        self._asker = 0
         #: What has come for the first of them, and was not taken yet.
         self._answers: deque[Any] = deque()
         self._held: dict[int, Any] = {}
         self._link: Link | None = None
         #: What could not be sent at once, and what went wrong meanwhile.
         self._unsent = b""
-        self._trouble: BackendError | None = None
+        self._trouble: Exception | None = None
         #: The connection that a thread is reading from.
         self._reading: Link | None = None
         #: The scripts that were sent to it.
         self._known: set[str] = set()
-        self._thread: threading.Thread | None = None
+        #: The first of these is the thread for I/O; others end at once.
+        self._threads: list[threading.Thread] = []
         self._ended: Promise[None] = Promise()
-        #: When the thread ends, though answers are missing; None until `close`.
         self._until: float | None = None
         self._ear, self._bell = socket.socketpair()
         for end in (self._ear, self._bell):
             end.setblocking(False)
-        self._selector: Final = selectors.DefaultSelector()
-        self._selector.register(self._ear, selectors.EVENT_READ, self._ring)
-        #: Whether it sees at once what another thread changes: one that is an object of the kernel.
-        #: That of gevent may sleep for ever.
-        self._is_shared: Final = hasattr(self._selector, "fileno")
+        self._poller: Final = Poller()
+        self._poller.add(self._ear, self._ring)
         news.wake = self.wake
         self._answering: Final = self._receiving(self)
         self._hearing: Final = self._receiving(news)
 
     def _receiving(self, source: Source) -> Receiving:
-        return Receiving(source, self._lock, self._selector, self.wake, self._clock)
+        return Receiving(source, self._lock, self._poller, self.wake, self._clock)
 
     def ask(self, request: Request[T]) -> Promise[T]:
         """Send ``request``; its promise."""
-        if os.getpid() != self._pid:  # the child of a fork shares the socket, and has no thread
+        if PROCESS.id != self._pid:  # the child of a fork shares the socket, and has no thread
             return failed(client_closed())
-        with self._lock:
-            if self._until is not None or sys.is_finalizing():
-                return failed(client_closed())
-            if self._sends_at_once(request):
-                if self._asks_alone() and offer(self._answering.receive_own):
-                    # Before it is sent, so that the answer does not wake the thread for I/O.
-                    self._answering.begin()
-                    if not offer(self._answering.receive_own):
-                        # A signal handler has asked in between, and has used up the first offer.
-                        self._answering.receive_own(lambda: True, 0.0)
-                self._transmit([request])
-                if not self._unsent and self._trouble is None:
-                    return request.promise
-            else:
-                self._asked.append(request)
-                self._start()
+        if self._until is not None or sys.is_finalizing():
+            return failed(client_closed())
+        if self._sends_at_once(request):
+            # The answer is read by this thread, if it waits for it and no other thread waits for
+            # others, which Ctrl-C could interrupt.
+            is_alone = self._asker == threading.get_ident() and self._poller.is_shared
+            if not (is_alone and offer(self._answering.receive_own)):
+                self._answering.listen()
+            if self._trouble is not None or self._unsent:
+                self.wake()
+            return request.promise
+        self._asked.append(request)
+        if self._ended.done():
+            self._refuse()
+        self._start()
         self.wake()
         return request.promise
 
     def _sends_at_once(self, request: Request[Any]) -> bool:
-        """Whether the calling thread sends it: then the thread for I/O need not be woken."""
-        if self._link is None or self._asked or self._unsent or self._trouble is not None:
+        """Send it from the calling thread, unless the thread for I/O must do that."""
+        link = self._link
+        if link is None or not link.is_direct or self._replicas or request.needs_news:
             return False
-        return not (self._replicas or request.needs_news) and self._link.is_direct
+        data = request.command(self.header, link)
+        request.sent_at, request.attempts = self._clock.now(), 1
+        if self._put(link, [(request, 1, False)], data):
+            return True
+        request.attempts = 0
+        return False
 
-    def _asks_alone(self) -> bool:
-        """Whether it may read: no other thread waits for answers, which Ctrl-C could interrupt."""
-        if not self._is_shared:
-            return False
-        me = threading.get_ident()
-        return not self._slots or all(slot.sender == me for slot in self._slots)
+    def _put(self, link: Link, slots: list[_Slot], data: bytes, asked: int | None = None) -> bool:
+        """Send ``data`` for ``slots``, or keep for the thread for I/O what can't be sent at once.
+
+        These are the first ``asked`` of those that it is to send. False where others come before.
+        """
+        me, trouble = threading.get_ident(), None
+        written: list[int] = []
+        # Writes when it is added to `written`: what was written is known before a handler runs.
+        write = map(os.write, (link.number,), (data,)) if link.is_direct else ()
+        with self._lock:
+            if link is not self._link or self._trouble is not None:
+                return False
+            if asked is None and self._asked:
+                return False
+            if not self._slots:
+                self._asker = me
+            elif self._asker != me:
+                self._asker = 0
+            self._trouble = _INTERRUPTED
+            self._slots += slots
+            if asked is not None:
+                del self._asked[:asked]
+            if self._unsent:
+                self._unsent += data
+            else:
+                try:
+                    written += write
+                except BlockingIOError:
+                    pass
+                except OSError as error:
+                    trouble = error
+                self._unsent = data[written[0] :] if written else data
+            self._trouble = trouble
+        return True
 
     def await_news(self) -> None:
         """The calling thread may wait for news; then it hears them itself."""
-        if self._is_shared:
-            offer(self._hear)
-
-    def _hear(self, is_done: Callable[[], bool], seconds: float) -> None:
-        self._hearing.begin()
-        self._hearing.receive_own(is_done, seconds)  # which ends what a signal handler has left
+        if self._poller.is_shared:
+            offer(self._hearing.receive_own)
 
     def wake(self) -> None:
         """Let the thread look at what is to be done."""
@@ -153,34 +177,32 @@ class Connection:
 
     def listen(self) -> None:
         """Hear the news from now on."""
-        with self._lock:
-            if self._until is None:
-                self._news.is_wanted = True
-                self._start()
+        if self._until is None:
+            self._news.is_wanted = True
+            self._start()
         self.wake()
 
     def close(self, last: Request[Any] | None = None) -> Promise[None]:
         """Send the ``last`` request, if any, and end the thread."""
-        with self._lock:
-            if self._until is None:
-                self._until = self._clock.now() + self._timeout
-                if last is not None and self._thread is not None:
-                    self._asked.append(last)
-                if self._thread is None:
-                    self._end()
-                    return resolved(None)
+        if self._until is None:
+            if last is not None and self._threads:
+                self._asked.append(last)
+            self._until = self._clock.now() + self._timeout
+            if not self._threads:
+                self._end()
         self.wake()
         return self._ended
 
     def _start(self) -> None:
-        if self._thread is None:
-            thread = threading.Thread(target=self._serve, name="coordlock-redis", daemon=True)
-            thread.start()
-            self._thread = thread
+        if not self._threads:
+            threading.Thread(target=self._serve, name="coordlock-redis", daemon=True).start()
 
     # What the thread does
 
     def _serve(self) -> None:
+        self._threads.append(threading.current_thread())
+        if self._threads[0] is not threading.current_thread():
+            return
         try:
             while not self._is_over():
                 self._turn()
@@ -190,22 +212,28 @@ class Connection:
             self._end()
 
     def _is_over(self) -> bool:
-        with self._lock:
-            if self._until is None:
-                return False
-            return not (self._asked or self._slots) or self._clock.now() >= self._until
+        if self._until is None:
+            return False
+        return (
+            self._ended.done()
+            or not (self._asked or self._slots)
+            or self._clock.now() >= self._until
+        )
 
     def _end(self) -> None:
-        with self._lock:
-            self._until = self._until or 0.0
+        self._until = self._until or 0.0
         self._drop(client_closed())
         self._news.drop("the client is closed", is_final=True)
-        while self._asked:
-            self._asked.popleft().promise.fail(client_closed())
-        self._selector.close()
+        self._poller.close()
         self._ear.close()
         self._bell.close()
         self._ended.resolve(None)
+        self._refuse()
+
+    def _refuse(self) -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                self._asked.pop(0).promise.fail(client_closed())
 
     def _turn(self) -> None:
         if self._until is None:
@@ -228,24 +256,25 @@ class Connection:
         if data and trouble is None and link is not None:
             try:
                 link.socket.sendall(data)  # without the lock, because it may wait
-                self._unsent = b""  # no other call has added to it
+                with self._lock:
+                    self._unsent = self._unsent[len(data) :]
             except _BROKEN as error:
-                trouble = translate(error, link.where)
+                trouble = error
         if trouble is not None:
-            self._drop(trouble)
+            self._drop(translate(trouble, link.where if link is not None else ""))
 
     def _wait(self) -> None:
         both = self._answering, self._hearing
         for one in both:
             one.finish()
         for one in both:
-            one.unselect()
+            one.leave()
         for one in both:
-            one.select()
-        for key, _ in self._selector.select(self._patience()):
-            key.data()
+            one.enter()
+        self._poller.wait(self._patience())
         self._news.check()
-        if self._slots and self._clock.now() > self._slots[0].request.sent_at + self._allowed():
+        slots = list(self._slots)
+        if slots and self._clock.now() > slots[0][0].sent_at + self._allowed():
             self._drop(BackendUnavailable(SERVICE, f"no answer came in {self._timeout:g} s"))
 
     def _ring(self) -> None:
@@ -253,9 +282,11 @@ class Connection:
             self._ear.recv(4096)
 
     def _patience(self) -> float | None:
+        if self._asked or self._unsent or self._trouble is not None:
+            return 0.0
         due = [self._news.due(), self._until]
-        if self._slots:
-            due.append(self._slots[0].request.sent_at + self._allowed())
+        if slots := list(self._slots):
+            due.append(slots[0][0].sent_at + self._allowed())
         known = [when for when in due if when is not None]
         patience = max(0.0, min(known) - self._clock.now()) if known else None
         if self._link is not None:  # other threads send, too, and do not wake this one
@@ -276,49 +307,40 @@ class Connection:
                 self._link = link
         except BackendError as error:
             failure = error
-        with self._lock:  # so that no other thread sends a later request first
-            batch = list(self._asked)
-            self._asked.clear()
-            refused = [
-                one for one in batch if failure or (one.needs_news and not self._news.is_live)
-            ]
-            self._transmit([one for one in batch if one not in refused])
+        batch = list(self._asked)
+        refused = [one for one in batch if failure or (one.needs_news and not self._news.is_live)]
+        sent = [one for one in batch if one not in refused]
+        self._asked[: len(batch)] = sent
+        if sent:
+            self._transmit(sent, asked=len(sent))
         for request in refused:
             request.promise.fail(failure or self._news.failure)
 
-    def _transmit(self, batch: Sequence[Request[Any]], *, by_source: bool = False) -> None:
-        """Send ``batch``, or keep what can't be sent at once for the thread."""
-        with self._lock:
-            if (link := self._link) is None or not batch:
-                return
-            commands: list[tuple[Any, ...]] = []
-            if self._replicas:
-                # A `WAIT` behind a script that the server does not know would hold up the next
-                # attempt.
-                by_source = by_source or any(one.name not in self._known for one in batch)
-                self._known.update(one.name for one in batch)
-            slots: list[_Slot] = []
+    def _transmit(
+        self, batch: Sequence[Request[Any]], asked: int = 0, *, by_source: bool = False
+    ) -> None:
+        if (link := self._link) is None:
+            return
+        slots: list[_Slot] = []
+        commands: list[bytes] = []
+        if self._replicas:
+            # A `WAIT` behind a script that the server does not know would hold up the next
+            # attempt.
+            by_source = by_source or any(one.name not in self._known for one in batch)
+            self._known.update(one.name for one in batch)
+        for request in batch:
+            request.sent_at = self._clock.now()
+            attempt = request.attempts = request.attempts + 1
+            slots.append((request, attempt, False))
+            commands.append(request.command(self.header, link, by_source=by_source))
+            if self._replicas and request.changes:
+                slots.append((request, attempt, True))
+                commands.append(packed("WAIT", self._replicas, int(self._timeout * 1000)))
+        if not self._put(link, slots, b"".join(commands), asked):
             for request in batch:
-                request.sent_at = self._clock.now()
-                request.attempts += 1
-                slots.append(_Slot(request))
-                commands.append(request.command(self.header, link, by_source=by_source))
-                if self._replicas and request.changes:
-                    slots.append(_Slot(request, is_copies=True))
-                    commands.append(("WAIT", self._replicas, int(self._timeout * 1000)))
-            if self._trouble is not None:
-                self._slots += slots  # they fail with the connection
-                return
-            data = self._unsent + packed(commands)
-            # If a signal handler raises here, nobody knows whose the next answer is.
-            self._trouble = _INTERRUPTED
-            self._slots += slots
-            try:
-                self._unsent = data[link.send_now(data) :]
-            except _BROKEN as error:
-                self._trouble = translate(error, link.where)
-            else:
-                self._trouble = None
+                request.attempts -= 1
+                if not asked:  # nothing sends it again
+                    request.promise.fail(translate(self._trouble or _INTERRUPTED, link.where))
 
     @property
     def link(self) -> Link | None:
@@ -330,40 +352,34 @@ class Connection:
         """Whether an answer was read and not taken, or something went wrong."""
         return bool(self._answers or self._trouble or self._reading)
 
-    def give_up(self) -> None:
-        """Let the thread for I/O give up the connection."""
-        self._trouble = _INTERRUPTED
+    @property
+    def is_awaited(self) -> bool:
+        """Whether an answer is missing."""
+        return bool(self._slots)
 
     def read(self) -> None:
-        """Read the answers that have come.
-
-        Without the lock: a signal handler that strikes here may use the client, and waits for the
-        thread for I/O, which needs the lock.
-        """
+        """Read the answers that have come, without the lock."""
         link = self._link
         if link is None or self._trouble is not None:
             return
         if self._reading is link:  # a signal handler has ended that, or is in the middle of it
-            self.give_up()  # because nobody knows whose the next answer is
+            self._trouble = _INTERRUPTED  # because nobody knows whose the next answer is
             return
         self._reading = link
-        trouble: BackendError | None = None
+        trouble: Exception | None = None
         try:
             try:
                 found = link.read()
             except _BROKEN as error:
-                found, trouble = [], translate(error, link.where)
+                found, trouble = [], error
             with self._lock:
                 if link is self._link:
                     self._answers += found
-                    if trouble is None and len(self._answers) > len(self._slots):
-                        problem = OSError("the server sent an answer to no request")
-                        trouble = translate(problem, link.where)
                     if trouble is not None:
                         self._trouble = trouble
                 self._reading = None
         except BaseException:
-            self.give_up()
+            self._trouble = _INTERRUPTED
             raise
 
     def take(self, is_done: Callable[[], bool], *, is_own: bool) -> None:
@@ -376,23 +392,21 @@ class Connection:
             with self._lock:
                 if not self._answers:
                     return
+                if not self._slots:
+                    self._trouble = _STRAY
+                    return
                 slot, answer = self._slots[0], self._answers[0]
             if is_own and isinstance(answer, Exception):
                 return
             self._take(slot, answer)
-            # Not before: what a signal handler ends half-way is done again.
-            with self._lock:
+            with self._lock:  # not before: what a signal handler ends half-way is done again
                 if self._slots and self._slots[0] is slot:
-                    # Where one raises in between, the next request would get this answer.
-                    trouble, self._trouble = self._trouble, _INTERRUPTED
-                    self._slots.popleft()
-                    self._answers.popleft()
-                    self._trouble = trouble
+                    del self._slots[0], self._answers[0]
 
     def _take(self, slot: _Slot, answer: Any) -> None:
-        request = slot.request
-        if slot.is_copies:
-            if slot.attempt == request.attempts:
+        request, attempt, is_copies = slot
+        if is_copies:
+            if attempt == request.attempts:
                 self._copied(request, answer)
         elif isinstance(answer, exceptions.NoScriptError) and request.attempts == 1:
             self._transmit([request], by_source=True)
@@ -427,8 +441,8 @@ class Connection:
         if link is not None:
             link.close()
         error = BackendUnavailable(SERVICE, error.reason)
-        for slot in slots:
-            slot.request.promise.fail(error)
+        for request, _, _ in slots:
+            request.promise.fail(error)
 
 
 def not_copied(count: int, wanted: int) -> BackendUnavailable:

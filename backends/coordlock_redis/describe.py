@@ -104,7 +104,7 @@ def _ask(question: Question) -> ServiceInfo:
 
 
 def _answer(link: Link, *command: Any) -> Any:
-    link.send([command])
+    link.send(command)
     return link.receive()
 
 

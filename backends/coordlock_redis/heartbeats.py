@@ -13,7 +13,7 @@ from coordlock.runtime.worker import Worker
 from coordlock_redis.connection import not_copied
 from coordlock_redis.errors import client_closed, is_elsewhere, translate
 from coordlock_redis.requests import Header, Request
-from coordlock_redis.servers import Link, Servers
+from coordlock_redis.servers import Link, Servers, packed
 
 __all__ = ["Heartbeats"]
 
@@ -74,12 +74,12 @@ class Heartbeats:
         by_source = is_new and self._replicas > 0
         try:
             try:
-                link.send(self._commands(request, link, patience, by_source=by_source))
+                self._transmit(request, link, patience, by_source=by_source)
                 answer = link.receive()
             except exceptions.NoScriptError:
                 if self._replicas:
                     link.receive()
-                link.send(self._commands(request, link, patience, by_source=True))
+                self._transmit(request, link, patience, by_source=True)
                 answer = link.receive()
             copies = link.receive() if self._replicas else 0
         except _BROKEN as error:
@@ -91,14 +91,14 @@ class Heartbeats:
             raise not_copied(copies, self._replicas)
         return answer
 
-    def _commands(
+    def _transmit(
         self, request: Request[float], link: Link, patience: float, *, by_source: bool
-    ) -> list[tuple[Any, ...]]:
-        commands = [request.command(self._header, link, by_source=by_source)]
+    ) -> None:
+        data = request.command(self._header, link, by_source=by_source)
         if self._replicas:
             seconds = min(patience, self._servers.timeout / 2)
-            commands.append(("WAIT", self._replicas, max(1, int(seconds * 1000))))
-        return commands
+            data += packed("WAIT", self._replicas, max(1, int(seconds * 1000)))
+        link.socket.sendall(data)
 
     def _drop(self) -> None:
         with self._lock:

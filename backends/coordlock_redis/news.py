@@ -23,16 +23,18 @@ __all__ = ["Hearer", "News"]
 #: Seconds before another attempt to connect, from the first to the last.
 _PAUSES: Final = (0.05, 1.0)
 _BROKEN: Final = (exceptions.RedisError, OSError, ValueError, AttributeError)
+_INTERRUPTED: Final = "it was interrupted"  # by a signal handler
 
 
 class Hearer(Protocol):
     """Whoever hears the news; calls come from the connection's thread unless they say more."""
 
-    def heard(self, channel: bytes, message: bytes) -> None:
-        """A message came."""
+    def heard(self, channel: bytes, message: bytes, *, is_own: bool) -> bool:
+        """A message came.
 
-    def is_for_caller(self, message: bytes) -> bool:
-        """Whether it tells a departure that no other thread waits for. From any thread."""
+        If ``is_own``, the calling thread waits for news. Then this does nothing, and returns False,
+        unless it is a departure that no other thread waits for.
+        """
 
     def subscribed(self, channel: bytes) -> None:
         """What happens from now on is told on this channel."""
@@ -70,7 +72,7 @@ class News:
         self._reading: Link | None = None
         self._channels: dict[bytes, int] = {inbox: 1}
         self._orders: list[tuple[str, bytes]] = []
-        self._hearers: list[Hearer] = []
+        self._hearer: Hearer | None = None
         self._pause = _PAUSES[0]
         self._due = 0.0
         self._heard_at = 0.0
@@ -78,9 +80,9 @@ class News:
         self.sure_at = 0.0
         self._asked_at: float | None = None
 
-    def add(self, hearer: Hearer) -> None:
+    def tell(self, hearer: Hearer) -> None:
         """Tell ``hearer`` everything. Before the first connection."""
-        self._hearers.append(hearer)
+        self._hearer = hearer
 
     def subscribe(self, channel: bytes) -> None:
         """Hear ``channel``, too. Safe for threads."""
@@ -132,13 +134,13 @@ class News:
             self._orders.clear()
             channels = list(self._channels)
         try:
-            link.send([("SUBSCRIBE", *channels)])
+            link.send(("SUBSCRIBE", *channels))
             missing = set(channels)
             while missing:
                 kind, channel, *message = link.receive()
                 missing.discard(channel)
                 if kind == b"message":
-                    self._tell(channel, message[0])
+                    self._tell(channel, message[0], is_own=False)
         except _BROKEN as error:
             link.close()
             self._fail(translate(error, link.where))
@@ -147,8 +149,8 @@ class News:
         self._heard_at, self._asked_at = self._timers.clock.now(), None
         self.sure_at = began_at
         self._pause, self.is_live = _PAUSES[0], True
-        for hearer in self._hearers:
-            hearer.live()
+        if self._hearer is not None:
+            self._hearer.live()
 
     def _fail(self, error: BackendError) -> None:
         self.failure = error
@@ -169,7 +171,7 @@ class News:
                 commands.append((order, channel))
         try:
             if commands:
-                self.link.send(commands)
+                self.link.send(*commands)
         except _BROKEN as error:
             self.drop(str(error))
             return
@@ -182,9 +184,10 @@ class News:
         """Whether something was read and not taken, or went wrong."""
         return bool(self._unheard or self._broken or self._reading)
 
-    def give_up(self) -> None:
-        """Let the thread give up the connection."""
-        self._broken = "it was interrupted"  # by a signal handler
+    @property
+    def is_awaited(self) -> bool:
+        """Whether something may come that must be heard."""
+        return self.link is not None
 
     def read(self) -> None:
         """Read what has come; without the lock, as `Connection.read` does."""
@@ -192,7 +195,7 @@ class News:
         if link is None or self._broken is not None:
             return
         if self._reading is link:  # a signal handler has ended that, or is in the middle of it
-            self.give_up()
+            self._broken = _INTERRUPTED
             return
         self._reading = link
         broken: str | None = None
@@ -208,7 +211,7 @@ class News:
                         self._broken = broken
                 self._reading = None
         except BaseException:
-            self.give_up()
+            self._broken = _INTERRUPTED
             raise
 
     def take(self, is_done: Callable[[], bool], *, is_own: bool) -> None:
@@ -222,30 +225,27 @@ class News:
                 if not self._unheard:
                     return
                 news = self._unheard[0]
-            if is_own and not self._is_for_caller(news):
+            if not self._take(news, is_own=is_own):
                 return
-            self._take(news)
             with self._lock:
                 if self._unheard and self._unheard[0] is news:
-                    self._unheard.popleft()
+                    del self._unheard[0]
 
-    def _is_for_caller(self, news: Any) -> bool:
-        match news:
-            case [b"message", _, message]:
-                return all(hearer.is_for_caller(message) for hearer in self._hearers)
-        return False
-
-    def _take(self, answer: Any) -> None:
-        self._heard_at = self._timers.clock.now()
+    def _take(self, answer: Any, *, is_own: bool) -> bool:
         match answer:
+            case [b"message", channel, message]:
+                if not self._tell(channel, message, is_own=is_own):
+                    return False
+            case _ if is_own:
+                return False
             case Exception():
                 self._broken = str(answer)
-            case [b"message", channel, message]:
-                self._tell(channel, message)
             case [b"pong", _] if self._asked_at is not None:
                 self.sure_at, self._asked_at = self._asked_at, None
             case [b"subscribe", channel, _]:
                 self._tell_subscribed(channel)
+        self._heard_at = self._timers.clock.now()
+        return True
 
     def drop_if_broken(self) -> None:
         """Give up a connection of which something may be missing."""
@@ -278,14 +278,12 @@ class News:
             link.close()
         self._due = self._timers.clock.now()
         self.failure = BackendUnavailable(SERVICE, reason)
-        if was_live:
-            for hearer in self._hearers:
-                hearer.silent(self.sure_at, reason)
+        if was_live and self._hearer is not None:
+            self._hearer.silent(self.sure_at, reason)
 
-    def _tell(self, channel: bytes, message: bytes) -> None:
-        for hearer in self._hearers:
-            hearer.heard(channel, message)
+    def _tell(self, channel: bytes, message: bytes, *, is_own: bool) -> bool:
+        return self._hearer is None or self._hearer.heard(channel, message, is_own=is_own)
 
     def _tell_subscribed(self, channel: bytes) -> None:
-        for hearer in self._hearers:
-            hearer.subscribed(channel)
+        if self._hearer is not None:
+            self._hearer.subscribed(channel)

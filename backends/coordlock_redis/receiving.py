@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import math
 import os
+import select
 import selectors
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from coordlock.runtime.clock import Clock
+from coordlock.runtime.process import PROCESS
 from coordlock_redis.servers import Link
 
-__all__ = ["Receiving", "Source"]
+__all__ = ["Poller", "Receiving", "Source"]
 
 #: After so many seconds it is taken for one that a signal handler has ended.
 _LONGEST: Final = 1.0
+#: Seconds that the thread for I/O leaves to one that reads what both were told of.
+_PAUSE: Final = 0.001
 
 
 class Source(Protocol):
@@ -30,98 +35,141 @@ class Source(Protocol):
     def is_left(self) -> bool:
         """Whether something was read and not taken, or went wrong."""
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether something may come that must be heard."""
+
     def read(self) -> None:
         """Read what has come, and keep it."""
 
     def take(self, is_done: Callable[[], bool], *, is_own: bool) -> None:
         """Take what was read, until ``is_done``; if ``is_own``, only what a waiter may take."""
 
-    def give_up(self) -> None:
-        """Note that the connection is of no use any more; the thread for I/O then closes it."""
+
+class Poller:
+    """What the thread for I/O waits for. Other threads may change that, where the kernel can.
+
+    Attributes:
+        is_shared: whether they may. A selector of gevent would not see it, and might sleep for
+            ever.
+    """
+
+    def __init__(self) -> None:
+        self._selector: Final = selectors.DefaultSelector()
+        self._epoll: Any = None
+        if isinstance(self._selector, getattr(selectors, "EpollSelector", ())):
+            self._epoll = select.epoll.fromfd(os.dup(self._selector.fileno()))
+        self.is_shared: Final = self._epoll is not None
+
+    def add(self, socket: Any, act: Callable[[], object]) -> None:
+        """Call ``act`` when something has come over ``socket``. In the thread for I/O."""
+        self._selector.register(socket, selectors.EVENT_READ, act)
+
+    def remove(self, socket: Any) -> None:
+        """Undo `add`; ``socket`` may be closed."""
+        with suppress(KeyError, ValueError):
+            self._selector.unregister(socket)
+
+    def listen(self, socket: Any) -> None:
+        """Tell the thread for I/O what comes over ``socket``. From any thread."""
+        self._change(socket, select.EPOLLIN | select.EPOLLRDHUP)
+
+    def ignore(self, socket: Any) -> None:
+        """Tell the thread for I/O only the end of ``socket``. From any thread."""
+        self._change(socket, select.EPOLLRDHUP)
+
+    def _change(self, socket: Any, events: int) -> None:
+        try:
+            self._epoll.modify(socket, events)
+        except (OSError, ValueError, TypeError):
+            return  # the thread for I/O has given it up, and closed it
+
+    def wait(self, seconds: float | None) -> None:
+        """Wait for what comes, so many ``seconds`` at most, and act on it."""
+        for key, _ in self._selector.select(seconds):
+            key.data()
+
+    def close(self) -> None:
+        """Wait for nothing more."""
+        self._selector.close()
+        if self._epoll is not None:
+            self._epoll.close()
 
 
 class Receiving:
     """Lets one thread at a time receive from ``source``.
 
+    The thread for I/O need not be told of what another thread reads, nor of answers while there are
+    no requests. To change that takes longer than to read an answer. So threads that wait ask for it
+    only when they leave something to the thread for I/O.
+
     Args:
-        lock: what the threads share; reentrant.
-        selector: of the thread for I/O, which `wake` wakes.
+        lock: what the threads share; reentrant. Nothing is called while it is held: a signal
+            handler runs where a call ends, and may wait for the thread for I/O.
+        wake: wakes the thread for I/O.
     """
 
     def __init__(
         self,
         source: Source,
         lock: threading.RLock,
-        selector: selectors.BaseSelector,
+        poller: Poller,
         wake: Callable[[], None],
         clock: Clock,
     ) -> None:
         self._source: Final = source
         self._lock: Final = lock
-        self._selector: Final = selector
+        self._poller: Final = poller
         self._wake: Final = wake
         self._clock: Final = clock
-        self._pid: Final = os.getpid()
+        self._pid: Final = PROCESS.id
         #: The thread that receives, and until when it does at the latest.
         self._receiver, self._until = 0, 0.0
-        #: What the selector may have.
-        self._selected: Any = None
+        #: What the poller has.
+        self._socket: Any = None
+        #: False where the thread for I/O may not be told of what comes.
+        self._is_told = not poller.is_shared
 
     # In the thread for I/O
 
-    def unselect(self) -> None:
-        """Don't wait for what comes over a connection that is gone, or that another thread reads.
+    def leave(self) -> None:
+        """Don't wait for a connection that is gone.
 
-        For all connections, before `select`: a new one may have the number of one that was closed.
+        For all connections, before `enter`: a new one may have the number of one that was closed.
         """
-        with self._lock:
-            if self._selected is not None and self._selected is not self._wanted():
-                self._unregister()
-
-    def select(self) -> None:
-        """Wait for what comes."""
-        with self._lock:
-            if self._selected is None and (wanted := self._wanted()) is not None:
-                self._selected = wanted
-                try:
-                    self._selector.register(wanted, selectors.EVENT_READ, self.receive)
-                except BaseException:
-                    self._give_up()
-                    raise
-
-    def _unregister(self) -> None:
-        try:
-            if self._selected is not None:
-                with suppress(KeyError, ValueError):  # it was closed, or the thread has ended
-                    self._selector.unregister(self._selected)
-        except BaseException:
-            self._give_up()
-            raise
-        self._selected = None
-
-    def _give_up(self) -> None:
-        """Close the socket: only then it is surely not selected, where a signal handler raised."""
-        self._source.give_up()
-        self._wake()
-
-    def _wanted(self) -> Any:
         link = self._source.link
-        return link.socket if link is not None and self._is_free() else None
+        if self._socket is not None and (link is None or link.socket is not self._socket):
+            self._poller.remove(self._socket)
+            self._socket = None
 
-    def _is_free(self) -> bool:
-        return not self._receiver or self._clock.now() > self._until
+    def enter(self) -> None:
+        """Wait for what comes."""
+        link = self._source.link
+        if self._socket is None and link is not None:
+            self._socket, self._is_told = link.socket, True
+            self._poller.add(self._socket, self.receive)
+        self.listen()
 
     def receive(self) -> None:
         """Take what has come, unless another thread does."""
+        me = threading.get_ident()
         with self._lock:
-            if not self._is_free():
-                return
-            self._receiver, self._until = threading.get_ident(), math.inf
+            if is_free := not self._receiver or self._is_late():
+                self._receiver, self._until = me, math.inf
+        if not is_free:
+            self._is_told = True
+            self._ignore(self._source.link)
+            time.sleep(_PAUSE)
+            self.listen()
+            return
         try:
             self._source.read()
             self._source.take(lambda: False, is_own=False)
         finally:
             self._receiver = 0
+
+    def _is_late(self) -> bool:
+        return self._clock.now() > self._until
 
     def finish(self) -> None:
         """Take what no selector tells of."""
@@ -129,48 +177,53 @@ class Receiving:
         if self._source.is_left or (link is not None and link.has_more()):
             self.receive()
 
-    # In a thread that waits
+    # In any thread
 
-    def begin(self) -> None:
-        """Let the calling thread receive from now on, if it can, until it calls `receive_own`."""
-        if os.getpid() != self._pid:  # a fork has copied the offer, and shares the selector
+    def listen(self) -> None:
+        """Let the thread for I/O know of what comes, unless another thread reads it."""
+        if self._is_told or not self._source.is_awaited or (self._receiver and not self._is_late()):
             return
-        me = threading.get_ident()
-        with self._lock:
-            link = self._source.link
-            if link is None or not link.is_direct or self._receiver not in (0, me):
-                return
-            self._receiver, self._until = me, self._clock.now() + _LONGEST
-            self._unregister()
+        self._listen(self._source.link)
+
+    def _listen(self, link: Link | None) -> None:
+        if link is not None:
+            self._is_told = True
+            self._poller.listen(link.socket)
+
+    def _ignore(self, link: Link | None) -> None:
+        if self._is_told and link is not None:
+            self._poller.ignore(link.socket)
+            self._is_told = False  # only now: where it is True, another thread need not `listen`
+
+    # In a thread that waits
 
     def receive_own(self, is_done: Callable[[], bool], seconds: float) -> None:
         """Take what comes until ``is_done``, for so many ``seconds`` at most."""
-        if os.getpid() != self._pid:  # a fork has copied the offer to do this
+        if PROCESS.id != self._pid:  # a fork has copied the offer to do this, and shares the poller
             return
         me, source = threading.get_ident(), self._source
-        link, until = source.link, self._clock.now() + seconds
+        link, now = source.link, self._clock.now()
+        until = now + seconds
         try:
-            while (
-                not is_done()
-                and self._receiver == me
-                and link is not None
-                and link is source.link
-                and link.is_readable(until - self._clock.now())
-            ):
-                source.read()
-                source.take(is_done, is_own=True)
-                if source.is_left:
-                    break
+            if link is not None and link.is_direct and not is_done():
+                with self._lock:
+                    if self._receiver in (0, me):
+                        self._receiver, self._until = me, until + _LONGEST
+                if self._receiver == me:
+                    self._ignore(link)
+                while self._receiver == me and link is source.link:
+                    if not link.is_readable(until - now):
+                        break
+                    source.read()
+                    source.take(is_done, is_own=True)
+                    if is_done() or source.is_left:
+                        break
+                    now = self._clock.now()
         finally:
             with self._lock:
                 if self._receiver == me:
                     self._receiver = 0
-                    self._select_again()
+            if source.is_awaited and not self._receiver:
+                self._listen(source.link)
             if source.is_left:
                 self._wake()
-
-    def _select_again(self) -> None:
-        try:
-            self.select()
-        except (KeyError, ValueError, OSError):  # it is about to be given up
-            self._wake()

@@ -347,7 +347,7 @@ def _described(nodes: Sequence[Servers]) -> ServiceInfo:
         try:
             link = node.connect()
             try:
-                link.send([("INFO",)])
+                link.send(("INFO",))
                 fields = info(link.receive())
             except (exceptions.RedisError, OSError) as error:
                 raise translate(error, where) from None

@@ -10,13 +10,13 @@ from coordlock.errors import BackendError, BackendUnavailable, Evicted, SessionL
 from coordlock.runtime.promise import Promise
 from coordlock_redis.errors import SERVICE
 from coordlock_redis.scripts import Script, script
-from coordlock_redis.servers import Link
+from coordlock_redis.servers import Link, Word, encoded, packed
 
 __all__ = ["MICROSECONDS", "Argument", "Header", "Request", "decoded", "loss"]
 
 T = TypeVar("T")
 
-Argument = bytes | str | int
+Argument = Word
 MICROSECONDS: Final = 1_000_000
 
 
@@ -41,13 +41,22 @@ class Header:
     compat: bool = False
     born: int = 0
 
+    def beginning(self, name: str, link: Link) -> tuple[int, bytes]:
+        """How many words a request to run that script begins with, and these words."""
+        key = name, self.longest, bool(self.born)
+        if (found := link.beginnings.get(key)) is None:
+            which = script(name, self.compat)
+            words = ("EVALSHA", which.digest, *self.arguments(which, link))
+            found = link.beginnings[key] = len(words), encoded(words)
+        return found
+
     def arguments(self, script: Script, link: Link) -> tuple[Argument, ...]:
         """The key and the arguments before those of the operation."""
         delay = self.longest if self.delay is None else self.delay
         lasting = int(delay * MICROSECONDS)
         until, known = link.started + lasting if lasting else 0, lasting if self.born else 0
-        first = f"{link.run.decode()} {self.client} {link.is_cluster:d} {until} {known}"
-        return 1, self.key, script.name, f"{first} {-1 if self.delay is None else lasting}"
+        delays = f"{until} {known} {-1 if self.delay is None else lasting}"
+        return 1, self.key, script.name, link.run, self.client, int(link.is_cluster), delays
 
 
 @dataclass(slots=True)
@@ -72,11 +81,14 @@ class Request(Generic[T]):
     sent_at: float = 0.0
     attempts: int = 0
 
-    def command(self, header: Header, link: Link, *, by_source: bool = False) -> tuple[Any, ...]:
+    def command(self, header: Header, link: Link, *, by_source: bool = False) -> bytes:
         """The command. Redis forgets scripts at its restart; then their source makes them known."""
-        which = script(self.name, header.compat)
-        words = ("EVAL", which.source) if by_source else ("EVALSHA", which.digest)
-        return (*words, *header.arguments(which, link), *self.arguments)
+        if by_source:
+            which = script(self.name, header.compat)
+            return packed("EVAL", which.source, *header.arguments(which, link), *self.arguments)
+        count, beginning = header.beginning(self.name, link)
+        count += len(self.arguments)
+        return b"*%d\r\n%b%b" % (count, beginning, encoded(self.arguments))
 
     def answer(self, answer: Any, header: Header) -> None:
         """Complete the promise by the ``answer`` of the script."""

@@ -15,8 +15,13 @@ SCRIPTS: Final = (
     *("watch", "snapshot", "queues", "read", "write", "time"),
     *("redlock_lock", "redlock_extend", "redlock_unlock"),
 )
-#: Those that look whether Redis has deleted keys.
-_LOOKING: Final = ("open", "heartbeat")
+#: What some of them need besides: Redis makes each function anew whenever a script is run.
+_PARTS: Final = {
+    **dict.fromkeys(("open", "heartbeat"), ("evictions",)),
+    "snapshot": ("list",),
+    "enqueue": ("list", "try", "watchers"),
+    "watch": ("watchers",),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +39,8 @@ def script(name: str, compat: bool = False) -> Script:
     if name.startswith("redlock_"):
         parts = []
     else:
-        parts = ["begin", "compat", "expire"] if compat else ["begin", "expire"]
-    if name in _LOOKING:
-        parts.append("evictions")
-    source = b"\n".join(map(_text, [*parts, name]))
+        parts = ["begin", "leave", *(["compat"] if compat else []), "sessions", "expire"]
+    source = b"\n".join(map(_text, [*parts, *_PARTS.get(name, ()), name]))
     digest = hashlib.sha1(source, usedforsecurity=False).hexdigest()
     return Script(name.encode(), source, digest.encode())
 

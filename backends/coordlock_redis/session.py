@@ -70,7 +70,7 @@ class RedisSession(Backend):
         self._heartbeats: Final = Heartbeats(servers, self._header, replicas)
         self._watches: Final = Watches(self._look, self._is_own, timers)
         self._followings: Final = Followings(self._news, prefix, timers)
-        self._news.add(self)
+        self._news.tell(self)
         self._listener: SessionListener | None = None
         #: The open session, and the last one, which may have ended.
         self._session = self._last = ""
@@ -186,14 +186,18 @@ class RedisSession(Backend):
 
     # Called by the news
 
-    def heard(self, channel: bytes, message: bytes) -> None:
+    def heard(self, channel: bytes, message: bytes, *, is_own: bool) -> bool:
         """A message came."""
         if channel != self._inbox:
-            self._followings.heard(channel)
-            return
+            if not is_own:
+                self._followings.heard(channel)
+            return not is_own
         match message.decode("utf-8", "replace").split(" "):
             case ["left", id, order, before]:
-                self._watches.left(id, int(order), in_order=True, was_first=before == "0")
+                was_first = before == "0"
+                return self._watches.told(id, int(order), was_first=was_first, is_own=is_own)
+            case _ if is_own:
+                return False
             case ["value", id, order, version]:
                 self._watches.has_value(id, int(order), int(version))
             case ["beat", number]:
@@ -203,13 +207,7 @@ class RedisSession(Backend):
                     self._news.sure_at = sent_at
             case ["over", session, born]:
                 self._lost(session, loss(int(born), self._header).reason)
-
-    def is_for_caller(self, message: bytes) -> bool:
-        """Whether it tells a departure that no other thread waits for."""
-        match message.decode("utf-8", "replace").split(" "):
-            case ["left", id, order, _]:
-                return self._watches.is_for_caller(id, int(order))
-        return False
+        return True
 
     def subscribed(self, channel: bytes) -> None:
         """What happens from now on is told there."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -94,8 +94,8 @@ class Watches:
         self._lock: Final = threading.RLock()
         self._numbers: Final = itertools.count()
         self._watched: dict[_Name, _Watched] = {}
-        #: How many of those have an id.
-        self._ids: Counter[str] = Counter()
+        #: Their orders, by their ids.
+        self._orders: dict[str, tuple[int, ...]] = {}
         #: The ids of those that own contenders wait for, or have waited for.
         self._waited: set[str] = set()
         #: What has left and was told, the latest last, and how.
@@ -143,8 +143,11 @@ class Watches:
             expires_at = self._arranged.pop(name, None)
             if not is_gone:
                 if (watched := self._watched.get(name)) is None:
+                    self._orders[contender.id] = (
+                        *self._orders.get(contender.id, ()),
+                        contender.order,
+                    )
                     watched = self._watched[name] = _Watched(contender)
-                    self._ids[contender.id] += 1
                 if waiters:
                     self._waited.add(contender.id)
                 is_ordered = bool(waiters) and not changes and is_told
@@ -161,7 +164,7 @@ class Watches:
                 self._look([(contender, version)])
         elif changes or not (is_told and is_arranged):
             self._look([(contender, version)])
-        elif expires_at is not None:
+        elif expires_at is not None and not self._looks_by(expires_at):
             self._set_timer()
         return partial(self._cancel, name, number)
 
@@ -176,17 +179,17 @@ class Watches:
             self._pop(name)
 
     def _pop(self, name: _Name) -> _Watched | None:
-        watched = self._watched.pop(name, None)
-        if watched is not None:
-            self._ids[name[0]] -= 1
-            if not self._ids[name[0]]:
-                del self._ids[name[0]]
-                self._waited.discard(name[0])
-        return watched
+        id, order = name
+        orders = self._orders.pop(id, ())
+        if len(orders) > 1:
+            self._orders[id] = tuple([one for one in orders if one != order])
+        else:
+            self._waited.discard(id)
+        return self._watched.pop(name, None)
 
     def is_watched(self, id: str) -> bool:
         """Whether a contender with that id is watched."""
-        return id in self._ids
+        return id in self._orders
 
     def is_waited_for(self, id: str) -> bool:
         """Whether an own contender may wait for the departure of one with that id."""
@@ -195,7 +198,7 @@ class Watches:
     def reset(self) -> None:
         """Drop all watches: their session has ended."""
         with self._lock:
-            for one in (self._watched, self._ids, self._waited, self._arranged, self._gone):
+            for one in (self._watched, self._orders, self._waited, self._arranged, self._gone):
                 one.clear()
             self._is_looking_for_all = False
 
@@ -210,25 +213,32 @@ class Watches:
 
     # The news
 
-    def left(self, id: str, order: int, *, in_order: bool, was_first: bool = False) -> None:
-        """A contender has left; ``in_order`` if a message says so."""
+    def told(self, id: str, order: int, *, was_first: bool, is_own: bool) -> bool:
+        """A message says that a contender has left.
+
+        If ``is_own``, the calling thread waits for such news. Then this does nothing, and returns
+        False, if another thread watches that contender, too.
+        """
+        watched = self._watched.get((id, order))
+        if is_own and watched is not None:
+            me = threading.get_ident()
+            for watch in list(watched.watches.values()):
+                if watch.thread != me:
+                    return False
+        self._left((id, order), in_order=True, was_first=was_first)
+        return True
+
+    def _left(self, name: _Name, *, in_order: bool, was_first: bool = False) -> None:
         with self._lock:
             in_order = in_order and self._since is not None
-            _remember(self._gone, (id, order), (in_order, was_first))
-            watched = self._watched.get((id, order))
+            _remember(self._gone, name, (in_order, was_first))
+            watched = self._watched.get(name)
         if watched is not None:
             for watch in list(watched.watches.values()):
                 _call(watch.told, in_order and watch.is_ordered)
             with self._lock:  # not before: what a signal handler ends half-way is told again
-                if self._watched.get((id, order)) is watched:
-                    self._pop((id, order))
-
-    def is_for_caller(self, id: str, order: int) -> bool:
-        """Whether no other thread than the calling one watches that contender."""
-        me = threading.get_ident()
-        with self._lock:
-            watched = self._watched.get((id, order))
-            return watched is None or all(one.thread == me for one in watched.watches.values())
+                if self._watched.get(name) is watched:
+                    self._pop(name)
 
     def was_first(self, contender: Contender) -> bool:
         """Whether a message says that it has left, and stood before all others then."""
@@ -238,8 +248,7 @@ class Watches:
         """The own contender of that id has left, and no message says so."""
         with self._lock:
             _remember(self._gone, (id, _ANY), _UNKNOWN)
-            names = [name for name in self._watched if name[0] == id] if id in self._ids else []
-            found = [self._pop(name) for name in names]
+            found = [self._pop((id, order)) for order in self._orders.get(id, ())]
         for watched in found:
             for watch in watched.watches.values() if watched is not None else ():
                 _call(watch.told, False)
@@ -346,7 +355,7 @@ class Watches:
                             changed.append(watched.watches.pop(number))
                     self._forget_unless_watched(name)
         for one in gone:
-            self.left(one.id, one.order, in_order=False)
+            self._left((one.id, one.order), in_order=False)
         for watch in changed:
             _call(watch.told, False)
         with self._lock:
@@ -360,14 +369,16 @@ class Watches:
             known = (one.expires_at for one in self._watched.values())
             when = min((one for one in known if one is not None), default=None)
             timer = self._timer
-            if self._is_closed or when is None:
-                return
-            if timer is not None and timer.action is not None and timer.when <= when:
+            if self._is_closed or when is None or self._looks_by(when):
                 return
             with suppress(ClientClosed):
                 self._timer = self._timers.call_at(when, self._expired)
         if timer is not None:
             timer.cancel()
+
+    def _looks_by(self, when: float) -> bool:
+        timer = self._timer
+        return timer is not None and timer.action is not None and timer.when <= when
 
     def _expired(self) -> None:
         now = self._timers.clock.now()

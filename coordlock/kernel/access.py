@@ -17,6 +17,7 @@ from coordlock.kernel.engine import Engine
 from coordlock.runtime.clock import soon
 from coordlock.runtime.driver import Steps, run, run_in_background
 from coordlock.runtime.log import Log
+from coordlock.runtime.process import PROCESS
 
 __all__ = ["Access", "LazyAccess"]
 
@@ -76,14 +77,14 @@ class LazyAccess(Access):
         super().__init__(engine)
         self._make = make
         #: By process id. Those of parents stay: nothing of theirs must end in a child.
-        self._engines = {os.getpid(): engine}
+        self._engines = {PROCESS.id: engine}
         #: The process that has called `close`; a child that it forks after that connects anew.
         self._closed_in = 0
 
     @property
     def engine(self) -> Engine:
         """The engine to use in this process. Raises `ClientClosed` where there can't be one."""
-        pid = os.getpid()
+        pid = PROCESS.id
         engine = self._engines.get(pid)
         if engine is None:
             if self._make is None:
@@ -99,22 +100,22 @@ class LazyAccess(Access):
     @property
     def closed(self) -> bool:
         """Whether `close` was called in this process."""
-        return self._closed_in == os.getpid()
+        return self._closed_in == PROCESS.id
 
     def close(self, patience: float | None = None) -> Steps[None]:
         """Close the engine of this process, if it has one, and make no other."""
-        self._closed_in = os.getpid()
+        self._closed_in = PROCESS.id
         _unclosed.discard(self)
         if (engine := self._engines.get(self._closed_in)) is not None:
             yield from engine.close(patience)
 
     @property
     def _begun(self) -> Engine | None:
-        return self._engines.get(os.getpid())
+        return self._engines.get(PROCESS.id)
 
     def warn_of_fork(self) -> None:
         """Say so, where this process's connection endangers a child that is being forked."""
-        engine = self._engines.get(os.getpid())
+        engine = self._engines.get(PROCESS.id)
         if engine is not None and engine.backend.fork_warning and engine.was_open:
             log.warning("%s: %s", self.settings, engine.backend.fork_warning)
 

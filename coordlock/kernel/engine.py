@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -34,6 +33,7 @@ from coordlock.runtime.caller import Caller
 from coordlock.runtime.clock import SystemTimers, Timers, soon, within
 from coordlock.runtime.deadline import Deadline, DeadlineReached
 from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.process import PROCESS
 from coordlock.runtime.promise import Promise
 from coordlock.settings import Settings
 
@@ -61,7 +61,7 @@ class Engine:
         given: object = None,
     ) -> None:
         """``given`` is the client of another library that the backend uses, if it does."""
-        self._pid: Final = os.getpid()
+        self._pid: Final = PROCESS.id
         self._given: Final = given
         self.backend: Final = backend
         self.settings: Final = settings
@@ -114,7 +114,7 @@ class Engine:
     @property
     def inherited(self) -> bool:
         """Whether this is the child of a fork, and the engine its parent's."""
-        return os.getpid() != self._pid
+        return PROCESS.id != self._pid
 
     @property
     def data_root(self) -> str:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from coordlock.model.claim import AnyClaim, Convertible
 from coordlock.model.contender import Entry, Owner
+from coordlock.runtime.process import PROCESS
 
 try:
     from _blake2 import blake2b  # what hashlib has, which loads OpenSSL for others
@@ -70,7 +71,7 @@ class Entries:
         """``label`` describes the client, where an entry has no label of its own."""
         self._label: Final = label
         self._host: Final = host_name()
-        self._pid: Final = os.getpid()
+        self._pid: Final = PROCESS.id
         self._ids: Final = EntryIds()
 
     def made(

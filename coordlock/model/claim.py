@@ -199,8 +199,11 @@ def parse_marker(marker: str, value: bytes | None = None) -> AnyClaim:
 
     An unknown marker counts as exclusive.
     """
-    if marker == Convertible.marker:
-        return Convertible.decode(value)
+    return Convertible.decode(value) if marker == Convertible.marker else _parsed(marker)
+
+
+@lru_cache(maxsize=64)
+def _parsed(marker: str) -> Claim:
     permits = re.fullmatch(r"permit([1-9]\d{0,4})", marker, re.ASCII)
     if permits and int(permits[1]) <= MAX_PERMITS:
         return Permit(int(permits[1]))

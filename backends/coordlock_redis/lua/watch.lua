@@ -16,11 +16,7 @@ for at = FIRST + 1, #ARGV, 4 do
       status, left = 1, expiry - now
       local value = call('HGET', claims, '=' .. id) or '1 '
       if version ~= '' and string.match(value, '^%d+') ~= version then status = 2 end
-      local key, inbox = ROOT .. 'watchers:' .. queue, INBOX .. (version ~= '' and '+' or '')
-      local watchers = call('HGET', key, id)
-      if not watchers or not string.find(' ' .. watchers .. ' ', ' ' .. inbox .. ' ', 1, true) then
-        call('HSET', key, id, watchers and watchers .. ' ' .. inbox or inbox)
-      end
+      watch(queue, id, INBOX .. (version ~= '' and '+' or ''))
     end
   end
   answer[#answer + 1] = status

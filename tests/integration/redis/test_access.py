@@ -250,6 +250,14 @@ def test_a_server_before_6_2_is_refused(redis: Redis, root: str) -> None:
         coordlock.connect(f"redis://127.0.0.1:{port}{root}")
 
 
+def test_a_server_that_does_not_name_its_process_is_refused(redis: Redis, root: str) -> None:
+    with (
+        relayed(redis, b"run_id:", b"run-id:") as port,
+        pytest.raises(BackendError, match=r"tells no run_id.*Redis or Valkey itself"),
+    ):
+        coordlock.connect(f"redis://127.0.0.1:{port}{root}")
+
+
 def test_a_server_that_runs_no_scripts_is_told(tmp_path: Path, root: str) -> None:
     hidden = ["--rename-command", "EVAL", "", "--rename-command", "EVALSHA", ""]
     with (

@@ -21,6 +21,7 @@ from coordlock.locks.grant import GrantState
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender
 from coordlock.runtime import log
+from coordlock.runtime.process import PROCESS
 from coordlock.runtime.promise import resolved
 from tests.simulation.world import TTL, Party, World
 from tests.unit.kernel.parties import delay, release
@@ -364,7 +365,7 @@ def test_the_link_of_another_process_is_refused(
     party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     party.held("x")
-    monkeypatch.setattr("os.getpid", lambda: -1)
+    monkeypatch.setattr(PROCESS, "id", -1)
     call = party.acquire()
     assert isinstance(call.error, ForkedClient)
 

@@ -66,6 +66,9 @@ def test_data_of_other_programs_is_never_an_error(data: bytes) -> None:
     [
         b'{"host":"h","pid":1e999,"label":"","since":0}',
         b'{"host":"h","pid":NaN,"label":"","since":0}',
+        b'{"host": "h", "pid": 1e999, "label": "", "since": 0}',
+        b'{"host": "h", "pid": 1, "label": "", "since": }',
+        b'{"host": "h", "pid": 1, "label": "", "since": 5x}',
         b'{"host":"h","pid":1,"label":"","since":' + b"9" * 400 + b"}",
         b"[" * 100_000,
         b"9" * 5000,

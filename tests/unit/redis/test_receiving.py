@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import selectors
 import socket
 import threading
 import time
@@ -10,8 +9,9 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import coordlock_redis
 import pytest
-from coordlock_redis.receiving import Receiving
+from coordlock_redis.receiving import Poller, Receiving
 from coordlock_redis.servers import Link
 
 from coordlock.runtime.clock import SYSTEM_CLOCK
@@ -28,6 +28,7 @@ class Busy:
 
     def __init__(self) -> None:
         self.socket, self.other = socket.socketpair()
+        self.socket.setblocking(False)
 
     def is_readable(self, seconds: float) -> bool:
         time.sleep(max(0.0, min(seconds, 0.001)))
@@ -45,36 +46,36 @@ class Source:
     """What comes is for others."""
 
     is_left = False
+    is_awaited = True
 
     def __init__(self) -> None:
         self.link: Any = Busy()
-        self.was_given_up = False
+        self.reads = 0
 
     def read(self) -> None:
-        pass
+        self.reads += 1
 
     def take(self, is_done: Callable[[], bool], *, is_own: bool) -> None:
         pass
-
-    def give_up(self) -> None:
-        self.was_given_up = True
 
 
 class Harness:
     def __init__(self) -> None:
         self.source = Source()
-        self.selector = selectors.DefaultSelector()
-        self.woken: list[None] = []
+        self.poller = Poller()
         self.receiving = Receiving(
-            self.source,
-            threading.RLock(),
-            self.selector,
-            lambda: self.woken.append(None),
-            SYSTEM_CLOCK,
+            self.source, threading.RLock(), self.poller, lambda: None, SYSTEM_CLOCK
         )
 
+    def hears(self) -> bool:
+        """Whether the thread for I/O hears of what comes now."""
+        reads = self.source.reads
+        self.source.link.other.send(b"x")
+        self.poller.wait(0.2)
+        return self.source.reads > reads
+
     def close(self) -> None:
-        self.selector.close()
+        self.poller.close()
         self.source.link.close()
 
 
@@ -87,58 +88,84 @@ def tested() -> Iterator[Harness]:
 
 def test_it_ends_in_time_though_something_comes_all_the_time(tested: Harness) -> None:
     began = time.monotonic()
-    tested.receiving.begin()
     tested.receiving.receive_own(lambda: False, 0.05)
     assert 0.04 < time.monotonic() - began < 0.5
 
 
-def test_where_ctrl_c_strikes_the_selector_the_connection_is_given_up() -> None:
-    number, moments = 1, 0
-    while True:
+def test_wherever_ctrl_c_strikes_the_thread_for_io_hears_what_comes_then() -> None:
+    number, came = 1, True
+    while came:
         tested = Harness()
-        receiving, source = tested.receiving, tested.source
-        receiving.select()
+        tested.receiving.enter()
+        ends = iter([False, False, True])
 
-        def act(receiving: Receiving = receiving) -> None:
-            receiving.begin()
-            receiving.receive_own(lambda: True, 0.0)
+        def act(tested: Harness = tested, ends: Iterator[bool] = ends) -> None:
+            tested.receiving.receive_own(lambda: next(ends), 1.0)
 
-        came = interrupted(act, number, selectors)
-        if came and not source.was_given_up:
-            assert source.link.socket in tested.selector.get_map()
-        if came:
-            receiving.receive_own(lambda: True, 0.0)  # as the driver does
-            assert source.was_given_up == bool(tested.woken)
-            source.link.close()
-            source.link = None
-            receiving.unselect()  # as the thread for I/O does
-            source.link = Busy()
-            receiving.select()
-            assert [one.fileobj for one in tested.selector.get_map().values()] == [
-                source.link.socket
-            ]
+        came = interrupted(act, number, coordlock_redis)
+        tested.receiving.receive_own(lambda: True, 0.0)  # as the driver does
+        assert tested.hears()
         tested.close()
-        moments += came
         number += 1
-        if not came:
-            break
-    assert moments > 5
+    assert number > 10
+
+
+def test_the_thread_for_io_hears_no_answer_while_there_is_no_request(tested: Harness) -> None:
+    tested.receiving.enter()
+    tested.source.is_awaited = False
+    ends = iter([False, True])
+    tested.receiving.receive_own(lambda: next(ends), 1.0)
+    assert not tested.hears()
+    tested.source.is_awaited = True
+    tested.receiving.listen()
+    assert tested.hears()
+
+
+def test_the_thread_for_io_hears_the_end_of_a_connection_that_nobody_reads(
+    tested: Harness,
+) -> None:
+    tested.receiving.enter()
+    tested.source.is_awaited = False
+    ends = iter([False, True])
+    tested.receiving.receive_own(lambda: next(ends), 1.0)
+    reads = tested.source.reads
+    tested.source.link.other.close()
+    tested.poller.wait(5.0)
+    assert tested.source.reads > reads
+
+
+def test_the_thread_for_io_leaves_to_another_thread_what_that_reads(tested: Harness) -> None:
+    tested.receiving.enter()
+    heard: list[bool] = []
+
+    def hear() -> bool:
+        other = threading.Thread(target=lambda: heard.append(tested.hears()))
+        tested.receiving._is_told = False  # as where both have changed it at the same time
+        other.start()
+        other.join()
+        return True
+
+    ends = iter([False, False])
+    tested.receiving.receive_own(lambda: next(ends, None) is None and hear(), 1.0)
+    assert heard == [False]
+    assert tested.hears()
 
 
 def test_the_end_of_the_thread_for_io_meanwhile_is_no_error(tested: Harness) -> None:
-    tested.receiving.select()
-    tested.selector.close()
-    tested.receiving.begin()
+    tested.receiving.enter()
+    tested.poller.close()
+    ends = iter([False, True])
+    tested.receiving.receive_own(lambda: next(ends), 0.01)
 
 
 def test_a_connection_that_another_thread_has_closed_has_nothing_to_read() -> None:
-    closed = socket.socket()
-    closed.close()
-    for end in (closed, None):
-        connection: Any = SimpleNamespace(
-            _sock=end, _parser=SimpleNamespace(parse_error=ValueError)
-        )
+    for left in (socket.socket(), None):
+        end = left or socket.socket()
+        parser = SimpleNamespace(parse_error=ValueError)
+        connection: Any = SimpleNamespace(_sock=end, _parser=parser)
         link = Link(connection, "here", b"run", (7, 0), False, 0, False)
+        end.close()
+        connection._sock = left
         assert not link.is_readable(0.01)
 
 

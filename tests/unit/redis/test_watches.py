@@ -117,10 +117,14 @@ def test_a_departure_that_another_thread_waits_for_is_not_for_the_caller(
 ) -> None:
     watches.opened(1)
     one = contender("a")
-    assert watches.is_for_caller("a", 5)
-    watch(watches, one, 10)
-    assert watches.is_for_caller("a", 5)
+    told = watch(watches, one, 10)
     other = threading.Thread(target=watch, args=(watches, one, 10))
     other.start()
     other.join()
-    assert not watches.is_for_caller("a", 5)
+    assert not watches.told("a", 5, was_first=True, is_own=True)
+    assert told == []
+    assert watches.told("a", 5, was_first=True, is_own=False)
+    assert told == [False]
+    told = watch(watches, contender("b"), 10)
+    assert watches.told("b", 5, was_first=True, is_own=True)
+    assert told == [False]

@@ -1,0 +1,23 @@
+local function end_session(session)
+  local held = call('HGETALL', ROOT .. 'held:' .. session)
+  call('ZREM', ROOT .. 'sessions', session)
+  -- Before its contenders leave: else its client would take them for evicted.
+  tell('inbox:' .. inbox_of(session), 'over ' .. session .. ' ' .. int(born))
+  for at = 1, #held, 2 do leave(held[at + 1], held[at], true) end
+  call('DEL', ROOT .. 'held:' .. session)
+  change()
+end
+
+-- Nothing that was granted before counts any more, and nothing is granted before `time`.
+local function begin_anew(time)
+  local sessions = call('ZRANGE', ROOT .. 'sessions', '0', '-1')
+  quiet, born = time, now
+  change()
+  call('HSET', KEYS[1], 'run', RUN, 'born', int(born), 'quiet', int(quiet), 'last', int(last))
+  for _, session in ipairs(sessions) do end_session(session) end
+  for _, queue in ipairs(call('SMEMBERS', ROOT .. 'queues')) do
+    call('DEL', ROOT .. 'queue:' .. queue, ROOT .. 'claims:' .. queue, ROOT .. 'watchers:' .. queue)
+    tell('changes:' .. queue, int(last))
+  end
+  call('DEL', ROOT .. 'queues')
+end
