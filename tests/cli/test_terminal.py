@@ -43,9 +43,7 @@ def test_the_command_has_the_terminal(terminal: Terminal) -> None:
     terminal.expect("own: True True")
 
 
-@pytest.mark.parametrize(
-    ("command", "what"), [("value set /k", "value"), ("queue put q", "item")]
-)
+@pytest.mark.parametrize(("command", "what"), [("value set /k", "value"), ("queue put q", "item")])
 def test_data_that_is_to_be_typed_is_asked_for(
     terminal: Terminal, cli: Cli, command: str, what: str
 ) -> None:
