@@ -325,7 +325,7 @@ def test_ctrl_c_in_the_thread_that_tells_a_waiter_is_not_the_waiters(
     snapshot = backend(waiter).snapshot
 
     def struck(*arguments: Any, **options: Any) -> Any:
-        if threading.current_thread() is threading.main_thread():
+        if threading.current_thread().name.startswith("releasing"):
             raise KeyboardInterrupt
         return snapshot(*arguments, **options)
 
@@ -334,11 +334,11 @@ def test_ctrl_c_in_the_thread_that_tells_a_waiter_is_not_the_waiters(
         return any(one.f_code is driver._wait.__code__ for one in frames)
 
     monkeypatch.setattr(backend(waiter), "snapshot", struck)
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool, ThreadPoolExecutor(1, "releasing") as releasing:
         waiting = pool.submit(waiter.write_lock("q").acquire, 20)
         eventually(sleeps)
         with pytest.raises(KeyboardInterrupt):
-            second.release()
+            releasing.submit(second.release).result(20)
         second.release()
         first.release()
         assert waiting.result(30).release()
