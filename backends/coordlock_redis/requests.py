@@ -122,7 +122,7 @@ def _checked(answer: list[Any], header: Header) -> list[Any]:
         case b"quiet":
             raise BackendUnavailable(
                 SERVICE,
-                "Redis was restarted, has failed over or has lost its data: nothing is granted "
+                "Redis is new, was restarted, has failed over or lost its data: nothing is granted "
                 f"for {rest[0] / MICROSECONDS:.1f} s more, until earlier grants have expired "
                 "(option restart_delay)",
             )

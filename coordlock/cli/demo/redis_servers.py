@@ -61,7 +61,10 @@ def check_service(service: Service, number: str) -> None:
     if service.url is not None:
         raise UsageError("this demo starts servers of its own: leave --url out")
     if shutil.which("redis-server") is None:
-        complain(f"redis-server is not installed, and this demo starts {number} of them")
+        complain(
+            f"this demo starts {number} of redis-server, which is not installed; on Debian: "
+            "apt-get install redis-server"
+        )
         raise Refused(Exit.UNAVAILABLE)
 
 
