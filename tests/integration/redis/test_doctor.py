@@ -105,3 +105,14 @@ def test_doctor_says_of_a_new_server_that_it_grants_nothing_yet(tmp_path: Path, 
     assert found["lock"]["state"] == "failed"
     assert "Redis is new, was restarted" in found["lock"]["detail"]
     assert found["lock"]["advice"].startswith("the service answers, but grants nothing yet")
+
+
+def test_a_client_of_a_new_server_logs_once_why_it_waits(
+    tmp_path: Path, root: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with RedisServer(tmp_path / "redis") as server:
+        url = server.url_for(root, restart_delay="2s")
+        with coordlock.connect(url) as client, client.lock("q"):
+            pass
+    said = [one for one in caplog.records if "nothing is granted" in one.getMessage()]
+    assert len(said) == 1
