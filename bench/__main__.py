@@ -19,25 +19,24 @@ from bench.findings import Findings, page
 from bench.progress import Progress
 from bench.table import Table
 
-#: What each measures, and about how long it takes with so many `ROUNDS`.
+#: What each measures, and about how many seconds it takes with so many `ROUNDS`.
 SECTIONS: Final = {
-    "uncontended": "acquire and release where nobody else is; messages and round trips (1 min)",
-    "handoff": "from one process' release to another one's grant (1 min)",
-    "contended": "one lock that up to sixteen processes want; who waits how long (7 min)",
-    "independent": "64 locks at a time from one process (1 min)",
-    "queues": "up to 10,000 waiters of one lock: speed, messages, memory (4 min)",
-    "holding": "an idle client that holds up to 10,000 locks (1 min)",
-    "several": "ten locks at once, trees, conversions; 1,000 leaves under one root (1 min)",
-    "gatherings": "elections, groups, 1,000 members and 1,000 observers (2 min)",
-    "failover": "elections whose leader is killed, beside kazoo's and etcdctl's (3 min)",
-    "work": "work queues of 100 to 10,000 items, and kazoo's; up to 20 consumers (4 min)",
-    "local": "the local backend beside flock(2) and filelock, 100 processes too (1 min)",
-    "redis": "Redis beside redis-py's lock and python-redis-lock; 10,000 waiters (1 min)",
-    "start": "imports and commands (1 min)",
-    "fences": "guarded operations beside the same without a guard (1 min)",
+    "uncontended": ("acquire and release where nobody else is; messages and round trips", 30),
+    "handoff": ("from one process' release to another one's grant", 45),
+    "contended": ("one lock that up to sixteen processes want; who waits how long", 190),
+    "independent": ("64 locks at a time from one process", 35),
+    "queues": ("up to 10,000 waiters of one lock: speed, messages, memory", 120),
+    "holding": ("an idle client that holds up to 10,000 locks", 60),
+    "several": ("ten locks at once, trees, conversions; 1,000 leaves under one root", 25),
+    "gatherings": ("elections, groups, 1,000 members and 1,000 observers", 40),
+    "failover": ("elections whose leader is killed, beside kazoo's and etcdctl's", 65),
+    "work": ("work queues of 100 to 10,000 items, and kazoo's; up to 20 consumers", 80),
+    "local": ("100 processes that wait for a file, beside filelock; 20 threads", 35),
+    "start": ("imports and commands", 10),
+    "fences": ("guarded operations beside the same without a guard", 12),
 }
 OUTPUT: Final = Path("build/bench")
-ROUNDS: Final = 10
+ROUNDS: Final = 8
 #: Of each contestant; quartiles need two.
 _FEWEST_ROUNDS: Final = 2
 
@@ -58,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         try:
             for number, name in enumerate(names, 1):
-                progress.section(name, number, len(names))
+                left = sum(SECTIONS[one][1] for one in names[number - 1 :])
+                progress.section(name, number, len(names), left * given.rounds / ROUNDS)
                 findings = Findings(name, given.rounds)
                 try:
                     try:
@@ -88,8 +88,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m bench",
         description=__doc__,
         epilog="\n".join(
-            [f"sections, and about how long each takes with {ROUNDS} rounds:"]
-            + [f"  {name:<{width}}  {what}" for name, what in SECTIONS.items()]
+            [f"sections, and about how many seconds each takes with {ROUNDS} rounds:"]
+            + [f"  {name:<{width}}  {what} ({time})" for name, (what, time) in SECTIONS.items()]
         ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -18,32 +18,33 @@ from kazoo.client import KazooClient
 import coordlock
 from bench.figures import spread
 from bench.progress import doing
+from bench.services import Service
 from bench.table import Table
-from bench.workers import Worker
+from bench.workers import Worker, WorkerFailed, crew
 from coordlock.backend.data import Delete, Expect, Put
 
 __all__ = ["AT_ONCE", "Process", "kazoo", "measure"]
 
 #: Processes, and consumers in each.
-_ROWS: Final = ((1, 1), (4, 1), (20, 1), (1, 4), (1, 20))
-_SAMPLES: Final = 4
+_ROWS: Final = ((1, 1), (4, 1), (20, 1), (1, 20))
+_SAMPLES: Final = 3
 #: How many items there are at least for each consumer, so that most are not the last ones.
-_SHARE: Final = 50
+_SHARE: Final = 10
 _DATA: Final = b"x" * 100
 #: How many items are put at the same time.
 AT_ONCE: Final = 24
 _OURS: Final = "coordlock"
 _THEIRS: Final = {"zookeeper": "kazoo LockingQueue", "etcd": "bare transactions"}
 #: For how many seconds kazoo looks whether its queue is empty.
-_END: Final = 1.0
+_END: Final = 0.5
 
 #: Does one item; False where none is left.
 Step = Callable[[], bool]
 
 
-def measure(where: str, url: str, rounds: int) -> Table:
-    """Items a second by how many consumers there are; ``where`` is the service's name."""
-    items, samples = max(100, 10 * rounds), min(_SAMPLES, rounds)
+def measure(server: Service, rounds: int) -> Table:
+    """Items a second by how many consumers there are."""
+    where, items, samples = server.name, max(100, 10 * rounds), min(_SAMPLES, rounds)
     table = Table(
         f"Consumers of one work queue: {where}",
         ("queue", "processes", "consumers in each", "items/s", "CPU an item, ms"),
@@ -56,29 +57,26 @@ def measure(where: str, url: str, rounds: int) -> Table:
     for kind in filter(None, (_OURS, _THEIRS.get(where))):
         for processes, threads in _ROWS:
             doing(f"{where}: {kind}, {processes} processes with {threads} consumers")
-            root = f"{url}/{kind[:4]}-{processes}-{threads}"
             enough = max(items, _SHARE * processes * threads)
-            rates, cpu = _measured(kind, root, processes, threads, enough, samples)
-            table.add(kind, processes, threads, spread(rates), spread(cpu))
+            try:
+                rates, cpu = _measured(kind, server, processes, threads, enough, samples)
+            except WorkerFailed as reason:
+                left_out = f"{kind}, {processes} processes with {threads} consumers: left out"
+                table.notes.append(f"{left_out}, {reason}")
+            else:
+                table.add(kind, processes, threads, spread(rates), spread(cpu))
     return table
 
 
 def _measured(
-    kind: str, url: str, processes: int, threads: int, items: int, samples: int
+    kind: str, server: Service, processes: int, threads: int, items: int, samples: int
 ) -> tuple[list[float], list[float]]:
     """Of each sample, the items a second, and the milliseconds of CPU for an item."""
     share = items // (processes * threads)
     rates, cpu = [], []
-    with ExitStack() as stack:
-        crowd = [
-            Worker(f"{__name__}:Process", kind, url, str(threads), quiet=True)
-            for _ in range(processes)
-        ]
-        for one in crowd:
-            one.start()
-            stack.callback(one.stop)
-        for one in crowd:
-            one.answer()
+    subject, url = f"{__name__}:Process", server.url(f"/{kind[:4]}-{processes}-{threads}")
+    arguments = (kind, server.address, url, str(threads))
+    with crew([Worker(subject, *arguments, quiet=True) for _ in range(processes)]) as crowd:
         for sample in range(samples + 1):
             crowd[0].do("fill", items=items)
             began = time.time()
@@ -95,11 +93,13 @@ def _measured(
 class Process:
     """Consumers in one process, under the orders of a worker."""
 
-    def __init__(self, kind: str, url: str, threads: str) -> None:
+    def __init__(self, kind: str, address: str, url: str, threads: str) -> None:
         make = {_OURS: _Ours, _THEIRS["zookeeper"]: _Kazoo, _THEIRS["etcd"]: _Bare}[kind]
         self._pool: Final = ThreadPoolExecutor(max(int(threads), AT_ONCE))
         self._open: Final = ExitStack()
-        self._consumers: Final = [self._open.enter_context(make(url)) for _ in range(int(threads))]
+        self._consumers: Final = [
+            self._open.enter_context(make(address, url)) for _ in range(int(threads))
+        ]
 
     def fill(self, items: int) -> None:
         """Put so many."""
@@ -128,7 +128,7 @@ def _emptied(step: Step) -> tuple[int, float]:
 class _Consumer(ExitStack):
     """A consumer with a client of its own, which closes with its block."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, address: str, url: str) -> None:
         super().__init__()
 
     def fill(self, items: int, pool: ThreadPoolExecutor) -> None:
@@ -141,9 +141,9 @@ class _Consumer(ExitStack):
 
 
 class _Ours(_Consumer):
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
-        self._queue = self.enter_context(coordlock.connect(f"{url}?ttl=60s")).work_queue("q")
+    def __init__(self, address: str, url: str) -> None:
+        super().__init__(address, url)
+        self._queue = self.enter_context(coordlock.connect(url)).work_queue("q")
 
     def fill(self, items: int, pool: ThreadPoolExecutor) -> None:
         for _ in pool.map(self._queue.put, [_DATA] * items):
@@ -159,10 +159,9 @@ class _Ours(_Consumer):
 
 
 class _Kazoo(_Consumer):
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
-        address, _, name = url.removeprefix("zookeeper://").partition("/")
-        self._queue = self.enter_context(kazoo(address)).LockingQueue(f"/theirs/{name}")
+    def __init__(self, address: str, url: str) -> None:
+        super().__init__(address, url)
+        self._queue = self.enter_context(kazoo(address)).LockingQueue("/theirs/q")
 
     def fill(self, items: int, pool: ThreadPoolExecutor) -> None:
         for start in range(0, items, AT_ONCE):
@@ -173,9 +172,9 @@ class _Kazoo(_Consumer):
 
 
 class _Bare(_Consumer):
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
-        client = self.enter_context(coordlock.connect(f"{url}?ttl=60s"))
+    def __init__(self, address: str, url: str) -> None:
+        super().__init__(address, url)
+        client = self.enter_context(coordlock.connect(url))
         client.contenders("q")  # which connects
         self._engine = client._access.engine
 

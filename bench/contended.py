@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
 from itertools import chain
-from pathlib import Path
 from statistics import median
 from typing import Final
 
 from bench.contestants import Entrant, entrants
-from bench.field import field, turns
+from bench.field import field, in_turns, proxies
 from bench.figures import spread
-from bench.services import Service, service
+from bench.progress import doing
+from bench.services import SERVERS, Service, service
 from bench.table import Cell, Plot, Table
 from bench.workers import Worker, WorkerFailed
+from coordlock.testing.proxy import FaultProxy
 
 __all__ = ["measure"]
 
-_SERVICES: Final = ("zookeeper", "etcd", "redis", "local")
 _PROCESSES: Final = (1, 2, 4, 8, 16)
 #: Those that go through a network, and the seconds that a proxy adds each way.
 _FAR: Final = (2, 8)
 _DELAY: Final = 0.001
 #: So many are compared with all others.
 _COMPARED: Final = 4
-_SECONDS: Final = 0.5
+_SECONDS: Final = 0.4
 _OURS: Final = "coordlock"
 #: Seconds after which a contestant that has not returned is given up: locks may miss a wait's end.
-_BOUND: Final = 20.0
+_BOUND: Final = 10.0
 
 #: The waits of each process in one turn, in seconds.
 Waits = list[list[float]]
@@ -39,72 +37,57 @@ Turns = dict[tuple[Entrant, int], list[Waits]]
 
 
 def measure(rounds: int) -> Iterator[Table]:
-    rounds = max(3, rounds // 3)
     every: Turns = {}
-    for name in _SERVICES:
-        with _place(name) as (address, server):
-            made, notes = _turns(name, address, _PROCESSES, rounds)
+    for name in (*SERVERS, "local"):
+        those = entrants(name, contend=True)
+        with service(name) as server:
+            made, notes = _turns(server, those, _PROCESSES, max(3, rounds // 3))
             every |= made
             yield _table(f"One lock that several processes want all the time: {name}", made, notes)
-            if server is not None:
-                with ExitStack() as stack:
-                    made, notes = _turns(name, _far(server, stack), _FAR, 3)
-                    title = f"The same through a network of {_DELAY * 1e3:g} ms each way: {name}"
-                    table = _table(title, made, notes)
-                    table.plot = None
-                    yield table
+            if name in SERVERS:
+                with proxies(server, those) as through:
+                    for proxy in through.values():
+                        proxy.delay(_DELAY)
+                    made, notes = _turns(server, those, _FAR, max(2, rounds // 5), through)
+                title = f"The same through a network of {_DELAY * 1e3:g} ms each way: {name}"
+                table = _table(title, made, notes)
+                table.plot = None
+                yield table
     yield _compared(every)
 
 
-@contextmanager
-def _place(name: str) -> Iterator[tuple[str, Service | None]]:
-    """Where ``name`` is, for as long as the block lasts, and its server if it has one."""
-    if name == "local":
-        with tempfile.TemporaryDirectory(prefix="coordlock-bench-") as directory:
-            Path(directory).chmod(0o700)
-            yield directory, None
-    else:
-        with service(name) as server:
-            yield server.address, server
-
-
-def _far(server: Service, stack: ExitStack) -> Callable[[Entrant], str]:
-    """The address of a slow proxy, one for each entrant."""
-
-    def address(one: Entrant) -> str:
-        proxy = stack.enter_context(server.proxy(http=one.http))
-        proxy.delay(_DELAY)
-        return f"127.0.0.1:{proxy.port}"
-
-    return address
-
-
 def _turns(
-    name: str, address: str | Callable[[Entrant], str], counts: tuple[int, ...], rounds: int
+    server: Service,
+    those: list[Entrant],
+    counts: tuple[int, ...],
+    rounds: int,
+    through: dict[Entrant, FaultProxy] | None = None,
 ) -> tuple[Turns, list[str]]:
     """What all entrants made of it, with each number of processes; and what there is to note."""
-    notes = [f"{rounds} rounds in turns, {_SECONDS:g} s each; processes hold it for a moment"]
-    # The floor of a service sends the messages of a lock, and holds none.
-    those = [one for one in entrants(name) if one.role != "floor" or name == "local"]
+    notes = [f"up to {rounds} rounds in turns, {_SECONDS:g} s each; held for a moment"]
     failed: set[Entrant] = set()
-    with field(those, address, notes, processes=max(counts)) as there:
+    most = max(counts)
+    with field(server, those, notes, processes=most, through=through) as there:
         made: Turns = {(one, count): [] for one in there for count in counts}
-        for number, one in turns(list(there), rounds, "one lock: "):
-            for count in counts if one not in failed else ():
-                try:
-                    waits = _waits(there[one][:count])
-                except WorkerFailed as reason:
-                    failed.add(one)
-                    notes.append(f"{one.name}, {count} processes: {reason}")
-                    break
+        for number, (one, count) in in_turns(list(made), rounds):
+            if one in failed:
+                continue
+            doing(f"{one.service}, {one.name}, {count} processes", number, rounds)
+            try:
                 if number:
-                    made[one, count].append(waits)
+                    made[one, count].append(_waits(there[one][:count]))
+                elif count == most:
+                    for worker in there[one]:
+                        worker.do("pairs", name="warm", calls=3)
+            except WorkerFailed as reason:
+                failed.add(one)
+                notes.append(f"{one.name}, {count} processes: {reason}")
     return {which: samples for which, samples in made.items() if samples}, notes
 
 
 def _waits(workers: list[Worker]) -> Waits:
     """What ``workers`` waited, when they wanted the lock together."""
-    begin = time.monotonic() + 0.1
+    begin = time.monotonic() + 0.03
     for worker in workers:
         worker.tell("contend", name="wanted", begin=begin, seconds=_SECONDS)
     return [worker.answer(_BOUND) for worker in workers]

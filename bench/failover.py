@@ -5,37 +5,33 @@ from __future__ import annotations
 import os
 import random
 import signal
-import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
+from threading import Event
 from typing import Final
 
 import coordlock
 from bench.contestants import Entrant
-from bench.contestants.candidates import ETCDCTL_TTL, TTL, url_of
+from bench.contestants.candidates import ETCDCTL_TTL, TTL
 from bench.environments import ETCDCTL, NotInstalled
 from bench.figures import spread
 from bench.handoff import hand_over
 from bench.progress import doing
-from bench.services import SERVICES, service
+from bench.services import CLUSTERS, Service, service
 from bench.table import Plot, Table
 from bench.workers import Worker, WorkerFailed
 
 __all__ = ["CANDIDATES", "Pair", "measure"]
 
-#: The candidates. A slow one has a long time-to-live, and takes part in fewer rounds.
+#: The candidates.
 CANDIDATES: Final = (
     Entrant("coordlock", "zookeeper", "coordlock", "candidates:ZooKeeperCandidate"),
     Entrant("kazoo's Election", "zookeeper", "peer", "candidates:KazooCandidate"),
     Entrant("coordlock", "etcd", "coordlock", "candidates:EtcdCandidate"),
-    Entrant(
-        *("etcdctl elect", "etcd", "peer", "candidates:EtcdctlCandidate", ETCDCTL),
-        slow=ETCDCTL_TTL > TTL,
-    ),
+    Entrant("etcdctl elect", "etcd", "peer", "candidates:EtcdctlCandidate", ETCDCTL),
     Entrant("coordlock", "local", "coordlock", "candidates:LocalCandidate"),
 )
 #: The election, as `hand_over` names it.
@@ -47,46 +43,29 @@ _BOUND: Final = 180.0
 
 
 def measure(rounds: int) -> Iterator[Table]:
-    for where in (*SERVICES, "local"):
-        unit = "ms" if where == "local" else "s"  # there is no time-to-live to wait for
-        table = Table(
-            f"The leader's process is killed: {where}",
-            (
-                "who",
-                "time-to-live, s",
-                f"kill to the next term, {unit}",
-                f"kill to the leader's removal, {unit}",
-                "removal to the next term, ms",
-                "a resignation's handoff, ms",
-            ),
-            plot=Plot(f"kill to the next term, {unit}", "who"),
-        )
-        yield table
-        with _place(where) as address, ExitStack() as stack:
-            pairs = []
-            for number, one in enumerate(CANDIDATES):
-                if one.service == where:
-                    pair = Pair(one, address, f"/bench-{number}")
-                    stack.callback(pair.stop)
-                    try:
-                        pair.start()
-                    except (NotInstalled, WorkerFailed) as reason:
-                        table.notes.append(f"{one.name} was left out: {reason}")
-                    else:
-                        pairs.append(pair)
-            _fill(table, pairs, rounds)
-
-
-@contextmanager
-def _place(where: str) -> Iterator[str]:
-    """The address of a service."""
-    if where != "local":
-        with service(where) as server:
-            yield server.address
-        return
-    with tempfile.TemporaryDirectory(prefix="coordlock-bench-") as directory:
-        Path(directory).chmod(0o700)
-        yield directory
+    table = Table(
+        "The leader's process is killed",
+        (
+            *("who", "time-to-live, s", "kill to the next term, ms"),
+            *("kill to the leader's removal, ms", "removal to the next term, ms"),
+            "a resignation's handoff, ms",
+        ),
+        plot=Plot("kill to the next term, ms", "who", log=True),
+    )
+    yield table
+    with ExitStack() as stack:
+        servers = {name: stack.enter_context(service(name)) for name in (*CLUSTERS, "local")}
+        pairs = []
+        for number, one in enumerate(CANDIDATES):
+            pair = Pair(one, servers[one.service], f"/bench-{number}")
+            stack.callback(pair.stop)
+            try:
+                pair.start()
+            except (NotInstalled, WorkerFailed) as reason:
+                table.notes.append(f"{one.name} was left out: {reason}")
+            else:
+                pairs.append(pair)
+        _fill(table, pairs, rounds)
 
 
 @dataclass(frozen=True)
@@ -101,11 +80,13 @@ class _Failover:
 class Pair:
     """A leader, the one that comes after it, and a witness that sees who leads."""
 
-    def __init__(self, entrant: Entrant, address: str, root: str) -> None:
+    def __init__(self, entrant: Entrant, server: Service, root: str) -> None:
         self.entrant: Final = entrant
-        self._address = address
+        self._server = server
         self._root = root
         self._workers: list[Worker] = []
+        #: Seconds that the service waits for the leader.
+        self.ttl: Final = ETCDCTL_TTL if entrant.environment is ETCDCTL else TTL
 
     def start(self) -> None:
         """Start what is missing of the two processes. Raises what `Worker` raises."""
@@ -115,7 +96,7 @@ class Pair:
     def _started(self) -> Worker:
         one = self.entrant
         subject = f"bench.contestants.{one.subject}"
-        arguments = (subject, self._address, self._root)
+        arguments = (subject, self._server.address, self._root)
         worker = Worker(*arguments, environment=one.environment, quiet=one.role == "peer")
         return worker.__enter__()
 
@@ -129,11 +110,10 @@ class Pair:
         self.start()
         leader, successor = self._workers
         handoff = hand_over(leader, successor)
-        url = url_of(self.entrant.service, self._address, self._root)
         with (
-            coordlock.connect(url) as client,
-            client.election(_NAME).observe() as leaders,
             ThreadPoolExecutor(1) as pool,
+            coordlock.connect(self._server.url(self._root)) as client,
+            client.election(_NAME).observe() as leaders,
         ):
             leader.do("hold", name=_NAME)
             first = leaders.next(_BOUND)
@@ -163,29 +143,35 @@ def _fill(table: Table, pairs: list[Pair], rounds: int) -> None:
     """All pairs at the same time: they wait for a time-to-live to pass, and do little else."""
 
     def all_of(pair: Pair) -> list[_Failover]:
-        few = max(1, rounds // 15) if pair.entrant.slow else rounds
         found = []
-        for number in range(few):
-            doing(f"{pair.entrant.service}, {pair.entrant.name}", number, few)
-            found.append(pair.failover())
+        for number in range(rounds if pair.ttl == TTL else 1):
+            if not over.is_set():
+                doing("all at the same time", number, rounds)
+                found.append(pair.failover())
         return found
 
+    over = Event()
     with ThreadPoolExecutor(len(pairs)) as pool:
-        found = dict(zip(pairs, pool.map(all_of, pairs), strict=True))
-    for pair, failovers in found.items():
+        running = [pool.submit(all_of, pair) for pair in pairs]
+        try:
+            found = [one.result() for one in running]
+        except BaseException:
+            over.set()
+            for pair in pairs:
+                pair.stop()  # which ends what its thread waits for
+            raise
+    for pair, failovers in zip(pairs, found, strict=True):
         one = pair.entrant
-        is_local = one.service == "local"
-        unit = 1e3 if is_local else 1.0
         table.add(
-            one.name,
-            None if is_local else ETCDCTL_TTL if one.environment is ETCDCTL else TTL,
-            spread([each.led * unit for each in failovers]),
-            spread([each.removed * unit for each in failovers]),
+            f"{one.name}, {one.service}",
+            None if one.service == "local" else pair.ttl,
+            spread([each.led * 1e3 for each in failovers]),
+            spread([each.removed * 1e3 for each in failovers]),
             spread([(each.led - each.removed) * 1e3 for each in failovers]),
             spread([each.handoff * 1e3 for each in failovers]),
         )
-        table.notes.append(f"{one.name}: {len(failovers)} rounds")
     table.notes += [
+        f"{rounds} rounds, and one where the time-to-live is longer than {TTL:g} s",
         "a kill comes at any moment between two heartbeats, so up to a third of the time-to-live "
         "has passed by then; on local there is none",
         "removal: when a third process sees that the leader has gone from the service; it may be "

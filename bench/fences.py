@@ -1,17 +1,13 @@
-"""What fences cost: a guarded operation beside the same one without a guard.
-
-Servers are started on this machine for the run. Each way is timed in turns with the other, and what
-is reported is how many times as long the guarded one takes: the median of the rounds, and their
-quartiles.
-"""
+"""What fences cost: a guarded operation beside the same one without a guard."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -25,9 +21,8 @@ from coordlock_etcd.transport import Connection
 from kazoo.client import KazooClient
 
 import coordlock
-from bench.figures import Spread
-from bench.pairs import Ratio
-from bench.pairs import measure as compare
+from bench.field import in_turns
+from bench.figures import Spread, ratios
 from bench.progress import doing
 from bench.table import Plot, Table
 from coordlock.fencing import AsyncMemoryFence, MemoryFence
@@ -195,19 +190,16 @@ def http(_: Path) -> Iterator[Pair]:
         )
 
 
-PAIRS: Final = {
-    one.__name__: one for one in (postgresql, sqlite, redis, etcd, zookeeper, files, http, memory)
-}
-
-
-def run(name: str, rounds: int) -> tuple[Pair, Ratio]:
-    """Start what the pair needs, and measure it."""
-    with ExitStack() as stack:
-        directory = Path(
-            stack.enter_context(tempfile.TemporaryDirectory(prefix="coordlock-bench-"))
-        )
-        pair = stack.enter_context(PAIRS[name](directory))
-        return pair, compare(pair.plain, pair.guarded, rounds=rounds, calls=pair.calls)
+def _measured(pair: Pair, rounds: int) -> Spread:
+    """How many times as long as without a guard it takes, in turns."""
+    seconds: dict[Call, list[float]] = {pair.plain: [], pair.guarded: []}
+    for number, way in in_turns(list(seconds), rounds):
+        began = time.perf_counter()
+        for _ in range(pair.calls):
+            way()
+        if number:
+            seconds[way].append(time.perf_counter() - began)
+    return ratios(seconds[pair.guarded], seconds[pair.plain])
 
 
 def measure(rounds: int) -> Iterator[Table]:
@@ -215,11 +207,14 @@ def measure(rounds: int) -> Iterator[Table]:
     table = Table(
         "A guarded operation beside the same one without a guard",
         ("operation", "guarded / unguarded"),
-        notes=[f"the median of {rounds} rounds in turns, and the quartiles"],
+        notes=[f"{rounds} rounds in turns"],
         plot=Plot("guarded / unguarded", "operation", log=True),
     )
     yield table
-    for name in PAIRS:
-        doing(f"{name}, {rounds} rounds")
-        pair, ratio = run(name, rounds)
-        table.add(pair.what, Spread(ratio.median, ratio.low, ratio.high))
+    for make in (postgresql, sqlite, redis, etcd, zookeeper, files, http, memory):
+        doing(f"{make.__name__}, {rounds} rounds")
+        with (
+            tempfile.TemporaryDirectory(prefix="coordlock-bench-") as directory,
+            make(Path(directory)) as pair,
+        ):
+            table.add(pair.what, _measured(pair, rounds))

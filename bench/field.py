@@ -2,74 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TypeVar
+from itertools import chain
+from statistics import median
+from typing import Final, TypeVar
 
 from bench.contestants import Entrant
 from bench.environments import NotInstalled
 from bench.progress import doing
-from bench.workers import Worker, WorkerFailed
+from bench.services import Service
+from bench.workers import Worker, WorkerFailed, crew
+from coordlock.testing.proxy import FaultProxy
 
-__all__ = ["Field", "field", "in_turns", "turns"]
+__all__ = ["Field", "field", "in_turns", "proxies", "turns"]
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Hashable)
 
 #: Each entrant's processes.
 Field = dict[Entrant, list[Worker]]
+#: How many times as much time as usual a contestant may take.
+_SHARE: Final = 3.0
 
 
 @contextmanager
 def field(
+    server: Service,
     entrants: Sequence[Entrant],
-    address: str | Callable[[Entrant], str],
     notes: list[str],
     *,
     processes: int = 1,
+    through: Mapping[Entrant, FaultProxy] | None = None,
 ) -> Iterator[Field]:
-    """Start ``processes`` of each; who cannot take part is left out, and ``notes`` says why."""
+    """Start ``processes`` of each; who cannot take part is left out, and ``notes`` says why.
+
+    Each goes ``through`` its proxy, if there are some.
+    """
     with ExitStack() as stack:
         there: Field = {}
         for one in entrants:
-            where = address if isinstance(address, str) else address(one)
+            where = server.behind(through[one]) if through else server
             subject = f"bench.contestants.{one.subject}"
             root = f"/bench-{len(there)}"
             doing(f"{one.service}, starting {one.name}")
             try:
                 workers = [
                     Worker(
-                        *(subject, where, root),
+                        *(subject, where.address, root),
                         environment=one.environment,
                         quiet=one.role == "peer",
                     )
                     for _ in range(processes)
                 ]
-                for worker in workers:
-                    worker.start()
-                    stack.callback(worker.stop)
-                for worker in workers:
-                    worker.ready()
-                there[one] = workers
+                there[one] = stack.enter_context(crew(workers))
             except (NotInstalled, WorkerFailed) as reason:
                 notes.append(f"{one.name} ({one.service}) was left out: {reason}")
         yield there
+        for worker in chain.from_iterable(there.values()):
+            worker.dismiss()  # all of them, before the first is waited for
+
+
+@contextmanager
+def proxies(server: Service, entrants: Sequence[Entrant]) -> Iterator[dict[Entrant, FaultProxy]]:
+    """A proxy before the service for each."""
+    with ExitStack() as stack:
+        yield {one: stack.enter_context(server.proxy(http=one.http)) for one in entrants}
 
 
 def turns(
     entrants: Sequence[Entrant], rounds: int, what: str = ""
 ) -> Iterator[tuple[int, Entrant]]:
-    """Who is next, each in every round, another one going first each time. Round 0 warms up.
-
-    ``what`` they do, ahead of their names, is for whoever watches.
-    """
+    """As `in_turns`; ``what`` they do, ahead of their names, is for whoever watches."""
     for number, one in in_turns(entrants, rounds):
         doing(f"{what}{one.service}, {one.name}", number, rounds)
         yield number, one
 
 
 def in_turns(those: Sequence[T], rounds: int) -> Iterator[tuple[int, T]]:
-    """Each of ``those`` in every round, another one going first each time. Round 0 warms up."""
+    """Each of ``those`` in every round, another one going first each time. Round 0 warms up.
+
+    From round 2 on those sit out that have taken much more time than usual, until others have, too.
+    """
+    spent = dict.fromkeys(those, 0.0)
     for number in range(rounds + 1):
         first = number % len(those)
+        most = _SHARE * median(spent.values())
         for one in (*those[first:], *those[:first]):
-            yield number, one
+            if number < 2 or spent[one] <= most:
+                began = time.monotonic()
+                yield number, one
+                spent[one] += time.monotonic() - began

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from bench.machine import describe
+from bench.machine import describe, load
 from bench.plots import draw
 from bench.table import Table
 
@@ -34,7 +34,7 @@ class Findings:
         self._section = section
         self._rounds = rounds
         self._started = time.monotonic()
-        self._before = describe()
+        self._load = load()
 
     def measure(self, show: Callable[[Table], None]) -> None:
         """Measure, and ``show`` each table when it is full, or as far as it is when cut short.
@@ -68,8 +68,9 @@ class Findings:
         return {
             "section": self._section,
             "rounds": self._rounds,
-            "machine": self._before,
-            "load after": describe()["load"],
+            "machine": describe(),
+            "load before": self._load,
+            "load after": load(),
             "seconds": round(time.monotonic() - self._started),
             "cut short": self.cut_short,
             "tables": [asdict(table) for table in self.tables],
@@ -80,13 +81,12 @@ class Findings:
         return f"## {self._section}\n\n" + "\n".join(table.markdown() for table in self.tables)
 
     def keep(self, directory: Path) -> None:
-        """Write text, JSON, Markdown and a picture to ``directory``, if anything was found."""
+        """Write text, JSON and a picture to ``directory``, if anything was found."""
         if not self.tables:
             return
         stem = directory / self._section
         stem.with_suffix(".json").write_text(json.dumps(self.document, indent=1) + "\n")
         stem.with_suffix(".txt").write_text("\n".join(table.text() for table in self.tables))
-        stem.with_suffix(".md").write_text(self.markdown())
         draw(self.tables, stem)
 
 

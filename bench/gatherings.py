@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,29 +11,26 @@ import coordlock
 from bench.figures import ratios, spread
 from bench.observers import observed
 from bench.progress import doing
-from bench.services import SERVICES, service
+from bench.services import CLUSTERS, service
 from bench.storms import apart, storm
 from bench.table import Plot, Table
 from coordlock.testing.waiting import eventually
 
-__all__ = ["measure"]
+__all__ = ["handoff", "measure"]
 
 #: No answer takes longer.
 _BOUND: Final = 120.0
 
 
 def measure(rounds: int) -> Iterator[Table]:
-    for name in SERVICES:
+    few = max(2, rounds // 10)
+    for name in (*CLUSTERS, "local"):
         with service(name) as server:
-            url = f"{name}://{server.address}/bench?ttl=60s"
-            yield _in_turns(name, url, rounds)
-            yield storm(name, url, max(2, rounds // 10), server if name == "zookeeper" else None)
-            yield apart(server, max(2, rounds // 10))
-            yield observed(name, url, rounds)
-    with tempfile.TemporaryDirectory(prefix="coordlock-bench-") as directory:
-        url = f"local://{directory}/state"
-        yield _in_turns("local", url, rounds)
-        yield storm("local", url, max(2, rounds // 10), None)
+            yield _in_turns(name, server.url(), rounds)
+            yield storm(server, few)
+            if name in CLUSTERS:
+                yield apart(server, few)
+                yield observed(name, server.url(), rounds)
 
 
 def _in_turns(where: str, url: str, rounds: int) -> Table:
@@ -75,7 +71,7 @@ def _in_turns(where: str, url: str, rounds: int) -> Table:
                 times[what].append(time.perf_counter() - began)
                 grant.release()
             for what, (mine, theirs) in passes.items():
-                times[what].append(_handoff(mine, theirs, one, "le"["lead" in what], pool))
+                times[what].append(handoff(mine, theirs, one, "le"["lead" in what], pool))
             term = one.election("e").campaign()
             wanted = leaders.next(_BOUND)
             while wanted is None or wanted.token != term.token:
@@ -90,13 +86,15 @@ def _in_turns(where: str, url: str, rounds: int) -> Table:
     return table
 
 
-def _handoff(
+def handoff(
     mine: Callable[[], Any],
     theirs: Callable[[], Any],
     client: coordlock.Client,
     name: str,
     pool: ThreadPoolExecutor,
 ) -> float:
+    """The seconds from before the release of ``mine`` to when a thread has ``theirs``."""
+
     def wait() -> float:
         with theirs():
             return time.perf_counter()

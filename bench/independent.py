@@ -8,7 +8,7 @@ from statistics import median
 from bench.field import in_turns
 from bench.figures import ratios
 from bench.progress import doing
-from bench.services import SERVICES, service
+from bench.services import CLUSTERS, service
 from bench.table import Plot, Table
 from bench.workers import Worker
 
@@ -16,11 +16,11 @@ __all__ = ["measure"]
 
 _CEILINGS = {"zookeeper": "ZooKeeperCeiling", "etcd": "EtcdCeiling"}
 _WIDTH = 64
-_SECONDS = 0.5
+_SECONDS = 0.4
 
 
 def measure(rounds: int) -> Iterator[Table]:
-    for name in SERVICES:
+    for name in CLUSTERS:
         table = Table(
             f"{_WIDTH} independent locks at a time: {name}",
             ("who", "x ceiling", "CPU x ceiling's", "commits per pair", "pairs per second"),
@@ -35,7 +35,7 @@ def measure(rounds: int) -> Iterator[Table]:
         ]
         with (
             service(name) as server,
-            Worker("bench.crowd:Crowd", f"{name}://{server.address}/bench?ttl=30s") as ours,
+            Worker("bench.crowd:Crowd", server.url()) as ours,
             Worker("bench.crowd:Crowd", "memory://bench") as alone,
             Worker(f"bench.ceilings:{_CEILINGS[name]}", server.address) as ceiling,
         ):

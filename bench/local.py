@@ -1,46 +1,33 @@
-"""The local backend beside filelock: alone, handing over, with many processes, many threads."""
+"""The local backend with many processes, beside filelock, and with many threads."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from statistics import median
 
 from bench.contestants import Entrant, entrants
 from bench.environments import NotInstalled
-from bench.field import field
-from bench.handoff import timed as handoff
 from bench.processor import cpu_of, cpu_of_threads
 from bench.progress import doing
+from bench.services import service
 from bench.table import Plot, Table
-from bench.uncontended import timed as uncontended
-from bench.workers import Worker, WorkerFailed
+from bench.workers import Worker, WorkerFailed, crew
 
 __all__ = ["measure"]
 
 _WAITING = 100
 _THREADS = 20
 #: Seconds for which they pass it.
-_PASSING = 3
-_IDLE = 10.0
+_PASSING = 2
+_IDLE = 4.0
 
 
-def measure(rounds: int) -> Iterator[Table]:
-    with tempfile.TemporaryDirectory(prefix="coordlock-bench-") as directory:
-        Path(directory).chmod(0o700)
-        notes: list[str] = []
-        with field(entrants("local"), directory, notes) as there:
-            yield uncontended("local", there, 2 * rounds, 15, notes)
-        notes = []
-        with field(entrants("local"), directory, notes, processes=2) as there:
-            yield handoff("local", there, rounds, notes)
+def measure(_: int) -> Iterator[Table]:
     yield from _crowds()
     yield _passing()
 
@@ -53,10 +40,9 @@ def _passing() -> Table:
         notes=["on one core no two threads wait for each other to let Python's lock go"],
     )
     cores = os.sched_getaffinity(0)
-    with tempfile.TemporaryDirectory(prefix="coordlock-bench-") as directory:
-        Path(directory).chmod(0o700)
+    with service("local") as files:
         base = 0.0
-        for url in ("memory://", f"local://{directory}"):
+        for url in ("memory://", files.url()):
             for allowed in (cores, {min(cores)}):
                 where = f"{url.partition(':')[0]}, {len(allowed)} core(s)"
                 doing(f"{_THREADS} threads pass a lock round, {where}")
@@ -85,10 +71,9 @@ def _crowds() -> Iterator[Table]:
         if "asyncio" in one.name:
             continue
         doing(f"{_WAITING} processes that wait, {one.name}")
-        with tempfile.TemporaryDirectory(prefix="coordlock-bench-") as directory:
-            Path(directory).chmod(0o700)
+        with service("local") as files:
             try:
-                _crowd(one, directory, table)
+                _crowd(one, files.address, table)
             except (NotInstalled, WorkerFailed) as reason:
                 table.notes.append(f"{one.name} was left out: {reason}")
 
@@ -99,15 +84,8 @@ def _crowd(one: Entrant, directory: str, table: Table) -> None:
     def worker() -> Worker:
         return Worker(subject, directory, "", environment=one.environment)
 
-    with ExitStack() as stack:
-        holder = stack.enter_context(worker())
+    with worker() as holder, crew([worker() for _ in range(_WAITING)]) as crowd:
         holder.do("hold", name="crowd")
-        crowd = [worker() for _ in range(_WAITING)]
-        for waiter in crowd:
-            waiter.start()
-            stack.callback(waiter.stop)
-        for waiter in crowd:
-            waiter.ready()
         for waiter in crowd:
             waiter.tell("turn", name="crowd")
             time.sleep(0.02)  # they come one after the other, so that there is an order

@@ -6,16 +6,23 @@ import os
 import platform
 import shutil
 import subprocess
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-__all__ = ["describe"]
+__all__ = ["describe", "load"]
 
 _PACKAGES = ("kazoo", "grpcio", "protobuf", "redis")
 
 
+def load() -> list[float]:
+    """The load of the last minute, 5 and 15 minutes."""
+    return [round(one, 2) for one in os.getloadavg()]
+
+
+@cache
 def describe() -> dict[str, Any]:
-    """The machine, the versions, and the load of the last minute, 5 and 15 minutes."""
+    """The machine and the versions."""
     return {
         "cores": os.cpu_count(),
         "processor": _processor(),
@@ -25,7 +32,6 @@ def describe() -> dict[str, Any]:
         "etcd": _first_line("etcd", "--version"),
         "redis": _first_line("redis-server", "--version"),
         "java": _first_line("java", "-version"),
-        "load": [round(one, 2) for one in os.getloadavg()],
     }
 
 

@@ -42,15 +42,19 @@ class Progress:
         self._rewrites = self._stream.isatty()
         self._quiet = quiet
         self._started = time.monotonic()
-        self._section = ""
+        self._section, self._left, self._since = "", 0.0, 0.0
         self._shown = ""
         self._writing = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._show_all, name="progress", daemon=True)
 
-    def section(self, name: str, number: int, of: int) -> None:
-        """What is measured from now on belongs to section ``number`` ``of`` so many."""
+    def section(self, name: str, number: int, of: int, left: float) -> None:
+        """What is measured from now on belongs to section ``number`` ``of`` so many.
+
+        All of them take about ``left`` seconds from here.
+        """
         self._section = f"{name} ({number}/{of})"
+        self._left, self._since = left, time.monotonic()
         doing("starting")
 
     @property
@@ -74,7 +78,9 @@ class Progress:
     def _show_all(self) -> None:
         while not self._ended.wait(_ON_TERMINAL if self._rewrites else _ELSEWHERE):
             with self._writing:
-                self._show(f"{self.elapsed} {self._section}: {_note}")
+                left = self._left - (time.monotonic() - self._since)
+                minutes = max(1, round(left / 60))
+                self._show(f"{self.elapsed}, {minutes} min left, {self._section}: {_note}")
 
     def _show(self, line: str) -> None:
         if self._rewrites:

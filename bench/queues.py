@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from statistics import median
 
 import coordlock
 from bench.processor import cpu_of
 from bench.progress import doing
-from bench.services import HEARTBEATS, SERVICES, Service, service
+from bench.services import SERVERS, Service, messages, service
 from bench.table import Plot, Table
-from bench.workers import Worker, WorkerFailed
+from bench.workers import Worker, WorkerFailed, crew
 
 __all__ = ["measure"]
 
 _LENGTHS = (10, 100, 1_000)
-#: It takes minutes, so only its speed is measured.
-_LONGEST = 10_000
-#: How many come at once: etcd reads and sorts all of a queue for each who comes.
+#: Only their speed is measured. etcd looks at all of a queue for each who comes: it takes minutes.
+_LONGEST = {"zookeeper": 10_000, "etcd": 3_000, "redis": 10_000}
+#: How many come at once.
 _AT_ONCE = 1_000
-_PROCESSES, _EACH = 50, 20
-#: Memory of fewer is in doubt.
-_MEMORY_FROM = 100
+_PROCESSES, _EACH = 20, 50
 _IDLE = 3.0
 
 
@@ -36,15 +34,15 @@ def measure(_: int) -> Iterator[Table]:
         ),
         notes=[
             "per handoff; switches: how often the event loop's thread waited",
-            f"of {_LONGEST:,}, {_AT_ONCE:,} come at once",
+            f"{_AT_ONCE:,} at most come at once",
         ],
         plot=Plot("handoffs per second", "service", over="waiters", log=True),
     )
     yield speed
-    for name in SERVICES:
+    for name in SERVERS:
         with service(name) as server:
             first: float | None = None
-            for waiters in (*_LENGTHS, _LONGEST):
+            for waiters in (*_LENGTHS, _LONGEST[name]):
                 with _leaving_out(f"{waiters} waiters on {name}", speed):
                     first = _speed(server, waiters, first, speed)
     waiting = Table(
@@ -60,7 +58,7 @@ def measure(_: int) -> Iterator[Table]:
         plot=Plot("bytes", "service", over="waiters", log=True),
     )
     yield waiting
-    for name in SERVICES:
+    for name in SERVERS:
         with service(name) as server:
             for waiters in _LENGTHS:
                 with _leaving_out(f"{waiters} waiters on {name}", waiting):
@@ -69,7 +67,7 @@ def measure(_: int) -> Iterator[Table]:
 
 
 def _speed(server: Service, waiters: int, first: float | None, table: Table) -> float:
-    url = f"{server.name}://{server.address}/queues?ttl=30s"
+    url = server.url("/queues")
     samples = []
     with coordlock.connect(url) as holder, Worker("bench.crowd:Crowd", url) as crowd:
         times = 1 if waiters >= 1_000 else 3
@@ -99,24 +97,23 @@ def _speed(server: Service, waiters: int, first: float | None, table: Table) -> 
 
 
 def _waiting(server: Service, waiters: int, table: Table) -> None:
-    url = f"{server.name}://{server.address}/waiting?ttl=30s"
+    url = server.url("/waiting")
     with server.proxy() as proxy, coordlock.connect(url) as holder:
-        far = f"{server.name}://127.0.0.1:{proxy.port}/waiting?ttl=30s"
-        with Worker("bench.crowd:Crowd", far) as crowd:
+        with Worker("bench.crowd:Crowd", server.behind(proxy).url("/waiting")) as crowd:
             doing(f"{server.name}, {waiters} waiters come, counted")
             grant = holder.lock("long").acquire()
             with proxy.counting() as queueing:
                 lined = crowd.do("line_up", name="long", settle=1.0, **_coming(waiters))
-            doing(f"{server.name}, {waiters} waiters wait")
-            idle = crowd.do("idle", seconds=_IDLE)
+            idle = None
+            if waiters == _LENGTHS[-1]:
+                doing(f"{server.name}, {waiters} waiters wait")
+                idle = crowd.do("idle", seconds=_IDLE) * 100
             doing(f"{server.name}, {waiters} handoffs, counted")
             with proxy.counting() as sent:
                 grant.release()
                 crowd.do("drain")
-        requests = sum(n for kind, n in sent.requests.items() if kind not in HEARTBEATS)
-        replies = sum(n for kind, n in sent.replies.items() if kind not in HEARTBEATS)
         memory = None
-        if waiters >= _MEMORY_FROM:
+        if waiters == _LENGTHS[-1]:
             doing(f"{server.name}, memory of {waiters} waiters")
             with (
                 _leaving_out(f"memory of {waiters} waiters on {server.name}", table),
@@ -128,11 +125,11 @@ def _waiting(server: Service, waiters: int, table: Table) -> None:
         server.name,
         waiters,
         memory,
-        lined["resident"] / 1024 if waiters >= 1_000 else None,
+        lined["resident"] / 1024 if waiters == _LENGTHS[-1] else None,
         int(lined["threads"]),
-        idle * 100,
-        requests / waiters,
-        replies / waiters,
+        idle,
+        messages(sent.requests) / waiters,
+        messages(sent.replies) / waiters,
         (sent.sent + sent.received) / waiters,
         lined["cpu"] * 1e3,
         (queueing.sent + queueing.received) / waiters,
@@ -160,19 +157,16 @@ def _processes() -> Iterator[Table]:
         notes=["per handoff"],
     )
     yield table
-    for name in SERVICES:
+    for name in SERVERS:
         doing(f"{name}, {_PROCESSES} processes")
-        with service(name) as server, server.proxy() as proxy, ExitStack() as stack:
-            url = f"{name}://127.0.0.1:{proxy.port}/processes?ttl=30s"
-            crowds = [Worker("bench.crowd:Crowd", url) for _ in range(_PROCESSES)]
-            for crowd in crowds:
-                crowd.start()
-                stack.callback(crowd.stop)
-            for crowd in crowds:
-                crowd.ready()
-            holder = stack.enter_context(
-                coordlock.connect(f"{name}://{server.address}/processes?ttl=30s")
-            )
+        with (
+            service(name) as server,
+            server.proxy() as proxy,
+            coordlock.connect(server.url()) as holder,
+            crew(
+                [Worker("bench.crowd:Crowd", server.behind(proxy).url()) for _ in range(_PROCESSES)]
+            ) as crowds,
+        ):
             grant = holder.lock("shared").acquire()
             for crowd in crowds:
                 crowd.tell("line_up", name="shared", waiters=_EACH, at_once=_EACH, settle=0.5)
@@ -189,8 +183,8 @@ def _processes() -> Iterator[Table]:
             table.add(
                 name,
                 waiters / (ended - started),
-                sum(n for kind, n in sent.requests.items() if kind not in HEARTBEATS) / waiters,
-                sum(n for kind, n in sent.replies.items() if kind not in HEARTBEATS) / waiters,
+                messages(sent.requests) / waiters,
+                messages(sent.replies) / waiters,
                 (sent.sent + sent.received) / waiters,
                 (cpu_of(server.pid) - before) / waiters * 1e3,
             )

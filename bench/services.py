@@ -1,15 +1,17 @@
-"""The servers that are measured against: one of each, on this machine, for one run."""
+"""The services that are measured: one server of each, on this machine, or a directory's files."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
+from bench.contestants.ours import url_of
 from bench.http_frames import HttpFrames
-from coordlock.testing.frames import Framer
+from coordlock.testing.frames import Framer, RawFrames
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.redis_frames import RedisFrames
@@ -18,44 +20,64 @@ from testbed.servers.etcd import EtcdServer
 from testbed.servers.redis import RedisServer
 from testbed.servers.zookeeper import ZooKeeperServer
 
-__all__ = ["HEARTBEATS", "SERVICES", "Service", "service"]
+__all__ = ["CLUSTERS", "SERVERS", "Service", "is_heartbeat", "messages", "service"]
 
-SERVICES = ("zookeeper", "etcd")
+#: Those that a cluster keeps.
+CLUSTERS = ("zookeeper", "etcd")
+#: Those with a server.
+SERVERS = (*CLUSTERS, "redis")
 
-#: Requests that are sent at intervals, whatever the locks do.
-HEARTBEATS = frozenset({"ping", "LeaseKeepAlive", "keepalive", "Status"})
+_HEARTBEATS = frozenset({"ping", "PING", "heartbeat", "LeaseKeepAlive", "keepalive", "Status"})
+
+
+def is_heartbeat(kind: str) -> bool:
+    """Whether requests of this kind are sent at intervals, whatever the locks do."""
+    return kind in _HEARTBEATS
+
+
+def messages(counted: Mapping[str, int]) -> int:
+    """How many messages there were of all kinds, without heartbeats."""
+    return sum(n for kind, n in counted.items() if not is_heartbeat(kind))
 
 
 @dataclass(frozen=True)
 class Service:
-    """A running server: its scheme, where it is, and what its protocol is cut with."""
+    """What is measured: its scheme and where it is, and of a server, how its messages are cut."""
 
     name: str
-    host: str
-    port: int
-    framer: Callable[[], Framer]
-    pid: int
+    #: ``host:port``, or a directory.
+    address: str
+    pid: int = 0
+    framer: Callable[[], Framer] = RawFrames
 
-    @property
-    def address(self) -> str:
-        return f"{self.host}:{self.port}"
+    def url(self, root: str = "/bench", ttl: float = 60.0) -> str:
+        """What coordlock connects to."""
+        return url_of(self.name, self.address, root, ttl)
 
     def proxy(self, *, http: bool = False) -> FaultProxy:
         """A proxy before it, which counts and delays; ``http`` for who speaks that to etcd."""
-        return FaultProxy(self.host, self.port, HttpFrames if http else self.framer)
+        host, _, port = self.address.rpartition(":")
+        return FaultProxy(host, int(port), HttpFrames if http else self.framer)
+
+    def behind(self, proxy: FaultProxy) -> Self:
+        """The same service, through the proxy."""
+        return replace(self, address=f"{proxy.host}:{proxy.port}")
 
 
 @contextmanager
 def service(name: str) -> Iterator[Service]:
-    """A new server called ``name``, which ends with the block."""
+    """A new service called ``name``, which ends with the block."""
     with tempfile.TemporaryDirectory(prefix="coordlock-bench-") as directory:
         if name == "etcd":
             with EtcdServer(Path(directory)) as etcd:
-                yield Service(name, etcd.host, etcd.port, GrpcFrames, etcd.pid)
+                yield Service(name, f"{etcd.host}:{etcd.port}", etcd.pid, GrpcFrames)
         elif name == "redis":
             with RedisServer(Path(directory)) as redis:
-                yield Service(name, redis.host, redis.port, RedisFrames, redis.pid)
-        else:
+                yield Service(name, f"{redis.host}:{redis.port}", redis.pid, RedisFrames)
+        elif name == "zookeeper":
             # Empty queues are removed as seldom as by default: once a minute.
             with ZooKeeperServer(Path(directory), container_check=60_000) as zookeeper:
-                yield Service(name, zookeeper.host, zookeeper.port, ZooKeeperFrames, zookeeper.pid)
+                address = f"{zookeeper.host}:{zookeeper.port}"
+                yield Service(name, address, zookeeper.pid, ZooKeeperFrames)
+        else:
+            yield Service(name, directory)

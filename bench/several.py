@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 import coordlock
 from bench.figures import Spread, ratios, spread
+from bench.gatherings import handoff
 from bench.progress import doing
-from bench.services import SERVICES, service
+from bench.services import CLUSTERS, service
 from bench.table import Plot, Table
-from coordlock.testing.waiting import eventually
 
 __all__ = ["measure"]
 
@@ -24,25 +22,21 @@ _NAMES = [f"name{number}" for number in range(10)]
 _DELAY = 0.005
 #: How many hold a leaf under one root.
 _HOLDERS = 1000
-#: No answer takes longer.
-_BOUND = 60.0
 
 
 def measure(rounds: int) -> Iterator[Table]:
-    for name in SERVICES:
-        with service(name) as server, ExitStack() as stack:
-            proxy = stack.enter_context(server.proxy())
-            proxy.delay(_DELAY)
-            far = f"{name}://127.0.0.1:{proxy.port}/far?ttl=60s"
-            near = f"{name}://{server.address}/near?ttl=60s"
-            slow = f"{name}, {_DELAY * 1e3:g} ms each way"
-            yield _at_once(slow, far, max(3, rounds // 6), 3, target=1.3)
-            yield _at_once(f"{name}, loopback", near, rounds, 10)
-            yield _among_many(name, near, rounds)
-    with tempfile.TemporaryDirectory(prefix="coordlock-bench-") as directory:
-        url = f"local://{directory}/state"
-        yield _at_once("local", url, rounds, 50, target=8.0)
-        yield _among_many("local", url, rounds)
+    for name in (*CLUSTERS, "local"):
+        with service(name) as server:
+            if name in CLUSTERS:
+                with server.proxy() as proxy:
+                    proxy.delay(_DELAY)
+                    far = server.behind(proxy).url("/far")
+                    where = f"{name}, {_DELAY * 1e3:g} ms each way"
+                    yield _at_once(where, far, max(3, rounds // 6), 3, target=1.3)
+                yield _at_once(name, server.url(), rounds, 10)
+            else:
+                yield _at_once(name, server.url(), rounds, 50, target=8.0)
+            yield _among_many(name, server.url(), rounds)
 
 
 def _at_once(where: str, url: str, rounds: int, calls: int, target: float | None = None) -> Table:
@@ -135,26 +129,10 @@ def _among_many(where: str, url: str, rounds: int) -> Table:
                 doing(f"{where}: {what}", number, rounds)
                 for name, (mine, theirs) in ways.items():
                     times[name].append(_pair(mine.acquire)[0])
-                    handed[name].append(_handoff(mine, theirs, client, name, pool))
+                    handed[name].append(handoff(mine.acquire, theirs.acquire, client, name, pool))
             found[what] = ratios(times[leaf], times[plain]), ratios(handed[leaf], handed[plain])
             for grant in held:
                 grant.release()
     for what, (acquired, passed) in found.items():
         table.add(f"a leaf, {what}", acquired, passed)
     return table
-
-
-def _handoff(
-    mine: Any, theirs: Any, client: coordlock.Client, name: str, pool: ThreadPoolExecutor
-) -> float:
-    def wait() -> float:
-        with theirs.acquire(_BOUND):
-            return time.perf_counter()
-
-    grant = mine.acquire()
-    waiting = pool.submit(wait)
-    eventually(lambda: len(client.contenders(name)) == 2)
-    time.sleep(0.002)  # its watch is set behind that
-    began = time.perf_counter()
-    grant.release()
-    return waiting.result(_BOUND) - began

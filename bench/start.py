@@ -31,20 +31,19 @@ def measure(rounds: int) -> Iterator[Table]:
         tempfile.TemporaryDirectory(prefix="coordlock-bench-") as directory,
         service("etcd") as etcd,
     ):
-        Path(directory).chmod(0o700)
         command = str(Path(sys.executable).with_name("coordlock"))
         run = [command, "run", "start", "--url"]
         commands = {
             "python -c pass": [sys.executable, "-c", "pass"],
             "python -c 'import coordlock'": [sys.executable, "-c", "import coordlock"],
             "flock FILE true": ["flock", f"{directory}/flock", "true"],
-            "coordlock run true (local)": [*run, f"local://{directory}", "--", "true"],
+            "coordlock run true, local": [*run, f"local://{directory}", "--", "true"],
             "python -c 'import argparse, dataclasses...'": [sys.executable, "-c", _STANDARD],
             "likewise with gRPC and protobuf": [sys.executable, "-c", _GRPC],
             "etcdctl lock true": [
                 *("etcdctl", f"--endpoints=http://{etcd.address}", "lock", "start", "true")
             ],
-            "coordlock run true (etcd)": [*run, f"etcd://{etcd.address}/start", "--", "true"],
+            "coordlock run true, etcd": [*run, etcd.url("/start"), "--", "true"],
         }
         table = Table(
             "Start",

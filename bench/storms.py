@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Final
 
 import coordlock
 from bench.contestants import Entrant
@@ -34,22 +34,28 @@ _GROUPS: Final = (
 )
 
 
-def storm(where: str, url: str, rounds: int, peer: Any) -> Table:
+def storm(server: Service, rounds: int) -> Table:
     """A thousand that join at once."""
     table = Table(
-        f"{_MEMBERS:,} members join at once: {where}",
+        f"{_MEMBERS:,} members join at once: {server.name}",
         ("who", "ms per member", "members read, ms"),
         notes=[f"{rounds} rounds; one client, {_THREADS} threads; the observer has its own"],
     )
+    alone: list[float] = []
     joins: list[float] = []
     reads: list[float] = []
     with (
-        coordlock.connect(url) as client,
-        coordlock.connect(url) as other,
+        coordlock.connect(server.url()) as client,
+        coordlock.connect(server.url()) as other,
         ThreadPoolExecutor(_THREADS) as pool,
     ):
         for number in range(rounds):
-            doing(f"{where}: a storm", number, rounds)
+            doing(f"{server.name}: a storm", number, rounds)
+            began = time.perf_counter()
+            unseen = client.group(f"u{number}").join
+            members = list(pool.map(unseen, [b"%d" % one for one in range(_MEMBERS)]))
+            alone.append((time.perf_counter() - began) / _MEMBERS)
+            list(pool.map(lambda one: one.release(), members))
             group = client.group(f"g{number}")
             with other.group(f"g{number}").observe() as views:
                 began = time.perf_counter()
@@ -61,13 +67,14 @@ def storm(where: str, url: str, rounds: int, peer: Any) -> Table:
                 assert len(other.group(f"g{number}").members()) == _MEMBERS
                 reads.append(time.perf_counter() - began)
                 list(pool.map(lambda one: one.release(), members))
+    table.add("coordlock", _ms(alone), None)
     table.add("coordlock, until an observer has seen all", _ms(joins), _ms(reads))
-    if peer is not None:
-        table.add("kazoo's Party", *_parties(peer, rounds))
+    if server.name == "zookeeper":
+        table.add("kazoo's Party", *_parties(server.address, rounds))
     return table
 
 
-def _parties(server: Any, rounds: int) -> tuple[Spread, Spread]:
+def _parties(address: str, rounds: int) -> tuple[Spread, Spread]:
     """What kazoo's recipe for groups takes: each member is an object of its own."""
     from kazoo.client import KazooClient
 
@@ -75,7 +82,7 @@ def _parties(server: Any, rounds: int) -> tuple[Spread, Spread]:
     reads: list[float] = []
     with ThreadPoolExecutor(_THREADS) as pool:
         for number in range(rounds):
-            client = KazooClient(server.address)
+            client = KazooClient(address)
             client.start()
             try:
                 parties = [client.Party(f"/party{number}", str(one)) for one in range(_MEMBERS)]
@@ -104,7 +111,7 @@ def apart(server: Service, rounds: int) -> Table:
     entrants = [one for one in _GROUPS if one.service == server.name]
     joins: dict[str, list[float]] = {}
     reads: dict[str, list[float]] = {}
-    with field(entrants, server.address, table.notes) as there:
+    with field(server, entrants, table.notes) as there:
         for one, [worker] in there.items():
             doing(f"{server.name}: {_APART} sessions of {one.name}")
             worker.do("gather", members=_APART)

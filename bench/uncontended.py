@@ -4,53 +4,53 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import ExitStack
 from statistics import median
 
 from bench.contestants import Entrant, entrants
-from bench.field import Field, field, turns
+from bench.field import Field, field, proxies, turns
 from bench.figures import Spread, percentile, ratios
 from bench.progress import doing
-from bench.services import HEARTBEATS, SERVICES, service
+from bench.services import SERVERS, messages, service
 from bench.table import Plot, Table
 from coordlock.testing.proxy import FaultProxy
 
 __all__ = ["measure"]
+
+#: Pairs in one turn.
+_CALLS = 15
 
 #: Seconds that the proxy adds each way.
 _DELAY = 0.005
 
 
 def measure(rounds: int) -> Iterator[Table]:
-    for name in SERVICES:
+    for name in (*SERVERS, "local"):
+        those = entrants(name)
         with service(name) as server:
             notes: list[str] = []
-            with field(entrants(name), server.address, notes) as there:
+            with field(server, those, notes) as there:
                 # Many short turns: what else the machine does comes and goes.
-                yield timed(name, there, 2 * rounds, 15, notes)
-            with ExitStack() as stack:
-                proxies = {
-                    one: stack.enter_context(server.proxy(http=one.http)) for one in entrants(name)
-                }
-                far = {one: f"127.0.0.1:{proxy.port}" for one, proxy in proxies.items()}
+                yield _timed(name, there, 2 * rounds, notes)
+            if name in SERVERS:
                 notes = []
-                with field(entrants(name), far.__getitem__, notes) as there:
-                    yield _far(name, there, proxies, rounds, notes)
+                with (
+                    proxies(server, those) as through,
+                    field(server, those, notes, through=through) as there,
+                ):
+                    yield _far(name, there, through, max(3, rounds // 3), notes)
 
 
-def timed(name: str, there: Field, rounds: int, calls: int, notes: list[str]) -> Table:
-    """The table of acquire and release, in turns; those who are slow take part in every fifth."""
+def _timed(name: str, there: Field, rounds: int, notes: list[str]) -> Table:
+    """The table of acquire and release, in turns."""
     pairs: defaultdict[Entrant, list[float]] = defaultdict(list)
     cpu: defaultdict[Entrant, list[float]] = defaultdict(list)
     totals: dict[Entrant, dict[int, float]] = defaultdict(dict)
     for number, one in turns(list(there), rounds):
-        if one.slow and number % 5:
-            continue
-        worker, turn = there[one][0], 2 if one.slow else calls
+        [worker] = there[one]
         before = worker.do("cpu")
-        times = worker.do("pairs", name="orders", calls=turn)
+        times = worker.do("pairs", name="orders", calls=_CALLS)
         if number:
-            cpu[one].append((worker.do("cpu") - before) / turn)
+            cpu[one].append((worker.do("cpu") - before) / _CALLS)
             both = [acquire + release for acquire, release in times]
             pairs[one] += both
             totals[one][number] = median(both)
@@ -86,7 +86,7 @@ def _ratio(one: dict[int, float], other: dict[int, float]) -> Spread | None:
 
 
 def _far(
-    name: str, there: Field, proxies: dict[Entrant, FaultProxy], rounds: int, notes: list[str]
+    name: str, there: Field, through: dict[Entrant, FaultProxy], rounds: int, notes: list[str]
 ) -> Table:
     table = Table(
         f"Through a network of {_DELAY * 1e3:g} ms each way: {name}",
@@ -96,22 +96,16 @@ def _far(
     )
     seen: defaultdict[Entrant, list[tuple[float, float]]] = defaultdict(list)
     counted = {}
-    for one, (worker, *_) in there.items():
+    for one, [worker] in there.items():
         doing(f"messages on {name}: {one.name}")
         worker.do("pairs", name="orders", calls=3)
-        calls = 2 if one.slow else 10
-        with proxies[one].counting() as sent:
-            worker.do("pairs", name="orders", calls=calls)
-        counted[one] = (
-            sum(n for kind, n in sent.requests.items() if kind not in HEARTBEATS) / calls,
-            sum(n for kind, n in sent.replies.items() if kind not in HEARTBEATS) / calls,
-            (sent.sent + sent.received) / calls,
-        )
-        proxies[one].delay(_DELAY)
-    for number, one in turns(list(there), max(3, rounds // 3), f"{_DELAY * 1e3:g} ms each way, "):
-        if one.slow and number > 2:
-            continue
-        times = there[one][0].do("pairs", name="orders", calls=1 if one.slow else 5)
+        with through[one].counting() as sent:
+            worker.do("pairs", name="orders", calls=_CALLS)
+        counts = messages(sent.requests), messages(sent.replies), sent.sent + sent.received
+        counted[one] = [count / _CALLS for count in counts]
+        through[one].delay(_DELAY)
+    for number, one in turns(list(there), rounds, f"{_DELAY * 1e3:g} ms each way, "):
+        times = there[one][0].do("pairs", name="orders", calls=5)
         if number:
             seen[one] += map(tuple, times)
     floor = next(one for one in there if one.role == "floor")
@@ -125,6 +119,4 @@ def _far(
             *counted[one],
         )
     notes.append(f"one round trip: the floor's acquire, {trip * 1e3:.1f} ms here")
-    for one in proxies:
-        proxies[one].heal()
     return table

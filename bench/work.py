@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,15 +12,16 @@ from typing import Any
 import coordlock
 from bench import consumers
 from bench.consumers import AT_ONCE, kazoo
+from bench.field import in_turns
 from bench.figures import spread
 from bench.progress import doing
-from bench.services import HEARTBEATS, SERVICES, Service, service
+from bench.services import CLUSTERS, Service, messages, service
 from bench.table import Plot, Table
 
 __all__ = ["measure"]
 
-#: How many items wait. COORDLOCK_BENCH_ITEMS=100000 adds a queue of that length.
-_LENGTHS = [100, 1000, 10_000]
+#: How many items wait.
+_LENGTHS = (100, 1000, 10_000)
 _DATA = b"x" * 100
 _BOUND = 60.0
 _OURS = "coordlock"
@@ -32,55 +31,51 @@ Item = Callable[[], object]
 
 
 def measure(rounds: int) -> Iterator[Table]:
-    for name in SERVICES:
+    for name in (*CLUSTERS, "local"):
         with service(name) as server:
-            url = f"{name}://{server.address}"
-            yield _by_length(name, url, rounds, server)
-            yield consumers.measure(name, url, rounds)
-    with tempfile.TemporaryDirectory(prefix="coordlock-bench-") as directory:
-        url = f"local://{directory}"
-        yield _by_length("local", url, rounds)
-        yield consumers.measure("local", url, rounds)
+            yield _by_length(server, rounds)
+            yield consumers.measure(server, rounds)
 
 
-def _lengths() -> list[int]:
-    more = os.environ.get("COORDLOCK_BENCH_ITEMS")
-    return [*_LENGTHS, *([int(more)] if more else [])]
-
-
-def _by_length(where: str, url: str, rounds: int, server: Service | None = None) -> Table:
+def _by_length(server: Service, rounds: int) -> Table:
     table = Table(
-        f"An item of a work queue, by how many wait: {where}",
+        f"An item of a work queue, by how many wait: {server.name}",
         ("queue", "items", "put, ms", "take and done, ms", "put at once, items/s", "messages"),
         notes=[
             f"{rounds} rounds of an item put, and one taken and done, by one consumer, in turns",
             f"at once: by {AT_ONCE} threads of one client, until the queue is so long",
-            f"kazoo's up to {_LENGTHS[-1]:,} items: it lists all of them",
             "messages: requests for one item put, taken and done, heartbeats aside",
         ],
         plot=Plot("take and done, ms", "queue", over="items", log=True),
     )
     with ExitStack() as stack:
-        client = stack.enter_context(coordlock.connect(f"{url}/ours?ttl=60s"))
+        client = stack.enter_context(coordlock.connect(server.url("/ours")))
         pool = stack.enter_context(ThreadPoolExecutor(AT_ONCE))
         makers: dict[str, Callable[[str], _Queue]] = {_OURS: partial(_Ours, client, pool)}
-        if where == "zookeeper" and server is not None:
+        if server.name == "zookeeper":
             theirs = stack.enter_context(kazoo(server.address))
             makers[_THEIRS] = partial(_Kazoo, theirs)
-        for length in _lengths():
-            for kind, make in makers.items():
-                if kind != _OURS and length > _LENGTHS[-1]:
-                    continue
-                doing(f"{where}: {kind}, {length} items")
-                queue = make(f"q{length}")
+        for length in _LENGTHS:
+            queues = {kind: make(f"q{length}") for kind, make in makers.items()}
+            filled = {}
+            for kind, queue in queues.items():
+                doing(f"{server.name}: {kind}, {length} items are put")
                 began = time.perf_counter()
                 queue.fill(length)
-                filled = length / (time.perf_counter() - began)
-                puts, takes = _in_turns(queue, rounds)
-                messages = None
-                if kind == _OURS and server is not None:
-                    messages = _messages(server, length)
-                table.add(kind, length, spread(puts), spread(takes), filled, messages)
+                filled[kind] = length / (time.perf_counter() - began)
+            puts: dict[str, list[float]] = {kind: [] for kind in queues}
+            takes: dict[str, list[float]] = {kind: [] for kind in queues}
+            for number, kind in in_turns(list(queues), rounds):
+                doing(f"{server.name}: {kind}, {length} items", number, rounds)
+                put, taken = _timed(queues[kind].put), _timed(queues[kind].take)
+                if number:
+                    puts[kind].append(put)
+                    takes[kind].append(taken)
+            for kind in queues:
+                counted = _requests(server, length) if kind == _OURS and server.pid else None
+                table.add(
+                    kind, length, spread(puts[kind]), spread(takes[kind]), filled[kind], counted
+                )
     return table
 
 
@@ -135,33 +130,21 @@ class _Kazoo(_Queue):
         return data
 
 
-def _in_turns(queue: _Queue, rounds: int) -> tuple[list[float], list[float]]:
-    """Milliseconds of each put and each take."""
-    puts, takes = [], []
-    for _ in range(rounds):
-        puts.append(_timed(queue.put))
-        takes.append(_timed(queue.take))
-    return puts, takes
-
-
 def _timed(act: Item) -> float:
     began = time.perf_counter()
     act()
     return (time.perf_counter() - began) * 1e3
 
 
-def _messages(server: Service, length: int) -> float:
+def _requests(server: Service, length: int) -> float:
     """How many requests an item takes in a queue of that length, which is there."""
     items = 20
-    with server.proxy() as proxy:
-        url = f"{server.name}://{proxy.host}:{proxy.port}/ours?ttl=60s"
-        with coordlock.connect(url) as client:
-            queue = client.work_queue(f"q{length}")
-            queue.put(_DATA)
-            queue.take(_BOUND).ack()
-            with proxy.counting() as sent:
-                for _ in range(items):
-                    queue.put(_DATA)
-                    queue.take(_BOUND).ack()
-        requests = {kind: n for kind, n in sent.requests.items() if kind not in HEARTBEATS}
-    return sum(requests.values()) / items
+    with server.proxy() as proxy, coordlock.connect(server.behind(proxy).url("/ours")) as client:
+        queue = client.work_queue(f"q{length}")
+        queue.put(_DATA)
+        queue.take(_BOUND).ack()
+        with proxy.counting() as sent:
+            for _ in range(items):
+                queue.put(_DATA)
+                queue.take(_BOUND).ack()
+    return messages(sent.requests) / items

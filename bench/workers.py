@@ -7,14 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from select import select
 from typing import Any, Final, Self
 
 from bench.environments import OURS, Environment
 from testbed.servers.guard import guarded
 
-__all__ = ["Worker", "WorkerFailed"]
+__all__ = ["Worker", "WorkerFailed", "crew"]
 
 #: Seconds for a worker to close its session.
 _PATIENCE: Final = 20
@@ -72,13 +73,17 @@ class Worker:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    def dismiss(self) -> None:
+        """Let it close its session and end, without waiting; `stop` waits."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+
     def stop(self) -> None:
         """Let it close its session and end; by force if it does not, or is busy with an order."""
+        self.dismiss()
         process = self._process
-        assert process.stdin is not None
         assert process.stdout is not None
-        with suppress(BrokenPipeError):
-            process.stdin.close()
         if self._owed:
             self._kill()  # nobody waits for the answer, which may take minutes
         try:
@@ -120,3 +125,17 @@ class Worker:
         if "error" in answer:
             raise WorkerFailed(answer["error"])
         return answer["answer"]
+
+
+@contextmanager
+def crew(workers: list[Worker]) -> Iterator[list[Worker]]:
+    """All of them, which start together, and end together with the block. Raises `WorkerFailed`."""
+    with ExitStack() as stack:
+        for worker in workers:
+            worker.start()
+            stack.callback(worker.stop)
+        for worker in workers:
+            stack.callback(worker.dismiss)  # all of them, before the first is waited for
+        for worker in workers:
+            worker.ready()
+        yield workers

@@ -18,7 +18,7 @@ log = Log("coordlock.local")
 class Notices(Protocol):
     """A source of notices. One thread waits; any thread may call all methods.
 
-    `add`, `drop` and `close` do nothing in a source that inherits them.
+    Only `wait` and `wake` do something in a source that inherits the others.
     """
 
     #: How often a caller of `wait` must look at the files itself, in seconds.
@@ -40,7 +40,24 @@ class Notices(Protocol):
         """The paths that may have changed; None when that is not known, empty when none."""
 
     def wake(self) -> None:
-        """Let `wait` return."""
+        """Let `wait` or `rest` return."""
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether another thread may `read` while one rests."""
+        return False
+
+    def rest(self, timeout: float | None) -> None:
+        """Sleep until `wake`, while another thread reads."""
+        self.wait(timeout)
+
+    def is_readable(self, timeout: float) -> bool:
+        """Whether there are notices within ``timeout``; in one thread at a time, beside `rest`."""
+        return False
+
+    def read(self) -> Collection[str] | None:
+        """What `wait` returns, of the notices that are there."""
+        return ()
 
     def close(self) -> None:
         """Free what the operating system gave. Forked children do it by themselves."""

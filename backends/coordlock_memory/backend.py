@@ -23,7 +23,7 @@ from coordlock.backend import (
 )
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError
 from coordlock.model.contender import Contender, Entry, Snapshot
-from coordlock.runtime.clock import SystemTimers, Timer, Timers
+from coordlock.runtime.clock import SystemTimers, Timer, Timers, soon
 from coordlock.runtime.promise import Promise, failed, resolved
 from coordlock.settings import Settings
 from coordlock_memory.faults import Fault, Faults
@@ -38,6 +38,8 @@ T = TypeVar("T")
 _LATE: Final = 1.0
 #: Seconds after which an observation reads again when it got no answer.
 _PAUSE: Final = 0.1
+#: The requests by which others may be told of something.
+_TELLING: Final = frozenset({"enqueue", "evict", "publish", "withdraw", "write"})
 
 
 class MemoryBackend(Backend):
@@ -204,19 +206,40 @@ class MemoryBackend(Backend):
         return self._ask("describe", lambda: ServiceInfo("memory", "", warnings=warnings))
 
     def close(self) -> Promise[None]:
-        if not self._closed:
-            self._closed = True
-            if not self.faults.partitioned:
-                self.service.close(self._session)
-            self.faults.heal()
-            for following in self._followings:
-                following.end(BackendUnavailable("memory", "the connection is closed"))
-            for timer in self._due:
-                timer.fire()
+        return self._unstruck(self._close)
+
+    def _close(self) -> Promise[None]:
+        if self._closed:
+            return resolved(None)
+        self._closed = True
+        if not self.faults.partitioned:
+            self.service.close(self._session)
+        self.faults.heal()
+        for following in self._followings:
+            following.end(BackendUnavailable("memory", "the connection is closed"))
+        for timer in self._due:
+            timer.fire()
         return resolved(None)
+
+    def _unstruck(self, ask: Callable[[], Promise[T]]) -> Promise[T]:
+        """What ``ask`` returns, called where Ctrl-C cannot strike if others wait for news.
+
+        The thread that makes a change tells them. Struck half-way, it would leave some untold.
+        """
+        is_main = threading.current_thread() is threading.main_thread()
+        if not (is_main and self.service.is_watched and isinstance(self._timers, SystemTimers)):
+            return ask()
+        reply: Promise[T] = Promise()
+        soon(self._timers, lambda: ask().add_done_callback(reply.follow))
+        return reply
 
     def _ask(self, method: str, action: Callable[[], T]) -> Promise[T]:
         """Let the service do ``action``; its reply, as the network lets it through."""
+        if method in _TELLING and not self._closed:
+            return self._unstruck(partial(self._send, method, action))
+        return self._send(method, action)
+
+    def _send(self, method: str, action: Callable[[], T]) -> Promise[T]:
         if self._closed:
             return failed(BackendUnavailable("memory", "the connection is closed"))
         reply: Promise[T] = Promise()

@@ -86,6 +86,11 @@ class MemoryService:
     def connected(self, network: Faults) -> None:
         """Another client has this ``network``. For services that break it."""
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody waits for news."""
+        return bool(self._state.watches or self._state.observers)
+
     def open(self, ttl: float, on_loss: Callable[[str], object]) -> str:
         """Start a session that lives ``ttl`` seconds from its last heartbeat; its id.
 

@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
 from coordlock.errors import BackendError, BackendUnavailable, Evicted, SessionLost
+from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 from coordlock_redis.errors import SERVICE
 from coordlock_redis.scripts import Script, script
 from coordlock_redis.servers import Link, Word, encoded, packed
 
 __all__ = ["MICROSECONDS", "Argument", "Header", "Request", "decoded", "loss"]
+
+log = Log("coordlock")
 
 T = TypeVar("T")
 
@@ -32,6 +35,7 @@ class Header:
         longest: the longest ttl that the client has seen, in seconds.
         compat: whether redis-py's locks are on the same names.
         born: when the state that it has seen was made, by the server's clock; 0 for none yet.
+        is_quiet: whether the log has told that nothing is granted for some time.
     """
 
     key: bytes
@@ -40,6 +44,7 @@ class Header:
     longest: float
     compat: bool = False
     born: int = 0
+    is_quiet: bool = False
 
     def beginning(self, name: str, link: Link) -> tuple[int, bytes]:
         """How many words a request to run that script begins with, and these words."""
@@ -135,12 +140,16 @@ def _checked(answer: list[Any], header: Header) -> list[Any]:
         case b"lost":
             raise loss(rest[0], header)
         case b"quiet":
-            raise BackendUnavailable(
+            quiet = BackendUnavailable(
                 SERVICE,
-                "Redis was restarted, has failed over or has lost its data: nothing is granted "
+                "Redis is new, was restarted, has failed over or lost its data: nothing is granted "
                 f"for {rest[0] / MICROSECONDS:.1f} s more, until earlier grants have expired "
                 "(option restart_delay)",
             )
+            if not header.is_quiet:  # the request is sent again and again until then
+                header.is_quiet = True
+                log.warning("%s", quiet)
+            raise quiet
         case b"evicted":
             raise Evicted(decoded(rest[0]) if rest else "")
     raise BackendError(SERVICE, f"a script answered {status!r}")

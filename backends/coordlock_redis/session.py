@@ -104,7 +104,8 @@ class RedisSession(Backend):
         return SessionInfo(session, self._ttl)
 
     def _see(self, born: int, longest: int) -> None:
-        self._header.born = born
+        if born != self._header.born:
+            self._header.born, self._header.is_quiet = born, False
         self._header.longest = max(self._header.longest, longest / MICROSECONDS)
 
     def heartbeat(self) -> Promise[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from kazoo.exceptions import NoNodeError
 
 from coordlock.runtime.promise import Promise
+from coordlock.runtime.receiving import BLOCKING
 from coordlock_zookeeper.errors import translate
 
 __all__ = ["Dated", "ask", "full", "promise_of", "request"]
@@ -67,9 +69,11 @@ def full(client: Any, path: str) -> str:
 class _Reply:
     """Takes the answer to a request, in place of kazoo's ``AsyncResult``."""
 
-    __slots__ = ("_handler", "_promise")
+    __slots__ = ("_handler", "_promise", "thread")
 
     def __init__(self, handler: Any, promise: Promise[Any]) -> None:
+        #: The one that will wait for it, and does nothing else; 0 for none.
+        self.thread = threading.get_ident() if BLOCKING.is_near else 0
         self._handler = handler
         self._promise = promise
 

@@ -92,6 +92,7 @@ class ZookeeperBackend(Backend):
             "write locks, or its leader latch.",
         ),
     )
+    tells_first: ClassVar[bool] = True
     default_port: ClassVar[int] = 2181
 
     def __init__(
@@ -208,7 +209,13 @@ class ZookeeperBackend(Backend):
         owners: bool = False,
         conflicting: bool = False,
     ) -> Promise[Snapshot]:
-        return self._submit(lambda opened: opened.queues.snapshot(queue, upto, owners, conflicting))
+        def read(opened: _Opened) -> Steps[Snapshot]:
+            found = yield from opened.queues.snapshot(queue, upto, owners, conflicting)
+            if upto is not None and found.contenders == (upto,) and not found.omitted:
+                opened.session.watches.first.add(upto.key)
+            return found
+
+        return self._submit(read)
 
     def watch(
         self,
@@ -227,6 +234,10 @@ class ZookeeperBackend(Backend):
             waiters = ()
         version = contender.version if changes else 0
         return current.session.watches.add(contender.key, told, waiters, version)
+
+    def was_first(self, contender: Contender) -> bool:
+        current = self._current
+        return current is not None and current.session.watches.has_passed_on(contender.key)
 
     def queues(self) -> Promise[list[str]]:
         return self._submit(lambda opened: opened.queues.names())

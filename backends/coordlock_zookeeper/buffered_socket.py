@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import select
 import socket
 import ssl
 import struct
@@ -50,19 +53,43 @@ class BufferedSocket:
         connection = self._connection
         return connection.pending() if isinstance(connection, ssl.SSLSocket) else 0
 
+    @property
+    def is_direct(self) -> bool:
+        """Whether it is readable exactly when the system says so; and that can be shared."""
+        return (
+            hasattr(select, "epoll")
+            and hasattr(os, "eventfd")
+            and not isinstance(self._connection, ssl.SSLSocket)
+        )
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more comes, but what was read ahead."""
+        return self._end is not None
+
+    def has_frame(self) -> bool:
+        """Whether a whole frame was read ahead."""
+        return self._frame_end() > 0
+
     def frame(self) -> bytes | None:
         """Take the next frame, without its length; None where it has not been read ahead."""
-        data, start = self._ahead, self._taken + 4
-        if not self.greeted or len(data) < start:
-            return None
-        end = start + int.from_bytes(data[self._taken : start], "big", signed=True)
-        if not start <= end <= len(data):
+        start, end = self._taken + 4, self._frame_end()
+        if not end:
             return None
         self._taken = end
-        return data[start:end]
+        return self._ahead[start:end]
+
+    def _frame_end(self) -> int:
+        data, start = self._ahead, self._taken + 4
+        if not self.greeted or len(data) < start:
+            return 0
+        end = start + int.from_bytes(data[self._taken : start], "big", signed=True)
+        return end if start <= end <= len(data) else 0
 
     def read_ahead(self) -> None:
-        """Read what there is. For a socket that does not block, and has nothing pending."""
+        """Read what there is. For a socket that does not block."""
+        if self._end is not None:
+            return
         try:
             data = self._connection.recv(_CHUNK)
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -71,9 +98,16 @@ class BufferedSocket:
             self._end = error
             return
         if data:
-            self._ahead, self._taken = data, 0
+            self._ahead, self._taken = self._ahead[self._taken :] + data, 0
         else:
             self._end = data
+
+    def give_up(self) -> None:
+        """End the connection; what has come is not looked at any more."""
+        self._end = b""
+        self._ahead, self._taken = b"", 0
+        with contextlib.suppress(OSError):  # it was not connected any more
+            self._connection.shutdown(socket.SHUT_RDWR)
 
     def _receive(self, size: int) -> bytes:
         if self._taken < len(self._ahead):

@@ -27,7 +27,9 @@ from kazoo.protocol.states import Callback
 
 from coordlock.runtime.clock import Clock
 from coordlock_zookeeper.buffered_socket import BufferedSocket
-from coordlock_zookeeper.io_thread import AnswerCondition, Calls, Completions, Wakeups
+from coordlock_zookeeper.connection import Connection
+from coordlock_zookeeper.io_thread import AnswerCondition, Calls, Completions
+from coordlock_zookeeper.receiving import Receiving, Sleep
 
 __all__ = ["Handler"]
 
@@ -69,7 +71,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self._socket: socket.socket | None = None
         self._aborted = False
         #: What it waited for last.
-        self._poll: _Poll | None = None
+        self._poll: _Poll | Sleep | None = None
         #: How often in a row there was something to do, so that it did not wait.
         self._passed = 0
         #: Called with `failure`, on the connection's thread, repeatedly, while kazoo pauses because
@@ -77,6 +79,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self.failed: Callable[[str], None] | None = None
         #: What kazoo has yet to send.
         self.requests: Callable[[], Sized] = tuple
+        #: What callers may send by, too.
+        self.connection: Connection | None = None
         #: The host and port of each server, as configured.
         self.servers: Sequence[tuple[str, int]] = ()
         #: Seconds that the server granted at the last handshake; 0 before the first.
@@ -195,7 +199,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
     def create_socket_pair(self) -> tuple[Any, Any]:
         """What wakes the I/O thread, and what it is woken by."""
-        wakeups = Wakeups(self.requests)
+        wakeups = Receiving(self.requests, self._completions, self._clock)
         return wakeups, wakeups
 
     def select(
@@ -205,37 +209,56 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         if not rlist:
             return [], _Poll([], wlist).ready(timeout)[1], []
         self._completions.complete()
-        ready: list[Any] = []
-        wakeups: Wakeups | None = None
         for one in rlist:
-            if isinstance(one, Wakeups):
-                wakeups = one
-            elif one.pending() > 0:
-                ready.append(one)
-            elif not one.greeted and timeout is not None:
+            if isinstance(one, Receiving):
+                rest = [other for other in rlist if other is not one]
+                return self._awaited(one, rest, timeout), [], []
+        ready = [one for one in rlist if one.pending() > 0]
+        if not ready:
+            if timeout is not None and not all(one.greeted for one in rlist):
                 # A server that starts or hangs may never answer the handshake; kazoo would wait for
                 # the session timeout, and the session would be over.
                 timeout = min(timeout, self._timeout)
-        if wakeups is not None and not wakeups.falls_asleep():
-            ready.append(wakeups)
-        found: list[Any] = []
-        self._passed = self._passed + 1 if ready else 0
-        if not ready or self._passed > _PASSED:
-            self._passed = 0
-            found = self._polled(rlist, 0 if ready else timeout)
-        if wakeups is not None:
-            wakeups.awakes(wakeups in found)
-        return ready + [one for one in found if one not in ready], [], []
-
-    def _polled(self, rlist: list[Any], timeout: float | None) -> list[Any]:
-        """Which of ``rlist`` are readable within ``timeout`` seconds; sockets have been read."""
-        if self._poll is None or self._poll.rlist != rlist:
-            self._poll = _Poll(rlist, [])
-        found = self._poll.ready(timeout)[0]
-        for one in found:
-            if isinstance(one, BufferedSocket) and not one.pending():
+            ready = _Poll(rlist, []).ready(timeout)[0]
+            for one in ready:
                 one.read_ahead()
-        return found
+        return ready, [], []
+
+    def _awaited(self, wakeups: Receiving, sockets: list[Any], timeout: float | None) -> list[Any]:
+        """Which of both have something to do; nothing only after ``timeout`` seconds."""
+        until = None if timeout is None else time.monotonic() + timeout
+        poll = self._poll_for(wakeups, sockets)
+        while True:
+            is_ready = any(one.pending() > 0 for one in sockets)
+            is_ready = not wakeups.falls_asleep() or is_ready
+            found: list[Any] = []
+            self._passed = self._passed + 1 if is_ready else 0
+            if not is_ready or self._passed > _PASSED:
+                self._passed = 0
+                found = poll.ready(0 if is_ready else timeout)[0]
+            wakeups.awakes(wakeups in found)
+            # Only now: a receiver may have taken it.
+            for one in found:
+                if one is not wakeups:
+                    one.read_ahead()
+            ready = [one for one in sockets if one.pending() > 0]
+            if wakeups.left():
+                ready.append(wakeups)
+            if until is not None:
+                timeout = max(0.0, until - time.monotonic())
+            # To find nothing means to kazoo that the time is over.
+            if ready or timeout == 0:
+                return ready
+
+    def _poll_for(self, wakeups: Receiving, sockets: list[Any]) -> _Poll | Sleep:
+        rlist = [wakeups, *sockets]
+        if self._poll is None or self._poll.rlist != rlist:
+            if sockets and self.connection is not None and sockets[0].is_direct:
+                self._poll = Sleep(wakeups, sockets[0])
+                wakeups.share(self.connection, self._poll)
+            else:
+                self._poll = _Poll(rlist, [])
+        return self._poll
 
 
 class _Poll:

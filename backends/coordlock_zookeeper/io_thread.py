@@ -30,7 +30,7 @@ class Wakeups:
     """
 
     def __init__(self, left: Callable[[], Sized]) -> None:
-        self._left = left
+        self.left = left
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
@@ -46,7 +46,7 @@ class Wakeups:
         """The I/O thread is about to wait; False, and it must not, where a request is there."""
         # In this order: a caller adds its request first, and then looks whether it must wake.
         self._sleeps = True
-        if self._left():
+        if self.left():
             self._sleeps = False
         return self._sleeps
 
@@ -62,9 +62,12 @@ class Wakeups:
             if self._writer < 0:
                 raise OSError("the connection is closed")
             if self._sleeps:
-                with suppress(BlockingIOError):  # so many bytes will do
-                    os.write(self._writer, b"\0")
+                self._wake()
         return len(data)
+
+    def _wake(self) -> None:
+        with suppress(BlockingIOError):  # so many bytes will do
+            os.write(self._writer, b"\0")
 
     def recv(self, _: int) -> bytes:
         """A request was sent: nothing counts them."""
@@ -97,16 +100,17 @@ class Completions(Calls):
     def __init__(self) -> None:
         super().__init__()
         self._home: int | None = None
+        self._io_thread: int | None = None
         self._here: deque[Callable[[], object]] = deque()
 
     def serve(self, loop: Callable[[], object]) -> None:
         """Run ``loop``, the I/O thread's, here, and complete what is left when it ends."""
-        self._home = threading.get_ident()
+        self._home = self._io_thread = threading.get_ident()
         try:
             loop()
         finally:
             self.complete()
-            self._home = None
+            self._home = self._io_thread = None
 
     def put(
         self, item: Callable[[], object], block: bool = True, timeout: float | None = None
@@ -117,16 +121,24 @@ class Completions(Calls):
         else:
             super().put(item, block, timeout)
 
+    def stand_in(self) -> None:
+        """Let the calling thread do what the I/O thread does, which sleeps."""
+        self._home = threading.get_ident()
+
+    def stand_back(self) -> None:
+        """The I/O thread does it again."""
+        self._home = self._io_thread
+
     def complete(self) -> None:
         """Call what the I/O thread has put here; nothing in any other thread."""
         if threading.get_ident() != self._home:
             return
         while self._here:
-            callback = self._here.popleft()
             try:
-                callback()
+                self._here[0]()
             except Exception:
                 log.exception("a callback for an answer failed")
+            self._here.popleft()  # not before: what a signal handler ends is called again
 
 
 class AnswerCondition(type(threading.RLock())):  # type: ignore[misc]

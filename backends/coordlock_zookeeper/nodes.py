@@ -21,6 +21,7 @@ claim   word before  taken for a   those that conflict with it by coordlock's
                                    matrix
 ======= ============ ============= ===========================================
 EX                   writer        writers, readers
+EX       ``ex``      writer        writers, readers
 PW      ``pw``       writer        writers, readers
 CW      ``cw``       writer        writers, readers
 PR                   reader        writers
@@ -33,6 +34,9 @@ any     convertible  writer        what the mode of the moment conflicts with
 InterProcessMutex knows no readers, and waits for all but ``nl``. LeaderLatch knows no readers
 either, and passes over them. The one gap is kazoo's own: its plain Lock ignores readers, those of
 kazoo's ReadLock too. Where readers and writers share a path, kazoo's users need WriteLock.
+
+``ex`` tells that the data of the node never change, but in the transaction that deletes it: see
+`passes_on`.
 
 In the other direction coordlock reads all styles, whichever it writes: the nodes of Lock,
 WriteLock, InterProcessMutex and Curator's write lock count as EX, those of read locks as PR.
@@ -61,6 +65,7 @@ __all__ = [
     "is_spent",
     "order_of",
     "part",
+    "passes_on",
     "sequence_of",
     "session_name",
     "stem",
@@ -78,16 +83,20 @@ _MARKERS: Final = {
     Mode.PW: "pw__lock",
     Mode.EX: "lock",
 }
-_MODES: Final = {marker: mode for mode, marker in _MARKERS.items()}
+_PASSES_ON: Final = "ex__lock"
+_MODES: Final = {marker: mode for mode, marker in _MARKERS.items()} | {_PASSES_ON: Mode.EX}
 
 # Curator's "protected" names begin so; the marker's words are joined by "-". For its read and write
 # locks the last word is one of these instead.
-_CURATOR: Final = re.compile(r"_c_(.+?)-((?:(?:cr|cw|pw|permit[0-9]+|convertible)-)?r?lock|nl)-")
+_CURATOR: Final = re.compile(r"_c_(.+?)-((?:(?:cr|cw|pw|ex|permit[0-9]+|convertible)-)?r?lock|nl)-")
 _READ_WRITE: Final = {"-rlock-": "-__READ__", "-lock-": "-__WRIT__"}
 _LATCH: Final = {"-lock-": "-latch-"}
 _PLAIN: Final = {theirs: plain for ends in (_READ_WRITE, _LATCH) for plain, theirs in ends.items()}
 # Curator's GUIDs have dashes, coordlock's have none.
 _CURATORS_WRITER: Final = re.compile(r"_c_[0-9a-f]+-[0-9a-f-]+-__WRIT__")
+_PASSING: Final = re.compile(
+    r"(?:[0-9a-f]{32}__ex__lock__|_c_[0-9a-f]{32}-ex-(?:lock-|__WRIT__|latch-))-?[0-9]{9,10}"
+)
 
 # The server appends "%010d" of a signed 32-bit int: ten digits, or a minus with nine or ten more.
 # Before ten digits a minus is a sign only if the number needs ten and the minus ends no word: other
@@ -130,7 +139,8 @@ class Layout:
 
     def prefix(self, entry: Entry) -> str:
         """The path of a contender's znode, less the sequence that the server appends."""
-        return f"{self.queue(entry.queue)}/{stem(entry.id, entry.claim, self.style)}"
+        name = stem(entry.id, entry.claim, self.style, passes_on=not entry.publishes)
+        return f"{self.queue(entry.queue)}/{name}"
 
     def read(self, contender: Contender, data: bytes | None, stat: Any) -> Contender:
         """``contender`` with what its node tells."""
@@ -154,9 +164,14 @@ class Layout:
         return sequence if sequence is not None and sequence > 0 else None
 
 
-def stem(id: str, claim: AnyClaim, style: Style = "kazoo") -> str:
-    """The name of a contender's znode, less the sequence that the server appends."""
+def stem(id: str, claim: AnyClaim, style: Style = "kazoo", *, passes_on: bool = False) -> str:
+    """The name of a contender's znode, less the sequence that the server appends.
+
+    Where it ``passes_on`` and is exclusive, the name says that: see the function of this name.
+    """
     marker = _MARKERS[claim] if isinstance(claim, Mode) else f"{claim.marker}__lock"
+    if passes_on and claim is Mode.EX:
+        marker = _PASSES_ON
     if style == "kazoo":
         return f"{id}__{marker}__"
     name = f"_c_{id}-{marker.replace('__', '-')}-"
@@ -197,6 +212,15 @@ def is_shared_position(child: str) -> bool:
     gives the second contender the sequence of the first.
     """
     return _CURATORS_WRITER.match(child) is not None
+
+
+def passes_on(child: str) -> bool:
+    """Whether a change of the data of the znode ``child`` tells that it has passed its lock on.
+
+    Then it stood first in its queue, and the transaction that changed its data has deleted it. A
+    deletion alone does not tell whether those before it have left, too.
+    """
+    return _PASSING.fullmatch(child) is not None
 
 
 def survey(children: Sequence[str]) -> list[tuple[int, str]]:
@@ -250,13 +274,18 @@ def part(
     names = [child for _, child in positions[omitted:earlier]]
     if conflicting and isinstance(upto.claim, Mode):
         harmless = _harmless(upto.claim)
-        at = len(upto.id)
-        names = [one for one in names if one.find("__") != at or one[at:-10] not in harmless]
+        names = [one for one in names if _marker(one) not in harmless]
     listed = [contender(parent, child, only=own) for child in names]
     position = bisect_left(positions, (upto.order, own))
     if positions[position : position + 1] == [(upto.order, own)]:
         listed.append(upto)
     return tuple(listed), omitted
+
+
+@lru_cache(maxsize=2048)  # as of `_position`
+def _marker(child: str) -> str:
+    """What stands between the id and the sequence; only of names in kazoo's style."""
+    return child[max(0, child.find("__")) : -10]
 
 
 @lru_cache

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
@@ -17,7 +16,7 @@ from kazoo.retry import KazooRetry
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.log import Log
 from coordlock_zookeeper.access import Access
-from coordlock_zookeeper.connection import Connection
+from coordlock_zookeeper.connection import Client, Connection
 from coordlock_zookeeper.errors import is_out_of_turn
 from coordlock_zookeeper.handler import Handler
 
@@ -49,7 +48,7 @@ class OwnClient:
         attempt = max(1.0, min(access.connect_timeout, access.ttl) / attempts)
         self._log = _KazooLog()
         self._handler = Handler(attempt, access.tls, access.answered, clock)
-        self.client = KazooClient(
+        self.client = Client(
             hosts=access.hosts,
             timeout=access.ttl,
             handler=self._handler,
@@ -65,14 +64,14 @@ class OwnClient:
             logger=self._log,
         )
         given = self.client._connection
-        self.client._connection = Connection(
+        self.client._connection = self._handler.connection = Connection(
             self.client, given.retry_sleeper, given.logger, given.sasl_options
         )
 
     def start(self, connected: Callable[[], None], failed: Callable[[str], None]) -> None:
         self._handler.failed = failed
         self._handler.servers = self.client.hosts
-        self._handler.requests = lambda: self.client._queue
+        self._handler.requests = lambda: self.client._queue or self.client._connection.rest
 
         def changed(state: str) -> bool:
             if state == KazooState.CONNECTED:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from kazoo.protocol.serialization import Create2, Delete
+from kazoo.protocol.serialization import Create2, Delete, Exists, SetData, Transaction
 
 from coordlock.errors import (
     BackendError,
@@ -129,8 +129,9 @@ class OwnContenders:
         if multi is None:
             created = self._send_one(entries[0])
         else:
-            created = promise_of(multi.commit_async())
-            marked = promise_of(self._client.exists_async(self._marker(entries)))
+            created = request(self._client, Transaction(multi.operations))
+            marker = full(self._client, self._marker(entries))
+            marked = request(self._client, Exists(marker, None))
         listed = [
             None if self._knows_kind(entry, path) and not again else self._queues.lists.ask(path)
             for entry, path in zip(entries, paths, strict=True)
@@ -346,7 +347,11 @@ class OwnContenders:
                 return False
             multi.delete(path)
         multi.delete(self._marker(entries))
-        failed = failure((yield promise_of(multi.commit_async())))
+        return (yield from self._deleted(multi.operations))
+
+    def _deleted(self, operations: Sequence[Any]) -> Steps[bool]:
+        """Delete nodes in one step; False, and nothing done, where one is not there."""
+        failed = failure((yield request(self._client, Transaction(operations))))
         if failed is not None and not isinstance(failed[1], NoNode):
             raise failed[1]
         return failed is None
@@ -354,6 +359,8 @@ class OwnContenders:
     def _delete_own(self, entry: Entry) -> Steps[bool]:
         """Delete the entry's contender, or all nodes with its id where the path is not known."""
         if (path := self._sent.get(entry.id)) is not None:
+            if path in self._session.watches.first:
+                return (yield from self._pass_on(path))
             return (yield from self.delete(path))
         parent = self._path(entry)
         synced = promise_of(self._client.sync_async(parent))
@@ -368,6 +375,11 @@ class OwnContenders:
             if nodes.has_id(child, entry.id):
                 removed |= yield from self.delete(f"{parent}/{child}")
         return removed
+
+    def _pass_on(self, path: str) -> Steps[bool]:
+        """As `delete`, for what stands first, and tells that: see `nodes.passes_on`."""
+        name = full(self._client, path)
+        return (yield from self._deleted([SetData(name, b"", -1), Delete(name, -1)]))
 
     def delete(self, path: str) -> Steps[bool]:
         """Delete a node; whether it was there."""
@@ -389,7 +401,10 @@ class OwnContenders:
         """No contender of ``entry`` is left, or it is not wanted; its path, where it is known."""
         if self._present and self._present.get(queue := self._path(entry)) == entry.id:
             self._present.pop(queue, None)
-        return self._sent.pop(entry.id, None)
+        path = self._sent.pop(entry.id, None)
+        if path is not None:
+            self._session.watches.first.discard(path)
+        return path
 
     def _discard_node(self, path: str) -> None:
         """Delete a node that is not wanted, without waiting for the answer.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -10,7 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Final
 
-from kazoo.protocol.serialization import GetChildren2
+from kazoo.protocol.serialization import GetChildren2, stat_struct
+from kazoo.protocol.states import ZnodeStat
 
 from coordlock.errors import AuthenticationFailed, BackendUnavailable
 from coordlock.model.contender import Contender, Snapshot, are_known, is_known
@@ -20,7 +22,9 @@ from coordlock_zookeeper import nodes
 from coordlock_zookeeper.answers import full, promise_of, request
 from coordlock_zookeeper.errors import SERVICE, NoNode
 
-__all__ = ["ChildList", "ChildLists", "QueueReader"]
+__all__ = ["ChildList", "ChildLists", "ListChildren", "QueueReader"]
+
+_COUNT_AND_SIZE: Final = struct.Struct("!ii")
 
 
 class QueueReader:
@@ -159,6 +163,33 @@ class ChildList:
         return nodes.survey(self.children)
 
 
+class _Waiting(list[Promise[ChildList]]):
+    """Requests for a list that wait until the ``answer`` to one before has come."""
+
+    answer: Promise[Any] | None = None
+
+
+class ListChildren(GetChildren2):  # type: ignore[misc]
+    """A request for a node's children; its answer is taken apart quickly where names are alike."""
+
+    __slots__ = ()
+
+    @classmethod
+    def deserialize(cls, data: bytes, offset: int) -> Any:
+        """The names, and the node's stat."""
+        count, size = _COUNT_AND_SIZE.unpack_from(data, offset)
+        start, step = offset + 4, size + 4
+        end = start + count * step
+        # All of one length, as most are that coordlock makes: then all lengths are at equal steps.
+        if 0 < size < 128 and data[start:end].isascii():
+            heads = [data[start + at : end : step] for at in range(4)]
+            if heads == [bytes(count)] * 3 + [bytes([size]) * count]:
+                text = data[start:end].decode("ascii")
+                names = [text[at + 4 : at + step] for at in range(0, len(text), step)]
+                return names, ZnodeStat._make(stat_struct.unpack_from(data, end))
+        return super().deserialize(data, offset)
+
+
 class ChildLists:
     """The lists that one session asks for.
 
@@ -171,7 +202,7 @@ class ChildLists:
         self._client = client
         self._lock = threading.RLock()
         #: The queues' nodes of which a list is under way, and the requests for the next one.
-        self._next: Final[dict[str, list[Promise[ChildList]]]] = {}
+        self._next: Final[dict[str, _Waiting]] = {}
 
     def ask(self, parent: str) -> Promise[ChildList]:
         """The children of ``parent``, by a list that is sent now or later, not earlier.
@@ -179,13 +210,14 @@ class ChildLists:
         It fails with `NoNode` and what `coordlock_zookeeper.errors.translate` makes of the rest.
         """
         promise: Promise[ChildList] = Promise()
-        mine: list[Promise[ChildList]] = []
+        mine = _Waiting()
         try:
             with self._lock:
-                waiting = self._next.setdefault(parent, mine)
-                if waiting is not mine:
+                waiting = self._next.get(parent)
+                if waiting is not None and not (waiting.answer and waiting.answer.done()):
                     waiting.append(promise)
                     return promise
+                self._next[parent] = mine  # perhaps Ctrl-C has ended the answer that was there
             self._send(parent, [promise], mine)
         except BaseException:
             # Ctrl-C, in the thread that asks: no request may wait for what was perhaps never sent.
@@ -194,28 +226,28 @@ class ChildLists:
             raise
         return promise
 
-    def _send(
-        self, parent: str, wanted: list[Promise[ChildList]], waiting: list[Promise[ChildList]]
-    ) -> None:
-        answer = request(self._client, GetChildren2(full(self._client, parent), None))
+    def _send(self, parent: str, wanted: list[Promise[ChildList]], waiting: _Waiting) -> None:
+        waiting.answer = answer = request(
+            self._client, ListChildren(full(self._client, parent), None)
+        )
         answer.add_done_callback(partial(self._answered, parent, wanted, waiting))
 
     def _answered(
         self,
         parent: str,
         wanted: list[Promise[ChildList]],
-        waiting: list[Promise[ChildList]],
+        waiting: _Waiting,
         answer: Promise[Any],
     ) -> None:
         error = answer.exception()
-        after: list[Promise[ChildList]] = []
+        after = _Waiting()
         with self._lock:
             # After an interruption another list may be under way.
             if self._next.get(parent) is waiting:
                 del self._next[parent]
             if not (error is None or isinstance(error, NoNode)):
                 wanted += waiting  # there is no connection to ask once more
-                waiting = []
+                waiting = _Waiting()
             if waiting:
                 after = self._next.setdefault(parent, after)
         if waiting:

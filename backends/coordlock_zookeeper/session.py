@@ -208,6 +208,8 @@ class ZookeeperSession:
                 self._connected = state == KazooState.CONNECTED and not lost
                 self.breaks += not self._connected
                 self._refusal = BackendUnavailable(SERVICE, _BROKEN)
+            # kazoo fails requests, but not what Ctrl-C has ended as an answer was taken.
+            unanswered = () if self._connected else tuple(self._pending)
         if lost:
             error = self._why_lost()
             if not live and isinstance(error, SessionLost):
@@ -219,6 +221,8 @@ class ZookeeperSession:
             # When kazoo has finished what it does now: `rearm` and a heartbeat send requests.
             self.client.handler.dispatch_callback(Callback("watch", self._reconnected, ()))
         elif live:
+            for promise in unanswered:
+                promise.fail(BackendUnavailable(SERVICE, _BROKEN))
             self._listener.suspect(_BROKEN)
 
     def _reconnected(self) -> None:

@@ -7,20 +7,25 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from kazoo.protocol.serialization import GetData
 from kazoo.protocol.states import Callback, EventType
 
+from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
+from coordlock_zookeeper import nodes
 from coordlock_zookeeper.answers import full, request
 from coordlock_zookeeper.errors import NoNode
 
 __all__ = ["Watches"]
 
 log = Log("coordlock.zookeeper")
+
+#: How many of those that have passed their lock on are remembered.
+_REMEMBERED: Final = 1000
 
 
 @dataclass(eq=False, slots=True)
@@ -83,12 +88,18 @@ class Watches:
     been told before.
 
     Callbacks run on kazoo's threads, and never under the lock.
+
+    Attributes:
+        first: the paths of own contenders that have waited, and are known to stand first now.
     """
 
     def __init__(self, client: Any) -> None:
         self._client = client
         self._lock = threading.RLock()
         self._table: dict[str, _Watch] = {}
+        self.first: set[str] = set()
+        #: Those that have passed their lock on, the newest last.
+        self._passed: dict[str, None] = {}
         self._closed = False
         self._remove_one = self._remove  # one bound method for all
 
@@ -138,6 +149,10 @@ class Watches:
         with self._lock:
             watch = self._table.get(path)
             return watch is not None and watch.is_certain
+
+    def has_passed_on(self, path: str) -> bool:
+        """Whether ``path`` has gone, and told that it was first: see `nodes.passes_on`."""
+        return path in self._passed
 
     def rearm(self, *, missing: bool = False) -> None:
         """Ask for all watches, or only for those ``missing`` because the server was not asked."""
@@ -202,20 +217,30 @@ class Watches:
         # After a disconnect kazoo calls with EventType.NONE and no path.
         if event.type == EventType.DELETED:
             self._departed(event.path)
+        elif event.type == EventType.CHANGED and nodes.passes_on(event.path.rpartition("/")[2]):
+            self._departed(event.path, passed=True)
         elif event.type in (EventType.CHANGED, EventType.CREATED):
             with self._lock:
                 watch = self._table.get(event.path)
             if watch is not None:
                 self._ask(event.path, watch)
 
-    def _departed(self, path: str) -> None:
+    def _departed(self, path: str, *, passed: bool = False) -> None:
         with self._lock:
-            callers = self._callers(path)
-            self._table.pop(path, None)
-        for one in callers:
-            # Decided now: when the waiters wake, the watches may be on another server.
-            in_order = bool(one.waiters) and all(self.certain(each.key) for each in one.waiters)
-            _call(one.told, in_order)
+            if passed:
+                self._passed[path] = None
+                if len(self._passed) > _REMEMBERED:
+                    del self._passed[next(iter(self._passed))]
+            if (watch := self._table.get(path)) is not None:
+                watch.is_certain = False
+        while callers := self._callers(path):
+            for one in callers:
+                # Decided now: when the waiters wake, the watches may be on another server.
+                in_order = bool(one.waiters) and all(self.certain(each.key) for each in one.waiters)
+                if passed and in_order:
+                    self.first.update(each.key for each in one.waiters if each.claim is Mode.EX)
+                _call(one.told, in_order)
+                one.cancel()  # not before: what a signal handler ends is told again
 
     def _callers(self, path: str) -> list[_Registration]:
         with self._lock:

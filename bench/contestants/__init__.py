@@ -9,7 +9,7 @@ from bench.environments import AETCD, ETCD3, ETCDCTL, FILELOCK, OURS, REDIS_LOCK
 
 __all__ = ["ENTRANTS", "Entrant", "entrants"]
 
-Role = Literal["coordlock", "floor", "peer"]
+Role = Literal["coordlock", "floor", "queue", "peer"]
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,9 @@ class Entrant:
     Attributes:
         name: in tables.
         service: ``zookeeper``, ``etcd``, ``redis`` or ``local``.
+        role: a ``floor`` sends the messages of a lock and waits for nobody, and a ``queue`` is
+            the bare messages of one that keeps order.
         subject: ``module:class`` under `bench.contestants`.
-        slow: takes part in fewer turns, because each starts a process.
         http: speaks HTTP/1.1 to etcd, not gRPC.
     """
 
@@ -29,7 +30,6 @@ class Entrant:
     role: Role
     subject: str
     environment: Environment = OURS
-    slow: bool = False
     http: bool = False
 
 
@@ -41,14 +41,16 @@ ENTRANTS: Final = (
     Entrant("tooz (kazoo)", "zookeeper", "peer", "tooz_lock:ToozZooKeeper", TOOZ),
     Entrant("floor", "etcd", "floor", "etcd_floor:EtcdFloor"),
     Entrant("floor, futures", "etcd", "floor", "etcd_floor:EtcdFutures"),
+    Entrant("bare queue", "etcd", "queue", "etcd_floor:EtcdQueue"),
     Entrant("coordlock", "etcd", "coordlock", "ours:EtcdSync"),
     Entrant("coordlock asyncio", "etcd", "coordlock", "ours:EtcdAsync"),
     Entrant("etcd3", "etcd", "peer", "etcd3_lock:Etcd3Lock", ETCD3),
     Entrant("aetcd", "etcd", "peer", "aetcd_lock:AetcdLock", AETCD),
     Entrant("tooz (etcd3gw)", "etcd", "peer", "tooz_lock:ToozEtcd", TOOZ, http=True),
-    Entrant("etcdctl lock", "etcd", "peer", "etcdctl_lock:EtcdctlLock", ETCDCTL, slow=True),
+    Entrant("etcdctl lock", "etcd", "peer", "etcdctl_lock:EtcdctlLock", ETCDCTL),
     Entrant("floor, I/O thread", "redis", "floor", "redis_floor:RedisThread"),
     Entrant("floor, blocking", "redis", "floor", "redis_floor:RedisFloor"),
+    Entrant("bare queue", "redis", "queue", "redis_floor:RedisQueue"),
     Entrant("coordlock", "redis", "coordlock", "ours:RedisSync"),
     Entrant("coordlock asyncio", "redis", "coordlock", "ours:RedisAsync"),
     Entrant("redis-py", "redis", "peer", "redis_locks:RedisPy"),
@@ -60,6 +62,7 @@ ENTRANTS: Final = (
 )
 
 
-def entrants(service: str) -> list[Entrant]:
-    """Those who take part on ``service``, its floor first."""
-    return [one for one in ENTRANTS if one.service == service]
+def entrants(service: str, *, contend: bool = False) -> list[Entrant]:
+    """Those who take part on ``service``, its floor first; those who can ``contend``."""
+    other = "floor" if contend and service != "local" else "queue"
+    return [one for one in ENTRANTS if one.service == service and one.role != other]

@@ -12,6 +12,7 @@ from kazoo.client import KazooClient
 
 import coordlock
 from bench.contestants.contestant import Contestant
+from bench.contestants.ours import url_of
 
 __all__ = [
     "ETCDCTL_TTL",
@@ -21,7 +22,6 @@ __all__ = [
     "KazooCandidate",
     "LocalCandidate",
     "ZooKeeperCandidate",
-    "url_of",
 ]
 
 #: Seconds for which the service waits for a candidate of which it hears nothing.
@@ -42,17 +42,12 @@ _TTL_OPTION: Final = (f"--ttl={TTL:.0f}",) if _etcdctl_can_choose() else ()
 ETCDCTL_TTL: Final = TTL if _TTL_OPTION else 60.0
 
 
-def url_of(scheme: str, address: str, root: str) -> str:
-    """Where candidates meet. On local the address is the root: a directory of this run."""
-    return f"{scheme}://{address}" if scheme == "local" else f"{scheme}://{address}{root}"
-
-
 class _Candidate(Contestant):
     scheme: str
 
     def __init__(self, address: str, root: str) -> None:
         super().__init__(address, root)
-        self._client = coordlock.connect(url_of(self.scheme, address, root), ttl=TTL)
+        self._client = coordlock.connect(url_of(self.scheme, address, root, TTL))
 
     def acquire(self, name: str) -> coordlock.Term:
         return self._client.election(name).campaign()

@@ -14,7 +14,7 @@ from coordlock_etcd import rpc
 
 from bench.contestants.contestant import Contestant
 
-__all__ = ["EtcdFloor", "EtcdFutures"]
+__all__ = ["EtcdFloor", "EtcdFutures", "EtcdQueue"]
 
 
 def stub(channel: grpc.Channel, method: rpc.Method[Any, Any]) -> Any:
@@ -101,3 +101,35 @@ class EtcdFutures(EtcdFloor):
 
     def release(self, held: bytes) -> None:
         self._delete.future(pb.DeleteRangeRequest(key=held)).result()
+
+
+class EtcdQueue(EtcdFloor):
+    """Those messages as a queue: whoever is not alone waits until the one before it has left.
+
+    One watch tells all departures, on a stream that the calling thread reads. No session that ends,
+    and nothing is reconnected.
+    """
+
+    def __init__(self, address: str, root: str) -> None:
+        super().__init__(address, root)
+        prefix = f"{root}/".encode()
+        create = pb.WatchCreateRequest(
+            key=prefix, range_end=prefix[:-1] + b"0", filters=[pb.WatchCreateRequest.NOPUT]
+        )
+        self._outgoing: queue.SimpleQueue[pb.WatchRequest | None] = queue.SimpleQueue()
+        self._outgoing.put(pb.WatchRequest(create_request=create))
+        watch = self._channel.stream_stream(rpc.WATCH.path, rpc.WATCH.encode, rpc.WATCH.decode)
+        told = watch(iter(self._outgoing.get, None))
+        next(told)  # from now on, nothing is missed
+        self._gone = (event.kv.key for answer in told for event in answer.events)
+
+    def acquire(self, name: str) -> bytes:
+        key = self.key(name)
+        found = self._txn(self.enqueue(name, key)).responses[1].response_range.kvs
+        if len(found) > 1:
+            next(one for one in self._gone if one == found[1].key)
+        return key
+
+    def close(self) -> None:
+        self._outgoing.put(None)
+        super().close()

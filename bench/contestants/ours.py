@@ -16,6 +16,7 @@ __all__ = [
     "RedisSync",
     "ZooKeeperAsync",
     "ZooKeeperSync",
+    "url_of",
 ]
 
 
@@ -24,7 +25,7 @@ class _Sync(Contestant):
 
     def __init__(self, address: str, root: str) -> None:
         super().__init__(address, root)
-        self._client = coordlock.connect(_url(self.scheme, address, root))
+        self._client = coordlock.connect(url_of(self.scheme, address, root))
 
     def acquire(self, name: str) -> coordlock.Grant:
         return self._client.lock(name).acquire()
@@ -41,7 +42,7 @@ class _Async(AsyncContestant):
 
     async def open(self) -> None:
         self._open = AsyncExitStack()
-        connecting = coordlock.connect_async(_url(self.scheme, self.address, self.root))
+        connecting = coordlock.connect_async(url_of(self.scheme, self.address, self.root))
         self._client = await self._open.enter_async_context(connecting)
 
     async def take(self, name: str) -> coordlock.AsyncGrant:
@@ -54,11 +55,10 @@ class _Async(AsyncContestant):
         self.runner.run(self._open.aclose())
 
 
-def _url(scheme: str, address: str, root: str) -> str:
-    if scheme == "local":
-        return f"local://{address}"
-    fresh = "&restart_delay=0" if scheme == "redis" else ""  # the server was just started
-    return f"{scheme}://{address}{root}?ttl=30s{fresh}"
+def url_of(scheme: str, address: str, root: str, ttl: float = 30.0) -> str:
+    """What coordlock connects to, for ``root`` on a service that was just started."""
+    fresh = "&restart_delay=0" if scheme == "redis" else ""
+    return f"{scheme}://{address}{root}?ttl={ttl:g}s{fresh}"
 
 
 class ZooKeeperSync(_Sync):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import selectors
 import socket
 import threading
@@ -16,7 +17,7 @@ from redis.connection import Connection
 
 from bench.contestants.contestant import Contestant
 
-__all__ = ["RedisFloor", "RedisThread"]
+__all__ = ["RedisFloor", "RedisQueue", "RedisThread"]
 
 #: The id, at the end of the queue -> the last two.
 _ENQUEUE: Final = """
@@ -62,8 +63,8 @@ class RedisFloor(Contestant):
         self._held[name] = None
         return gone
 
-    def _run(self, script: int, key: str, id: str) -> None:
-        self._client.evalsha(self._scripts[script], 1, key, id)
+    def _run(self, script: int, key: str, id: str) -> Any:
+        return self._client.evalsha(self._scripts[script], 1, key, id)
 
     def close(self) -> None:
         self._listening.close()
@@ -85,11 +86,11 @@ class RedisThread(RedisFloor):
             end.setblocking(False)
         threading.Thread(target=self._serve, daemon=True).start()
 
-    def _run(self, script: int, key: str, id: str) -> None:
+    def _run(self, script: int, key: str, id: str) -> Any:
         answer: Future[Any] = Future()
         self._asked.append((("EVALSHA", self._scripts[script], 1, key, id), answer))
         self._bell.send(b"\0")
-        answer.result()
+        return answer.result()
 
     def _serve(self) -> None:
         with selectors.DefaultSelector() as selector:
@@ -107,3 +108,34 @@ class RedisThread(RedisFloor):
                             )
                     else:
                         self._sent.popleft().set_result(self._connection.read_response())
+
+
+#: Remove the id and tell the next one, at the channel that its id begins with.
+_PASS_ON: Final = """
+redis.call('ZREM', KEYS[1], ARGV[1])
+local next = redis.call('ZRANGE', KEYS[1], 0, 0)[1]
+if next then redis.call('PUBLISH', string.match(next, '^[^-]*'), next) end
+"""
+
+
+class RedisQueue(RedisFloor):
+    """Those messages as a queue: whoever is not alone waits for the push that it is next.
+
+    No session, no token, and nothing that finds out a lost message.
+    """
+
+    def __init__(self, address: str, root: str) -> None:
+        super().__init__(address, root)
+        self._scripts[1] = self._client.script_load(_PASS_ON)
+        self._inbox = uuid4().hex
+        self._listening.subscribe(self._inbox)
+        self._listening.get_message(timeout=60)
+        self._numbers = itertools.count()
+
+    def acquire(self, name: str) -> tuple[str, str]:
+        key, id = f"{self.root}:{name}", f"{self._inbox}-{next(self._numbers)}"
+        is_first = len(self._run(0, key, id)) == 2  # its id and its score
+        if not is_first:
+            while self._listening.get_message(timeout=60) is None:
+                pass
+        return key, id

@@ -44,7 +44,7 @@ class Service:
         if backend_for_scheme(settings.scheme).capabilities.reach == "process":
             raise ConfigurationError(
                 f"{settings.scheme}:// covers one process, so it excludes no other command: "
-                "use local://, etcd:// or zookeeper://"
+                "use local://, etcd://, redis:// or zookeeper://"
             )
         warn_unless_chosen(settings, complain)
         return settings

@@ -117,7 +117,7 @@ def _sentence(error: BaseException, status: Exit) -> str:
         case Exit.NO_PERMISSION if isinstance(error, BackendError) and error.service == "local":
             return f"{error}; or choose another one, with local:///path or XDG_STATE_HOME"
         case Exit.NO_PERMISSION:
-            return f"{error}; check the user, the password and what they are allowed to do"
+            return joined(error, "check the user, the password and what they are allowed to do")
         case Exit.SOFTWARE if not isinstance(error, CoordlockError):
             kind = type(error).__name__
             return f"internal error: {kind}: {error} (COORDLOCK_DEBUG=1 shows where)"

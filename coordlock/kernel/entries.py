@@ -90,5 +90,6 @@ class Entries:
         for queue, claim in claims.items():
             id = says.identity + next(self._ids)[len(says.identity) :]
             value = claim.encode() if isinstance(claim, Convertible) else says.value
-            entries.append(Entry(queue, id, claim, owner, value))
+            publishes = announcement is not None or isinstance(claim, Convertible)
+            entries.append(Entry(queue, id, claim, owner, value, publishes))
         return tuple(entries)

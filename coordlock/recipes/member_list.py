@@ -68,15 +68,31 @@ class MemberList:
     """What an observer shows.
 
     Attributes:
-        revision: of the service's state that it shows.
-        members: those in the queue, and those that may return.
-        expected: those from before an outage, each with the time of the client's clock until which
-            it is shown though it is missing.
+        snapshot: the queue.
+        expected: members from before an outage, each with the time of the client's clock until
+            which it is shown though it is missing.
     """
 
-    revision: int
-    members: tuple[Member, ...]
+    snapshot: Snapshot
     expected: tuple[tuple[Member, float], ...] = ()
+
+    @property
+    def revision(self) -> int:
+        """Of the service's state that it shows."""
+        return self.snapshot.revision
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """Those in the queue, and those that may return.
+
+        Made when asked for: where a thousand join, an observer looks at few of the lists.
+        """
+        there = members_of(self.snapshot)
+        if not self.expected:
+            return there
+        ids = {one.id for one in there}
+        missing = (replace(one, confirmed=False) for one, _ in self.expected if one.id not in ids)
+        return tuple(sorted((*missing, *there), key=lambda one: one.token or 0))
 
     @property
     def until(self) -> float:
@@ -98,19 +114,17 @@ def next_members(
     is how long one lasted just now. It stops the grace of those that were missing already, and
     gives them no new one: if one outage follows another, the dead would be shown for ever.
     """
-    there = members_of(snapshot)
     expected = () if before is None else before.expected
     if before is not None and outage:
         left = {one.id: until + outage for one, until in expected}
         expected = tuple(
             (one, now + grace if one.confirmed else left[one.id]) for one in before.members
         )
-    by_id = {one.id: one for one in there}
-    # With what they publish by now, in case they leave before the grace is over.
-    expected = tuple((by_id.get(one.id, one), until) for one, until in expected if now < until)
-    missing = [replace(one, confirmed=False) for one, _ in expected if one.id not in by_id]
-    members = sorted((*missing, *there), key=lambda one: one.token or 0) if missing else there
-    return MemberList(snapshot.revision, tuple(members), expected)
+    if expected:
+        by_id = {one.id: one for one in members_of(snapshot)}
+        # With what they publish by now, in case they leave before the grace is over.
+        expected = tuple((by_id.get(one.id, one), until) for one, until in expected if now < until)
+    return MemberList(snapshot, expected)
 
 
 def observe_members(

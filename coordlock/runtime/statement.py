@@ -107,7 +107,7 @@ class _GrantExit(partial[None]):
 
     A signal handler may raise as a `with` statement calls `__enter__` or `__exit__`, before their
     first step. The statement then drops what it loaded and never calls it, and nothing else would
-    release the grant. One moment stays open: as the exit is loaded.
+    release the grant. One moment stays open: as the loading of the exit begins.
 
     A partial, because that costs a statement least.
     """
@@ -155,9 +155,14 @@ class _LoadingGrantExit:
     def __get__(self, grant: Any, owner: type | None = None) -> Callable[..., None]:
         if grant is None:
             return self.__wrapped__
-        exit = _GrantExit(self.__wrapped__, grant)
-        grant._loaded_exit = id(exit)
-        return exit
+        try:
+            exit = _GrantExit(self.__wrapped__, grant)
+            grant._loaded_exit = id(exit)
+            return exit
+        except BaseException:  # a signal handler's, whose traceback keeps the exit
+            if _is_given_up(grant._is_entered):
+                grant._abandon()
+            raise
 
 
 def released_when_dropped(exit: F) -> F:

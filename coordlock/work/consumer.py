@@ -144,7 +144,8 @@ class Consumer:
             found = writing.written or (yield from store.read(item))
             stored = found.values.get(item)
             if stored is None:  # somebody has removed it
-                yield from store.write(ending(key), [me])
+                if (yield from store.write(ending(key), [me])) is not Outcome.MADE:
+                    worker.ticket.withdraw()  # it may be evicted: see `taken_away`
             elif worker.ticket.lost is None:
                 content = Content.decode(item, stored)
                 claimed = Claimed(one, claim, content, worker)
@@ -171,7 +172,9 @@ class Consumer:
         operations = [*ending(layout.claim(claimed.serial))]
         operations += returning(layout, claimed.serial, again)
         try:
-            yield from self.store.write(operations, worker.ticket.contenders)
+            guards = worker.ticket.contenders
+            if (yield from self.store.write(operations, guards)) is not Outcome.MADE:
+                worker.ticket.withdraw()  # it may be evicted: see `taken_away`
             self.workers.put_back(worker)
         except BaseException:
             worker.ticket.withdraw()

@@ -11,7 +11,14 @@ from types import TracebackType
 from typing import Final
 
 from coordlock.backend.data import Delete, Expect, Operation
-from coordlock.errors import BackendUnavailable, CoordlockError, ItemEnded, LockLost, Unsupported
+from coordlock.errors import (
+    BackendUnavailable,
+    CoordlockError,
+    Evicted,
+    ItemEnded,
+    LockLost,
+    Unsupported,
+)
 from coordlock.locks.base_grant import BaseGrant, GrantState
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.model.claim import Claim, Mode
@@ -185,10 +192,13 @@ class _BaseItem(BaseGrant, shown="Item"):
         writing = Writing(store, [*ending(claim), *operations], guards)
         was_unclear, self._is_unclear = self._is_unclear, True
         try:
-            if (yield from writing.steps()) is not Outcome.MADE:
-                # The claim has gone, and while this worker stands nobody else removes it. So an
-                # earlier attempt has, or another thread's.
-                yield from store.write([Expect(claim, 0)], guards)
+            made = yield from writing.steps()
+            if made is not Outcome.MADE:
+                # While this worker is in its queue, nobody else removes the claim. So where it has
+                # gone, an earlier attempt has made the write, or another thread.
+                made = yield from store.write([Expect(claim, 0)], guards)
+            if made is not Outcome.MADE:
+                raise Evicted(self.name)  # an operator is at it: see `taken_away`
         except DeadlineReached as late:
             silent = engine.silent(late)
             reason = f"{silent.reason}; item {self.id} may be {how}, or may be yet"

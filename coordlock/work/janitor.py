@@ -154,7 +154,8 @@ class Janitor:
             again = Again(0.0, claim.token, claim.deliveries + 1, claim.failures + 1)
             reason = f"failed {again.failures} times, at last because its worker ended"
             ended = returning(layout, one, again, limits, reason)
-            yield from store.write([*ending(layout.claim(one)), *ended])
+            key, stored = found[one]
+            yield from store.write([*ending(key, stored.version), *ended])
 
     def make_ready(self, bell: int) -> Steps[bool]:
         """Make the first items that are due ready, if it is time to look; whether there were any.

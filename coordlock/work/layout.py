@@ -17,7 +17,7 @@ in different lanes never meet.
 
 **Serials.** Whenever an item is claimed its serial grows, so no key of a claim is ever used again.
 Whoever expects such a key at version 1 expects just that claim, and a write that comes late finds
-it gone.
+it gone. An eviction writes the key a second time: then the worker can't end the item.
 
 **Folders stay small**, because ZooKeeper lists a folder as a whole. With up to 262,144 items a
 segment holds 256 of them. Segments are used again and again, because ZooKeeper keeps empty ones.
@@ -194,9 +194,9 @@ def creating(key: str, data: bytes) -> tuple[Operation, Operation]:
     return Expect(key, 0), Put(key, data)
 
 
-def ending(key: str) -> tuple[Operation, Operation]:
-    """What removes a key that was written once, and nothing where it has gone."""
-    return Expect(key, 1), Delete(key)
+def ending(key: str, version: int = 1) -> tuple[Operation, Operation]:
+    """What removes a key that was written ``version`` times, and nothing where it has gone."""
+    return Expect(key, version), Delete(key)
 
 
 def emptied(mark: str, folder: str) -> tuple[Operation, Operation]:

@@ -272,11 +272,12 @@ class _BaseWorkQueue(Resident, Generic[I], shown="WorkQueue"):
         the item is accepted. Others take it. Raises ValueError for what is no id, and
         `BackendUnavailable`.
         """
-        worker = yield from self._asked(view.worker_of, ItemId.parse(id))
+        worker = yield from self._asked(view.taken_away, ItemId.parse(id))
         if worker is None:
             return False
         engine = self._access.engine
-        return (yield from engine.remove(lambda: engine.backend.evict(worker)))
+        yield from engine.remove(lambda: engine.backend.evict(worker))
+        return True
 
     def _remove(self, id: str) -> Steps[bool]:
         """Remove the item ``id`` for good, unless a worker has it; whether it was there.

@@ -36,9 +36,9 @@ __all__ = [
     "removed",
     "revived",
     "stats",
+    "taken_away",
     "unlisted",
     "waiting",
-    "worker_of",
 ]
 
 #: How many items are read, or removed, at once.
@@ -154,10 +154,28 @@ def dead_items(store: Store, limit: int) -> Steps[tuple[ItemView, ...]]:
     return (yield from _filled(store, items))
 
 
-def worker_of(store: Store, id: ItemId) -> Steps[Contender | None]:
-    """The contender of the worker that has an item; None where none has it."""
-    found = yield from _claims(store)
-    return next((worker for one, _, worker in found if one.id == id and worker is not None), None)
+def _claim_of(store: Store, id: ItemId) -> Steps[tuple[str, Contender] | None]:
+    """The key of an item's claim, and its worker's contender; None where no worker has the item."""
+    for one, _, worker in (yield from _claims(store)):
+        if one.id == id and worker is not None:
+            return store.layout.claim(one), worker
+    return None
+
+
+def taken_away(store: Store, id: ItemId) -> Steps[Contender | None]:
+    """Let the worker that has an item end it no more; its contender, which is to be evicted.
+
+    The worker can't end the item once its claim was written again, so the contender serves no other
+    item. None where no worker has the item.
+    """
+    while (found := (yield from _claim_of(store, id))) is not None:
+        key, worker = found
+        stored = (yield from store.read(key)).values.get(key)
+        if stored is not None:
+            if stored.version > 1:
+                return worker
+            yield from store.write([Expect(key, 1), Put(key, stored.data)])
+    return None
 
 
 def revived(store: Store, id: ItemId) -> Steps[Parcel]:
@@ -174,7 +192,7 @@ def revived(store: Store, id: ItemId) -> Steps[Parcel]:
 def removed(store: Store, id: ItemId) -> Steps[bool]:
     """Remove an item that is not taken; whether it was there."""
     operations: tuple[Operation, ...] = ending(store.layout.item(id))
-    if (yield from worker_of(store, id)) is not None:
+    if (yield from _claim_of(store, id)) is not None:
         return False
     for one, (key, _) in (yield from _put_aside(store)).items():
         if one.id == id:  # in one step, so that no worker has claimed it meanwhile

@@ -20,6 +20,13 @@ from tests.cli.command import Cli, is_gone
 SHOW = 'echo "$COORDLOCK_NAME $COORDLOCK_ITEM $COORDLOCK_DELIVERY: $(cat)"'
 
 
+LOST = (
+    "coordlock: item 1 of work queue 'q' is lost: its contender was removed from the queue: an "
+    "operator evicted it, or deleted it in the service; "
+    "ending sh, and another worker takes the item\n"
+)
+
+
 def listed(cli: Cli, *options: str) -> dict[str, Any]:
     shown: dict[str, Any] = json.loads(cli.run("queue", "ls", "q", "--json", *options).stdout)
     return shown
@@ -49,6 +56,15 @@ def test_items_come_from_stdin_as_one_or_by_lines(cli: Cli) -> None:
     done = cli.run("queue", "put", "q", "--lines", "--json", input="a\n\nb")
     assert json.loads(done.stdout) == ["2", "3", "4"]
     assert [item["data"] for item in listed(cli)["items"]] == ["a\nb\n", "a", "", "b"]
+
+
+def test_an_empty_stdin_is_no_item(cli: Cli) -> None:
+    done = cli.run("queue", "put", "q")
+    assert (done.returncode, done.stdout) == (64, "")
+    assert done.stderr == "coordlock: stdin is empty: for an empty item give '' as DATA\n"
+    assert cli.run("queue", "put", "q", "--lines").stdout == ""
+    assert cli.run("queue", "put", "q", "").stdout == "1\n"
+    assert [item["data"] for item in listed(cli)["items"]] == [""]
 
 
 def test_the_largest_item_reaches_the_command_byte_by_byte(cli: Cli) -> None:
@@ -254,7 +270,8 @@ def test_the_command_for_an_item_that_is_lost_is_ended(cli: Cli, tmp_path: Path)
         eventually(lambda: pid.exists() and pid.read_text().endswith("\n"))
         with coordlock.connect(cli.url) as client:
             assert client.work_queue("q").evict("1") is True
-        assert process.wait(60) == 0
+        said = process.communicate(timeout=60)[1]
+    assert (process.returncode, said) == (0, LOST)
     assert is_gone(int(pid.read_text()))
     assert listed(cli)["items"] == []
 

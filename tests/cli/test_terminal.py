@@ -43,6 +43,18 @@ def test_the_command_has_the_terminal(terminal: Terminal) -> None:
     terminal.expect("own: True True")
 
 
+@pytest.mark.parametrize(("command", "what"), [("value set /k", "value"), ("queue put q", "item")])
+def test_data_that_is_to_be_typed_is_asked_for(
+    terminal: Terminal, cli: Cli, command: str, what: str
+) -> None:
+    terminal.write(f"coordlock {command}; echo status $?\n")
+    terminal.expect(f"coordlock: reading the {what} from the terminal; end with Ctrl-D")
+    terminal.write("typed\n\x04")
+    terminal.expect("status 0")
+    shown = cli.run("value", "get", "/k") if what == "value" else cli.run("queue", "ls", "q")
+    assert "typed" in shown.stdout
+
+
 def test_ctrl_c_reaches_the_command_once(terminal: Terminal) -> None:
     script = (
         "n=0; trap 'n=$((n + 1)); echo interrupts $n' INT; echo up; while :; do sleep 0.05; done"

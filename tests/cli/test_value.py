@@ -37,6 +37,14 @@ def test_a_value_is_set_and_got_and_deleted(cli: Cli) -> None:
         assert cli.run("value", "get", "/shop/limit").returncode == 1
 
 
+def test_an_empty_stdin_sets_nothing(cli: Cli) -> None:
+    assert cli.run("value", "set", "/k", "one").returncode == 0
+    done = cli.run("value", "set", "/k")
+    assert done.returncode == 64
+    assert done.stderr == "coordlock: stdin is empty: for an empty value give '' as DATA\n"
+    assert cli.run("value", "get", "/k").stdout == "one"
+
+
 def test_a_write_that_expects_another_version_changes_nothing(cli: Cli) -> None:
     assert cli.run("value", "set", "/k", "one", "--if-version", "0").returncode == 0
     for command in (["set", "/k", "two"], ["delete", "/k"]):
@@ -64,7 +72,7 @@ def test_data_go_in_and_out_byte_by_byte(cli: Cli) -> None:
     assert run("get", "/raw") == RAW
     assert document(cli, "get", "/raw")["data"] is None
     assert document(cli, "get", "/raw")["base64"] == "/wAbWzJKCg=="
-    run("set", "/raw")
+    run("set", "/raw", "")
     assert run("get", "/raw") == b""
     assert document(cli, "get", "/raw") == {"key": "/raw", "version": 2, "data": ""}
 

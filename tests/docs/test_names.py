@@ -19,6 +19,7 @@ import pytest
 
 import coordlock
 import coordlock.backend.contract
+from bench.page import SUMMARY, fill
 from coordlock.backend import Backend, Capability
 from tests.docs.pages import PAGES, blocks, page, rows
 
@@ -177,3 +178,11 @@ def test_the_figures_of_the_results_are_those_of_the_raw_tables() -> None:
         if line.startswith("| ") and "--- |" not in line:
             for figure in re.findall(r"(?<![\w.])\d+[.,]?\d+(?: %)?(?![\w.])", line):
                 assert figure in raw or figure == "1.10", line
+
+
+def test_the_tables_of_the_results_are_filled_from_the_raw_ones() -> None:
+    results = page("docs/performance.md")
+    assert fill(results, page("docs/performance-tables.md")) == results, (
+        "fill them again: python -m bench.page"
+    )
+    assert set(re.findall(r"(?<=<!-- figures: )\w+", results)) == SUMMARY.keys()

@@ -15,7 +15,7 @@ from bench.contestants.our_group import EtcdGroup, ZooKeeperGroup
 from bench.crowd import Crowd
 from bench.failover import CANDIDATES, Pair
 from bench.http_frames import HttpFrames
-from bench.services import HEARTBEATS
+from bench.services import Service, is_heartbeat
 from coordlock.testing.frames import Framer
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
@@ -57,7 +57,7 @@ def test_who_lines_up_stands_in_the_queue_and_nothing_is_asked_for_that(
             crowd.line_up("long", WAITERS, settle=0.0, at_once=10)
         assert len(elsewhere.contenders("long")) == WAITERS + 1
         proxy.heal()
-        kinds = {kind: n for kind, n in sent.requests.items() if kind not in HEARTBEATS}
+        kinds = {kind: n for kind, n in sent.requests.items() if not is_heartbeat(kind)}
         if endpoint.scheme == "etcd":
             # Each watches itself, and who stands before it.
             assert kinds.pop("Watch") <= 3 * WAITERS
@@ -106,7 +106,7 @@ def test_calls_of_a_real_gateway_are_counted(etcd: Etcd) -> None:
 def test_a_killed_leader_is_followed_and_replaced_in_each_round(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     [entrant] = [one for one in CANDIDATES if one.service == "local"]
-    pair = Pair(entrant, str(tmp_path), "/bench")
+    pair = Pair(entrant, Service("local", str(tmp_path)), "/bench")
     try:
         for _ in range(2):
             failover = pair.failover()

@@ -7,11 +7,13 @@ import itertools
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from types import FrameType, TracebackType
+from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
+import coordlock_memory
 import pytest
 
+import coordlock
 from coordlock import Client, Grant, GrantState
 from coordlock.runtime import driver
 from coordlock.testing.waiting import eventually
@@ -323,7 +325,7 @@ def test_ctrl_c_in_the_thread_that_tells_a_waiter_is_not_the_waiters(
     snapshot = backend(waiter).snapshot
 
     def struck(*arguments: Any, **options: Any) -> Any:
-        if threading.current_thread() is threading.main_thread():
+        if threading.current_thread().name.startswith("releasing"):
             raise KeyboardInterrupt
         return snapshot(*arguments, **options)
 
@@ -332,13 +334,40 @@ def test_ctrl_c_in_the_thread_that_tells_a_waiter_is_not_the_waiters(
         return any(one.f_code is driver._wait.__code__ for one in frames)
 
     monkeypatch.setattr(backend(waiter), "snapshot", struck)
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool, ThreadPoolExecutor(1, "releasing") as releasing:
         waiting = pool.submit(waiter.write_lock("q").acquire, 20)
         eventually(sleeps)
         with pytest.raises(KeyboardInterrupt):
-            second.release()
+            releasing.submit(second.release).result(20)
         second.release()
         first.release()
         assert waiting.result(30).release()
     holder.close()
     waiter.close()
+
+
+@pytest.mark.parametrize("within", [coordlock, coordlock_memory])
+@pytest.mark.parametrize("end", ["release", "close"])
+def test_ctrl_c_at_any_moment_of_a_release_or_a_close_leaves_no_waiter_unwoken(
+    within: ModuleType, end: str
+) -> None:
+    """The memory service tells the waiters, all in this process, of each departure."""
+    for number in itertools.count(1):
+        service = Service()
+        holder, other = service.client(), service.client()
+        grant = holder.read_lock("q").acquire()
+        leave = grant.release if end == "release" else holder.close
+        with ThreadPoolExecutor(3) as pool:
+            waits = []
+            for place in range(2, 5):
+                waits.append(pool.submit(other.write_lock("q").acquire, 20))
+                eventually(lambda: service.size("q") == place)  # noqa: B023
+            came = interrupted(leave, number, within)
+            leave()
+            for wait in waits:
+                wait.result(30).release()
+        holder.close()
+        other.close()
+        if not came:
+            break
+    assert number > 3

@@ -10,7 +10,7 @@ from typing import Final
 
 from coordlock.backend.registry import backend_for_scheme
 from coordlock.cli.connection import Service, connected
-from coordlock.cli.demo import redlock, split_brain
+from coordlock.cli.demo import failover, redlock, split_brain
 from coordlock.cli.demo.crew import Crew, Event, Stuck
 from coordlock.cli.demo.ledger import Entry, Ledger, audit
 from coordlock.cli.demo.story import Story
@@ -27,6 +27,7 @@ __all__ = ["demo", "parser"]
 
 #: In which of its rounds a worker is killed, or frozen: in time for the others to go on.
 _HALT: Final = 2
+_COMMANDS: Final = {"failover": failover, "redlock": redlock, "split-brain": split_brain}
 
 
 def parser() -> Parser:
@@ -36,10 +37,11 @@ def parser() -> Parser:
         demo,
         usage="[OPTIONS] [COMMAND]",
         commands={
+            "failover": "Watch a fence refuse the wrong one, where a new server's clock is behind.",
             "redlock": "Watch a pause, and a clock that jumps, let two hold a Redlock.",
             "split-brain": "Watch a stale write, with and without a fence.",
         },
-        load=lambda name: {"redlock": redlock, "split-brain": split_brain}[name].parser(),
+        load=lambda name: _COMMANDS[name].parser(),
         example="coordlock demo --url etcd://localhost",
     )
     service_options(group)

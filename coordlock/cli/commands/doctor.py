@@ -40,6 +40,7 @@ from coordlock.errors import (
     CoordlockError,
     Unsupported,
     VersionMismatch,
+    WaitUnavailable,
 )
 from coordlock.runtime.driver import Steps, run
 from coordlock.runtime.log import PREFIX, flush
@@ -227,7 +228,12 @@ def _self_test(client: Client, settings: Settings) -> Iterator[Finding]:
         f"{milliseconds(median)} median, {milliseconds(slowest)} slowest of {_SAMPLES} reads",
     )
     started = time.perf_counter()
-    first = lock.acquire(settings.request_timeout)
+    try:
+        first = lock.acquire(settings.request_timeout)
+    except WaitUnavailable as error:
+        advice = "the service answers, but grants nothing yet: run `coordlock doctor` again later"
+        yield Finding("lock", "failed", str(error), advice)
+        return
     lease = first.remaining()
     refused = lock.try_acquire() is None
     released = first.release()

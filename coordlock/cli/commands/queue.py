@@ -11,7 +11,7 @@ from typing import Final
 from coordlock.cli.completion import complete_work_queue, completed_by
 from coordlock.cli.confirm import check_terminal, confirm
 from coordlock.cli.connection import Service
-from coordlock.cli.data import given, in_json, shortened
+from coordlock.cli.data import expect_input, given, in_json, read_all, shortened
 from coordlock.cli.exits import Exit, complain
 from coordlock.cli.kept import counted, work_queues
 from coordlock.cli.options import json_option, seconds, service_options
@@ -127,7 +127,8 @@ def _put(
 ) -> None:
     """Put items at the end of the work queue NAME.
 
-    Each DATA is an item. Without DATA, all of stdin is one item. Prints the ids.
+    Each DATA is an item. Without DATA, all of stdin is one item: an empty stdin is refused, '' as
+    DATA puts an empty item. Prints the ids.
     """
     check_name(name)
     if lines and data:
@@ -135,9 +136,11 @@ def _put(
     with service.connected() as client:
         queue = client.work_queue(name, max_depth=max_depth)
         items = [given(one) for one in data]
-        if not data:
-            read = sys.stdin.buffer
-            items = [line.rstrip(b"\r\n") for line in read] if lines else [read.read()]
+        if lines:
+            expect_input("items")
+            items = [line.rstrip(b"\r\n") for line in sys.stdin.buffer]
+        elif not data:
+            items = [read_all("item")]
         ids = []
         try:
             for item in items:

@@ -72,8 +72,8 @@ def _work(
 
     All share one connection. COMMAND reads the item's data from stdin. If it ends with 0, the item
     is acknowledged; otherwise it is tried again. COMMAND finds COORDLOCK_NAME, COORDLOCK_ITEM,
-    COORDLOCK_DELIVERY and COORDLOCK_TOKEN in its environment. If its item is lost, coordlock ends
-    COMMAND and all that it started.
+    COORDLOCK_DELIVERY and COORDLOCK_TOKEN in its environment. If its item is lost, coordlock says
+    so, ends COMMAND and all that it started, and goes on.
 
     It goes on until no item is ready within --timeout, or until a signal arrives: then it ends the
     commands and gives their items back, not counted as failures.
@@ -110,7 +110,11 @@ class _Crew:
     def begin(self, item: Item) -> None:
         """Work on ``item`` in a thread of its own."""
         block = contextlib.ExitStack()
-        block.enter_context(item)  # here, because the next item comes after that
+        try:
+            block.enter_context(item)  # here, because the next item comes after that
+        except LockLost as lost:
+            complain(f"item {item.id}: {lost}; another worker takes it")
+            return
         self._threads = {one for one in self._threads if one.is_alive()}
         thread = threading.Thread(target=self._run, args=(item, block))
         self._threads.add(thread)
@@ -156,23 +160,35 @@ class _Crew:
             complain(f"{self.command[0]}: {error.strerror}")
             return None
         limits, data = Limits.of(item.remaining(), self.grace), item.data
-        while not (item.lost.is_set() or self._is_stopping.is_set()):
-            if item.remaining() <= limits.terminate:
-                break
+        while (reason := self._reason_to_end(item, limits)) is None:
             try:
                 process.communicate(data, timeout=_LOOK)
                 return process.returncode
             except subprocess.TimeoutExpired:
                 data = b""  # the rest of it is written all the same
         is_lost = item.lost.is_set()
+        if reason:
+            complain(f"item {item.id} of work queue {item.name!r} {reason}")
         _signal(process, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.communicate(timeout=limits.until_kill(item.remaining()))
         _signal(process, signal.SIGKILL)
-        status = process.wait()
-        if not (is_lost or self._is_stopping.is_set()):
-            complain(f"item {item.id} was about to be lost: {self.command[0]} was ended")
-        return None if status else status
+        return None if process.wait() or is_lost else 0
+
+    def _reason_to_end(self, item: Item, limits: Limits) -> str | None:
+        """Why the command for ``item`` must end now, "" for a signal; None where it need not."""
+        if item.lost.is_set():
+            return f"is lost: {item.lost.reason}; {self._follows()}"
+        if self._is_stopping.is_set():
+            return ""
+        remaining = item.remaining()
+        if remaining <= limits.terminate:
+            late = f"runs out in {remaining:.1f} s and heartbeats are not answered"
+            return f"{late}; {self._follows()}"
+        return None
+
+    def _follows(self) -> str:
+        return f"ending {self.command[0]}, and another worker takes the item"
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:

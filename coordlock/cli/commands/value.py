@@ -11,7 +11,7 @@ from typing import Any, Final
 from coordlock.backend import VersionedValue
 from coordlock.cli.completion import asked, completed_by
 from coordlock.cli.connection import Service
-from coordlock.cli.data import given, in_json, shortened, text_of
+from coordlock.cli.data import given, in_json, read_all, shortened, text_of
 from coordlock.cli.exits import Exit, complain
 from coordlock.cli.options import follow_option, json_option, service_options
 from coordlock.cli.parser import Group, Parser, whole
@@ -149,11 +149,12 @@ def _set(
     """Set the value of KEY to DATA.
 
     It replaces the present value. Without DATA, the value is stdin, byte by byte: use this for
-    secrets, because arguments show in the list of processes.
+    secrets, because arguments show in the list of processes. An empty stdin is refused; '' as DATA
+    sets an empty value.
     """
     with service.connected() as client:
         value = client.value(key)  # a wrong key is told before stdin is read
-        kept = sys.stdin.buffer.read() if data is None else given(data)
+        kept = read_all("value") if data is None else given(data)
         return _written(lambda: value.set(kept, expect=if_version))
 
 

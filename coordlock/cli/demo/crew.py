@@ -37,15 +37,15 @@ class Crew:
     """
 
     def __init__(self, url: str | None) -> None:
-        self._environment = dict(os.environ)
-        if url is not None:
-            # Not on the command line, where every user of the machine could read a password.
-            self._environment["COORDLOCK_URL"] = url
+        #: The service of those that are hired; None for the one in the environment.
+        self.url = url
         self._processes: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
         self._events, self._report = os.pipe()
 
     def hire(self, task: Task) -> None:
         """Start a process for ``task``; it reports when it is ready and waits for `order`."""
+        # Not on the command line, where every user of the machine could read a password.
+        url = {} if self.url is None else {"COORDLOCK_URL": self.url}
         self._processes[task.run, task.worker] = subprocess.Popen(
             [
                 sys.executable,
@@ -55,7 +55,7 @@ class Crew:
             ],
             stdin=subprocess.PIPE,
             pass_fds=[self._report],
-            env=self._environment,
+            env=os.environ | url,
             process_group=0,  # Ctrl-C in the terminal is for the demo, which ends them
         )
 

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import shutil
-import socket
-import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -16,10 +11,11 @@ from coordlock.cli.connection import Service
 from coordlock.cli.demo.columns import Columns
 from coordlock.cli.demo.crew import Crew, Event
 from coordlock.cli.demo.ledger import balance_of
+from coordlock.cli.demo.redis_servers import Server, check_service, servers
 from coordlock.cli.demo.twin import Twin, play
-from coordlock.cli.exits import Exit, complain
+from coordlock.cli.exits import Exit
 from coordlock.cli.options import json_option, service_options
-from coordlock.cli.parser import Parser, UsageError
+from coordlock.cli.parser import Parser
 from coordlock.client import Client, connect
 from coordlock.runtime.clock import SYSTEM_CLOCK
 
@@ -29,7 +25,6 @@ _SERVERS: Final = 5
 _ROOT: Final = "/demo"
 #: The runs, and what their columns are called.
 _RUNS: Final = {"pause": "A PAUSE OF THE CLIENT", "clock": "A JUMP OF THREE CLOCKS"}
-_PATIENCE: Final = 10.0
 #: The time-to-live where nobody waits for its end. Heartbeats are so far apart that none comes soon
 #: after the jump: it would set the keys again before B has the lock, or tell A of its loss.
 _LONG: Final = "60s"
@@ -55,22 +50,18 @@ def redlock(*, service: Service, ttl: str, as_json: bool) -> int:
     lock, reads and writes. A goes on, and writes what it computed. The exit status is 0 if both
     runs lost an update.
     """
-    if service.url is not None:
-        raise UsageError("this demo starts servers of its own: leave --url out")
-    if shutil.which("redis-server") is None:
-        complain("redis-server is not installed, and this demo starts five of them")
-        return Exit.UNAVAILABLE
+    check_service(service, "five")
     timeline = Columns(SYSTEM_CLOCK.now(), list(_RUNS), as_json=as_json)
     with (
         tempfile.TemporaryDirectory(prefix="coordlock-demo-") as directory,
-        _servers(Path(directory)) as ports,
+        servers(_SERVERS, Path(directory)) as started,
     ):
-        hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
+        hosts = ",".join(f"127.0.0.1:{one.port}" for one in started)
         url = f"redlock://{hosts}{_ROOT}?restart_delay=0"
         with connect(url, ttl=ttl) as client, Crew(url) as crew:
             timeline.say(f"One story, twice at the same time, on {_SERVERS} servers of Redis.")
             timeline.head(_RUNS)
-            runs = {run: _Run(crew, client, timeline, run, ports) for run in _RUNS}
+            runs = {run: _Run(crew, client, timeline, run, started) for run in _RUNS}
             for name, run in runs.items():
                 run.prepare(Path(directory), ttl if name == "pause" else _LONG)
             if not play(runs, crew, timeline):
@@ -94,10 +85,10 @@ class _Run(Twin):
     """A goes on when B has written; what it does until then depends on the run."""
 
     def __init__(
-        self, crew: Crew, client: Client, timeline: Columns, run: str, ports: list[int]
+        self, crew: Crew, client: Client, timeline: Columns, run: str, started: list[Server]
     ) -> None:
         super().__init__(crew, client, timeline, run, leased=True)
-        self._ports: Final = ports
+        self._servers: Final = started
         self.lost = 0
 
     def go_on(self, event: Event) -> None:
@@ -126,11 +117,11 @@ class _Run(Twin):
         A holds the lock as soon as a majority has answered: another server may get the key later.
         """
         at = SYSTEM_CLOCK.now()
-        ports = self._ports[: _SERVERS // 2 + 1]
-        for port in ports:
-            while _ask(port, "PEXPIRE", f"{{{_ROOT}}}:lock:{self._lock}", "1") != b":1\r\n":
+        majority = self._servers[: _SERVERS // 2 + 1]
+        for server in majority:
+            while server.ask("PEXPIRE", f"{{{_ROOT}}}:lock:{self._lock}", "1") != b":1\r\n":
                 time.sleep(0.001)
-        self._tell("jumped", "the demo", at, servers=len(ports), of=_SERVERS)
+        self._tell("jumped", "the demo", at, servers=len(majority), of=_SERVERS)
         self._waiting_for = "the jump", at
 
     def conclude(self) -> None:
@@ -139,50 +130,3 @@ class _Run(Twin):
         self.lost = self.counts["wrote"] - balance
         facts = {"acknowledged": self.counts["wrote"], "balance": balance, "lost": self.lost}
         self._tell("counted", "the demo", **facts)
-
-
-@contextlib.contextmanager
-def _servers(directory: Path) -> Iterator[list[int]]:
-    """Servers on free ports of this machine."""
-    processes: list[subprocess.Popen[bytes]] = []
-    try:
-        ports = [_free_port() for _ in range(_SERVERS)]
-        for port in ports:
-            place = directory / str(port)
-            place.mkdir()
-            command = ["redis-server", "--bind", "127.0.0.1", "--port", str(port)]
-            command += ["--dir", str(place), "--save", "", "--logfile", str(place / "log")]
-            processes.append(subprocess.Popen(command, process_group=0))
-        for port in ports:
-            _wait_until_answers(port)
-        yield ports
-    finally:
-        for process in processes:
-            process.kill()
-        for process in processes:
-            process.wait()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
-
-
-def _wait_until_answers(port: int) -> None:
-    deadline = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            if _ask(port, "PING") == b"+PONG\r\n":
-                return
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(0.02)
-
-
-def _ask(port: int, *words: str) -> bytes:
-    """The answer of the server there, as it comes."""
-    with socket.create_connection(("127.0.0.1", port), 5) as connection:
-        connection.sendall((" ".join(words) + "\r\n").encode())
-        return connection.recv(4096)

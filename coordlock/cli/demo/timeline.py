@@ -48,6 +48,8 @@ _SENTENCES: Final = {
     "done": "is done",
     "jumped": "lets the key expire on {servers} of {of} servers, as it does when their clocks are "
     "set forward; nobody tells A",
+    "replaced": "puts a server without data in the place of the first one, as a failover to a "
+    "replica that lags does; its clock is {clock}",
     "counted": "counts: {acknowledged} updates were acknowledged, and the balance is {balance}",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import coordlock
 from coordlock.testing.waiting import eventually
 from testbed.servers.redis import RedisServer, debug_commands
+from tests.cli.command import Cli
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("no_leaks")]
 
@@ -91,3 +93,26 @@ def test_a_user_who_may_not_ask_for_the_configuration_is_told_the_rest(
     with only.client() as admin:
         admin.execute_command("ACL SETUSER", "default", "-config")
     assert "append-only file" in said(only, root)
+
+
+def test_doctor_says_of_a_new_server_that_it_grants_nothing_yet(tmp_path: Path, root: str) -> None:
+    with RedisServer(tmp_path / "redis") as server:
+        url = server.url_for(root, restart_delay="60s", request_timeout="1s")
+        done = Cli(url, tmp_path).run("doctor", "--json")
+    assert done.returncode == 1
+    found = {one["topic"]: one for one in json.loads(done.stdout)["findings"]}
+    assert found["connection"]["state"] == "ok"
+    assert found["lock"]["state"] == "failed"
+    assert "Redis is new, was restarted" in found["lock"]["detail"]
+    assert found["lock"]["advice"].startswith("the service answers, but grants nothing yet")
+
+
+def test_a_client_of_a_new_server_logs_once_why_it_waits(
+    tmp_path: Path, root: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with RedisServer(tmp_path / "redis") as server:
+        url = server.url_for(root, restart_delay="2s")
+        with coordlock.connect(url) as client, client.lock("q"):
+            pass
+    said = [one for one in caplog.records if "nothing is granted" in one.getMessage()]
+    assert len(said) == 1

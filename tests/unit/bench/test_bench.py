@@ -11,18 +11,19 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from bench import progress, workers
+from bench import field, progress, workers
 from bench.__main__ import SECTIONS, main
 from bench.contended import _unfairness
 from bench.contestants import ENTRANTS, entrants
 from bench.environments import OURS, Environment, NotInstalled
 from bench.field import turns
 from bench.figures import Spread, percentile, ratios, spread
+from bench.page import fill
 from bench.plots import draw
 from bench.progress import Progress, doing
 from bench.table import Plot, Table
@@ -61,6 +62,20 @@ def test_each_takes_part_in_every_round_and_goes_first_in_turn() -> None:
     assert order[:3] == three
     assert order[3:6] == [three[1], three[2], three[0]]
     assert order[6:] == [three[2], three[0], three[1]]
+
+
+def test_who_has_taken_too_much_time_sits_out_until_others_have_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0
+    monkeypatch.setattr(field, "time", SimpleNamespace(monotonic=lambda: now))
+    took = {"quick": 1, "usual": 1, "slow": 10}
+    rounds: dict[str, list[int]] = {who: [] for who in took}
+    for number, who in field.in_turns(list(took), 12):
+        rounds[who].append(number)
+        now += took[who]
+    assert rounds["quick"] == rounds["usual"] == list(range(13))
+    assert rounds["slow"] == [0, 1, 7, 10]
 
 
 @pytest.mark.parametrize("service", ["zookeeper", "etcd", "redis", "local"])
@@ -130,6 +145,23 @@ def test_a_table_is_text_markdown_and_json(table: Table) -> None:
     assert json.loads(json.dumps(asdict(table)))["rows"][0]["x floor"]["median"] == 1.25
 
 
+def test_a_table_of_the_summary_has_a_column_for_each_that_was_measured() -> None:
+    measured = ""
+    for service, peer in (("zookeeper", "tooz (kazoo)"), ("etcd", "tooz (etcd3gw)")):
+        one = Table(f"Handoff from process to process: {service}", ("who", "x commit and event"))
+        one.add("floor", Spread(1.0, 0.9, 1.1))
+        one.add("coordlock", Spread(1.5, 1.25, 1.75))
+        one.add(peer, 514.6)
+        measured += one.markdown() + "\n"
+    heading = "## Handoff\n\n<!-- figures: handoff -->\n\n"
+    page = fill(heading + "| old |\n\nWords.\n", measured)
+    assert page == heading + (
+        "|  | ZooKeeper | etcd |\n| --- | --- | --- |\n"
+        "| coordlock | 1.50 | 1.50 |\n| tooz | 515 | 515 |\n\nWords.\n"
+    )
+    assert fill(page, measured) == page
+
+
 def test_a_picture_is_drawn_of_bars_and_of_lines(table: Table, tmp_path: Path) -> None:
     lines = Table("Lines", ("service", "waiters", "speed"))
     lines.plot = Plot("speed", "service", over="waiters", log=True, target=3.0)
@@ -173,7 +205,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, **sections: Any) -> None:
         module = ModuleType(f"bench.{name}")
         module.measure = measure  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, module.__name__, module)
-        monkeypatch.setitem(SECTIONS, name, "a test")
+        monkeypatch.setitem(SECTIONS, name, ("a test", 7))
 
 
 def fine(rounds: int) -> Iterator[Table]:
@@ -223,7 +255,7 @@ def test_help_says_what_each_section_measures(capsys: pytest.CaptureFixture[str]
         main(["--help"])
     assert ended.value.code == 0
     shown = capsys.readouterr().out
-    for name, what in SECTIONS.items():
+    for name, (what, _) in SECTIONS.items():
         assert f"{name} " in shown
         assert what in shown
 
@@ -244,7 +276,7 @@ def test_what_cannot_be_measured_is_refused(
 #: A benchmark whose one section has measured a row, and waits for a worker that waits for a lock.
 ENDLESS = """
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from bench.__main__ import SECTIONS, main
 from bench.table import Table
 from bench.workers import Worker
@@ -259,7 +291,7 @@ def measure(rounds):
         print("workers", holder.pid, waiter.pid, file=sys.stderr, flush=True)
         waiter.do("wait", name="orders")
 
-SECTIONS["endless"] = SECTIONS["never"] = "a test"
+SECTIONS["endless"] = SECTIONS["never"] = "a test", 100
 module = sys.modules["bench.endless"] = ModuleType("bench.endless")
 module.measure = measure
 sys.exit(main(["endless", "never", "--output", sys.argv[1] + "/out", *sys.argv[2:]]))
@@ -294,7 +326,7 @@ def test_on_a_terminal_ctrl_c_is_not_for_the_workers(tmp_path: Path) -> None:
         terminal.write(command)
         terminal.expect(r"workers \d+ \d+")
         # The line is rewritten: no newline comes between two of them.
-        terminal.expect(r"0:0\d endless \(1/2\): [^\n]*\r\x1b\[K0:\d\d endless")
+        terminal.expect(r"0:0\d, \d min left, endless \(1/2\): [^\n]*\r\x1b\[K0:\d\d, \d min")
         terminal.write("\x03")
         terminal.expect("interrupted in endless")
         terminal.expect_prompt()
@@ -308,12 +340,14 @@ def test_elsewhere_progress_is_a_line_now_and_then(
     monkeypatch.setattr(progress, "_ELSEWHERE", 0.01)
     shown = tmp_path / "shown"
     with shown.open("w") as stream, Progress(stream) as showing:
-        showing.section("handoff", 2, 8)
+        showing.section("handoff", 2, 8, 200)
         doing("etcd, kazoo", 0, 30)
         eventually(lambda: "etcd, kazoo, warming up\n" in shown.read_text(), "the first note")
         doing("etcd, kazoo", 12, 30)
         eventually(lambda: "etcd, kazoo, round 12 of 30\n" in shown.read_text(), "the next note")
-    assert "0:00 handoff (2/8): etcd, kazoo, warming up" in shown.read_text().splitlines()
+    assert (
+        "0:00, 3 min left, handoff (2/8): etcd, kazoo, warming up" in shown.read_text().splitlines()
+    )
     assert "\x1b" not in shown.read_text()
 
 
@@ -323,7 +357,7 @@ def test_quiet_progress_says_only_what_it_is_told_to(
     monkeypatch.setattr(progress, "_ELSEWHERE", 0.001)
     shown = tmp_path / "shown"
     with shown.open("w") as stream, Progress(stream, quiet=True) as showing:
-        showing.section("handoff", 2, 8)
+        showing.section("handoff", 2, 8, 200)
         doing("etcd, kazoo", 1, 30)
         showing.say("interrupted")
     assert shown.read_text() == "interrupted\n"

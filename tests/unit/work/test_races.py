@@ -707,3 +707,54 @@ def test_an_item_whose_claim_is_answered_after_the_end_of_the_call_goes_back(
         answer.add_done_callback(told.follow)
     with other.work_queue("q").take(BOUND) as item:
         assert item.data == b"two"
+
+
+def test_an_eviction_that_finds_its_item_done_strikes_no_other_item(
+    client: coordlock.Client, other: coordlock.Client
+) -> None:
+    """Though the worker's contender is the same."""
+    queue = client.work_queue("q")
+    one, two = queue.put(b"one"), queue.put(b"two")
+    done = queue.take(BOUND)
+    taken: list[coordlock.Item] = []
+
+    def go_on(_: Sequence[Contender]) -> None:
+        done.ack()
+        taken.append(queue.take(BOUND))
+
+    before_writing(other, "/claims/", go_on)
+    assert other.work_queue("q").evict(one) is False
+    [item] = taken
+    assert (item.id, item.token) == (two, done.token)
+    item.verify()
+    item.ack()
+
+
+@pytest.mark.parametrize("end", ["ack", "nack", "release"])
+def test_a_worker_that_is_being_evicted_ends_nothing_and_takes_as_another_one(
+    client: coordlock.Client, other: coordlock.Client, end: str
+) -> None:
+    queue = client.work_queue("q")
+    one = queue.put(b"one")
+    evicted = queue.take(BOUND)
+    queue.put(b"two")
+    backend = backend_of(other)
+    evict = backend.evict
+    taken: list[coordlock.Item] = []
+
+    def late(contender: Contender) -> Promise[bool]:
+        if end == "release":
+            evicted.release()
+        else:
+            with pytest.raises(LockLost, match="its contender was removed"):
+                getattr(evicted, end)()
+        taken.append(queue.take(BOUND))
+        return evict(contender)
+
+    backend.evict = late  # type: ignore[method-assign]
+    assert other.work_queue("q").evict(one) is True
+    [item] = taken
+    assert item.token > evicted.token
+    with other.work_queue("q").take(BOUND) as again:
+        assert (again.id, again.deliveries) == (one, 2)
+    item.ack()

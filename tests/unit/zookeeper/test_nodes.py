@@ -65,6 +65,25 @@ def test_a_name_tells_its_id_claim_and_sequence(
     assert nodes.has_id(child, guid)
 
 
+@pytest.mark.parametrize("style", nodes.STYLES)
+def test_a_name_tells_that_its_contender_passes_its_lock_on(style: nodes.Style) -> None:
+    child = nodes.stem(GUID, Mode.EX, style, passes_on=True) + printed(7)
+    assert nodes.passes_on(child)
+    seen = nodes.contender("/q", child)
+    assert (seen.id, seen.claim, seen.order) == (GUID, Mode.EX, 7)
+    assert nodes.has_id(child, GUID)
+    for other in CLAIMS:
+        assert not nodes.passes_on(nodes.stem(GUID, other, style) + printed(7))
+        assert other is Mode.EX or not nodes.passes_on(
+            nodes.stem(GUID, other, style, passes_on=True) + printed(7)
+        )
+
+
+@pytest.mark.parametrize("child", ["x__ex__lock__0000000001", f"_c_{GUID[:8]}-ex-lock-0000000001"])
+def test_what_another_program_names_like_that_passes_nothing_on(child: str) -> None:
+    assert not nodes.passes_on(child)
+
+
 @given(signed.filter(lambda sequence: sequence != -1))
 def test_the_order_follows_the_counter_past_its_overflow(sequence: int) -> None:
     assert nodes.order_of(after(sequence)) == nodes.order_of(sequence) + 1
@@ -101,7 +120,15 @@ def test_sequences_of_all_sorts_of_children(child: str, sequence: int | None) ->
 @pytest.mark.parametrize(
     "stem",
     [
-        *("x__", "x__other__", "x__new__rlock__", "__rlock", "x__permit0__lock__", "x__nl__lock__"),
+        *(
+            "x__",
+            "x__ex__rlock__",
+            "x__other__",
+            "x__new__rlock__",
+            "__rlock",
+            "x__permit0__lock__",
+            "x__nl__lock__",
+        ),
         *("_c_x-other-", "_c_x-pw-rlock-", "_c_x-permit0-lock-", "_c_x-__OTHR__", "_c_-lock-"),
     ],
 )
