@@ -20,7 +20,8 @@ tells which processes live. A process that dies, by SIGKILL too, leaves its queu
     files        the queues' files that it keeps open
     contenders   the session's own contenders
     attempts     what waits for a lock of the directory: here for an instant, then in a thread
-    watcher      waits until contenders leave
+    watcher      watches contenders until they leave
+    listening    the files that tell of it, and the thread that hears them
     followers    waits until data or queues change
     notices      tells both which files have changed: by inotify, or by polling
     flock        locks on files; errors

@@ -72,6 +72,8 @@ class LocalBackend(Backend):
     )
     default_root: ClassVar[str] = ""
     shares_keys: ClassVar[bool] = False
+    tells_first: ClassVar[bool] = True
+    finds_waiters: ClassVar[bool] = True
     options: ClassVar[Sequence[Option]] = (
         Option(
             "trust_filesystem",
@@ -190,6 +192,10 @@ class LocalBackend(Backend):
         if contenders is None or self._ended() is not None:
             return lambda: None
         return contenders.watch(contender, told, waiters, changes)
+
+    def was_first(self, contender: Contender) -> bool:
+        known = self._contenders
+        return known is not None and known.watcher.was_first(contender)
 
     def queues(self) -> Promise[list[str]]:
         return self._ask(lambda: queue_names(self._prepared()))

@@ -102,12 +102,12 @@ class Contenders:
             return False
         session = self.session
         try:
+            was_there, follower = False, None
             with session.changing:
-                kept = session.files.find(slot.path)
-                was_there = not session.has_ended and leave(
-                    self._directory, slot, kept, id, self._slots
-                )
-            tell(self._directory, session.id, id)
+                if not session.has_ended:
+                    kept = session.files.find(slot.path)
+                    was_there, follower = leave(self._directory, slot, kept, id, self._slots)
+            tell(self._directory, session.id, id, follower)
         except OSError as error:
             # As long as the session lives, so does the contender: this must be tried again.
             raise BackendUnavailable(SERVICE, translated(error).reason) from error

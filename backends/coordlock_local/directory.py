@@ -7,6 +7,7 @@
     <root>/sessions/<session>             locked by a process for as long as it lives (session.py)
     <root>/queues/<name>                  the contenders of one lock (slots.py)
     <root>/watched/<session>-<entry id>   removed when that contender leaves (watcher.py)
+    <root>/watched/<session>-bell         opened when a contender leaves before one of that session
     <root>/values/<session>-<entry id>    what that contender publishes (values.py)
     <root>/data                           what applications keep, in SQLite (data.py), with
     <root>/data.lock                      locked while a process reads or writes it
@@ -168,6 +169,10 @@ class Directory:
     def watch(self, session: str, id: str) -> str:
         """The file that tells when the contender ``id`` of ``session`` leaves."""
         return f"{self.watched}/{session}-{id}"
+
+    def bell(self, session: str) -> str:
+        """The file that tells when a contender leaves that was just before one of ``session``."""
+        return f"{self.watched}/{session}-bell"
 
     def value(self, session: str, id: str) -> str:
         """The file with what the contender ``id`` of ``session`` publishes."""

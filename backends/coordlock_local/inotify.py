@@ -64,9 +64,13 @@ class Inotify:
             except BaseException:
                 self.close()
                 raise
-        self._poll = select.poll()
-        self._poll.register(self._inotify.number, select.POLLIN)
-        self._poll.register(self._woken.number, select.POLLIN)
+        self._poll, self._resting, self._receiving = select.poll(), select.poll(), select.poll()
+        for poll in (self._poll, self._receiving):
+            poll.register(self._inotify.number, select.POLLIN)
+        for poll in (self._poll, self._resting):
+            poll.register(self._woken.number, select.POLLIN)
+        #: Whether a thread that waits here lets others run: gevent has a poll() of its own.
+        self.is_direct: Final = type(self._poll).__module__ == "select"
 
     def _kept(self, number: int) -> Descriptor:
         descriptor = Descriptor(number)
@@ -85,6 +89,8 @@ class Inotify:
             watch = self._library.inotify_add_watch(number, os.fsencode(path), mask)
             if watch < 0:
                 raise _last_error(path)
+            if self._watches.get(path, watch) != watch:  # it was made anew
+                self.drop(path)
             self._watches[path] = watch
             self._paths[watch] = path
 
@@ -102,14 +108,33 @@ class Inotify:
         Raises OSError when the program has closed the descriptors.
         """
         self._check()
-        ready = dict(self._poll.poll(None if timeout is None else int(timeout * 1000) + 1))
+        ready = dict(self._poll.poll(_milliseconds(timeout)))
         self._check()
         if self._woken.number in ready:
             with suppress(BlockingIOError):
                 os.read(self._woken.number, 4096)
-        if self._inotify.number not in ready:
+        return self._read() if self._inotify.number in ready else ()
+
+    def rest(self, timeout: float | None) -> None:
+        """Sleep until `wake`, while another thread receives. Raises as `wait`."""
+        self._check()
+        if self._resting.poll(_milliseconds(timeout)):
+            self._check()
+            with suppress(BlockingIOError):
+                os.read(self._woken.number, 4096)
+
+    def receive(self, timeout: float) -> Collection[str] | None:
+        """As `wait`, in one other thread at a time, which `wake` does not wake."""
+        if not self._receiving.poll(_milliseconds(timeout)):
             return ()
-        data = os.read(self._inotify.number, 65_536)
+        self._check()
+        return self._read()
+
+    def _read(self) -> Collection[str] | None:
+        try:
+            data = os.read(self._inotify.number, 65_536)
+        except BlockingIOError:  # another thread was quicker
+            return ()
         changed = set()
         offset = 0
         while offset < len(data):
@@ -146,11 +171,15 @@ class Inotify:
                 descriptor.close()
 
     def _is_open(self) -> bool:
-        return all(one.status() is not None for one in self._descriptors)
+        return all(one.status() for one in self._descriptors)
 
     def _check(self) -> None:
         if not self._is_open():
             raise OSError(errno.EBADF, "the program closed a descriptor that belongs to coordlock")
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else int(seconds * 1000) + 1
 
 
 def _last_error(path: str | None = None) -> OSError:

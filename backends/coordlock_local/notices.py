@@ -18,7 +18,7 @@ log = Log("coordlock.local")
 class Notices(Protocol):
     """A source of notices. One thread waits; any thread may call all methods.
 
-    `add`, `drop` and `close` do nothing in a source that inherits them.
+    Only `wait` and `wake` do something in a source that inherits the others.
     """
 
     #: How often a caller of `wait` must look at the files itself, in seconds.
@@ -40,7 +40,20 @@ class Notices(Protocol):
         """The paths that may have changed; None when that is not known, empty when none."""
 
     def wake(self) -> None:
-        """Let `wait` return."""
+        """Let `wait` or `rest` return."""
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether other threads may `receive` while one rests."""
+        return False
+
+    def rest(self, timeout: float | None) -> None:
+        """Sleep until `wake`, while another thread receives."""
+        self.wait(timeout)
+
+    def receive(self, timeout: float) -> Collection[str] | None:
+        """As `wait`, in one other thread at a time, which `wake` does not wake."""
+        return ()
 
     def close(self) -> None:
         """Free what the operating system gave. Forked children do it by themselves."""

@@ -8,6 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from itertools import filterfalse
 from typing import Final
 
 from coordlock.errors import BackendError
@@ -52,8 +53,8 @@ class LocalQueue:
         self._header = header(directory, name)
         self._session = session
         self._own: Mapping[str, Contender] = {} if own is None else own
-        #: The contenders of the last reading of all, by their keys: a record stays as it is.
-        self._seen: Mapping[str, Contender] = {}
+        #: Contenders that were read, by their keys: a record stays as it is.
+        self._seen: dict[str, Contender] = {}
         #: By claim, the tokens of contenders that were found not to conflict with it.
         self._harmless: dict[AnyClaim, set[int]] = {}
 
@@ -105,10 +106,11 @@ class LocalQueue:
             for grave, contender in dead:
                 _bury(self._directory, slots, grave, contender.session)
             snapshot = Snapshot(self.name, (*chosen, me), omitted=omitted)
-            if omitted and self._is_known(earlier, me) and not blockers(snapshot, me):
-                # The nearest shares, and few of the others are unknown: they are read here and now.
-                ahead = self._in_the_way(slots, index, me)
-                return replace(snapshot, harmless=not ahead)
+            if omitted and me.claim in self._harmless and not blockers(snapshot, me):
+                unknown = self._unknown(earlier, me)
+                if len(unknown) < _FEW:  # they are read here and now
+                    ahead = self._in_the_way(slots, index, me, unknown)
+                    return replace(snapshot, harmless=not ahead)
         return snapshot
 
     def snapshot(
@@ -135,7 +137,8 @@ class LocalQueue:
             index = slots.read()
             if conflicting and upto is not None:
                 last = (upto,) if upto.token in index else ()
-                return Snapshot(self.name, (*self._in_the_way(slots, index, upto), *last))
+                unknown = self._unknown(_standing(index, upto.token), upto)
+                return Snapshot(self.name, (*self._in_the_way(slots, index, upto, unknown), *last))
             snapshot = self._select(slots, index, upto, owners)
             for _ in range(_READINGS if owners else 0):
                 before, index = index, slots.read()
@@ -172,17 +175,22 @@ class LocalQueue:
             self._seen = {one.key: one for one in chosen}
         return Snapshot(self.name, (*chosen, *last), omitted=omitted)
 
-    def _in_the_way(self, slots: Slots, index: list[int], me: Contender) -> list[Contender]:
-        """Those before ``me`` that conflict with it.
+    def _unknown(self, earlier: list[int], me: Contender) -> list[int]:
+        """Those of ``earlier`` that are not known to share with ``me``.
 
         A contender that shares is read once: thousands may hold a root in an intention mode.
         """
-        assert me.token is not None
         harmless = self._harmless.setdefault(me.claim, set())
+        return list(filterfalse(harmless.__contains__, earlier))
+
+    def _in_the_way(
+        self, slots: Slots, index: list[int], me: Contender, unknown: list[int]
+    ) -> list[Contender]:
+        """Those of ``unknown`` that conflict with ``me``."""
+        harmless = self._harmless[me.claim]
         if len(harmless) > _REMEMBERED + 2 * len(index):
             harmless.intersection_update(index)
-        standing = [one for one in _standing(index, me.token) if one not in harmless]
-        chosen, _, _ = self._nearest(slots, index, standing, len(standing))
+        chosen, _, _ = self._nearest(slots, index, unknown, len(unknown))
         if isinstance(me.claim, Permit):  # each takes one, or is another kind of lock
             return chosen
         conflicting = []
@@ -193,12 +201,6 @@ class LocalQueue:
             elif isinstance(one.claim, Mode):  # others may change
                 harmless.add(one.order)
         return conflicting
-
-    def _is_known(self, earlier: list[int], me: Contender) -> bool:
-        """Whether the client knows of nearly all of ``earlier`` that they share with ``me``."""
-        if me.claim not in self._harmless:
-            return False
-        return len(self._harmless[me.claim].intersection(earlier)) > len(earlier) - _FEW
 
     def _nearest(
         self,
@@ -214,8 +216,13 @@ class LocalQueue:
         chosen: list[Contender] = []
         dead: list[tuple[Slot, Contender]] = []
         end = len(standing)
-        # To look for a few is quicker than to make a table.
-        find = index.index if wanted < _FEW else _numbers(index).__getitem__
+        # To look for a few is quicker than to make a table: the latest ones are near the end.
+        backward, last = index[::-1], len(index) - 1
+        find = (
+            (lambda token: last - backward.index(token))
+            if min(wanted, end) < _FEW
+            else _numbers(index).__getitem__
+        )
         while end and len(chosen) < wanted:
             end -= 1
             token = standing[end]
@@ -228,6 +235,8 @@ class LocalQueue:
                 contender = slots.contender(number, token, owners=owners)
                 if contender is None:  # it has left meanwhile
                     continue
+                if not owners:
+                    self._remember(contender)
             if not is_own:
                 if contender.session not in lives:
                     lives[contender.session] = self._lives(contender.session)
@@ -240,6 +249,11 @@ class LocalQueue:
             chosen.append(contender)
         chosen.reverse()
         return chosen, end, dead
+
+    def _remember(self, contender: Contender) -> None:
+        if len(self._seen) > _REMEMBERED:
+            self._seen = {}
+        self._seen[contender.key] = contender
 
     def _lives(self, session: str) -> bool:
         if self._session is not None and self._session.id == session:

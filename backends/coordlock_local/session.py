@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from coordlock.errors import BackendError
 from coordlock.runtime.shared_file import Descriptor, close_kept, keep_from_children
@@ -20,9 +21,14 @@ from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE
 from coordlock_local.files import Files
 from coordlock_local.flock import is_locked, try_lock
-from coordlock_local.slots import Slot, stands
+from coordlock_local.slots import Slot, Slots, stands
 
-__all__ = ["LocalSession", "has_died", "is_alive"]
+__all__ = ["LocalSession", "has_died", "is_alive", "rings"]
+
+T = TypeVar("T")
+
+#: What the file of a session says whose process rings `Directory.bell`. Earlier releases don't.
+_RINGS: Final = b"rings\n"
 
 
 class LocalSession:
@@ -58,6 +64,8 @@ class LocalSession:
         try:
             if not try_lock(descriptor.number):
                 raise BackendError(SERVICE, f"{self._path} is locked by another program")
+            with suppress(OSError):  # on a full disk, others make a file for each of their watches
+                os.write(descriptor.number, _RINGS)
         except BaseException:
             self.end()
             raise
@@ -76,29 +84,54 @@ class LocalSession:
 
     def stands(self, slot: Slot) -> bool:
         """Whether the contender of ``slot``, of whichever session, is in its queue."""
+        found = self._in_kept(slot.path, lambda slots: slots.get(slot.number))
+        return stands(self.directory, slot) if found is None else found == slot.token
+
+    def before(self, path: str, token: int) -> list[int]:
+        """The tokens of those that stand before ``token`` in the queue of the file ``path``."""
+        index = self._in_kept(path, Slots.index)
+        if index is None:
+            try:
+                with Slots(self.directory, path) as slots:
+                    index = slots.index()
+            except FileNotFoundError:
+                index = []
+        return [one for one in index if 0 < one < token]
+
+    def _in_kept(self, path: str, find: Callable[[Slots], T]) -> T | None:
+        """What ``find`` finds in the queue's file, where that is open."""
         changing = self.changing
         try:
-            if changing.acquire(timeout=PATIENCE) and (kept := self.files.find(slot.path)):
+            if changing.acquire(timeout=PATIENCE) and (kept := self.files.find(path)):
                 with kept:
-                    return kept.get(slot.number) == slot.token
+                    return find(kept)
         finally:
             try:  # noqa: SIM105 - as in `Counter.hold`
                 changing.release()
             except RuntimeError:
                 pass
-        return stands(self.directory, slot)
+        return None
 
     def end(self) -> None:
         """Remove the file and unlock it. Idempotent."""
         with self.changing:
-            with suppress(OSError):  # unlocked, it is dead all the same
-                os.unlink(self._path)
+            for path in (self._path, self.directory.bell(self.id)):
+                with suppress(OSError):  # unlocked, it is dead all the same
+                    os.unlink(path)
             descriptor, self._descriptor = self._descriptor, None
             if descriptor is not None:
                 close_kept(descriptor)
             self.files.close()
         # Outside: a signal handler that interrupts a use of a counter may wait for `changing`.
         self.counter.close()
+
+
+def rings(directory: Directory, id: str) -> bool:
+    """Whether the process of the session ``id`` rings the bell of the next one when it leaves."""
+    try:
+        return os.stat(directory.session(id)).st_size > 0
+    except OSError:
+        return False
 
 
 def is_alive(directory: Directory, id: str) -> bool:

@@ -42,6 +42,7 @@ import os
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from sys import byteorder
 from typing import Final, NamedTuple, Self
 
@@ -54,10 +55,24 @@ from coordlock_local.counter import VERSION
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE
 
-__all__ = ["EVICTED", "Slot", "Slots", "header", "leave", "record", "stands", "tell"]
+__all__ = [
+    "EVICTED",
+    "SERVED",
+    "Slot",
+    "Slots",
+    "header",
+    "leave",
+    "notify",
+    "record",
+    "stands",
+    "tell",
+]
 
 #: The bit of an index entry whose contender was evicted.
 EVICTED: Final = 1 << 63
+#: So many slots are looked at for the contender that comes after one that leaves.
+SERVED: Final = 32
+_FREE: Final = bytes(8 * SERVED)
 _TITLE: Final = "coordlock-queue"
 #: A record is within one page of memory, so that neither SIGKILL nor a full disk can split it.
 _PAGE: Final = 4096
@@ -89,9 +104,14 @@ class Slot(NamedTuple):
     @classmethod
     def of(cls, contender: Contender) -> Self:
         """The slot of ``contender``, as its key says."""
-        path, _, rest = contender.key.rpartition("@")
-        number, _, token = rest.partition(".")
-        return cls(path, int(number), int(token))
+        return cls(*_place(contender.key))
+
+
+@lru_cache(256)
+def _place(key: str) -> tuple[str, int, int]:
+    path, _, rest = key.rpartition("@")
+    number, _, token = rest.partition(".")
+    return path, int(number), int(token)
 
 
 class Slots:
@@ -135,6 +155,27 @@ class Slots:
         data = os.pread(self._descriptor, 2 * _PAGE, 0)
         self.ready = self._is_current(data[:_INDEXES])
         return self._index(data) if self.ready else []
+
+    def index(self) -> list[int]:
+        """The index of a file that was `read` before, or in which a contender was found."""
+        return self._index(os.pread(self._descriptor, 2 * _PAGE, 0))
+
+    def follower(self, token: int) -> str | None:
+        """The session of the nearest contender behind ``token`` in the first `SERVED` slots.
+
+        None where there is none, or where it is damaged.
+        """
+        while (data := os.pread(self._descriptor, 8 * SERVED, _PAGE)) != _FREE:
+            index = memoryview(data[: len(data) & -8]).cast("Q").tolist()
+            nearest = min([one for one in index if token < one < EVICTED], default=None)
+            if nearest is None:
+                break
+            with suppress(BackendError):
+                if (found := self.contender(index.index(nearest), nearest)) is None:
+                    continue  # it has left meanwhile
+                return found.session
+            break
+        return None
 
     def former(self) -> Iterator[Contender]:
         """Those contenders in a file of another run that can be read."""
@@ -341,34 +382,46 @@ def stands(directory: Directory, slot: Slot) -> bool:
 
 def leave(
     directory: Directory, slot: Slot, kept: Slots | None, id: str, own: Mapping[str, Slot]
-) -> bool:
-    """Remove this process's contender ``id`` from ``slot``; whether it was there. Idempotent.
+) -> tuple[bool, str | None]:
+    """Remove this process's contender ``id`` from ``slot``. Idempotent.
 
     ``kept`` is the queue's file, where that is open. ``own`` are the slots of this process, by the
-    ids of their contenders.
+    ids of their contenders. Returns whether it was there, and the session of the next contender.
     """
     try:
         with kept or Slots(directory, slot.path, os.O_RDWR) as slots:
             value = slots.get(slot.number)
             if value & ~EVICTED == slot.token:
                 slots.free(slot.number, id, own)
-            return value == slot.token
+            return value == slot.token, slots.follower(slot.token)
     except (FileNotFoundError, NotADirectoryError):
-        return False
+        return False, None
 
 
-def tell(directory: Directory, session: str, id: str) -> None:
-    """Tell the processes that watch a contender that it has left: see `Directory.watch`."""
+def tell(directory: Directory, session: str, id: str, follower: str | None = None) -> None:
+    """Tell the processes that watch a contender that it has left: see `Watcher`.
+
+    ``follower`` is the session of the next contender in its queue, if that is another one.
+    """
+    if follower is not None and follower != session:
+        notify(directory, directory.bell(follower))
     path = directory.watch(session, id)
-    if not os.access(path, os.F_OK):  # nobody watches; `open` takes twice as long to say so
-        return
+    # Nobody may watch by that file; `open` takes twice as long to say so.
+    if os.access(path, os.F_OK) and notify(directory, path):
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+def notify(directory: Directory, path: str) -> bool:
+    """Tell those that watch the file ``path``; whether it is there.
+
+    They hear its closing at once. To remove a file takes a hundred times as long.
+    """
     try:
-        descriptor = directory.open(path, os.O_WRONLY)
+        os.close(directory.open(path, os.O_WRONLY))
     except FileNotFoundError:
-        return
-    os.close(descriptor)  # which they hear at once: removing a file takes a hundred times as long
-    with suppress(FileNotFoundError):
-        os.unlink(path)
+        return False
+    return True
 
 
 def _damaged(path: str) -> BackendError:

@@ -22,7 +22,7 @@ from coordlock.model.contender import Contender
 from coordlock_local.counter import VERSION
 from coordlock_local.directory import Directory
 from coordlock_local.session import LocalSession
-from coordlock_local.slots import Slot, Slots
+from coordlock_local.slots import Slot, Slots, notify
 
 __all__ = ["described", "publish", "remove", "version_of", "write"]
 
@@ -93,8 +93,7 @@ def publish(
                     slots.publish(slot.number, slot.token, None, version + 1)
     path = directory.watch(session.id, contender.id)
     if os.access(path, os.F_OK):
-        with suppress(FileNotFoundError):  # nobody watches it any more
-            os.close(directory.open(path, os.O_WRONLY))
+        notify(directory, path)
 
 
 def remove(directory: Directory, session: str, id: str) -> None:

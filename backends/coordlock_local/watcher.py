@@ -1,10 +1,9 @@
-"""Watching contenders: one thread per client, asleep until the operating system tells it."""
+"""Watching contenders, on behalf of those that wait for them to leave."""
 
 from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Final
@@ -12,20 +11,19 @@ from typing import Final
 from coordlock.model.contender import Contender
 from coordlock.runtime.log import Log
 from coordlock_local import values
-from coordlock_local.errors import translated
-from coordlock_local.notices import Notices, Polling, notices, warn
-from coordlock_local.session import LocalSession, is_alive
-from coordlock_local.slots import Slot
+from coordlock_local.listening import Listening
+from coordlock_local.notices import Notices, notices
+from coordlock_local.session import LocalSession, is_alive, rings
+from coordlock_local.slots import SERVED, Slot
 
 __all__ = ["Watcher"]
 
 log = Log("coordlock.local")
 
-#: The kernel tells that a dying process's file is closed an instant before it drops the lock. A
-#: watcher that is told and finds none gone looks again after so many seconds, then twice as many.
-_SOON: Final = 0.001
-#: Looking at everything takes at most this share of one processor.
-_SHARE: Final = 0.02
+#: So many contenders are looked at when the bell rings.
+_FEW: Final = 16
+#: Of so many sessions it is remembered whether they ring, and of so many contenders how they left.
+_REMEMBERED: Final = 64
 
 _Told = Callable[[bool], None]
 #: A contender's key, and the version of the value whose change is told too, or 0.
@@ -35,10 +33,13 @@ _Key = tuple[str, int]
 class _Watched:
     """A contender that is watched, and by whom."""
 
-    def __init__(self, contender: Contender, version: int, paths: Sequence[str]) -> None:
+    def __init__(self, contender: Contender, version: int) -> None:
         self.contender: Final = contender
         self.version: Final = version
-        self.paths: Final = paths
+        #: The files that tell of it.
+        self.paths: Final[list[str]] = []
+        #: The one among them that tells of nothing else.
+        self.own_file: str | None = None
         #: What is called, and the contenders on whose behalf.
         self.watchers: dict[object, tuple[_Told, Sequence[Contender]]] = {}
 
@@ -47,9 +48,11 @@ class Watcher:
     """Watches contenders of a directory on behalf of a session.
 
     Three files tell of a contender: its session's file, when its process ends or another process
-    evicts it; the queue's file, should it be removed; and a file that the watcher makes, and that
-    the contender's process opens and removes when the contender leaves. The session's own
-    contenders leave through `own_left`, without such a file.
+    evicts it; the queue's file, should it be removed; and one that the contender's process opens
+    when the contender has left. That is the bell of this session, if a contender of this session is
+    the next one behind it: who leaves reads who that is. Others make a file for the contender that
+    they watch, which its process also removes. The session's own contenders leave through
+    `own_left`, without such a file.
 
     A notice only says where to look. The watcher always reads from the queue and the session's lock
     whether a contender has left. Now and then it looks at all contenders, so no lost notice loses a
@@ -59,13 +62,25 @@ class Watcher:
     def __init__(self, session: LocalSession, source: Callable[[], Notices] = notices) -> None:
         self._session = session
         self._directory = session.directory
-        self._source = source
         self._lock = threading.RLock()
         self._watched: dict[_Key, _Watched] = {}
-        self._files: dict[str, set[_Key]] = {}  # by path, the keys of what it tells of
-        self._notices: Notices | None = None
-        self._interval = 0.0
-        self._thread: threading.Thread | None = None
+        #: Those of other sessions, and the thread that has ordered all of them, or 0.
+        self._foreign: set[_Key] = set()
+        self._orderer = 0
+        #: Whether other sessions ring the bell.
+        self._ringing: dict[str, bool] = {}
+        #: Contenders that have left and before which none stood then.
+        self._first: dict[str, bool] = {}
+        self._looks = 0
+        self._bell = self._directory.bell(session.id)
+        self._listening = Listening(
+            self._directory,
+            self._bell,
+            self._lock,
+            source,
+            self._look,
+            lambda: bool(self._watched),
+        )
         self._closed = False
         self._pid = os.getpid()
 
@@ -98,28 +113,75 @@ class Watcher:
                 found = watched.watchers.pop(registration, None)
                 if found is not None and not watched.watchers:
                     self._watched.pop(key, None)
-                    self._drop(key, watched.paths)
+                    self._drop(key, watched)
 
+        is_own = contender.session == self._session.id
         with self._lock:
             if self._closed:
                 return cancel
+            self._listening.start()
             watched = self._watched.get(key)
-            is_new = watched is None
             if watched is None:
-                self._start()
-                watched = _Watched(contender, version, self._paths(contender))
-                self._watched[key] = watched
-                for path in watched.paths:
-                    self._add(path, key)
+                watched = self._watched[key] = _Watched(contender, version)
+            is_known = self._order(watched, key, () if changes else waiters)
             watched.watchers[registration] = told, () if changes else waiters
+            looks = self._looks
         # After the notices are ordered, so that nothing falls between. The notices serve later
         # watchers of the same contender.
-        if is_new and self._is_due(watched, {}):
-            self._tell(key)
-            if contender.session != self._session.id:
-                with suppress(OSError):  # made in vain: no process removes it any more
-                    os.unlink(watched.paths[0])
+        if not is_known:
+            if self._is_due(watched, {}):
+                self._tell(key)
+                if watched.own_file is not None:
+                    with suppress(OSError):  # made in vain: no process removes it any more
+                        os.unlink(watched.own_file)
+                return cancel
+            with self._lock:
+                if looks == self._looks:
+                    self._listening.note_life(watched.paths[0])
+        self._listening.serve(None if is_own else self._orderer)
         return cancel
+
+    def _order(self, watched: _Watched, key: _Key, waiters: Sequence[Contender]) -> bool:
+        """Let files tell of ``watched``; whether it is known that it has not left since.
+
+        That is so where these files were watched before: they would have told of it.
+        """
+        contender, slot = watched.contender, Slot.of(watched.contender)
+        paths = [self._directory.session(contender.session), slot.path]
+        is_own = contender.session == self._session.id
+        stood = is_own
+        if not is_own:
+            if not self._foreign:
+                self._orderer = threading.get_ident()
+            elif self._orderer != threading.get_ident():
+                self._orderer = 0
+            self._foreign.add(key)
+            nearest = self._before(contender, slot, waiters)
+            stood = nearest == slot.token
+            if nearest is not None and nearest <= slot.token:
+                paths.append(self._bell)
+            else:
+                watched.own_file = self._directory.watch(contender.session, contender.id)
+                paths.append(watched.own_file)
+        new = [path for path in paths if path not in watched.paths]
+        watched.paths.extend(new)
+        fresh = [path for path in new if self._listening.add(path, key)]
+        return not new or (stood and not fresh and self._listening.lives(paths[0]))
+
+    def _before(self, contender: Contender, slot: Slot, waiters: Sequence[Contender]) -> int | None:
+        """The token just before that of the waiter in the queue of ``contender``, or 0.
+
+        None where the process of ``contender`` would not ring the bell for it.
+        """
+        mine = next((one for one in map(Slot.of, waiters) if one.path == slot.path), None)
+        if mine is None or mine.number >= SERVED or self._listening.count(self._bell) >= _FEW:
+            return None
+        session = contender.session
+        if session not in self._ringing:
+            _remember(self._ringing, session, rings(self._directory, session))
+        if not self._ringing[session]:
+            return None
+        return max(self._session.before(slot.path, mine.token), default=0)
 
     def own_left(self, key: str) -> None:
         """Tell that the session's own contender ``key`` has left."""
@@ -135,113 +197,33 @@ class Watcher:
         for one in over:
             self._tell(one)
 
+    def was_first(self, contender: Contender) -> bool:
+        """Whether none stood before ``contender`` when it had left; False in doubt."""
+        return contender.key in self._first
+
     def close(self) -> None:
         """Call nothing any more, and end the thread."""
         with self._lock:
-            thread = self._thread
-            if not self._closed and self._notices is not None:
-                self._notices.wake()  # the thread closes it when it has seen the next line
             self._closed = True
             self._watched.clear()
-            self._files.clear()
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+            self._foreign.clear()
+        self._listening.close()
 
-    def _paths(self, contender: Contender) -> Sequence[str]:
-        paths = self._directory.session(contender.session), Slot.of(contender).path
-        if contender.session == self._session.id:
-            return paths
-        return self._directory.watch(contender.session, contender.id), *paths
-
-    def _start(self) -> None:
-        if self._thread is None:
-            self._notices = self._source()
-            self._interval = self._notices.interval
-            self._thread = threading.Thread(target=self._run, name="coordlock-local", daemon=True)
-            try:
-                self._thread.start()
-            except BaseException:
-                self._notices.close()
-                self._thread = self._notices = None
-                raise
-        elif not self._watched and self._notices is not None:
-            self._notices.wake()  # it sleeps without a bound
-
-    def _add(self, path: str, key: _Key) -> None:
-        keys = self._files.setdefault(path, set())
-        keys.add(key)
-        if len(keys) > 1 or self._notices is None:
-            return
-        if path.startswith(self._directory.watched):
-            try:
-                os.close(self._directory.open(path, os.O_RDONLY | os.O_CREAT))
-            except OSError as error:  # no space, or no inodes
-                if self._polls():
-                    log.warning("coordlock polls for departures: %s", translated(error).reason)
-                return
-        try:
-            self._notices.add(path, closed=not path.startswith(self._directory.queues))
-        except FileNotFoundError:
-            pass  # that the contender has left is seen in a moment
-        except OSError as error:
-            if self._polls():
-                warn(error)
-
-    def _polls(self) -> bool:
-        """Poll from now on; whether that is new."""
-        is_new = self._interval > Polling.interval
-        if is_new and self._notices is not None:
-            self._interval = Polling.interval
-            self._notices.wake()
-        return is_new
-
-    def _drop(self, key: _Key, paths: Sequence[str]) -> None:
-        for path in paths:
-            keys = self._files.get(path, set())
-            keys.discard(key)
-            if not keys:
-                self._files.pop(path, None)  # a watch that was interrupted has not got so far
-                if self._notices is not None:
-                    self._notices.drop(path)
-
-    def _run(self) -> None:
-        source = self._notices
-        assert source is not None
-        looked = time.monotonic()
-        pause, cost = self._interval, 0.0
-        while True:
-            with self._lock:
-                if self._closed:
-                    break
-                due = looked + max(pause, cost / _SHARE)
-                timeout = max(0.0, due - time.monotonic()) if self._watched else None
-            try:
-                changed = source.wait(timeout)
-            except OSError as error:  # the program has closed what it had not opened
-                with self._lock:
-                    is_new = self._polls()
-                    source.close()
-                    source = self._notices = Polling()
-                if is_new:
-                    warn(error)
-                continue
-            began = time.monotonic()
-            if changed is None or began >= due:
-                self._look(None)
-                looked = time.monotonic()
-                cost = looked - began
-                pause = min(max(pause * 2, _SOON), self._interval)
-            elif changed and not self._look(changed):
-                pause = _SOON
-        source.close()
+    def _drop(self, key: _Key, watched: _Watched) -> None:
+        for path in watched.paths:
+            self._listening.drop(path, key)
+        self._foreign.discard(key)
 
     def _look(self, changed: Collection[str] | None) -> bool:
         """Look at all contenders, or those of ``changed`` files, and tell; whether all were due."""
         with self._lock:
-            keys = set(self._watched)
-            if changed is not None:
-                keys &= {key for path in changed for key in self._files.get(path, ())}
-            looked_at = {key: self._watched[key] for key in keys}
+            self._looks += 1
+            keys: Collection[_Key] = self._watched
+            if changed is None:
+                self._listening.forget_lives()
+            else:
+                keys = self._listening.told(changed)
+            looked_at = {key: self._watched[key] for key in keys if key in self._watched}
         lives: dict[str, bool] = {}
         over = [key for key, watched in looked_at.items() if self._is_due(watched, lives)]
         for key in over:
@@ -256,9 +238,12 @@ class Watcher:
 
     def _has_left(self, contender: Contender, lives: dict[str, bool]) -> bool:
         """Whether ``contender`` is gone, or its session is dead."""
-        session = contender.session
+        session, slot = contender.session, Slot.of(contender)
         try:
-            if not self._session.stands(Slot.of(contender)):
+            before = self._session.before(slot.path, slot.token + 1)
+            if slot.token not in before:
+                if not before:
+                    _remember(self._first, contender.key, True)
                 return True
             if session == self._session.id:
                 return not self._session.is_alive()
@@ -290,7 +275,7 @@ class Watcher:
                     return
                 if not watched.watchers:
                     del self._watched[key]
-                    self._drop(key, watched.paths)
+                    self._drop(key, watched)
                     return
                 registration, (told, waiters) = next(iter(watched.watchers.items()))
             try:
@@ -298,3 +283,10 @@ class Watcher:
             except Exception:
                 log.exception("a watcher of %s failed", key[0])
             watched.watchers.pop(registration, None)
+
+
+def _remember(found: dict[str, bool], key: str, value: bool) -> None:
+    """Note ``value``, and forget all others when they are many."""
+    if len(found) >= _REMEMBERED:
+        found.clear()
+    found[key] = value

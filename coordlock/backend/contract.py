@@ -98,6 +98,8 @@ class Backend(ABC):
     options: ClassVar[Sequence[Option]] = ()
     #: Whether `was_first` is told with departures. Then a waiter watches its own contender at once.
     tells_first: ClassVar[bool] = False
+    #: Whether `watch` looks for the ``waiters`` at a departure, so that it need not watch them.
+    finds_waiters: ClassVar[bool] = False
     #: The root where the URL has no path.
     default_root: ClassVar[str] = "/coordlock"
     #: Whether contenders are keys below the root, among the keys of data.

@@ -148,7 +148,7 @@ class Ticket:
         """
         if self.departures is None:
             self.departures = Departures(self._backend, self.contenders)
-        if not later:
+        if not (later or self._backend.finds_waiters):
             self._watch(snapshots)
             # What was told before says nothing of contenders that were not watched.
             self.departures.in_doubt |= self._is_late

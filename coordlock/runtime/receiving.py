@@ -12,7 +12,7 @@ __all__ = ["BLOCKING", "Receive", "offer"]
 
 #: Receives until its argument returns True, or for so many seconds. Nothing depends on it.
 Receive = Callable[[Callable[[], bool], float], None]
-#: So long at most: whatever else ends a wait is seen later.
+#: So long at most, by default: whatever else ends a wait is seen later.
 _LONGEST: Final = 0.02
 
 
@@ -22,10 +22,12 @@ class _Blocking(threading.local):
     Attributes:
         is_near: whether it waits for what it asks for, and has no event loop to serve.
         receive: what it was offered.
+        longest: for how many seconds at most.
     """
 
     is_near = False
     receive: Receive | None = None
+    longest = _LONGEST
 
     def decline(self) -> None:
         """Give back what was offered: it is called once, to receive nothing."""
@@ -37,7 +39,7 @@ class _Blocking(threading.local):
         """Receive what may keep ``promise``, for which the thread waits so long at most."""
         if (receive := self.receive) is not None:
             self.is_near = False  # it may not wait for what callbacks ask for meanwhile
-            receive(promise.done, min(seconds, _LONGEST))
+            receive(promise.done, min(seconds, self.longest))
             self.receive = None  # not before: see `decline`
         self.is_near = True
 
@@ -45,10 +47,11 @@ class _Blocking(threading.local):
 BLOCKING: Final = _Blocking()
 
 
-def offer(receive: Receive) -> bool:
-    """Offer ``receive`` to the calling thread; whether it will call it.
+def offer(receive: Receive, longest: float = _LONGEST) -> bool:
+    """Offer ``receive`` to the calling thread; whether it will call it, for ``longest`` seconds.
 
-    It receives from one place. After a second offer, until it has waited, it receives nothing.
+    What may take longer than the default looks by itself whether it is done. A thread receives from
+    one place. After a second offer, until it has waited, it receives nothing.
     """
     if not BLOCKING.is_near:
         return False
@@ -56,5 +59,5 @@ def offer(receive: Receive) -> bool:
         BLOCKING.is_near = False
         BLOCKING.decline()
         return False
-    BLOCKING.receive = receive
+    BLOCKING.receive, BLOCKING.longest = receive, longest
     return True

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import coordlock_local
 import pytest
 from coordlock_local import inotify
 from coordlock_local.contenders import Contenders
@@ -17,12 +20,16 @@ from coordlock_local.inotify import Inotify
 from coordlock_local.notices import Notices, Polling, notices
 from coordlock_local.queue import evict
 from coordlock_local.session import LocalSession
-from coordlock_local.slots import Slot, leave, tell
+from coordlock_local.slots import SERVED, Slot, leave, tell
 from coordlock_local.watcher import Watcher
 
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Entry, Owner
+from coordlock.runtime.driver import Steps, run
+from coordlock.runtime.promise import Promise
+from coordlock.runtime.receiving import BLOCKING
 from coordlock.testing.waiting import eventually
+from tests.unit.signals import interrupted
 
 BOUND = 30.0
 
@@ -85,14 +92,10 @@ def add(directory: Directory, session: LocalSession, id: str = "a" * 32) -> Cont
 
 def remove(directory: Directory, contender: Contender) -> None:
     """What the contender's own process does when it leaves."""
-    assert left(directory, contender)
-    tell(directory, contender.session, contender.id)
-
-
-def left(directory: Directory, contender: Contender) -> bool:
-    """Whether the contender was there, and is not any more."""
     slot = Slot.of(contender)
-    return leave(directory, slot, None, contender.id, {contender.id: slot})
+    was_there, follower = leave(directory, slot, None, contender.id, {contender.id: slot})
+    assert was_there
+    tell(directory, contender.session, contender.id, follower)
 
 
 def test_a_removal_is_told_once_to_each(
@@ -176,10 +179,171 @@ def test_the_sessions_own_contenders_are_told_of_here_without_a_file(
     told: list[bool] = []
     watcher.watch(contender, told.append)
     assert os.listdir(directory.watched) == []
-    assert left(directory, contender)
+    remove(directory, contender)
     watcher.own_left(contender.key)
     watcher.own_left(contender.key)
     assert told == [False]
+
+
+def test_the_next_in_line_hears_its_bell_and_makes_no_file(
+    directory: Directory, session: LocalSession, watcher: Watcher
+) -> None:
+    for _ in range(3):  # the bell and the file of the session are watched from the first time on
+        ahead = add(directory, session)
+        me = add(directory, watcher._session, "b" * 32)
+        told = list[bool]()
+        watcher.watch(ahead, told.append, (me,))
+        assert set(os.listdir(directory.watched)) <= {f"{watcher._session.id}-bell"}
+        remove(directory, ahead)
+        eventually(lambda: told)  # noqa: B023
+        assert told == [True]
+        assert watcher.was_first(ahead)
+        remove(directory, me)
+
+
+@pytest.mark.parametrize("why", ["not the next", "an earlier release", "a late slot"])
+def test_who_is_not_rung_for_makes_a_file(
+    directory: Directory, session: LocalSession, watcher: Watcher, why: str
+) -> None:
+    ahead = add(directory, session)
+    between = []
+    if why != "an earlier release":
+        count = 1 if why == "not the next" else SERVED
+        between = [add(directory, session, f"{number:032}") for number in range(count)]
+    me = add(directory, watcher._session, "b" * 32)
+    if why == "a late slot":
+        for one in between:
+            remove(directory, one)
+    if why == "an earlier release":
+        os.truncate(directory.session(session.id), 0)
+    told = list[bool]()
+    watcher.watch(ahead, told.append, (me,))
+    assert os.listdir(directory.watched) == [f"{session.id}-{ahead.id}"]
+    remove(directory, ahead)
+    eventually(lambda: told)
+    assert told == [True]
+
+
+def test_who_leaves_rings_for_the_next_alone(directory: Directory, session: LocalSession) -> None:
+    contenders = [add(directory, session, letter * 32) for letter in "abc"]
+    others = [LocalSession(directory) for _ in range(2)]
+    for other, letter in zip(others, "de", strict=True):
+        other.start()
+        contenders.append(add(directory, other, letter * 32))
+    evict(directory, Counter(directory), contenders[3])
+
+    def follower(contender: Contender) -> str | None:
+        slot = Slot.of(contender)
+        return leave(directory, slot, None, contender.id, {contender.id: slot})[1]
+
+    first, second, third, _, last = contenders
+    assert follower(second) == session.id
+    assert follower(third) == others[1].id
+    assert follower(first) == others[1].id
+    assert follower(last) is None
+    for other in others:
+        other.end()
+
+
+def test_the_thread_that_waits_hears_of_the_departure_itself(
+    directory: Directory, session: LocalSession
+) -> None:
+    other = LocalSession(directory)
+    other.start()
+    watcher = Watcher(other)
+    hearing = list[int]()
+    for number in range(3):
+        ahead, me = add(directory, session), add(directory, other, "b" * 32)
+
+        def depart() -> Steps[None]:
+            promise = Promise[None]()
+
+            def told(_: bool) -> None:
+                hearing.append(threading.get_ident())
+                promise.resolve(None)
+
+            watcher.watch(ahead, told, (me,))  # noqa: B023
+            threading.Timer(0.05, remove, (directory, ahead)).start()  # noqa: B023
+            yield promise
+
+        run(depart())
+        remove(directory, me)
+        assert len(hearing) == number + 1
+    assert hearing[-1] == threading.get_ident()  # before, the watcher's own may have begun to
+    watcher.close()
+    other.end()
+
+
+def test_ctrl_c_in_a_thread_that_receives_loses_no_notice(
+    directory: Directory, session: LocalSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Inotify, "interval", 3600.0)  # what is lost would not be found
+    other = LocalSession(directory)
+    other.start()
+    watcher = Watcher(other)
+    counter, moment, came = Counter(directory), 0, True
+    while came:
+        moment += 1
+        ahead, me = add(directory, session), add(directory, other, "b" * 32)
+        told, evicted = list[bool](), threading.Event()
+        watcher.watch(me, lambda _: evicted.set())  # noqa: B023
+        BLOCKING.is_near = True
+        cancel = watcher.watch(ahead, told.append, (me,))
+        assert BLOCKING.receive is not None
+        listening = watcher._listening
+        listening._received = math.inf  # no other thread receives before this one does
+        listening._notices.wake()  # type: ignore[union-attr]
+        eventually(lambda: listening._resting)  # noqa: B023
+        remove(directory, ahead)
+        evict(directory, counter, me)
+
+        def receive() -> None:
+            assert BLOCKING.receive is not None
+            BLOCKING.receive(lambda: bool(told), 5.0)  # noqa: B023
+
+        came = interrupted(receive, moment, coordlock_local)
+        BLOCKING.is_near = False
+        BLOCKING.decline()  # as the driver does in the end
+        assert evicted.wait(BOUND), moment
+        eventually(lambda: told)  # noqa: B023
+        cancel()
+        slot = Slot.of(me)
+        leave(directory, slot, None, me.id, {me.id: slot})
+    assert moment > 30
+    watcher.close()
+    other.end()
+
+
+def test_a_second_thread_that_waits_has_all_heard_by_the_watchers_own(
+    directory: Directory, session: LocalSession
+) -> None:
+    """A thread that Ctrl-C may strike must not be the one that others rely on."""
+    other = LocalSession(directory)
+    other.start()
+    watcher = Watcher(other)
+    hearing = list[str]()
+    ahead = [add(directory, session, letter * 32) for letter in "ab"]
+
+    def depart(contender: Contender) -> Steps[None]:
+        promise = Promise[None]()
+
+        def told(_: bool) -> None:
+            hearing.append(threading.current_thread().name)
+            promise.resolve(None)
+
+        watcher.watch(contender, told)
+        yield promise
+
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(run, depart(one)) for one in ahead]
+        eventually(lambda: len(watcher._watched) == 2)
+        for one in ahead:
+            remove(directory, one)
+        for each in waiting:
+            each.result(BOUND)
+    assert hearing == ["coordlock-local"] * 2
+    watcher.close()
+    other.end()
 
 
 def test_a_cancelled_watch_tells_nothing(
