@@ -41,6 +41,7 @@ def storm(where: str, url: str, rounds: int, peer: Any) -> Table:
         ("who", "ms per member", "members read, ms"),
         notes=[f"{rounds} rounds; one client, {_THREADS} threads; the observer has its own"],
     )
+    alone: list[float] = []
     joins: list[float] = []
     reads: list[float] = []
     with (
@@ -50,6 +51,11 @@ def storm(where: str, url: str, rounds: int, peer: Any) -> Table:
     ):
         for number in range(rounds):
             doing(f"{where}: a storm", number, rounds)
+            began = time.perf_counter()
+            unseen = client.group(f"u{number}").join
+            members = list(pool.map(unseen, [b"%d" % one for one in range(_MEMBERS)]))
+            alone.append((time.perf_counter() - began) / _MEMBERS)
+            list(pool.map(lambda one: one.release(), members))
             group = client.group(f"g{number}")
             with other.group(f"g{number}").observe() as views:
                 began = time.perf_counter()
@@ -61,6 +67,7 @@ def storm(where: str, url: str, rounds: int, peer: Any) -> Table:
                 assert len(other.group(f"g{number}").members()) == _MEMBERS
                 reads.append(time.perf_counter() - began)
                 list(pool.map(lambda one: one.release(), members))
+    table.add("coordlock", _ms(alone), None)
     table.add("coordlock, until an observer has seen all", _ms(joins), _ms(reads))
     if peer is not None:
         table.add("kazoo's Party", *_parties(peer, rounds))

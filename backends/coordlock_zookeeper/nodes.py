@@ -274,13 +274,18 @@ def part(
     names = [child for _, child in positions[omitted:earlier]]
     if conflicting and isinstance(upto.claim, Mode):
         harmless = _harmless(upto.claim)
-        at = len(upto.id)
-        names = [one for one in names if one.find("__") != at or one[at:-10] not in harmless]
+        names = [one for one in names if _marker(one) not in harmless]
     listed = [contender(parent, child, only=own) for child in names]
     position = bisect_left(positions, (upto.order, own))
     if positions[position : position + 1] == [(upto.order, own)]:
         listed.append(upto)
     return tuple(listed), omitted
+
+
+@lru_cache(maxsize=2048)  # as of `_position`
+def _marker(child: str) -> str:
+    """What stands between the id and the sequence; only of names in kazoo's style."""
+    return child[max(0, child.find("__")) : -10]
 
 
 @lru_cache

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from kazoo.protocol.serialization import Create2, Delete, SetData, Transaction
+from kazoo.protocol.serialization import Create2, Delete, Exists, SetData, Transaction
 
 from coordlock.errors import (
     BackendError,
@@ -129,8 +129,9 @@ class OwnContenders:
         if multi is None:
             created = self._send_one(entries[0])
         else:
-            created = promise_of(multi.commit_async())
-            marked = promise_of(self._client.exists_async(self._marker(entries)))
+            created = request(self._client, Transaction(multi.operations))
+            marker = full(self._client, self._marker(entries))
+            marked = request(self._client, Exists(marker, None))
         listed = [
             None if self._knows_kind(entry, path) and not again else self._queues.lists.ask(path)
             for entry, path in zip(entries, paths, strict=True)
@@ -346,7 +347,11 @@ class OwnContenders:
                 return False
             multi.delete(path)
         multi.delete(self._marker(entries))
-        failed = failure((yield promise_of(multi.commit_async())))
+        return (yield from self._deleted(multi.operations))
+
+    def _deleted(self, operations: Sequence[Any]) -> Steps[bool]:
+        """Delete nodes in one step; False, and nothing done, where one is not there."""
+        failed = failure((yield request(self._client, Transaction(operations))))
         if failed is not None and not isinstance(failed[1], NoNode):
             raise failed[1]
         return failed is None
@@ -374,11 +379,7 @@ class OwnContenders:
     def _pass_on(self, path: str) -> Steps[bool]:
         """As `delete`, for what stands first, and tells that: see `nodes.passes_on`."""
         name = full(self._client, path)
-        multi = Transaction([SetData(name, b"", -1), Delete(name, -1)])
-        failed = failure((yield request(self._client, multi)))
-        if failed is not None and not isinstance(failed[1], NoNode):
-            raise failed[1]
-        return failed is None
+        return (yield from self._deleted([SetData(name, b"", -1), Delete(name, -1)]))
 
     def delete(self, path: str) -> Steps[bool]:
         """Delete a node; whether it was there."""

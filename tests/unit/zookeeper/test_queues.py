@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 from coordlock_zookeeper.errors import NoNode
-from coordlock_zookeeper.queues import ChildLists
+from coordlock_zookeeper.queues import ChildLists, ListChildren
+from hypothesis import given
+from hypothesis import strategies as st
 from kazoo.exceptions import ConnectionLoss, NoNodeError
+from kazoo.protocol.serialization import GetChildren2, int_struct, stat_struct, write_string
 
 from coordlock.errors import BackendUnavailable
 
@@ -98,3 +101,28 @@ def test_an_interrupted_request_keeps_nobody_from_asking(client: Client, lists: 
     assert asked.result(0).children == ["a-0000000000"]
     client.answer()
     assert late.result(0).children == []
+
+
+@given(
+    st.lists(st.text(min_size=1, max_size=3), max_size=9)
+    | st.lists(st.text(st.characters(max_codepoint=127), min_size=5, max_size=5), max_size=9)
+    | st.lists(st.just("x" * 130), max_size=3)
+)
+def test_a_list_is_taken_apart_as_kazoo_does(names: list[str]) -> None:
+    data = b"head" + int_struct.pack(len(names)) + b"".join(map(write_string, names))
+    data += stat_struct.pack(*range(11))
+    assert ListChildren.deserialize(data, 4) == GetChildren2.deserialize(data, 4)
+
+
+def test_what_an_interrupted_answer_leaves_keeps_nobody_waiting(
+    client: Client, lists: ChildLists
+) -> None:
+    """A fault: Ctrl-C, in a thread that reads its own answer, before the list is told."""
+    lists.ask("/q")
+    _, answer = client.asked.pop()
+    answer._promise._callbacks.clear()
+    client.asked.append(("/q", answer))
+    client.answer("a-0000000000")
+    after = lists.ask("/q")
+    client.answer("a-0000000000", "b-0000000001")
+    assert len(after.result(0).children) == 2
