@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import coordlock_zookeeper
 import pytest
 from coordlock_zookeeper import ZookeeperBackend
+from coordlock_zookeeper.connection import Connection
 from coordlock_zookeeper.receiving import Receiving
 
 import coordlock
@@ -16,7 +19,7 @@ from coordlock.runtime.driver import Steps, run
 from coordlock.testing.waiting import eventually
 from testbed.servers.zookeeper import ZooKeeper
 from tests.integration.zookeeper.conftest import BOUND, Parties, Party
-from tests.unit.signals import interrupted
+from tests.unit.signals import Signal, interrupted
 
 
 def receiving_of(backend: Any) -> Receiving:
@@ -124,3 +127,57 @@ def test_ctrl_c_at_any_moment_keeps_nobody_waiting(
                 break
         else:
             pytest.fail("it has no end")
+
+
+def test_threads_of_one_client_do_not_disturb_each_other(zookeeper: ZooKeeper, root: str) -> None:
+    """Each becomes the receiver while another one waits for what the I/O thread has read."""
+    over = time.monotonic() + 2
+
+    def act(client: coordlock.Client, number: int) -> None:
+        lock = client.lock(f"x{number}")
+        while time.monotonic() < over:
+            lock.acquire(timeout=BOUND).release()
+            time.sleep(random.uniform(0, 0.004))
+
+    with coordlock.connect(zookeeper.url_for(root)) as client, ThreadPoolExecutor(4) as pool:
+        for acting in [pool.submit(act, client, number) for number in range(4)]:
+            acting.result(BOUND)
+
+
+def test_a_signal_handler_may_use_the_client_at_any_moment(zookeeper: ZooKeeper, root: str) -> None:
+    """A fault test: what it strikes in the midst of sending or reading ends as in an outage."""
+    with coordlock.connect(zookeeper.url_for(root, ttl="60s")) as client:
+        held = client.lock("held").acquire(timeout=BOUND)
+
+        def handle() -> None:
+            client.lock("y").acquire(timeout=BOUND).release()
+
+        for number in range(1, 3_000, 7):
+            with Signal(number, handle, coordlock_zookeeper) as signal:
+                client.lock("x").acquire(timeout=BOUND).release()
+            if not signal.came:
+                break
+        else:
+            pytest.fail("it has no end")
+        held.check()
+
+
+def test_a_signal_handler_that_stays_long_keeps_no_other_thread_waiting(
+    zookeeper: ZooKeeper, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It strikes while its thread takes what has come, and waits for what another thread does."""
+    take, came = Connection.take, []
+
+    def struck(connection: Connection) -> None:
+        if threading.current_thread() is threading.main_thread() and not came:
+            came.append(True)
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(client.lock("y").acquire, timeout=BOUND).result(BOUND).release()
+        take(connection)
+
+    monkeypatch.setattr(Connection, "take", struck)
+    with coordlock.connect(zookeeper.url_for(root, ttl="60s")) as client:
+        held = client.lock("held").acquire(timeout=BOUND)
+        client.lock("x").acquire(timeout=BOUND).release()
+        assert came
+        held.check()
