@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
 import ssl
@@ -57,7 +58,11 @@ class BufferedSocket:
     @property
     def is_direct(self) -> bool:
         """Whether it is readable exactly when the system says so; and that can be shared."""
-        return hasattr(select, "epoll") and not isinstance(self._connection, ssl.SSLSocket)
+        return (
+            hasattr(select, "epoll")
+            and hasattr(os, "eventfd")
+            and not isinstance(self._connection, ssl.SSLSocket)
+        )
 
     @property
     def has_ended(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import select
 import struct
 from collections import deque
 from typing import Any, Final
@@ -130,14 +129,9 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
                 pending.popleft()[1].set_exception(ConnectionLoss())
         return not socket.rest and not self.client._queue
 
-    def is_readable(self, seconds: float) -> bool:
-        """Wait so long for an answer or an event; whether something came."""
-        poll = select.poll()  # of its own: a signal handler may wait, too
-        try:
-            poll.register(self._socket, select.POLLIN)
-        except (TypeError, ValueError):  # it is closed
-            return False
-        return bool(poll.poll(max(0.0, seconds) * 1000))
+    def fileno(self) -> int:
+        """The socket's descriptor; -1 where that is closed."""
+        return int(self._socket.fileno())
 
     def take(self) -> None:
         """Read what has come, and tell who waits for it: answers to what `request` has sent."""

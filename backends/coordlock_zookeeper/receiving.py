@@ -21,7 +21,8 @@ __all__ = ["Receiving", "Sleep"]
 #: How often the I/O thread looks whether another thread has left the connection, in seconds; and so
 #: many times at most, or few where that thread can't use it any more.
 _PAUSE, _MOST, _FEW = 0.0002, 5000, 250
-#: The thread that uses the connection, and the one that receives.
+#: The thread that uses the connection, with a minus while it tells what it has taken; and the one
+#: that receives.
 _USER, _RECEIVER = "user", "receiver"
 #: Which thread that is.
 _Threads = dict[str, int]
@@ -83,6 +84,8 @@ class Receiving(Wakeups):
         #: What others may use while the I/O thread sleeps.
         self._connection: Connection | None = None
         self._sleep: Sleep | None = None
+        #: An eventfd that ends the receiver's wait: from then on answers come to the I/O thread.
+        self._revoked = -1
         #: Another one from when a thread did not leave the connection: that may still change it.
         self._threads: _Threads = {}
 
@@ -93,6 +96,8 @@ class Receiving(Wakeups):
         if self._sleep is not sleep:
             if self._sleep is not None:
                 self._sleep.close()
+            else:
+                self._revoked = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             self._connection, self._sleep = connection, sleep
 
     def falls_asleep(self) -> bool:
@@ -115,6 +120,7 @@ class Receiving(Wakeups):
         self._completions.stand_back()  # where Ctrl-C has struck what does that
         if self._threads.get(_RECEIVER):
             self._end(self._threads)
+            os.eventfd_write(self._revoked, 1)
         super().awakes(woken)
 
     # In others
@@ -123,15 +129,26 @@ class Receiving(Wakeups):
         """Announce a request. Raises OSError when closed."""
         if self._writer < 0:
             raise OSError("the connection is closed")
-        if self._sleeps:
-            threads, connection = self._threads, self._connection
-            if threads.get(_USER) == threading.get_ident():  # this is a signal handler
-                if connection is not None:
-                    connection.give_up()
-            elif connection is not None and _use(threads, partial(self._send, threads, connection)):
-                return len(data)
+        if self._sleeps and not self._is_sent():
             self._wake()
         return len(data)
+
+    def _is_sent(self) -> bool:
+        """Whether the request was sent, or will be, while the I/O thread sleeps on."""
+        threads, connection, me = self._threads, self._connection, threading.get_ident()
+        if connection is None:
+            return False
+        user = threads.get(_USER)
+        if user == me:  # this is a signal handler
+            connection.give_up()
+            return False
+        if user == -me:  # an answer leads to the next request
+            threads[_USER] = me
+            try:
+                return connection.send_now()
+            finally:
+                threads[_USER] = -me
+        return _use(threads, partial(self._send, threads, connection))
 
     def _send(self, threads: _Threads, connection: Connection) -> bool:
         """Send what was asked for, now or when that blocks; whether the I/O thread may sleep on."""
@@ -149,18 +166,38 @@ class Receiving(Wakeups):
         me, connection, threads = threading.get_ident(), self._connection, self._threads
         if os.getpid() != self._pid or threads.get(_RECEIVER) != me or connection is None:
             return
-        if threads.get(_USER) == me:  # a signal handler has used up what its thread was offered
+        if threads.get(_USER) in (me, -me):  # a signal handler waits
+            connection.give_up()
             self._wake()
             return
         until = self._clock.now() + seconds
         try:
             goes_on = _use(threads, connection.send_now)
-            while goes_on and not is_done() and connection.is_readable(until - self._clock.now()):
-                goes_on = _use(threads, partial(self._take, threads, connection))
+            while goes_on and threads.get(_RECEIVER) == me and not is_done():
+                seconds = until - self._clock.now()
+                if self._comes(connection, seconds):
+                    goes_on = _use(threads, partial(self._take, threads, connection))
+                elif seconds <= 0:
+                    break
         finally:
             # Otherwise the I/O thread is about to awake, or does it as it awakes.
             if threads.get(_RECEIVER) == me and not _use(threads, partial(self._end, threads)):
                 self._wake()
+
+    def _comes(self, connection: Connection, seconds: float) -> bool:
+        """Wait so long for something to come; False also where that is for the I/O thread."""
+        poll = select.poll()  # of its own: a signal handler may wait, too
+        try:
+            poll.register(connection, select.POLLIN)
+            poll.register(self._revoked, select.POLLIN)
+        except ValueError:  # it is closed
+            return False
+        found = {number for number, _ in poll.poll(max(0.0, seconds) * 1e3)}
+        if self._revoked in found:
+            with self._lock, suppress(BlockingIOError):
+                if self._revoked >= 0:
+                    os.eventfd_read(self._revoked)
+        return connection.fileno() in found
 
     def _take(self, threads: _Threads, connection: Connection) -> bool:
         """Take what has come; False where the I/O thread must."""
@@ -170,6 +207,7 @@ class Receiving(Wakeups):
         try:
             self._completions.stand_in()
             connection.take()
+            threads[_USER] = -me
             self._completions.complete()
         except BaseException as error:
             # A signal handler has raised. What it has lost is asked for on the next connection.
@@ -188,9 +226,11 @@ class Receiving(Wakeups):
         return self._connection is None or not self._connection.is_left()
 
     def close(self) -> None:
-        if self._sleep is not None:
-            self._sleep.close()
-        self._connection = self._sleep = None
+        with self._lock:
+            if self._sleep is not None:
+                self._sleep.close()
+                os.close(self._revoked)
+            self._connection, self._sleep, self._revoked = None, None, -1
         super().close()
 
 
@@ -207,5 +247,5 @@ def _use(threads: _Threads, act: Callable[[], bool]) -> bool:
 
 
 def _leave(threads: _Threads, me: int) -> None:
-    if threads.get(_USER) == me:
+    if threads.get(_USER) in (me, -me):
         threads.pop(_USER, None)

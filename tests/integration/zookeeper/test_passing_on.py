@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,9 +27,12 @@ class Line:
         self.grants: list[Future[coordlock.Grant]] = []
         for number, client in enumerate(clients, 1):
             self.grants.append(pool.submit(client.lock("x").acquire, timeout=BOUND))
-            eventually(lambda number=number: len(clients[0].contenders("x")) == number)
+            eventually(partial(self._has, clients[0], number))
         names = sorted(kazoo.get_children(queue), key=lambda name: name[-10:])
         self.keys = [f"{queue}/{name}" for name in names]
+
+    def _has(self, client: coordlock.Client, number: int) -> bool:
+        return len(client.contenders("x")) == number
 
 
 @pytest.fixture
