@@ -123,10 +123,12 @@ class Inotify:
             with suppress(BlockingIOError):
                 os.read(self._woken.number, 4096)
 
-    def receive(self, timeout: float) -> Collection[str] | None:
-        """As `wait`, in one other thread at a time, which `wake` does not wake."""
-        if not self._receiving.poll(_milliseconds(timeout)):
-            return ()
+    def is_readable(self, timeout: float) -> bool:
+        """Whether there are notices within ``timeout``; in one thread at a time, beside `rest`."""
+        return bool(self._receiving.poll(_milliseconds(timeout)))
+
+    def read(self) -> Collection[str] | None:
+        """What `wait` returns, of the notices that are there."""
         self._check()
         return self._read()
 

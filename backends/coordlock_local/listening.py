@@ -224,12 +224,17 @@ class Listening:
         now = time.monotonic()
         until = self._received = now + seconds
         try:
-            if not self._resting:
+            if seconds and not self._resting:
                 source.wake()  # or a notice would wake both threads
             while now < until and self._receiver == me and not (self._closed or is_done()):
+                if not source.is_readable(min(until - now, _SLICE)):
+                    now = time.monotonic()
+                    continue
+                if self._receiver != me:
+                    break  # another thread has ordered something
                 self._is_left = True
-                changed = source.receive(min(until - now, _SLICE))
-                if changed != () and not self._look(changed) and changed != {self._bell}:
+                changed = source.read()
+                if not self._look(changed) and changed != {self._bell}:
                     break  # the other thread looks again
                 self._is_left = False
                 now = time.monotonic()

@@ -44,15 +44,19 @@ class Notices(Protocol):
 
     @property
     def is_direct(self) -> bool:
-        """Whether other threads may `receive` while one rests."""
+        """Whether another thread may `read` while one rests."""
         return False
 
     def rest(self, timeout: float | None) -> None:
-        """Sleep until `wake`, while another thread receives."""
+        """Sleep until `wake`, while another thread reads."""
         self.wait(timeout)
 
-    def receive(self, timeout: float) -> Collection[str] | None:
-        """As `wait`, in one other thread at a time, which `wake` does not wake."""
+    def is_readable(self, timeout: float) -> bool:
+        """Whether there are notices within ``timeout``; in one thread at a time, beside `rest`."""
+        return False
+
+    def read(self) -> Collection[str] | None:
+        """What `wait` returns, of the notices that are there."""
         return ()
 
     def close(self) -> None:

@@ -53,8 +53,10 @@ class LocalQueue:
         self._header = header(directory, name)
         self._session = session
         self._own: Mapping[str, Contender] = {} if own is None else own
-        #: Contenders that were read, by their keys: a record stays as it is.
-        self._seen: dict[str, Contender] = {}
+        #: The contenders of the last reading of all, by their keys: a record stays as it is.
+        self._seen: Mapping[str, Contender] = {}
+        #: The nearest ones of other readings.
+        self._near: dict[str, Contender] = {}
         #: By claim, the tokens of contenders that were found not to conflict with it.
         self._harmless: dict[AnyClaim, set[int]] = {}
 
@@ -136,6 +138,7 @@ class LocalQueue:
         with slots:
             index = slots.read()
             if conflicting and upto is not None:
+                assert upto.token is not None
                 last = (upto,) if upto.token in index else ()
                 unknown = self._unknown(_standing(index, upto.token), upto)
                 return Snapshot(self.name, (*self._in_the_way(slots, index, upto, unknown), *last))
@@ -230,12 +233,14 @@ class LocalQueue:
             slot = Slot(self.path, number, token)
             key = slot.key
             is_own = key in self._own and not owners
-            contender = None if owners else self._own.get(key) or self._seen.get(key)
+            contender = None
+            if not owners:
+                contender = self._own.get(key) or self._seen.get(key) or self._near.get(key)
             if contender is None or isinstance(contender.claim, Convertible):
                 contender = slots.contender(number, token, owners=owners)
                 if contender is None:  # it has left meanwhile
                     continue
-                if not owners:
+                if not owners and wanted < _FEW:
                     self._remember(contender)
             if not is_own:
                 if contender.session not in lives:
@@ -251,9 +256,9 @@ class LocalQueue:
         return chosen, end, dead
 
     def _remember(self, contender: Contender) -> None:
-        if len(self._seen) > _REMEMBERED:
-            self._seen = {}
-        self._seen[contender.key] = contender
+        if len(self._near) > _REMEMBERED:
+            self._near = {}
+        self._near[contender.key] = contender
 
     def _lives(self, session: str) -> bool:
         if self._session is not None and self._session.id == session:

@@ -73,6 +73,8 @@ EVICTED: Final = 1 << 63
 #: So many slots are looked at for the contender that comes after one that leaves.
 SERVED: Final = 32
 _FREE: Final = bytes(8 * SERVED)
+#: So many bytes of a record have its session.
+_BEGIN: Final = 256
 _TITLE: Final = "coordlock-queue"
 #: A record is within one page of memory, so that neither SIGKILL nor a full disk can split it.
 _PAGE: Final = 4096
@@ -163,18 +165,19 @@ class Slots:
     def follower(self, token: int) -> str | None:
         """The session of the nearest contender behind ``token`` in the first `SERVED` slots.
 
-        None where there is none, or where it is damaged.
+        None where there is none, or where its record is damaged.
         """
         while (data := os.pread(self._descriptor, 8 * SERVED, _PAGE)) != _FREE:
             index = memoryview(data[: len(data) & -8]).cast("Q").tolist()
             nearest = min([one for one in index if token < one < EVICTED], default=None)
             if nearest is None:
                 break
-            with suppress(BackendError):
-                if (found := self.contender(index.index(nearest), nearest)) is None:
-                    continue  # it has left meanwhile
-                return found.session
-            break
+            slot = index.index(nearest)
+            fields = os.pread(self._descriptor, _BEGIN, _record(slot)).split(b" ", 4)
+            if fields[0] == b"%d" % nearest and len(fields) == 5:
+                return fields[3].decode("ascii", "replace")
+            if self.get(slot) == nearest:
+                break
         return None
 
     def former(self) -> Iterator[Contender]:

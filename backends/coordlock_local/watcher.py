@@ -148,9 +148,8 @@ class Watcher:
         """
         contender, slot = watched.contender, Slot.of(watched.contender)
         paths = [self._directory.session(contender.session), slot.path]
-        is_own = contender.session == self._session.id
-        stood = is_own
-        if not is_own:
+        stood = False  # the session's own may have left without a notice
+        if contender.session != self._session.id:
             if not self._foreign:
                 self._orderer = threading.get_ident()
             elif self._orderer != threading.get_ident():
@@ -240,13 +239,13 @@ class Watcher:
         """Whether ``contender`` is gone, or its session is dead."""
         session, slot = contender.session, Slot.of(contender)
         try:
+            if session == self._session.id:
+                return not (self._session.stands(slot) and self._session.is_alive())
             before = self._session.before(slot.path, slot.token + 1)
             if slot.token not in before:
                 if not before:
                     _remember(self._first, contender.key, True)
                 return True
-            if session == self._session.id:
-                return not self._session.is_alive()
             if session not in lives:
                 lives[session] = is_alive(self._directory, session)
         except OSError as error:

@@ -346,6 +346,19 @@ def test_a_second_thread_that_waits_has_all_heard_by_the_watchers_own(
     other.end()
 
 
+def test_the_sessions_own_that_has_left_before_is_told_at_once_each_time(
+    directory: Directory, watcher: Watcher
+) -> None:
+    for _ in range(3):
+        contender = add(directory, watcher._session)
+        watcher.watch(contender, lambda _: None)
+        watcher.own_left(contender.key)
+        remove(directory, contender)
+        told = list[bool]()
+        watcher.watch(contender, told.append)
+        assert told == [False]
+
+
 def test_a_cancelled_watch_tells_nothing(
     directory: Directory, session: LocalSession, watcher: Watcher
 ) -> None:
