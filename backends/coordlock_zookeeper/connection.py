@@ -50,6 +50,8 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
 
     _socket: Any = None
     _xid: int
+    #: The socket of the connection that was given up last.
+    _given_up: Any = None
 
     @property
     def rest(self) -> bytes:
@@ -122,7 +124,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
                 with contextlib.suppress(OSError):  # the I/O thread finds out why
                     socket.rest = socket.rest[socket.send(socket.rest) :]
         except BaseException:  # a signal handler has raised
-            socket.give_up()
+            self._end(socket)
             raise
         finally:
             while pending and pending is not self.client._pending:  # see `abandon`
@@ -175,4 +177,14 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
 
     def give_up(self) -> None:
         """Let the I/O thread find the connection lost."""
-        self._socket.give_up()
+        self._end(self._socket)
+
+    @property
+    def comes_again(self) -> bool:
+        """Whether the connection was given up here, and the next one is not there yet."""
+        given_up = self._given_up
+        return given_up is not None and (given_up is self._socket or not self.client.connected)
+
+    def _end(self, socket: Any) -> None:
+        self._given_up = socket
+        socket.give_up()

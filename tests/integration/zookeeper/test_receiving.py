@@ -125,6 +125,27 @@ def test_ctrl_c_at_any_moment_keeps_nobody_waiting(
             pytest.fail("it has no end")
 
 
+def test_ctrl_c_that_ends_the_program_leaves_nobody_in_the_queue(
+    zookeeper: ZooKeeper, root: str
+) -> None:
+    """A fault test: the session ends at once, though Ctrl-C has ended the connection, too."""
+    url = zookeeper.url_for(root, ttl="60s")
+    with coordlock.connect(url) as other:
+        for number in range(1, 1_000, 2):
+            with coordlock.connect(url) as client:
+                client.lock("y").acquire(timeout=BOUND).release()
+
+                def act(client: coordlock.Client = client) -> None:
+                    client.lock("x").acquire(timeout=BOUND).release()
+
+                came = interrupted(act, number, coordlock_zookeeper)
+            other.lock("x").acquire(timeout=BOUND).release()
+            if not came:
+                break
+        else:
+            pytest.fail("it has no end")
+
+
 def test_threads_of_one_client_do_not_disturb_each_other(zookeeper: ZooKeeper, root: str) -> None:
     """Each becomes the receiver while another one waits for what the I/O thread has read."""
     over = time.monotonic() + 2
@@ -165,7 +186,7 @@ def test_a_signal_handler_that_stays_long_keeps_no_other_thread_waiting(
     zookeeper: ZooKeeper, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It strikes while its thread takes what has come, and waits for what another thread does."""
-    take, came = Connection.take, []
+    take, came = Connection.take, list[bool]()
 
     def struck(connection: Connection) -> None:
         if threading.current_thread() is threading.main_thread() and not came:

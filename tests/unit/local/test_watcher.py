@@ -511,7 +511,11 @@ def test_a_signal_handler_may_wait_while_its_thread_does(
 
         def depart() -> Steps[None]:
             promise = Promise[None]()
-            watcher.watch(ahead, lambda _: promise.resolve(None), (me,))
+
+            def told(_: bool) -> None:
+                promise.resolve(None)
+
+            watcher.watch(ahead, told, (me,))
             then()
             threading.Timer(0.1, remove, (directory, ahead)).start()
             yield promise
