@@ -8,9 +8,9 @@ from collections import deque
 from typing import Any, Final
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import EXCEPTIONS, ConnectionClosedError, ConnectionLoss
+from kazoo.exceptions import EXCEPTIONS, ConnectionClosedError, ConnectionLoss, NoNodeError
 from kazoo.protocol.connection import PING_XID, WATCH_XID, ConnectionHandler
-from kazoo.protocol.serialization import Auth, Close, ReplyHeader, Transaction
+from kazoo.protocol.serialization import Auth, Close, Exists, ReplyHeader, Transaction
 from kazoo.protocol.states import KeeperState
 
 __all__ = ["Client", "Connection"]
@@ -155,7 +155,9 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         if header.xid != xid:
             raise ConnectionError("the server has left out an answer")
         client.last_zxid = max(client.last_zxid, header.zxid)
-        if header.err:
+        if header.err == NoNodeError.code and request.type == Exists.type:
+            reply.set(None)
+        elif header.err:
             reply.set_exception(EXCEPTIONS[header.err]())
         else:
             try:

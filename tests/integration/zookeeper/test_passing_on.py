@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from kazoo.security import make_acl
 
 import coordlock
 from coordlock.errors import Evicted
@@ -97,3 +98,20 @@ def test_who_takes_several_locks_passes_on_only_the_one_that_was_passed_to_it(
         assert not waiting.done()
         held.release()
         waiting.result(BOUND).release()
+
+
+def test_who_may_not_set_the_data_of_its_node_leaves_as_before(
+    zookeeper: ZooKeeper, root: str
+) -> None:
+    acl = [make_acl("world", "anyone", read=True, create=True, delete=True)]
+    with zookeeper.kazoo(default_acl=acl) as given, ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor())
+        url = zookeeper.url_for(root)
+        clients = [stack.enter_context(coordlock.connect(url)) for _ in range(3)]
+        clients.insert(2, stack.enter_context(coordlock.connect(url, client=given)))
+        grants = []
+        for number, client in enumerate(clients, 1):
+            grants.append(pool.submit(client.lock("x").acquire, timeout=BOUND))
+            eventually(lambda number=number: len(clients[0].contenders("x")) == number)
+        for grant in grants:
+            grant.result(BOUND).release()
