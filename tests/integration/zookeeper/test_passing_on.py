@@ -112,6 +112,6 @@ def test_who_may_not_set_the_data_of_its_node_leaves_as_before(
         grants = []
         for number, client in enumerate(clients, 1):
             grants.append(pool.submit(client.lock("x").acquire, timeout=BOUND))
-            eventually(lambda number=number: len(clients[0].contenders("x")) == number)
+            eventually(lambda: len(clients[0].contenders("x")) == number)  # noqa: B023
         for grant in grants:
             grant.result(BOUND).release()
