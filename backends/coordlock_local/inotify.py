@@ -64,9 +64,8 @@ class Inotify:
             except BaseException:
                 self.close()
                 raise
-        self._poll, self._resting, self._receiving = select.poll(), select.poll(), select.poll()
-        for poll in (self._poll, self._receiving):
-            poll.register(self._inotify.number, select.POLLIN)
+        self._poll, self._resting = select.poll(), select.poll()
+        self._poll.register(self._inotify.number, select.POLLIN)
         for poll in (self._poll, self._resting):
             poll.register(self._woken.number, select.POLLIN)
         #: Whether a thread that waits here lets others run: gevent has a poll() of its own.
@@ -102,6 +101,10 @@ class Inotify:
             if watch is not None and self._paths.pop(watch, None) is not None and self._is_open():
                 self._library.inotify_rm_watch(self._inotify.number, watch)
 
+    def is_watched(self, path: str) -> bool:
+        """Whether it tells of ``path`` still: not of a file that was removed."""
+        return self._watches.get(path) in self._paths
+
     def wait(self, timeout: float | None) -> Collection[str] | None:
         """The paths that may have changed; None when too much happened to tell.
 
@@ -124,8 +127,10 @@ class Inotify:
                 os.read(self._woken.number, 4096)
 
     def is_readable(self, timeout: float) -> bool:
-        """Whether there are notices within ``timeout``; in one thread at a time, beside `rest`."""
-        return bool(self._receiving.poll(_milliseconds(timeout)))
+        """Whether there are notices within ``timeout`` seconds. In any thread, beside `rest`."""
+        poll = select.poll()  # of its own: a signal handler may wait, too
+        poll.register(self._inotify.number, select.POLLIN)
+        return bool(poll.poll(_milliseconds(timeout)))
 
     def read(self) -> Collection[str] | None:
         """What `wait` returns, of the notices that are there."""

@@ -147,6 +147,8 @@ class Listening:
                 self._forget(path)
             elif path.startswith(self._directory.queues):
                 self._watch(path)  # it may have been made anew
+            elif path == self._bell and self._notices and not self._notices.is_watched(path):
+                self._watch(path)  # somebody has removed it
         return {key for path in changed for key in self._keys.get(path, ())}
 
     def lives(self, path: str) -> bool:

@@ -36,6 +36,10 @@ class Notices(Protocol):
         """Tell no more of ``path``."""
         return
 
+    def is_watched(self, path: str) -> bool:
+        """Whether it tells of ``path`` still: not of a file that was removed."""
+        return True
+
     def wait(self, timeout: float | None) -> Collection[str] | None:
         """The paths that may have changed; None when that is not known, empty when none."""
 
@@ -52,7 +56,7 @@ class Notices(Protocol):
         self.wait(timeout)
 
     def is_readable(self, timeout: float) -> bool:
-        """Whether there are notices within ``timeout``; in one thread at a time, beside `rest`."""
+        """Whether there are notices within ``timeout`` seconds. In any thread, beside `rest`."""
         return False
 
     def read(self) -> Collection[str] | None:

@@ -34,6 +34,8 @@ class BufferedSocket:
         self._ahead = b""
         self._taken = 0
         self._end: OSError | bytes | None = None
+        #: What of requests that count as sent has yet to be sent.
+        self.rest = b""
         self.recv: Callable[[int], bytes] = self._receive_head
 
     def __getattr__(self, name: str) -> Any:

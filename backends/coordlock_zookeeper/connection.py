@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from collections import deque
 from typing import Any, Final
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionClosedError
-from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.serialization import Auth, Close, ReplyHeader
+from kazoo.exceptions import EXCEPTIONS, ConnectionClosedError, ConnectionLoss, NoNodeError
+from kazoo.protocol.connection import PING_XID, WATCH_XID, ConnectionHandler
+from kazoo.protocol.serialization import Auth, Close, Exists, ReplyHeader, Transaction
 from kazoo.protocol.states import KeeperState
 
 __all__ = ["Client", "Connection"]
@@ -23,6 +24,8 @@ _KAZOOS: Final = frozenset({None, Auth.type, Close.type})
 _USABLE: Final = frozenset(
     {KeeperState.CONNECTED, KeeperState.CONNECTED_RO, KeeperState.CONNECTING}
 )
+#: A request, what takes its answer, and its number.
+_Sent = tuple[Any, Any, int]
 
 
 class Client(KazooClient):  # type: ignore[misc]
@@ -45,18 +48,21 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
     Callers may use it while kazoo's I/O thread sleeps: see `coordlock_zookeeper.receiving`.
     """
 
-    #: What of requests that count as sent has yet to be sent.
-    rest = b""
+    _socket: Any = None
     _xid: int
+    #: The socket of the connection that was given up last.
+    _given_up: Any = None
+
+    @property
+    def rest(self) -> bytes:
+        """What of requests that count as sent has yet to be sent."""
+        return b"" if self._socket is None else bytes(self._socket.rest)
 
     # In the I/O thread
 
-    def _connect(self, *where: Any) -> Any:
-        self.rest = b""
-        return super()._connect(*where)
-
     def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
-        data, self.rest = self.rest or self._frames(), b""
+        socket = self._socket
+        data, socket.rest = socket.rest or self._frames(self.client._pending), b""
         if data:
             self._write(data, connect_timeout)
         elif self.client._queue:
@@ -77,19 +83,25 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         header, offset = ReplyHeader.deserialize(frame, 0)
         return header, frame, offset
 
-    def _frames(self) -> bytes:
+    def _frames(self, pending: deque[_Sent]) -> bytes:
         """Requests that are there, which count as sent from now on."""
-        queue, pending, frames = self.client._queue, self.client._pending, b""
-        while queue and len(frames) < _MOST:
-            request, reply = queue[0]
-            if getattr(request, "type", None) in _KAZOOS:
+        queue, frames = self.client._queue, b""
+        for one in list(queue):
+            request, reply = one
+            if len(frames) >= _MOST or getattr(request, "type", None) in _KAZOOS:
                 break
-            self._xid = (self._xid % 0x7FFFFFFF) + 1
+            xid = self._xid = (self._xid % 0x7FFFFFFF) + 1
             body = request.serialize()
-            frames += _LENGTH.pack(len(body) + 8) + _HEAD.pack(self._xid, request.type) + body
-            pending.append((request, reply, self._xid))  # first: it must be in one of both
-            queue.popleft()
+            frames += _LENGTH.pack(len(body) + 8) + _HEAD.pack(xid, request.type) + body
+            pending.append((request, reply, xid))  # first: it must be in one of both
+            with contextlib.suppress(ValueError):  # it has failed with the connection
+                queue.remove(one)
         return frames
+
+    def abandon(self) -> None:
+        """Give it up while another thread is in the midst of using it, which then does no harm."""
+        self.give_up()
+        self.client._pending = deque(self.client._pending)
 
     # In any thread, while the I/O thread sleeps
 
@@ -105,32 +117,60 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
 
     def send_now(self) -> bool:
         """Send what can be sent without waiting; whether that is all there is."""
+        socket, pending = self._socket, self.client._pending
         try:
-            self.rest = self.rest or self._frames()
-            if self.rest:
+            socket.rest = socket.rest or self._frames(pending)
+            if socket.rest:
                 with contextlib.suppress(OSError):  # the I/O thread finds out why
-                    self.rest = self.rest[self._socket.send(self.rest) :]
+                    socket.rest = socket.rest[socket.send(socket.rest) :]
         except BaseException:  # a signal handler has raised
-            self.give_up()
+            self._end(socket)
             raise
-        return not self.rest and not self.client._queue
+        finally:
+            while pending and pending is not self.client._pending:  # see `abandon`
+                pending.popleft()[1].set_exception(ConnectionLoss())
+        return not socket.rest and not self.client._queue
 
     def fileno(self) -> int:
         """The socket's descriptor; -1 where that is closed."""
         return int(self._socket.fileno())
 
     def take(self) -> None:
-        """Read what has come, and tell who waits for it."""
-        self._socket.read_ahead()
-        pending = self.client._pending
-        while self._socket.has_frame():
-            oldest = pending[0] if pending else None
+        """Read what has come, and tell who waits for it: answers to what `request` has sent."""
+        socket, pending = self._socket, self.client._pending
+        socket.read_ahead()
+        while (frame := socket.frame()) is not None:
+            header, offset = ReplyHeader.deserialize(frame, 0)
+            if header.xid == PING_XID:
+                self.ping_outstanding.clear()
+            elif header.xid == WATCH_XID:
+                self._read_watch_event(frame, offset)
+            else:
+                self._take(pending, header, frame, offset)
+
+    def _take(self, pending: deque[_Sent], header: Any, frame: bytes, offset: int) -> None:
+        """As kazoo's `_read_response`. What Ctrl-C ends here fails with the connection."""
+        client = self.client
+        request, reply, xid = pending[0]
+        if header.xid != xid:
+            raise ConnectionError("the server has left out an answer")
+        client.last_zxid = max(client.last_zxid, header.zxid)
+        if header.err == NoNodeError.code and request.type == Exists.type:
+            reply.set(None)
+        elif header.err:
+            reply.set_exception(EXCEPTIONS[header.err]())
+        else:
             try:
-                self._read_socket(0)
-            except BaseException:
-                if oldest is not None and not (pending and pending[0] is oldest):
-                    pending.appendleft(oldest)  # it is told that the connection was lost
-                raise
+                response = request.deserialize(frame, offset)
+                if request.type == Transaction.type:
+                    response = Transaction.unchroot(client, response)
+            except Exception as error:
+                reply.set_exception(error)
+            else:
+                reply.set(response)
+                if watcher := getattr(request, "watcher", None):
+                    client._data_watchers[request.path].add(watcher)
+        pending.popleft()
 
     @property
     def has_ended(self) -> bool:
@@ -139,4 +179,14 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
 
     def give_up(self) -> None:
         """Let the I/O thread find the connection lost."""
-        self._socket.give_up()
+        self._end(self._socket)
+
+    @property
+    def comes_again(self) -> bool:
+        """Whether the connection was given up here, and the next one is not there yet."""
+        given_up = self._given_up
+        return given_up is not None and (given_up is self._socket or not self.client.connected)
+
+    def _end(self, socket: Any) -> None:
+        self._given_up = socket
+        socket.give_up()

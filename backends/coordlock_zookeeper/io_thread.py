@@ -58,16 +58,16 @@ class Wakeups:
 
     def send(self, data: bytes) -> int:
         """Announce a request. Raises OSError when closed."""
-        with self._lock:
-            if self._writer < 0:
-                raise OSError("the connection is closed")
-            if self._sleeps:
-                self._wake()
+        if self._writer < 0:
+            raise OSError("the connection is closed")
+        if self._sleeps:
+            self._wake()
         return len(data)
 
     def _wake(self) -> None:
-        with suppress(BlockingIOError):  # so many bytes will do
-            os.write(self._writer, b"\0")
+        with self._lock, suppress(BlockingIOError):  # so many bytes will do
+            if self._writer >= 0:
+                os.write(self._writer, b"\0")
 
     def recv(self, _: int) -> bytes:
         """A request was sent: nothing counts them."""
@@ -134,11 +134,13 @@ class Completions(Calls):
         if threading.get_ident() != self._home:
             return
         while self._here:
+            one = self._here[0]
             try:
-                self._here[0]()
+                one()
             except Exception:
                 log.exception("a callback for an answer failed")
-            self._here.popleft()  # not before: what a signal handler ends is called again
+            with suppress(ValueError):  # the I/O thread has called it, too
+                self._here.remove(one)  # not before: what a signal handler ends is called again
 
 
 class AnswerCondition(type(threading.RLock())):  # type: ignore[misc]

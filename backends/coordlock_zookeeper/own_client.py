@@ -6,6 +6,7 @@ import logging
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -29,6 +30,8 @@ _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
 # Seconds that closing waits for the server's farewell before it hangs up.
 _GRACE: Final = 2.0
+# How often it looks whether a new connection is there.
+_LOOK: Final = 0.01
 
 
 class OwnClient:
@@ -94,6 +97,10 @@ class OwnClient:
 
     def stop(self) -> None:
         self._handler.failed = None
+        # Where Ctrl-C has ended the connection, too, the next one says farewell.
+        until = time.monotonic() + _GRACE
+        while self.client._connection.comes_again and time.monotonic() < until:
+            time.sleep(_LOOK)
         # Without a connection there is no farewell to wait for; on a silent one the wait is short.
         hang_up = threading.Timer(_GRACE if self.client.connected else 0.0, self._handler.abort)
         hang_up.daemon = True

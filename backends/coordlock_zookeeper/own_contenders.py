@@ -17,6 +17,7 @@ from typing import Any, Final
 from kazoo.protocol.serialization import Create2, Delete, Exists, SetData, Transaction
 
 from coordlock.errors import (
+    AuthenticationFailed,
     BackendError,
     BackendUnavailable,
     Evicted,
@@ -379,7 +380,10 @@ class OwnContenders:
     def _pass_on(self, path: str) -> Steps[bool]:
         """As `delete`, for what stands first, and tells that: see `nodes.passes_on`."""
         name = full(self._client, path)
-        return (yield from self._deleted([SetData(name, b"", -1), Delete(name, -1)]))
+        try:
+            return (yield from self._deleted([SetData(name, b"", -1), Delete(name, -1)]))
+        except AuthenticationFailed:  # a given client's ACL may not let it set data
+            return (yield from self.delete(path))
 
     def delete(self, path: str) -> Steps[bool]:
         """Delete a node; whether it was there."""

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from kazoo.protocol.serialization import GetChildren2, stat_struct
@@ -156,11 +156,16 @@ class ChildList:
     path: str
     children: Sequence[str]
     zxid: int
+    _found: list[list[tuple[int, str]]] = field(default_factory=list, init=False, repr=False)
 
-    @cached_property
+    @property
     def positions(self) -> list[tuple[int, str]]:
         """The contenders among them, in order; found once for all requests that share this."""
-        return nodes.survey(self.children)
+        # Without `cached_property`: Python 3.11 has one lock for those of all lists, and a signal
+        # handler that strikes there may wait for the I/O thread.
+        if not self._found:
+            self._found.append(nodes.survey(self.children))
+        return self._found[0]
 
 
 class _Waiting(list[Promise[ChildList]]):

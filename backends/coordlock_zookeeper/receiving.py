@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sized
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from coordlock.runtime.clock import Clock
@@ -17,10 +18,14 @@ from coordlock_zookeeper.io_thread import Completions, Wakeups
 
 __all__ = ["Receiving", "Sleep"]
 
-#: After so many seconds a thread that takes answers is taken for one that never ends.
-_LONGEST: Final = 1.0
-#: How often the I/O thread looks whether that has ended, in seconds.
-_PAUSE: Final = 0.0002
+#: How often the I/O thread looks whether another thread has left the connection, in seconds; and so
+#: many times at most, or few where that thread can't use it any more.
+_PAUSE, _MOST, _FEW = 0.0002, 5000, 250
+#: The thread that uses the connection, with a minus while it tells what it has taken; and the one
+#: that receives.
+_USER, _RECEIVER = "user", "receiver"
+#: Which thread that is.
+_Threads = dict[str, int]
 
 
 class Sleep:
@@ -42,12 +47,13 @@ class Sleep:
     def leave_out(self) -> None:
         """What comes over the socket is for another thread, and wakes nobody here."""
         self._is_left_out = True
-        self._epoll.unregister(self._socket)
+        with suppress(OSError, ValueError):  # it was given up meanwhile
+            self._epoll.unregister(self._socket)
 
     def take_in(self) -> None:
         """What comes over the socket ends the sleep again."""
         if self._is_left_out:
-            with suppress(FileExistsError, ValueError):  # Ctrl-C has struck; it is closed
+            with suppress(OSError, ValueError):  # Ctrl-C has struck; it is closed
                 self._epoll.register(self._socket, select.EPOLLIN)
             self._is_left_out = False
 
@@ -62,6 +68,10 @@ class Receiving(Wakeups):
     *receiver*. What it asks for is sent together, once it blocks. As soon as another thread asks,
     too, the I/O thread receives.
 
+    One thread at a time uses the connection; the I/O thread does whenever it is awake. No other
+    waits for its turn: it wakes the I/O thread. Where a signal handler asks for something while its
+    thread uses the connection, the connection is given up, as nobody knows what was sent or taken.
+
     Args:
         left: kazoo's queue of requests.
     """
@@ -74,104 +84,109 @@ class Receiving(Wakeups):
         #: What others may use while the I/O thread sleeps.
         self._connection: Connection | None = None
         self._sleep: Sleep | None = None
-        self._receiver = 0
         #: An eventfd that ends the receiver's wait: from then on answers come to the I/O thread.
         self._revoked = -1
-        #: When the receiver began to take what has come; 0 while it does not.
-        self._busy_since = 0.0
+        #: Another one from when a thread did not leave the connection: that may still change it.
+        self._threads: _Threads = {}
 
     # In the I/O thread
 
     def share(self, connection: Connection, sleep: Sleep) -> None:
         """Callers may use ``connection`` while the I/O thread sleeps by ``sleep``."""
         if self._sleep is not sleep:
-            with self._lock:
-                if self._sleep is not None:
-                    self._sleep.close()
-                else:
-                    self._revoked = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-                self._connection, self._sleep = connection, sleep
+            if self._sleep is not None:
+                self._sleep.close()
+            else:
+                self._revoked = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            self._connection, self._sleep = connection, sleep
 
     def falls_asleep(self) -> bool:
-        with self._lock:
-            return super().falls_asleep()
+        sleeps = super().falls_asleep()
+        if sleeps:
+            self._threads.pop(_USER, None)
+        return sleeps
 
     def awakes(self, woken: bool) -> None:
-        """Take the connection back, once the receiver has taken what it has read."""
-        while not self._takes_back():
+        """Take the connection back, once no other thread uses it."""
+        me, connection, pauses = threading.get_ident(), self._connection, 0
+        while self._threads.setdefault(_USER, me) != me:
+            if connection is None or pauses > (_FEW if connection.has_ended else _MOST):
+                self._threads = {_USER: me}
+                if connection is not None:
+                    connection.abandon()
+                break
             time.sleep(_PAUSE)
+            pauses += 1
+        self._completions.stand_back()  # where Ctrl-C has struck what does that
+        if self._threads.get(_RECEIVER):
+            self._end(self._threads)
+            os.eventfd_write(self._revoked, 1)
         super().awakes(woken)
-
-    def _takes_back(self) -> bool:
-        with self._lock:
-            if self._busy_since:
-                if self._clock.now() - self._busy_since <= _LONGEST:
-                    return False
-                if self._connection is not None:
-                    self._connection.give_up()
-                self._busy_since = 0.0
-            if self._receiver:
-                self._end()
-                os.eventfd_write(self._revoked, 1)
-            self._sleeps = False
-        return True
 
     # In others
 
     def send(self, data: bytes) -> int:
         """Announce a request. Raises OSError when closed."""
-        with self._lock:
-            if self._writer < 0:
-                raise OSError("the connection is closed")
-            if self._sleeps and not self._may_wait():
-                is_sent = self._connection is not None and self._connection.send_now()
-                if not is_sent or self._receiver not in (0, threading.get_ident()):
-                    self._wake()
+        if self._writer < 0:
+            raise OSError("the connection is closed")
+        if self._sleeps and not self._is_sent():
+            self._wake()
         return len(data)
 
-    def _may_wait(self) -> bool:
-        """Whether a request of the calling thread is sent when that blocks."""
-        me = threading.get_ident()
-        if self._receiver or not BLOCKING.is_near:
-            return self._receiver == me and not self._busy_since
-        if self._connection is None or not self._connection.is_of(me):
+    def _is_sent(self) -> bool:
+        """Whether the request was sent, or will be, while the I/O thread sleeps on."""
+        threads, connection, me = self._threads, self._connection, threading.get_ident()
+        if connection is None:
             return False
-        if not offer(self.receive):
+        user = threads.get(_USER)
+        if user == me:  # this is a signal handler
+            connection.give_up()
             return False
-        self._receiver = me
-        if self._sleep is not None:
+        if user == -me:  # an answer leads to the next request
+            threads[_USER] = me
+            try:
+                return connection.send_now()
+            finally:
+                threads[_USER] = -me
+        return _use(threads, partial(self._send, threads, connection))
+
+    def _send(self, threads: _Threads, connection: Connection) -> bool:
+        """Send what was asked for, now or when that blocks; whether the I/O thread may sleep on."""
+        me, receiver = threading.get_ident(), threads.get(_RECEIVER, 0)
+        if not receiver and BLOCKING.is_near and self._sleep is not None and connection.is_of(me):
+            threads[_RECEIVER] = me
             self._sleep.leave_out()
-        return True
+            if offer(self.receive):
+                return True
+            self._end(threads)
+        return receiver == me or (connection.send_now() and not receiver)
 
     def receive(self, is_done: Callable[[], bool], seconds: float) -> None:
         """Send what was asked for, and take what comes until ``is_done``, for so many seconds."""
-        me, connection = threading.get_ident(), self._connection
-        if os.getpid() != self._pid or self._receiver != me or connection is None:
+        me, connection, threads = threading.get_ident(), self._connection, self._threads
+        if os.getpid() != self._pid or threads.get(_RECEIVER) != me or connection is None:
             return
-        if self._busy_since:  # a signal handler asks while its thread takes what has come
+        if threads.get(_USER) in (me, -me):  # a signal handler waits
+            connection.give_up()
+            self._wake()
             return
         until = self._clock.now() + seconds
         try:
-            with self._lock:
-                is_sent = self._receiver == me and connection.send_now()
-            while is_sent and self._receiver == me and not is_done():
+            goes_on = _use(threads, connection.send_now)
+            while goes_on and threads.get(_RECEIVER) == me and not is_done():
                 seconds = until - self._clock.now()
-                if self._comes(connection, seconds) and not self._take(me, connection):
-                    break
-                if seconds <= 0:
+                if self._comes(connection, seconds):
+                    goes_on = _use(threads, partial(self._take, threads, connection))
+                elif seconds <= 0:
                     break
         finally:
-            with self._lock:
-                if self._receiver == me:
-                    self._completions.stand_back()
-                    self._busy_since = 0.0  # where Ctrl-C has struck what ends that
-                    self._end()
-                    if connection.is_left():
-                        self._wake()
+            # Otherwise the I/O thread is about to awake, or does it as it awakes.
+            if threads.get(_RECEIVER) == me and not _use(threads, partial(self._end, threads)):
+                self._wake()
 
     def _comes(self, connection: Connection, seconds: float) -> bool:
         """Wait so long for something to come; False also where that is for the I/O thread."""
-        poll = select.poll()
+        poll = select.poll()  # of its own: a signal handler may wait, too
         try:
             poll.register(connection, select.POLLIN)
             poll.register(self._revoked, select.POLLIN)
@@ -184,15 +199,15 @@ class Receiving(Wakeups):
                     os.eventfd_read(self._revoked)
         return connection.fileno() in found
 
-    def _take(self, me: int, connection: Connection) -> bool:
+    def _take(self, threads: _Threads, connection: Connection) -> bool:
         """Take what has come; False where the I/O thread must."""
+        me = threading.get_ident()
+        if threads.get(_RECEIVER) != me or not connection.is_of(me):
+            return False
         try:
-            with self._lock:
-                if self._receiver != me or not connection.is_of(me):
-                    return False
-                self._busy_since = self._clock.now()
             self._completions.stand_in()
             connection.take()
+            threads[_USER] = -me
             self._completions.complete()
         except BaseException as error:
             # A signal handler has raised. What it has lost is asked for on the next connection.
@@ -200,18 +215,15 @@ class Receiving(Wakeups):
             if not isinstance(error, Exception):
                 raise
         finally:
-            with self._lock:
-                if self._receiver == me:
-                    self._completions.stand_back()
-                    self._busy_since = 0.0
-        return self._receiver == me and not connection.has_ended
+            self._completions.stand_back()
+        return not connection.has_ended
 
-    def _end(self) -> None:
-        """The I/O thread receives again."""
-        if self._receiver:
-            if self._sleep is not None:
-                self._sleep.take_in()
-            self._receiver = 0  # not before: where a signal handler raises, this is done again
+    def _end(self, threads: _Threads) -> bool:
+        """The I/O thread receives again; False where it has something to do."""
+        if self._sleep is not None:
+            self._sleep.take_in()
+        threads.pop(_RECEIVER, None)  # not before: where a signal handler raises, it is done again
+        return self._connection is None or not self._connection.is_left()
 
     def close(self) -> None:
         with self._lock:
@@ -220,3 +232,20 @@ class Receiving(Wakeups):
                 os.close(self._revoked)
             self._connection, self._sleep, self._revoked = None, None, -1
         super().close()
+
+
+def _use(threads: _Threads, act: Callable[[], bool]) -> bool:
+    """``act``, if no thread uses the connection; what that returns, else False."""
+    me = threading.get_ident()
+    try:
+        return threads.setdefault(_USER, me) == me and act()
+    finally:
+        try:
+            _leave(threads, me)
+        finally:
+            _leave(threads, me)  # again, as a signal handler that raises may have kept the first
+
+
+def _leave(threads: _Threads, me: int) -> None:
+    if threads.get(_USER) in (me, -me):
+        threads.pop(_USER, None)

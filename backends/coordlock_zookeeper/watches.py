@@ -12,7 +12,6 @@ from typing import Any, Final
 from kazoo.protocol.serialization import GetData
 from kazoo.protocol.states import Callback, EventType
 
-from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
@@ -90,7 +89,8 @@ class Watches:
     Callbacks run on kazoo's threads, and never under the lock.
 
     Attributes:
-        first: the paths of own contenders that have waited, and are known to stand first now.
+        first: the paths of own contenders that have waited, are known to stand first now, and pass
+            their lock on.
     """
 
     def __init__(self, client: Any) -> None:
@@ -153,6 +153,11 @@ class Watches:
     def has_passed_on(self, path: str) -> bool:
         """Whether ``path`` has gone, and told that it was first: see `nodes.passes_on`."""
         return path in self._passed
+
+    def note_first(self, path: str) -> None:
+        """The own contender ``path`` has waited, and stands first now."""
+        if nodes.passes_on(path.rpartition("/")[2]):
+            self.first.add(path)
 
     def rearm(self, *, missing: bool = False) -> None:
         """Ask for all watches, or only for those ``missing`` because the server was not asked."""
@@ -226,6 +231,7 @@ class Watches:
                 self._ask(event.path, watch)
 
     def _departed(self, path: str, *, passed: bool = False) -> None:
+        queue = path.rpartition("/")[0]
         with self._lock:
             if passed:
                 self._passed[path] = None
@@ -237,8 +243,9 @@ class Watches:
             for one in callers:
                 # Decided now: when the waiters wake, the watches may be on another server.
                 in_order = bool(one.waiters) and all(self.certain(each.key) for each in one.waiters)
-                if passed and in_order:
-                    self.first.update(each.key for each in one.waiters if each.claim is Mode.EX)
+                for each in one.waiters if passed and in_order else ():
+                    if each.key.rpartition("/")[0] == queue:  # others of its set may not be first
+                        self.note_first(each.key)
                 _call(one.told, in_order)
                 one.cancel()  # not before: what a signal handler ends is told again
 

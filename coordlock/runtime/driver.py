@@ -188,7 +188,10 @@ def _deadline(step: Deadline | None) -> Deadline | None:
 
 
 def _wait(promise: Promise[Any], deadline: Deadline | None) -> None:
-    BLOCKING.receive_for(promise, _remaining(deadline))
+    is_done = promise.done
+    if deadline is not None and deadline.cancellations:
+        is_done = lambda: promise.done() or deadline.is_cancelled  # noqa: E731
+    BLOCKING.receive_for(is_done, _remaining(deadline))
     if promise.done():
         return
     # One callback however long it takes: it cannot be taken off the promise again.

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, Final
-
-from coordlock.runtime.promise import Promise
+from typing import Final
 
 __all__ = ["BLOCKING", "Receive", "offer"]
 
@@ -35,11 +33,11 @@ class _Blocking(threading.local):
             receive(lambda: True, 0.0)
             self.receive = None  # not before: where a signal handler raises, this is done again
 
-    def receive_for(self, promise: Promise[Any], seconds: float) -> None:
-        """Receive what may keep ``promise``, for which the thread waits so long at most."""
+    def receive_for(self, is_done: Callable[[], bool], seconds: float) -> None:
+        """Receive what the thread waits for, until ``is_done``, and so long at most."""
         if (receive := self.receive) is not None:
             self.is_near = False  # it may not wait for what callbacks ask for meanwhile
-            receive(promise.done, min(seconds, self.longest))
+            receive(is_done, min(seconds, self.longest))
             self.receive = None  # not before: see `decline`
         self.is_near = True
 

@@ -22,15 +22,16 @@ _RESUME: Final = opmap["RESUME"]
 class Signal:
     """Calls ``handler`` at the moment with this ``number``, from 1, of what this thread does.
 
-    Those are counted in the code of the package ``within``; by default that is the kernel, without
-    the memory backend: elsewhere the service is on another machine.
+    Those are counted in the code of the package or the module ``within``; by default that is the
+    kernel, without the memory backend: elsewhere the service is on another machine.
     """
 
     def __init__(
         self, number: int, handler: Callable[[], object], within: ModuleType = coordlock
     ) -> None:
         assert within.__file__
-        self._within = os.path.dirname(within.__file__) + os.sep
+        is_package = hasattr(within, "__path__")
+        self._within = os.path.dirname(within.__file__) + os.sep if is_package else within.__file__
         self._left = number
         self._handler = handler
         # Kept, because Python 3.11 goes on to use it after it has taken it off itself.

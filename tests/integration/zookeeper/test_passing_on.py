@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from kazoo.security import make_acl
 
 import coordlock
 from coordlock.errors import Evicted
@@ -71,3 +72,46 @@ def test_a_waiter_that_was_evicted_is_not_granted_what_is_passed_on(line: Line, 
     line.grants[2].result(BOUND).release()
     with pytest.raises(Evicted):
         line.grants[3].result(BOUND)
+
+
+def test_who_takes_several_locks_passes_on_only_the_one_that_was_passed_to_it(
+    line: Line, zookeeper: ZooKeeper, root: str, kazoo: Any
+) -> None:
+    url = zookeeper.url_for(root)
+    with ThreadPoolExecutor() as pool, ExitStack() as stack:
+        holder, several, last = (stack.enter_context(coordlock.connect(url)) for _ in range(3))
+        held = holder.lock("y").acquire(timeout=BOUND)
+        both = pool.submit(several.multi_lock(["x", "y"]).acquire, timeout=BOUND)
+        eventually(lambda: len(holder.contenders("y")) == 2)
+        waiting = pool.submit(last.lock("y").acquire, timeout=BOUND)
+        eventually(lambda: len(holder.contenders("y")) == 3)
+        for grant in line.grants:
+            grant.result(BOUND).release()
+        eventually(lambda: len(holder.contenders("x")) == 1)
+        [name] = [one for one in kazoo.get_children(f"{root}/x") if not one.startswith("~")]
+        kazoo.delete(f"{root}/x/{name}")
+        with pytest.raises(Evicted):
+            both.result(BOUND)
+        eventually(lambda: len(holder.contenders("y")) == 2)
+        kazoo.sync(f"{root}/y")
+        last.contenders("y")  # what it was told before has arrived
+        assert not waiting.done()
+        held.release()
+        waiting.result(BOUND).release()
+
+
+def test_who_may_not_set_the_data_of_its_node_leaves_as_before(
+    zookeeper: ZooKeeper, root: str
+) -> None:
+    acl = [make_acl("world", "anyone", read=True, create=True, delete=True)]
+    with zookeeper.kazoo(default_acl=acl) as given, ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor())
+        url = zookeeper.url_for(root)
+        clients = [stack.enter_context(coordlock.connect(url)) for _ in range(3)]
+        clients.insert(2, stack.enter_context(coordlock.connect(url, client=given)))
+        grants = []
+        for number, client in enumerate(clients, 1):
+            grants.append(pool.submit(client.lock("x").acquire, timeout=BOUND))
+            eventually(lambda: len(clients[0].contenders("x")) == number)  # noqa: B023
+        for grant in grants:
+            grant.result(BOUND).release()

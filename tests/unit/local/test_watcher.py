@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import signal
 import threading
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -475,3 +476,64 @@ def test_watching_many_files_and_dropping_them_leaves_nothing(tmp_path: Path) ->
     assert source.wait(BOUND) == set()  # the last words of dropped watches
     source.close()
     source.close()
+
+
+def test_a_bell_that_somebody_removes_is_made_anew(
+    directory: Directory, session: LocalSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Inotify, "interval", 3600.0)  # what is not heard would not be found
+    other = LocalSession(directory)
+    other.start()
+    watcher = Watcher(other)
+    bell = directory.bell(other.id)
+    for _ in range(2):
+        ahead, me = add(directory, session), add(directory, other, "b" * 32)
+        told = list[bool]()
+        watcher.watch(ahead, told.append, (me,))
+        os.unlink(bell)
+        eventually(lambda: os.path.exists(bell))
+        remove(directory, ahead)
+        eventually(lambda: told)  # noqa: B023
+        remove(directory, me)
+    watcher.close()
+    other.end()
+
+
+def test_a_signal_handler_may_wait_while_its_thread_does(
+    directory: Directory, session: LocalSession
+) -> None:
+    other = LocalSession(directory)
+    other.start()
+    watcher = Watcher(other)
+
+    def wait(id: str, then: Callable[[], object]) -> None:
+        ahead, me = add(directory, session, id * 32), add(directory, other, "b" * 32)
+
+        def depart() -> Steps[None]:
+            promise = Promise[None]()
+
+            def told(_: bool) -> None:
+                promise.resolve(None)
+
+            watcher.watch(ahead, told, (me,))
+            then()
+            threading.Timer(0.1, remove, (directory, ahead)).start()
+            yield promise
+
+        run(depart())
+        remove(directory, me)
+
+    came = list[bool]()
+
+    def handle(*_: object) -> None:
+        wait("c", lambda: came.append(True))
+
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        while not came:
+            wait("a", lambda: signal.setitimer(signal.ITIMER_REAL, 0.05))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    watcher.close()
+    other.end()
