@@ -171,8 +171,8 @@ class RedisBackend(RedisSession):
         waiters: Sequence[Contender] = (),
         changes: bool = False,
     ) -> Callable[[], None]:
-        if waiters:
-            self._connection.await_news()
+        if waiters and not self._watches.is_any_waited_for:
+            self._connection.await_news()  # else a message may be for others, who hear it later
         return self._watches.watch(contender, revision, told, waiters, changes=changes)
 
     def was_first(self, contender: Contender) -> bool:

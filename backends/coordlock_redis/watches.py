@@ -191,6 +191,11 @@ class Watches:
         """Whether a contender with that id is watched."""
         return id in self._orders
 
+    @property
+    def is_any_waited_for(self) -> bool:
+        """Whether an own contender may wait for the departure of another one."""
+        return bool(self._waited)
+
     def is_waited_for(self, id: str) -> bool:
         """Whether an own contender may wait for the departure of one with that id."""
         return id in self._waited
