@@ -210,12 +210,13 @@ class Receiving:
                         self._receiver, self._until = me, until + _LONGEST
                 if self._receiver == me:
                     self._ignore(link)
-                while self._receiver == me and link is source.link:
+                # Only now: the thread for I/O may have received it just before.
+                while not is_done() and self._receiver == me and link is source.link:
                     if not link.is_readable(until - now):
                         break
                     source.read()
                     source.take(is_done, is_own=True)
-                    if is_done() or source.is_left:
+                    if source.is_left:
                         break
                     now = self._clock.now()
         finally:

@@ -255,8 +255,11 @@ class Watches:
             _remember(self._gone, (id, _ANY), _UNKNOWN)
             orders = self._orders.get(id, ())
         for order in orders:
-            # Others wait for that, and Ctrl-C may end what is called here.
-            soon(self._timers, partial(self._left, (id, order), in_order=False))
+            tell = partial(self._left, (id, order), in_order=False)
+            if id in self._waited:
+                soon(self._timers, tell)  # Ctrl-C may end what is called here
+            else:
+                tell()
 
     def has_value(self, id: str, order: int, version: int) -> None:
         """A contender has published its value of that ``version``."""
