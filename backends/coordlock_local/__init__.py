@@ -21,7 +21,7 @@ tells which processes live. A process that dies, by SIGKILL too, leaves its queu
     contenders   the session's own contenders
     attempts     what waits for a lock of the directory: here for an instant, then in a thread
     watcher      watches contenders until they leave
-    listening    the files that tell of it, and the thread that hears them
+    listening    the files that tell of that, and the threads that hear them
     followers    waits until data or queues change
     notices      tells both which files have changed: by inotify, or by polling
     flock        locks on files; errors

@@ -1,4 +1,4 @@
-"""Which files of a session's watches are listened to, and which thread receives their notices."""
+"""The files that tell of contenders, and which thread receives their notices."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _SHARE: Final = 0.02
 _IDLE: Final = 16
 #: For so many seconds a waiting thread receives at most, and so often it looks whether it is done.
 _LONGEST, _SLICE = 1.0, 0.02
-#: For so many seconds after a thread has received, the next one may begin to; the own thread looks
-#: so often whether one does.
+#: After a waiting thread has received, the own thread leaves the notices alone for so many seconds,
+#: because the next one may begin to.
 _LATELY: Final = 0.05
 
 #: A contender's key, and the version of the value whose change is told too, or 0.
@@ -37,11 +37,11 @@ _Key = tuple[str, int]
 
 
 class Listening:
-    """The files that tell of contenders, by path, and of which.
+    """Which files tell of which contenders, and the threads that receive their notices.
 
-    A thread that waits for a departure receives the notices itself, if it has ordered all of them.
-    It wakes sooner than by the word of another thread. Otherwise, and for what comes while no
-    thread waits, there is a thread of its own, which leaves the notices alone meanwhile.
+    A thread that waits for a departure receives the notices itself, if it has ordered all of them:
+    so it wakes sooner than through another thread. The listening's own thread leaves them alone
+    meanwhile, and receives them at all other times.
 
     Callers hold ``lock`` for all but `receive` and `close`.
 
@@ -127,7 +127,7 @@ class Listening:
         keys.discard(key)
         if keys:
             return
-        self._keys.pop(path, None)  # a watch that was interrupted has not got so far
+        self._keys.pop(path, None)  # it lacks the path where Ctrl-C ended `add`
         if path.startswith(self._directory.watched) and path != self._bell:
             self._forget(path)  # it is of one contender
             return
@@ -201,8 +201,8 @@ class Listening:
     def serve(self, receiver: int | None) -> None:
         """See to it that a thread receives what was ordered. Without the lock.
 
-        ``receiver`` is the thread that has ordered all, if that may be about to wait; 0 if several
-        have; None if what was ordered is no matter of a wait.
+        ``receiver`` is the thread that has ordered all, and may be about to wait; 0 if several
+        have; None for a watch of an own contender, which leaves it as it is.
         """
         me, source = threading.get_ident(), self._notices
         assert source is not None

@@ -27,7 +27,7 @@ __all__ = ["LocalSession", "has_died", "is_alive", "rings"]
 
 T = TypeVar("T")
 
-#: What the file of a session says whose process rings `Directory.bell`. Earlier releases don't.
+#: What the file of a session says whose process rings bells. Others leave it empty.
 _RINGS: Final = b"rings\n"
 
 

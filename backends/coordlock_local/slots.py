@@ -409,7 +409,7 @@ def tell(directory: Directory, session: str, id: str, follower: str | None = Non
     if follower is not None and follower != session:
         notify(directory, directory.bell(follower))
     path = directory.watch(session, id)
-    # Nobody may watch by that file; `open` takes twice as long to say so.
+    # Often nobody watches by that file, and `open` takes twice as long to say so.
     if os.access(path, os.F_OK) and notify(directory, path):
         with suppress(FileNotFoundError):
             os.unlink(path)

@@ -50,9 +50,9 @@ class Watcher:
 
     Three files tell of a contender: its session's file, when its process ends or another process
     evicts it; the queue's file, should it be removed; and one that the contender's process opens
-    when the contender has left. That is the bell of this session, if a contender of this session is
-    the next one behind it: who leaves reads who that is. Others make a file for the contender that
-    they watch, which its process also removes. The session's own contenders leave through
+    when the contender has left. That is the bell of this session, if the next contender is this
+    session's: who leaves reads whose that is. Otherwise this makes a file for the contender, which
+    the contender's process also removes. The session's own contenders leave through
     `own_left`, without such a file.
 
     A notice only says where to look. The watcher always reads from the queue and the session's lock

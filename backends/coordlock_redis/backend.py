@@ -172,7 +172,7 @@ class RedisBackend(RedisSession):
         changes: bool = False,
     ) -> Callable[[], None]:
         if waiters and not self._watches.is_any_waited_for:
-            self._connection.await_news()  # else a message may be for others, who hear it later
+            self._connection.await_news()  # else it might read what others wait for
         return self._watches.watch(contender, revision, told, waiters, changes=changes)
 
     def was_first(self, contender: Contender) -> bool:

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 log = Log("coordlock")
 
-#: By a signal handler that raised.
+#: By a signal handler.
 _INTERRUPTED: Final = OSError("a request or its answer was interrupted")
 _STRAY: Final = OSError("the server sent an answer to no request")
 #: What reading a connection raises.
@@ -133,7 +133,8 @@ class Connection:
     def _put(self, link: Link, slots: list[_Slot], data: bytes, asked: int | None = None) -> bool:
         """Send ``data`` for ``slots``, or keep for the thread for I/O what can't be sent at once.
 
-        These are the first ``asked`` of those that it is to send. False where others come before.
+        ``asked`` says that these are the first so many that the thread for I/O is to send. False,
+        and nothing is sent, where others come first or the connection was given up.
         """
         me, trouble = threading.get_ident(), None
         written: list[int] = []

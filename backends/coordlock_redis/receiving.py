@@ -19,14 +19,14 @@ from coordlock_redis.servers import Link
 
 __all__ = ["Poller", "Receiving", "Source"]
 
-#: After so many seconds it is taken for one that a signal handler has ended.
-_LONGEST: Final = 1.0
-#: Seconds that the thread for I/O leaves to one that reads what both were told of.
+#: A receiver that is so many seconds late was ended by a signal handler.
+_GRACE: Final = 1.0
+#: Seconds that the thread for I/O pauses where another thread reads what has woken both.
 _PAUSE: Final = 0.001
 
 
 class Source(Protocol):
-    """What comes over a connection. What was read is kept until it was taken to the end."""
+    """What comes over a connection. What was read is kept until all of it was taken."""
 
     @property
     def link(self) -> Link | None:
@@ -103,9 +103,9 @@ class Poller:
 class Receiving:
     """Lets one thread at a time receive from ``source``.
 
-    The thread for I/O need not be told of what another thread reads, nor of answers while there are
-    no requests. To change that takes longer than to read an answer. So threads that wait ask for it
-    only when they leave something to the thread for I/O.
+    The poller need not tell the thread for I/O what another thread reads, nor anything while
+    nothing is awaited. To change what it tells takes longer than to read an answer. So a thread
+    that waits lets it tell of ``source`` only when it leaves something to the thread for I/O.
 
     Args:
         lock: what the threads share; reentrant. Nothing is called while it is held: a signal
@@ -135,7 +135,7 @@ class Receiving:
     # In the thread for I/O
 
     def enter(self) -> None:
-        """Wait for what comes."""
+        """Let the poller tell of a new connection, and of what comes."""
         link = self._source.link
         if link is not None and link.leave is None:
             self._is_told = True
@@ -207,7 +207,7 @@ class Receiving:
             if link is not None and link.is_direct and not is_done():
                 with self._lock:
                     if self._receiver in (0, me):
-                        self._receiver, self._until = me, until + _LONGEST
+                        self._receiver, self._until = me, until + _GRACE
                 if self._receiver == me:
                     self._ignore(link)
                 # Only now: the thread for I/O may have received it just before.

@@ -294,8 +294,8 @@ def _link(connection: Any, where: str, answers: list[Any]) -> Link:
     if not (run := fields.get("run_id")):
         raise BackendError(
             SERVICE,
-            f"{where} tells no run_id, as some proxies and compatible servers do not: coordlock "
-            "would not notice that Redis has lost its data, so it needs Redis or Valkey itself",
+            f"{where} tells no run_id, by which coordlock notices that Redis has lost its data: "
+            "connect to Redis or Valkey itself, not to a proxy or another server",
         )
     now = int(time[0]) * 1_000_000 + int(time[1])
     started = now - int(fields.get("uptime_in_seconds", 0)) * 1_000_000

@@ -69,24 +69,16 @@ class BufferedSocket:
         """Whether nothing more comes, but what was read ahead."""
         return self._end is not None
 
-    def has_frame(self) -> bool:
-        """Whether a whole frame was read ahead."""
-        return self._frame_end() > 0
-
     def frame(self) -> bytes | None:
         """Take the next frame, without its length; None where it has not been read ahead."""
-        start, end = self._taken + 4, self._frame_end()
-        if not end:
-            return None
-        self._taken = end
-        return self._ahead[start:end]
-
-    def _frame_end(self) -> int:
         data, start = self._ahead, self._taken + 4
         if not self.greeted or len(data) < start:
-            return 0
+            return None
         end = start + int.from_bytes(data[self._taken : start], "big", signed=True)
-        return end if start <= end <= len(data) else 0
+        if not start <= end <= len(data):
+            return None
+        self._taken = end
+        return data[start:end]
 
     def read_ahead(self) -> None:
         """Read what there is. For a socket that does not block."""

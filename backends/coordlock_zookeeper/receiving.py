@@ -18,18 +18,17 @@ from coordlock_zookeeper.io_thread import Completions, Wakeups
 
 __all__ = ["Receiving", "Sleep"]
 
-#: How often the I/O thread looks whether another thread has left the connection, in seconds; and so
-#: many times at most, or few where that thread can't use it any more.
+#: While another thread uses the connection, the I/O thread looks every so many seconds whether it
+#: has left it: so many times at most, or few where that thread can't use it any more.
 _PAUSE, _MOST, _FEW = 0.0002, 5000, 250
-#: The thread that uses the connection, with a minus while it tells what it has taken; and the one
-#: that receives.
+#: Which thread uses the connection, with a minus while it tells what it has taken; and which one
+#: receives.
 _USER, _RECEIVER = "user", "receiver"
-#: Which thread that is.
 _Threads = dict[str, int]
 
 
 class Sleep:
-    """What the I/O thread waits by for ``wakeups`` and ``socket``, where others can change that."""
+    """Waits for ``wakeups`` and ``socket`` in the I/O thread; others can leave out the socket."""
 
     def __init__(self, wakeups: Wakeups, socket: Any) -> None:
         self.rlist: Final = [wakeups, socket]
@@ -45,13 +44,13 @@ class Sleep:
         return [one for one in self.rlist if one.fileno() in found], []
 
     def leave_out(self) -> None:
-        """What comes over the socket is for another thread, and wakes nobody here."""
+        """Let what comes over the socket wake only another thread."""
         self._is_left_out = True
         with suppress(OSError, ValueError):  # it was given up meanwhile
             self._epoll.unregister(self._socket)
 
     def take_in(self) -> None:
-        """What comes over the socket ends the sleep again."""
+        """Let what comes over the socket end the sleep again."""
         if self._is_left_out:
             with suppress(OSError, ValueError):  # Ctrl-C has struck; it is closed
                 self._epoll.register(self._socket, select.EPOLLIN)
@@ -64,9 +63,9 @@ class Sleep:
 class Receiving(Wakeups):
     """Lets callers send while the I/O thread sleeps, and one that waits next receive.
 
-    See decision 77. A thread that waits for what it asks for, and for nothing else, is the
-    *receiver*. What it asks for is sent together, once it blocks. As soon as another thread asks,
-    too, the I/O thread receives.
+    See decision 83. A thread that waits for what it asks for, and for nothing else, is the
+    *receiver*. It sends all that it asks for at once, when it blocks. As soon as another thread
+    asks, too, the I/O thread receives.
 
     One thread at a time uses the connection; the I/O thread does whenever it is awake. No other
     waits for its turn: it wakes the I/O thread. Where a signal handler asks for something while its
@@ -86,7 +85,7 @@ class Receiving(Wakeups):
         self._sleep: Sleep | None = None
         #: An eventfd that ends the receiver's wait: from then on answers come to the I/O thread.
         self._revoked = -1
-        #: Another one from when a thread did not leave the connection: that may still change it.
+        #: Replaced where a thread never leaves the connection: it may still change the old one.
         self._threads: _Threads = {}
 
     # In the I/O thread
@@ -117,7 +116,7 @@ class Receiving(Wakeups):
                 break
             time.sleep(_PAUSE)
             pauses += 1
-        self._completions.stand_back()  # where Ctrl-C has struck what does that
+        self._completions.stand_back()  # in case Ctrl-C has kept `_take` from it
         if self._threads.get(_RECEIVER):
             self._end(self._threads)
             os.eventfd_write(self._revoked, 1)
@@ -180,7 +179,7 @@ class Receiving(Wakeups):
                 elif seconds <= 0:
                     break
         finally:
-            # Otherwise the I/O thread is about to awake, or does it as it awakes.
+            # Where that fails, the I/O thread does it as it awakes.
             if threads.get(_RECEIVER) == me and not _use(threads, partial(self._end, threads)):
                 self._wake()
 

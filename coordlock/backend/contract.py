@@ -240,12 +240,13 @@ class Backend(ABC):
         of publications.
 
         ``waiters`` are the contenders of this session that wait for ``contender``; they are granted
-        together, and the kernel watches them, too. It may grant them at this departure without
-        reading the queue, if they have not left themselves. ``in_order`` says whether that is
-        certain: had one of ``waiters`` left before ``contender``, its departure would have been
-        told by now. False in doubt, without ``waiters`` and with ``changes``; then the kernel reads
-        the queue. Doubtful are watches that the service may not have yet, as after the connection
-        broke, and departures that a backend finds by looking at one contender after another.
+        together, and the kernel watches them, too, perhaps later if the backend `finds_waiters`. It
+        may grant them at this departure without reading the queue, if they have not left
+        themselves. ``in_order`` says whether that is certain: had one of ``waiters`` left before
+        ``contender``, its departure would have been told by now. False in doubt, without
+        ``waiters`` and with ``changes``; then the kernel reads the queue. Doubtful are watches that
+        the service may not have yet, as after the connection broke, and departures that a backend
+        finds by looking at one contender after another.
         """
         raise self._without("ordered")
 

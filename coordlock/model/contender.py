@@ -109,8 +109,8 @@ class Entry:
 
     ``id`` is a GUID (32 hexadecimal digits) that is never used for a second entry, so that a
     create whose reply was lost can be found again. ``value`` is what the contender publishes, where
-    the service has the capability ``publishing``; others are given none. Where it does not
-    ``publishes``, its value never changes.
+    the service has the capability ``publishing``; others are given none. Unless it ``publishes``,
+    its value never changes.
     """
 
     queue: str

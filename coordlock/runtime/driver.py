@@ -134,7 +134,10 @@ def run_in_background(
 
 
 class _Background(Generic[T]):
-    """Steps without a caller. An object, for functions that refer to each other are garbage."""
+    """Steps without a caller.
+
+    An object, because functions that refer to each other are left to the garbage collector.
+    """
 
     __slots__ = ("go_on", "promise", "steps")
 

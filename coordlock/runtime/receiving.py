@@ -10,7 +10,7 @@ __all__ = ["BLOCKING", "Receive", "offer"]
 
 #: Receives until its argument returns True, or for so many seconds. Nothing depends on it.
 Receive = Callable[[Callable[[], bool], float], None]
-#: So long at most, by default: whatever else ends a wait is seen later.
+#: For so many seconds at most, by default: only then is seen what else ends the wait.
 _LONGEST: Final = 0.02
 
 
@@ -48,8 +48,9 @@ BLOCKING: Final = _Blocking()
 def offer(receive: Receive, longest: float = _LONGEST) -> bool:
     """Offer ``receive`` to the calling thread; whether it will call it, for ``longest`` seconds.
 
-    What may take longer than the default looks by itself whether it is done. A thread receives from
-    one place. After a second offer, until it has waited, it receives nothing.
+    With a ``longest`` above the default, ``receive`` looks at ``is_done`` at least that often. A
+    thread receives from one place: after an offer from a second one, it receives nothing until it
+    has waited.
     """
     if not BLOCKING.is_near:
         return False

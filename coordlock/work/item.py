@@ -198,7 +198,7 @@ class _BaseItem(BaseGrant, shown="Item"):
                 # gone, an earlier attempt has made the write, or another thread.
                 made = yield from store.write([Expect(claim, 0)], guards)
             if made is not Outcome.MADE:
-                raise Evicted(self.name)  # an operator is at it: see `taken_away`
+                raise Evicted(self.name)  # an operator is evicting it: see `taken_away`
         except DeadlineReached as late:
             silent = engine.silent(late)
             reason = f"{silent.reason}; item {self.id} may be {how}, or may be yet"

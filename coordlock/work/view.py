@@ -163,7 +163,7 @@ def _claim_of(store: Store, id: ItemId) -> Steps[tuple[str, Contender] | None]:
 
 
 def taken_away(store: Store, id: ItemId) -> Steps[Contender | None]:
-    """Let the worker that has an item end it no more; its contender, which is to be evicted.
+    """Keep the worker that has an item from ending it; its contender, which is to be evicted.
 
     The worker can't end the item once its claim was written again, so the contender serves no other
     item. None where no worker has the item.

@@ -12,7 +12,7 @@ from tests.cli.command import Cli
 pytestmark = [pytest.mark.faults, pytest.mark.redis]
 
 
-def test_the_fence_refuses_the_late_one_or_where_the_clock_is_behind_the_holder(cli: Cli) -> None:
+def test_the_fence_refuses_the_late_writer_and_with_a_late_clock_the_holder(cli: Cli) -> None:
     done = cli.run("demo", "failover", "--json")
     assert (done.returncode, done.stderr) == (0, ""), done
     events: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
@@ -25,7 +25,7 @@ def test_the_fence_refuses_the_late_one_or_where_the_clock_is_behind_the_holder(
         assert mine_of_a[mine_of_a.index("thawed") + 1] == first
 
 
-def test_servers_of_others_are_left_alone(cli: Cli) -> None:
+def test_a_url_is_refused_because_the_demo_starts_its_own_server(cli: Cli) -> None:
     done = cli.run("demo", "failover", "--url", "redis://a")
     assert done.returncode == 64
     assert "servers of its own" in done.stderr

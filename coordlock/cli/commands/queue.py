@@ -127,8 +127,8 @@ def _put(
 ) -> None:
     """Put items at the end of the work queue NAME.
 
-    Each DATA is an item. Without DATA, all of stdin is one item: an empty stdin is refused, '' as
-    DATA puts an empty item. Prints the ids.
+    Each DATA is an item; '' is an empty one. Without DATA, all of stdin is one item, and may not
+    be empty. Prints the ids.
     """
     check_name(name)
     if lines and data:

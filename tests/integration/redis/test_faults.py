@@ -412,7 +412,7 @@ def test_news_that_a_signal_interrupts_reach_the_others_who_wait(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(News, "read", strike)
-    monkeypatch.setattr(receiving, "_LONGEST", 30.0)
+    monkeypatch.setattr(receiving, "_GRACE", 30.0)
     url = only.url_for(root, ttl="30s")
     with coordlock.connect(url) as one, coordlock.connect(url) as two:
 

@@ -202,20 +202,20 @@ def test_the_next_in_line_hears_its_bell_and_makes_no_file(
         remove(directory, me)
 
 
-@pytest.mark.parametrize("why", ["not the next", "an earlier release", "a late slot"])
+@pytest.mark.parametrize("why", ["not the next", "a session that does not ring", "a late slot"])
 def test_who_is_not_rung_for_makes_a_file(
     directory: Directory, session: LocalSession, watcher: Watcher, why: str
 ) -> None:
     ahead = add(directory, session)
     between = []
-    if why != "an earlier release":
+    if why != "a session that does not ring":
         count = 1 if why == "not the next" else SERVED
         between = [add(directory, session, f"{number:032}") for number in range(count)]
     me = add(directory, watcher._session, "b" * 32)
     if why == "a late slot":
         for one in between:
             remove(directory, one)
-    if why == "an earlier release":
+    if why == "a session that does not ring":
         os.truncate(directory.session(session.id), 0)
     told = list[bool]()
     watcher.watch(ahead, told.append, (me,))

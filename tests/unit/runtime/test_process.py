@@ -7,7 +7,7 @@ import os
 from coordlock.runtime.process import PROCESS
 
 
-def test_it_is_that_of_the_process_that_runs() -> None:
+def test_the_id_is_that_of_the_process_that_runs() -> None:
     assert PROCESS.id == os.getpid()
     read, write = os.pipe()
     child = os.fork()
