@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from coordlock.runtime.log import Log
+from coordlock.runtime.process import PROCESS
 from coordlock.runtime.receiving import offer
 from coordlock_local.directory import Directory
 from coordlock_local.errors import translated
@@ -73,7 +74,7 @@ class Listening:
         self._interval = 0.0
         self._thread: threading.Thread | None = None
         self._closed = False
-        self._pid = os.getpid()
+        self._pid = PROCESS.id
         #: The thread that may receive; 0 for the own one.
         self._receiver = 0
         #: Until when it receives, and whether it was interrupted before it had looked.
@@ -221,7 +222,7 @@ class Listening:
     def receive(self, is_done: Callable[[], bool], seconds: float) -> None:
         """Receive notices until ``is_done``, in the thread that waits for them."""
         source, me = self._notices, threading.get_ident()
-        if source is None or os.getpid() != self._pid:
+        if source is None or PROCESS.id != self._pid:
             return
         now = time.monotonic()
         until = self._received = now + seconds

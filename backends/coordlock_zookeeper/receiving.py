@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from coordlock.runtime.clock import Clock
+from coordlock.runtime.process import PROCESS
 from coordlock.runtime.receiving import BLOCKING, offer
 from coordlock_zookeeper.connection import Connection
 from coordlock_zookeeper.io_thread import Completions, Wakeups
@@ -79,7 +80,7 @@ class Receiving(Wakeups):
         super().__init__(left)
         self._completions: Final = completions
         self._clock: Final = clock
-        self._pid: Final = os.getpid()
+        self._pid: Final = PROCESS.id
         #: What others may use while the I/O thread sleeps.
         self._connection: Connection | None = None
         self._sleep: Sleep | None = None
@@ -163,7 +164,7 @@ class Receiving(Wakeups):
     def receive(self, is_done: Callable[[], bool], seconds: float) -> None:
         """Send what was asked for, and take what comes until ``is_done``, for so many seconds."""
         me, connection, threads = threading.get_ident(), self._connection, self._threads
-        if os.getpid() != self._pid or threads.get(_RECEIVER) != me or connection is None:
+        if PROCESS.id != self._pid or threads.get(_RECEIVER) != me or connection is None:
             return
         if threads.get(_USER) in (me, -me):  # a signal handler waits
             connection.give_up()

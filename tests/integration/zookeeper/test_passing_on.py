@@ -86,7 +86,7 @@ def test_who_takes_several_locks_passes_on_only_the_one_that_was_passed_to_it(
         waiting = pool.submit(last.lock("y").acquire, timeout=BOUND)
         eventually(lambda: len(holder.contenders("y")) == 3)
         for grant in line.grants:
-            grant.result(BOUND).release()
+            assert grant.result(BOUND).release()
         eventually(lambda: len(holder.contenders("x")) == 1)
         [name] = [one for one in kazoo.get_children(f"{root}/x") if not one.startswith("~")]
         kazoo.delete(f"{root}/x/{name}")
@@ -114,4 +114,4 @@ def test_who_may_not_set_the_data_of_its_node_leaves_as_before(
             grants.append(pool.submit(client.lock("x").acquire, timeout=BOUND))
             eventually(lambda: len(clients[0].contenders("x")) == number)  # noqa: B023
         for grant in grants:
-            grant.result(BOUND).release()
+            assert grant.result(BOUND).release()

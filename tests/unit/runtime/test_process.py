@@ -12,8 +12,10 @@ def test_the_id_is_that_of_the_process_that_runs() -> None:
     read, write = os.pipe()
     child = os.fork()
     if not child:
-        os.write(write, b"%d" % PROCESS.id)
-        os._exit(0)
+        try:
+            os.write(write, b"%d" % PROCESS.id)
+        finally:
+            os._exit(0)
     os.waitpid(child, 0)
     found = os.read(read, 100)
     os.close(read)
