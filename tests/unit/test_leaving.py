@@ -17,7 +17,7 @@ import pytest
 from coordlock import AsyncClient, AsyncGrant, Client, Grant, Lock, LockLost
 from coordlock.runtime import log
 from coordlock.testing.waiting import eventually
-from tests.unit.clients import Service
+from tests.unit.clients import Service, backend
 
 T = TypeVar("T")
 
@@ -394,6 +394,8 @@ def test_an_async_generator_that_the_garbage_collector_closes_releases_its_own()
             del cycle, generator
             gc.collect()
             await asyncio.wait_for(left.wait(), 60)
+            queue = backend(client).service.snapshot
+            await asyncio.to_thread(eventually, lambda: len(queue("q").contenders) == 1)
             assert await async_tokens(client) == [mine.token]
 
     in_loop(body)
