@@ -198,6 +198,8 @@ def test_they_ask_each_other_to_release(client: Client, earlier: Earlier, name: 
     client.request_release(name, "today's")
     assert earlier("asked", name) == "today's"
     earlier("release", name)
+    if client.settings.scheme == "zookeeper":
+        return  # the earlier one knows no `ex__lock`, and takes it for another program's
     with client.lock(name) as grant:
         assert earlier("ask", name, "the earlier one's") == 1
         assert grant.release_requested.wait(30)

@@ -37,7 +37,7 @@ def parser() -> Parser:
         demo,
         usage="[OPTIONS] [COMMAND]",
         commands={
-            "failover": "Watch a fence refuse the holder, where a new server's clock is behind.",
+            "failover": "Watch a fence after a failover of Redis, with clocks that agree and with one behind.",
             "redlock": "Watch a pause, and a clock that jumps, let two hold a Redlock.",
             "split-brain": "Watch a stale write, with and without a fence.",
         },
