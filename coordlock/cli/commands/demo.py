@@ -37,7 +37,7 @@ def parser() -> Parser:
         demo,
         usage="[OPTIONS] [COMMAND]",
         commands={
-            "failover": "Watch a fence after a failover of Redis, with clocks that agree and with one behind.",
+            "failover": "Watch a fence after a failover of Redis, and what a clock behind does.",
             "redlock": "Watch a pause, and a clock that jumps, let two hold a Redlock.",
             "split-brain": "Watch a stale write, with and without a fence.",
         },

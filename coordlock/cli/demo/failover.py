@@ -38,7 +38,7 @@ def parser() -> Parser:
 
 
 def failover(*, service: Service, as_json: bool) -> int:
-    """Watch a fence after a failover of Redis, with clocks that agree and with one behind.
+    """Watch a fence after a failover of Redis, and what a clock behind does.
 
     It starts a Redis server of its own, for which `redis-server` must be installed. A takes the
     lock, reads a balance, and is stopped (SIGSTOP). Another server without data takes the first
