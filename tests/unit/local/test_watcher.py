@@ -337,7 +337,7 @@ def test_a_second_thread_that_waits_has_all_heard_by_the_watchers_own(
 
     with ThreadPoolExecutor(2) as pool:
         waiting = [pool.submit(run, depart(one)) for one in ahead]
-        eventually(lambda: len(watcher._watched) == 2)
+        eventually(lambda: len(watcher._watched) == 2 and not watcher._listening._receiver)
         for one in ahead:
             remove(directory, one)
         for each in waiting:
