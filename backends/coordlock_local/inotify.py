@@ -88,7 +88,7 @@ class Inotify:
             watch = self._library.inotify_add_watch(number, os.fsencode(path), mask)
             if watch < 0:
                 raise _last_error(path)
-            if self._watches.get(path, watch) != watch:  # it was made anew
+            if self._watches.get(path, watch) != watch:  # another file has this path now
                 self.drop(path)
             self._watches[path] = watch
             self._paths[watch] = path

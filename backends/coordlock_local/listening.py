@@ -16,25 +16,25 @@ from coordlock_local.directory import Directory
 from coordlock_local.errors import translated
 from coordlock_local.notices import Notices, Polling, warn
 
-__all__ = ["Listening"]
+__all__ = ["Key", "Listening"]
 
 log = Log("coordlock.local")
 
 #: The kernel tells that a dying process's file is closed an instant before it drops the lock. A
-#: watcher that is told and finds none gone looks again after so many seconds, then twice as many.
+#: watcher that finds no contender gone looks again after this many seconds, then twice as many.
 _SOON: Final = 0.001
 #: Looking at everything takes at most this share of one processor.
 _SHARE: Final = 0.02
 #: So many files stay watched that tell of nothing: the next contender often needs the same ones.
 _IDLE: Final = 16
-#: For so many seconds a waiting thread receives at most, and so often it looks whether it is done.
+#: Seconds for which a waiting thread receives at most, and after which it looks for its end.
 _LONGEST, _SLICE = 1.0, 0.02
-#: After a waiting thread has received, the own thread leaves the notices alone for so many seconds,
-#: because the next one may begin to.
+#: Seconds for which the watcher's thread leaves the notices to waiting threads after one has
+#: received: the next one often begins soon.
 _LATELY: Final = 0.05
 
-#: A contender's key, and the version of the value whose change is told too, or 0.
-_Key = tuple[str, int]
+#: A contender's key, and the version of its value: a later version is reported, too. 0 for none.
+Key = tuple[str, int]
 
 
 class Listening:
@@ -66,7 +66,7 @@ class Listening:
         self._source = source
         self._look = look
         self._is_wanted = is_wanted
-        self._keys: dict[str, set[_Key]] = {}
+        self._keys: dict[str, set[Key]] = {}
         self._idle: dict[str, None] = {}  # watched, and telling of nothing; the latest comes last
         #: Files of sessions that lived after they began to be watched, and have told nothing since.
         self._living: set[str] = set()
@@ -110,7 +110,7 @@ class Listening:
 
     # The files
 
-    def add(self, path: str, key: _Key) -> bool:
+    def add(self, path: str, key: Key) -> bool:
         """Let ``path`` tell of ``key``; whether it was not watched before."""
         keys = self._keys.setdefault(path, set())
         keys.add(key)
@@ -122,7 +122,7 @@ class Listening:
             self._watch(path)
         return is_new
 
-    def drop(self, path: str, key: _Key) -> None:
+    def drop(self, path: str, key: Key) -> None:
         """Let ``path`` tell of ``key`` no more."""
         keys = self._keys.get(path, set())
         keys.discard(key)
@@ -140,7 +140,7 @@ class Listening:
         """How many keys ``path`` tells of."""
         return len(self._keys.get(path, ()))
 
-    def told(self, changed: Collection[str]) -> Collection[_Key]:
+    def told(self, changed: Collection[str]) -> Collection[Key]:
         """The keys of which the ``changed`` files tell."""
         self._living.difference_update(changed)
         for path in changed:
@@ -153,7 +153,7 @@ class Listening:
         return {key for path in changed for key in self._keys.get(path, ())}
 
     def lives(self, path: str) -> bool:
-        """Whether nothing was told of the session's file ``path`` since `note_life`."""
+        """Whether the kernel has reported nothing of the file ``path`` since `note_life`."""
         return path in self._living
 
     def note_life(self, path: str) -> None:

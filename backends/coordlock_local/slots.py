@@ -165,7 +165,7 @@ class Slots:
     def follower(self, token: int) -> str | None:
         """The session of the nearest contender behind ``token`` in the first `SERVED` slots.
 
-        None where there is none, or where its record is damaged.
+        None if nobody stands there, or if its record is damaged.
         """
         while (data := os.pread(self._descriptor, 8 * SERVED, _PAGE)) != _FREE:
             index = memoryview(data[: len(data) & -8]).cast("Q").tolist()
@@ -409,7 +409,7 @@ def tell(directory: Directory, session: str, id: str, follower: str | None = Non
     if follower is not None and follower != session:
         notify(directory, directory.bell(follower))
     path = directory.watch(session, id)
-    # Often nobody watches by that file, and `open` takes twice as long to say so.
+    # The file is often missing, and `open` takes twice as long as `access` to find that out.
     if os.access(path, os.F_OK) and notify(directory, path):
         with suppress(FileNotFoundError):
             os.unlink(path)

@@ -12,7 +12,7 @@ from coordlock.model.contender import Contender
 from coordlock.runtime.log import Log
 from coordlock.runtime.process import PROCESS
 from coordlock_local import values
-from coordlock_local.listening import Listening
+from coordlock_local.listening import Key, Listening
 from coordlock_local.notices import Notices, notices
 from coordlock_local.session import LocalSession, is_alive, rings
 from coordlock_local.slots import SERVED, Slot
@@ -23,12 +23,10 @@ log = Log("coordlock.local")
 
 #: So many contenders are looked at when the bell rings.
 _FEW: Final = 16
-#: Of so many sessions it is remembered whether they ring, and of so many contenders how they left.
+#: How many sessions the watcher remembers as ringing or not, and how many departures.
 _REMEMBERED: Final = 64
 
 _Told = Callable[[bool], None]
-#: A contender's key, and the version of the value whose change is told too, or 0.
-_Key = tuple[str, int]
 
 
 class _Watched:
@@ -64,9 +62,9 @@ class Watcher:
         self._session = session
         self._directory = session.directory
         self._lock = threading.RLock()
-        self._watched: dict[_Key, _Watched] = {}
+        self._watched: dict[Key, _Watched] = {}
         #: Those of other sessions, and the thread that has ordered all of them, or 0.
-        self._foreign: set[_Key] = set()
+        self._foreign: set[Key] = set()
         self._orderer = 0
         #: Whether other sessions ring the bell.
         self._ringing: dict[str, bool] = {}
@@ -142,10 +140,10 @@ class Watcher:
         self._listening.serve(None if is_own else self._orderer)
         return cancel
 
-    def _order(self, watched: _Watched, key: _Key, waiters: Sequence[Contender]) -> bool:
-        """Let files tell of ``watched``; whether it is known that it has not left since.
+    def _order(self, watched: _Watched, key: Key, waiters: Sequence[Contender]) -> bool:
+        """Watch the files that report the departure of ``watched``; whether it is still there.
 
-        That is so where these files were watched before: they would have told of it.
+        It is if these files were watched before: they would have reported it. Else nobody knows.
         """
         contender, slot = watched.contender, Slot.of(watched.contender)
         paths = [self._directory.session(contender.session), slot.path]
@@ -209,7 +207,7 @@ class Watcher:
             self._foreign.clear()
         self._listening.close()
 
-    def _drop(self, key: _Key, watched: _Watched) -> None:
+    def _drop(self, key: Key, watched: _Watched) -> None:
         for path in watched.paths:
             self._listening.drop(path, key)
         self._foreign.discard(key)
@@ -218,7 +216,7 @@ class Watcher:
         """Look at all contenders, or those of ``changed`` files, and tell; whether all were due."""
         with self._lock:
             self._looks += 1
-            keys: Collection[_Key] = self._watched
+            keys: Collection[Key] = self._watched
             if changed is None:
                 self._listening.forget_lives()
             else:
@@ -262,7 +260,7 @@ class Watcher:
         except OSError:
             return False
 
-    def _tell(self, key: _Key) -> None:
+    def _tell(self, key: Key) -> None:
         """Call all watchers of ``key``, and those that are added meanwhile.
 
         Each is removed when it has been called, so what Ctrl-C ends here is told again. If two

@@ -38,7 +38,7 @@ T = TypeVar("T")
 _LATE: Final = 1.0
 #: Seconds after which an observation reads again when it got no answer.
 _PAUSE: Final = 0.1
-#: The requests by which others may be told of something.
+#: The requests that may wake others.
 _TELLING: Final = frozenset({"enqueue", "evict", "publish", "withdraw", "write"})
 
 

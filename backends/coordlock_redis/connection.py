@@ -133,8 +133,8 @@ class Connection:
     def _put(self, link: Link, slots: list[_Slot], data: bytes, asked: int | None = None) -> bool:
         """Send ``data`` for ``slots``, or keep for the thread for I/O what can't be sent at once.
 
-        ``asked`` says that these are the first so many that the thread for I/O is to send. False,
-        and nothing is sent, where others come first or the connection was given up.
+        ``asked`` is how many of the requests that wait for the thread for I/O these are, from the
+        first. Returns False and sends nothing if others come first or the connection is gone.
         """
         me, trouble = threading.get_ident(), None
         written: list[int] = []
