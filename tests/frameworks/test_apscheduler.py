@@ -79,6 +79,7 @@ def scheduler(client: coordlock.Client) -> Iterator[Any]:
     )
     scheduler.start()
     yield scheduler
+    scheduler.get_jobs()  # waits for its thread, which else may not find the job that it removes
     scheduler.shutdown()
     client.delete_record("x", "job")
 

@@ -12,11 +12,16 @@ import coordlock
 from coordlock.testing.waiting import eventually
 from tests.integration.test_several_locks import BOUND, started
 
-#: Waits at the barrier of three, and says how that has ended.
+#: Waits at the barrier of three, says when it has its place, and how the wait has ended.
 WAITING = """
-import sys, coordlock
-barrier = coordlock.connect(sys.argv[1]).barrier("start", 3)
-print("waits", flush=True)
+import sys, threading, coordlock
+from coordlock.testing.waiting import eventually
+client = coordlock.connect(sys.argv[1])
+barrier = client.barrier("start", 3)
+def tell():
+    eventually(lambda: client.contenders("start"))
+    print("waits", flush=True)
+threading.Thread(target=tell, daemon=True).start()
 try:
     barrier.wait()
 except coordlock.CoordlockError as error:
@@ -57,7 +62,6 @@ def test_a_party_that_stops_while_it_waits_is_not_counted(
         with started(WAITING, url) as party:
             assert party.stdout
             assert party.stdout.readline() == "waits\n"
-            eventually(lambda: len(client.contenders("start")) == 1)
             party.send_signal(what)
             try:
                 eventually(lambda: client.contenders("start") == ())

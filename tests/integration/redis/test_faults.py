@@ -12,6 +12,7 @@ from typing import Self
 
 import coordlock_redis
 import pytest
+from coordlock_redis import receiving
 from coordlock_redis.backend import RedisBackend
 from coordlock_redis.connection import Connection
 from coordlock_redis.news import News
@@ -24,7 +25,6 @@ from coordlock import BackendError, GrantState, LockLost
 from coordlock.errors import WaitUnavailable
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Owner
-from coordlock.runtime import receiving
 from coordlock.testing.waiting import eventually
 from testbed.servers.redis import RedisServer
 from tests.unit.signals import Signal, interrupted

@@ -322,8 +322,17 @@ def test_a_second_thread_that_waits_has_all_heard_by_the_watchers_own(
     other = LocalSession(directory)
     other.start()
     watcher = Watcher(other)
-    hearing = list[str]()
+    receive, receiving, hearing = watcher._listening.receive, list[int](), list[str]()
     ahead = [add(directory, session, letter * 32) for letter in "ab"]
+
+    def received(is_done: Callable[[], bool], seconds: float) -> None:
+        receiving.append(1)
+        try:
+            receive(is_done, seconds)
+        finally:
+            receiving.pop()
+
+    watcher._listening.receive = received  # type: ignore[method-assign]
 
     def depart(contender: Contender) -> Steps[None]:
         promise = Promise[None]()
@@ -337,7 +346,8 @@ def test_a_second_thread_that_waits_has_all_heard_by_the_watchers_own(
 
     with ThreadPoolExecutor(2) as pool:
         waiting = [pool.submit(run, depart(one)) for one in ahead]
-        eventually(lambda: len(watcher._watched) == 2 and not watcher._listening._receiver)
+        eventually(lambda: len(watcher._watched) == 2)
+        eventually(lambda: not (watcher._listening._receiver or receiving))
         for one in ahead:
             remove(directory, one)
         for each in waiting:
