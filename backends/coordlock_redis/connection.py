@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import sys
 import threading
 from collections import deque
@@ -21,9 +20,10 @@ from coordlock.runtime.promise import Promise, failed
 from coordlock.runtime.receiving import offer
 from coordlock_redis.errors import SERVICE, client_closed, is_elsewhere, translate
 from coordlock_redis.news import News
-from coordlock_redis.receiving import Poller, Receiving, Source
+from coordlock_redis.receiving import Poller, Receiving
 from coordlock_redis.requests import Header, Request
 from coordlock_redis.servers import Link, Servers, packed
+from coordlock_redis.source import BROKEN, INTERRUPTED, Source
 
 __all__ = ["Connection"]
 
@@ -31,18 +31,12 @@ T = TypeVar("T")
 
 log = Log("coordlock")
 
-#: By a signal handler.
-_INTERRUPTED: Final = OSError("a request or its answer was interrupted")
 _STRAY: Final = OSError("the server sent an answer to no request")
-#: What reading a connection raises.
-_BROKEN: Final = (exceptions.RedisError, OSError, ValueError, AttributeError)
-
-
 #: The next answer belongs to this attempt of that request, or says how many replicas have it.
 _Slot = tuple[Request[Any], int, bool]
 
 
-class Connection:
+class Connection(Source):
     """All requests of a client but heartbeats. Its thread runs from the first one until `close`.
 
     Requests go out as they come, without waiting for the answers to those before.
@@ -54,6 +48,7 @@ class Connection:
     def __init__(
         self, servers: Servers, header: Header, news: News, clock: Clock, replicas: int = 0
     ) -> None:
+        super().__init__()
         self.header: Final = header
         self._servers: Final = servers
         self._news: Final = news
@@ -61,40 +56,25 @@ class Connection:
         self._replicas: Final = replicas
         self._timeout: Final = servers.timeout
         self._pid: Final = PROCESS.id
-        #: Nothing is called where other threads than that for I/O hold it. So no signal handler
-        #: runs there, which might itself wait for the thread for I/O.
-        self._lock: Final = threading.RLock()
         #: What the thread for I/O is to send.
         self._asked: list[Request[Any]] = []
         self._slots: deque[_Slot] = deque()
         #: The thread that has sent all of these; 0 for several.
         self._asker = 0
-        #: What has come for the first of them, and was not taken yet.
-        self._answers: deque[Any] = deque()
         self._held: dict[int, Any] = {}
-        self._link: Link | None = None
-        #: What could not be sent at once, and what went wrong meanwhile.
+        #: What could not be sent at once.
         self._unsent = b""
-        self._trouble: Exception | None = None
-        #: The connection that a thread is reading from.
-        self._reading: Link | None = None
         #: The scripts that were sent to it.
         self._known: set[str] = set()
         #: The first of these is the thread for I/O; others end at once.
         self._threads: list[threading.Thread] = []
         self._ended: Promise[None] = Promise()
         self._until: float | None = None
-        self._ear, self._bell = socket.socketpair()
-        for end in (self._ear, self._bell):
-            end.setblocking(False)
         self._poller: Final = Poller()
-        self._poller.add(self._ear, self._ring)
-        news.wake = self.wake
-        self._answering: Final = self._receiving(self)
-        self._hearing: Final = self._receiving(news)
-
-    def _receiving(self, source: Source) -> Receiving:
-        return Receiving(source, self._lock, self._poller, self.wake, self._clock)
+        self._wake: Final = self._poller.wake
+        news.wake = self._wake
+        self._answering: Final = Receiving(self, self._poller, clock)
+        self._hearing: Final = Receiving(news, self._poller, clock)
 
     def ask(self, request: Request[T]) -> Promise[T]:
         """Send ``request``; its promise."""
@@ -109,18 +89,18 @@ class Connection:
             if not (is_alone and offer(self._answering.receive_own)):
                 self._answering.listen()
             if self._trouble is not None or self._unsent:
-                self.wake()
+                self._wake()
             return request.promise
         self._asked.append(request)
         if self._ended.done():
             self._refuse()
         self._start()
-        self.wake()
+        self._wake()
         return request.promise
 
     def _sends_at_once(self, request: Request[Any]) -> bool:
         """Send it from the calling thread, unless the thread for I/O must do that."""
-        link = self._link
+        link = self.link
         if link is None or not link.is_direct or self._replicas or request.needs_news:
             return False
         data = request.command(self.header, link)
@@ -141,7 +121,7 @@ class Connection:
         # Writes when it is added to `written`: what was written is known before a handler runs.
         write = map(os.write, (link.number,), (data,)) if link.is_direct else ()
         with self._lock:
-            if link is not self._link or self._trouble is not None:
+            if link is not self.link or self._trouble is not None:
                 return False
             if asked is None and self._asked:
                 return False
@@ -149,7 +129,7 @@ class Connection:
                 self._asker = me
             elif self._asker != me:
                 self._asker = 0
-            self._trouble = _INTERRUPTED
+            self._trouble = INTERRUPTED
             self._slots += slots
             if asked is not None:
                 del self._asked[:asked]
@@ -171,17 +151,12 @@ class Connection:
         if self._poller.is_shared:
             offer(self._hearing.receive_own)
 
-    def wake(self) -> None:
-        """Let the thread look at what is to be done."""
-        with contextlib.suppress(OSError):  # it is awake, or has ended
-            self._bell.send(b"\0")
-
     def listen(self) -> None:
         """Hear the news from now on."""
         if self._until is None:
             self._news.is_wanted = True
             self._start()
-        self.wake()
+        self._wake()
 
     def close(self, last: Request[Any] | None = None) -> Promise[None]:
         """Send the ``last`` request, if any, and end the thread."""
@@ -191,7 +166,7 @@ class Connection:
             self._until = self._clock.now() + self._timeout
             if not self._threads:
                 self._end()
-        self.wake()
+        self._wake()
         return self._ended
 
     def _start(self) -> None:
@@ -226,8 +201,6 @@ class Connection:
         self._drop(client_closed())
         self._news.drop("the client is closed", is_final=True)
         self._poller.close()
-        self._ear.close()
-        self._bell.close()
         self._ended.resolve(None)
         self._refuse()
 
@@ -240,7 +213,7 @@ class Connection:
         if self._until is None:
             self._news.drop_if_broken()
             self._news.connect_when_due(self._servers)
-            news, link = self._news.link, self._link
+            news, link = self._news.link, self.link
             if news is not None and link is not None and news.run != link.run:
                 # What leaves there is not told here.
                 self._drop(BackendUnavailable(SERVICE, "the client has moved to another server"))
@@ -253,13 +226,13 @@ class Connection:
     def _flush(self) -> None:
         """Send what could not be sent at once, or give up a connection that failed."""
         with self._lock:
-            trouble, link, data = self._trouble, self._link, self._unsent
+            trouble, link, data = self._trouble, self.link, self._unsent
         if data and trouble is None and link is not None:
             try:
                 link.socket.sendall(data)  # without the lock, because it may wait
                 with self._lock:
                     self._unsent = self._unsent[len(data) :]
-            except _BROKEN as error:
+            except BROKEN as error:
                 trouble = error
         if trouble is not None:
             self._drop(translate(trouble, link.where if link is not None else ""))
@@ -276,10 +249,6 @@ class Connection:
         if slots and self._clock.now() > slots[0][0].sent_at + self._allowed():
             self._drop(BackendUnavailable(SERVICE, f"no answer came in {self._timeout:g} s"))
 
-    def _ring(self) -> None:
-        with contextlib.suppress(OSError):
-            self._ear.recv(4096)
-
     def _patience(self) -> float | None:
         if self._asked or self._unsent or self._trouble is not None:
             return 0.0
@@ -288,7 +257,7 @@ class Connection:
             due.append(slots[0][0].sent_at + self._allowed())
         known = [when for when in due if when is not None]
         patience = max(0.0, min(known) - self._clock.now()) if known else None
-        if self._link is not None:  # other threads send, too, and do not wake this one
+        if self.link is not None:  # other threads send, too, and do not wake this one
             patience = min(self._timeout / 2, self._timeout if patience is None else patience)
         return patience
 
@@ -298,12 +267,12 @@ class Connection:
     def _send(self) -> None:
         failure: BackendError | None = None
         try:
-            if self._link is None:
+            if self.link is None:
                 link = self._servers.connect()
                 self._known.clear()
                 if self._news.link is not None and self._news.link.run != link.run:
                     self._news.drop("the client has moved to another server")
-                self._link = link
+                self.link = link
         except BackendError as error:
             failure = error
         batch = list(self._asked)
@@ -318,7 +287,7 @@ class Connection:
     def _transmit(
         self, batch: Sequence[Request[Any]], asked: int = 0, *, by_source: bool = False
     ) -> None:
-        if (link := self._link) is None:
+        if (link := self.link) is None:
             return
         slots: list[_Slot] = []
         commands: list[bytes] = []
@@ -339,47 +308,12 @@ class Connection:
             for request in batch:
                 request.attempts -= 1
                 if not asked:  # nothing sends it again
-                    request.promise.fail(translate(self._trouble or _INTERRUPTED, link.where))
-
-    @property
-    def link(self) -> Link | None:
-        """The connection for requests."""
-        return self._link
-
-    @property
-    def is_left(self) -> bool:
-        """Whether an answer was read and not taken, or something went wrong."""
-        return bool(self._answers or self._trouble or self._reading)
+                    request.promise.fail(translate(self._trouble or INTERRUPTED, link.where))
 
     @property
     def is_awaited(self) -> bool:
         """Whether an answer is missing."""
         return bool(self._slots)
-
-    def read(self) -> None:
-        """Read the answers that have come, without the lock."""
-        link = self._link
-        if link is None or self._trouble is not None:
-            return
-        if self._reading is link:  # a signal handler has ended that, or is in the middle of it
-            self._trouble = _INTERRUPTED  # because nobody knows whose the next answer is
-            return
-        self._reading = link
-        trouble: Exception | None = None
-        try:
-            try:
-                found = link.read()
-            except _BROKEN as error:
-                found, trouble = [], error
-            with self._lock:
-                if link is self._link:
-                    self._answers += found
-                    if trouble is not None:
-                        self._trouble = trouble
-                self._reading = None
-        except BaseException:
-            self._trouble = _INTERRUPTED
-            raise
 
     def take(self, is_done: Callable[[], bool], *, is_own: bool) -> None:
         """Complete the requests whose answers were read, until ``is_done``.
@@ -389,18 +323,18 @@ class Connection:
         """
         while not is_done():
             with self._lock:
-                if not self._answers:
+                if not self._arrived:
                     return
                 if not self._slots:
                     self._trouble = _STRAY
                     return
-                slot, answer = self._slots[0], self._answers[0]
+                slot, answer = self._slots[0], self._arrived[0]
             if is_own and isinstance(answer, Exception):
                 return
             self._take(slot, answer)
             with self._lock:  # not before: what a signal handler ends half-way is done again
                 if self._slots and self._slots[0] is slot:
-                    del self._slots[0], self._answers[0]
+                    del self._slots[0], self._arrived[0]
 
     def _take(self, slot: _Slot, answer: Any) -> None:
         request, attempt, is_copies = slot
@@ -411,7 +345,7 @@ class Connection:
             self._transmit([request], by_source=True)
         elif isinstance(answer, Exception):
             request.attempts += 1  # what comes of its `WAIT` does not matter
-            where = self._link.where if self._link else ""
+            where = self.link.where if self.link else ""
             request.promise.fail(translate(answer, where))
             if is_elsewhere(answer):
                 self._drop(translate(answer, where))
@@ -432,9 +366,9 @@ class Connection:
     def _drop(self, error: BackendError) -> None:
         """Give up the connection; what was sent has an unknown outcome."""
         with self._lock:
-            link, self._link = self._link, None
+            link, self.link = self.link, None
             slots, self._slots = self._slots, deque()
-            self._answers.clear()
+            self._arrived.clear()
             self._held.clear()
             self._unsent, self._trouble = b"", None
         if link is not None:

@@ -6,24 +6,19 @@ connection. So every subscriber is told when it is back, and looks.
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Protocol
-
-from redis import exceptions
 
 from coordlock.errors import BackendError, BackendUnavailable
 from coordlock.runtime.clock import Timers
 from coordlock_redis.errors import SERVICE, translate
-from coordlock_redis.servers import Link, Servers
+from coordlock_redis.servers import Servers
+from coordlock_redis.source import BROKEN, Source
 
 __all__ = ["Hearer", "News"]
 
 #: Seconds before another attempt to connect, from the first to the last.
 _PAUSES: Final = (0.05, 1.0)
-_BROKEN: Final = (exceptions.RedisError, OSError, ValueError, AttributeError)
-_INTERRUPTED: Final = "it was interrupted"  # by a signal handler
 
 
 class Hearer(Protocol):
@@ -46,7 +41,7 @@ class Hearer(Protocol):
         """The connection is gone; all until ``since`` was told."""
 
 
-class News:
+class News(Source):
     """The connection; the thread of `Connection` calls what is not said to be safe for threads.
 
     Args:
@@ -55,21 +50,15 @@ class News:
     """
 
     def __init__(self, inbox: bytes, timers: Timers, patience: float, timeout: float) -> None:
+        super().__init__()
         self.wake: Callable[[], None] = lambda: None
         self.is_wanted = False
-        self.link: Link | None = None
         self.is_live = False
         self.failure: BackendError = BackendUnavailable(SERVICE, "no connection for news")
         self._inbox: Final = inbox
         self._timers: Final = timers
         self._patience: Final = patience
         self._timeout: Final = timeout
-        self._lock: Final = threading.RLock()
-        #: What was read and not told yet, and why something may be missing.
-        self._unheard: deque[Any] = deque()
-        self._broken: str | None = None
-        #: The connection that a thread is reading from.
-        self._reading: Link | None = None
         self._channels: dict[bytes, int] = {inbox: 1}
         self._orders: list[tuple[str, bytes]] = []
         self._hearer: Hearer | None = None
@@ -141,7 +130,7 @@ class News:
                 missing.discard(channel)
                 if kind == b"message":
                     self._tell(channel, message[0], is_own=False)
-        except _BROKEN as error:
+        except BROKEN as error:
             link.close()
             self._fail(translate(error, link.where))
             return
@@ -172,7 +161,7 @@ class News:
         try:
             if commands:
                 self.link.send(*commands)
-        except _BROKEN as error:
+        except BROKEN as error:
             self.drop(str(error))
             return
         for order, channel in orders:
@@ -180,39 +169,9 @@ class News:
                 self._tell_subscribed(channel)
 
     @property
-    def is_left(self) -> bool:
-        """Whether something was read and not taken, or went wrong."""
-        return bool(self._unheard or self._broken or self._reading)
-
-    @property
     def is_awaited(self) -> bool:
         """Whether something may come that must be heard."""
         return self.link is not None
-
-    def read(self) -> None:
-        """Read what has come; without the lock, as `Connection.read` does."""
-        link = self.link
-        if link is None or self._broken is not None:
-            return
-        if self._reading is link:  # a signal handler has ended that, or is in the middle of it
-            self._broken = _INTERRUPTED
-            return
-        self._reading = link
-        broken: str | None = None
-        try:
-            try:
-                found = link.read()
-            except _BROKEN as error:
-                found, broken = [], str(error) or type(error).__name__
-            with self._lock:
-                if link is self.link:
-                    self._unheard += found
-                    if broken is not None:
-                        self._broken = broken
-                self._reading = None
-        except BaseException:
-            self._broken = _INTERRUPTED
-            raise
 
     def take(self, is_done: Callable[[], bool], *, is_own: bool) -> None:
         """Tell what was read, until ``is_done``.
@@ -222,14 +181,14 @@ class News:
         """
         while not is_done():
             with self._lock:
-                if not self._unheard:
+                if not self._arrived:
                     return
-                news = self._unheard[0]
+                news = self._arrived[0]
             if not self._take(news, is_own=is_own):
                 return
             with self._lock:
-                if self._unheard and self._unheard[0] is news:
-                    del self._unheard[0]
+                if self._arrived and self._arrived[0] is news:
+                    del self._arrived[0]
 
     def _take(self, answer: Any, *, is_own: bool) -> bool:
         match answer:
@@ -239,7 +198,7 @@ class News:
             case _ if is_own:
                 return False
             case Exception():
-                self._broken = str(answer)
+                self._trouble = answer
             case [b"pong", _] if self._asked_at is not None:
                 self.sure_at, self._asked_at = self._asked_at, None
             case [b"subscribe", channel, _]:
@@ -250,9 +209,9 @@ class News:
     def drop_if_broken(self) -> None:
         """Give up a connection of which something may be missing."""
         with self._lock:  # else another thread is reading
-            broken = self._broken
-        if broken is not None:
-            self.drop(broken)
+            trouble = self._trouble
+        if trouble is not None:
+            self.drop(str(trouble) or type(trouble).__name__)
 
     def check(self) -> None:
         """Ask for an answer after a long silence, and give up after a longer one."""
@@ -269,8 +228,8 @@ class News:
         """Give up the connection; another one follows unless this is ``is_final``."""
         with self._lock:  # no other thread reads it now
             link, self.link = self.link, None
-            self._unheard.clear()
-            self._broken = None
+            self._arrived.clear()
+            self._trouble = None
         was_live, self.is_live = self.is_live, False
         if is_final:
             self.is_wanted = False

@@ -6,45 +6,25 @@ import math
 import os
 import select
 import selectors
+import socket
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.process import PROCESS
 from coordlock_redis.servers import Link
+from coordlock_redis.source import Source
 
-__all__ = ["Poller", "Receiving", "Source"]
+__all__ = ["Poller", "Receiving"]
 
 #: A receiver that is so many seconds late was ended by a signal handler.
 _GRACE: Final = 1.0
 #: Seconds that the thread for I/O pauses where another thread reads what has woken both.
 _PAUSE: Final = 0.001
-
-
-class Source(Protocol):
-    """What comes over a connection. What was read is kept until all of it was taken."""
-
-    @property
-    def link(self) -> Link | None:
-        """The connection, if there is one."""
-
-    @property
-    def is_left(self) -> bool:
-        """Whether something was read and not taken, or went wrong."""
-
-    @property
-    def is_awaited(self) -> bool:
-        """Whether something may come that must be heard."""
-
-    def read(self) -> None:
-        """Read what has come, and keep it."""
-
-    def take(self, is_done: Callable[[], bool], *, is_own: bool) -> None:
-        """Take what was read, until ``is_done``; if ``is_own``, only what a waiter may take."""
 
 
 class Poller:
@@ -61,6 +41,10 @@ class Poller:
         if isinstance(self._selector, getattr(selectors, "EpollSelector", ())):
             self._epoll = select.epoll.fromfd(os.dup(self._selector.fileno()))
         self.is_shared: Final = self._epoll is not None
+        self._woken, self._waking = socket.socketpair()
+        for end in (self._woken, self._waking):
+            end.setblocking(False)
+        self.add(self._woken, self._wakes)
 
     def add(self, socket: Any, act: Callable[[], object]) -> None:
         """Call ``act`` when something has come over ``socket``. In the thread for I/O."""
@@ -93,9 +77,20 @@ class Poller:
         for key, _ in self._selector.select(seconds):
             key.data()
 
+    def wake(self) -> None:
+        """End the wait. From any thread."""
+        with suppress(OSError):  # it has ended already, or for good
+            self._waking.send(b"\0")
+
+    def _wakes(self) -> None:
+        with suppress(OSError):
+            self._woken.recv(4096)
+
     def close(self) -> None:
         """Wait for nothing more."""
         self._selector.close()
+        self._woken.close()
+        self._waking.close()
         if self._epoll is not None:
             self._epoll.close()
 
@@ -107,24 +102,14 @@ class Receiving:
     nothing is awaited. To change what it tells takes longer than to read an answer. So a thread
     that waits lets it tell of ``source`` only when it leaves something to the thread for I/O.
 
-    Args:
-        lock: what the threads share; reentrant. Nothing is called while it is held: a signal
-            handler runs where a call ends, and may wait for the thread for I/O.
-        wake: wakes the thread for I/O.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        lock: threading.RLock,
-        poller: Poller,
-        wake: Callable[[], None],
-        clock: Clock,
-    ) -> None:
+    def __init__(self, source: Source, poller: Poller, clock: Clock) -> None:
         self._source: Final = source
-        self._lock: Final = lock
+        #: Nothing is called while it is held: a signal handler runs where a call ends, and may wait
+        #: for the thread for I/O.
+        self._lock: Final = threading.RLock()
         self._poller: Final = poller
-        self._wake: Final = wake
         self._clock: Final = clock
         self._pid: Final = PROCESS.id
         #: The thread that receives, and until when it does at the latest.
@@ -226,4 +211,4 @@ class Receiving:
             if source.is_awaited and not self._receiver:
                 self._listen(source.link)
             if source.is_left:
-                self._wake()
+                self._poller.wake()

@@ -17,6 +17,7 @@ from coordlock_redis.contenders import enqueued
 from coordlock_redis.receiving import Poller, Receiving
 from coordlock_redis.requests import Header, Request
 from coordlock_redis.servers import Link
+from coordlock_redis.source import Source
 
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Owner
@@ -49,13 +50,14 @@ class Busy:
         self.other.close()
 
 
-class Source:
+class Others(Source):
     """What comes is for others."""
 
     is_left = False
     is_awaited = True
 
     def __init__(self) -> None:
+        super().__init__()
         self.link: Any = Busy()
         self.reads = 0
 
@@ -68,11 +70,9 @@ class Source:
 
 class Harness:
     def __init__(self) -> None:
-        self.source = Source()
+        self.source = Others()
         self.poller = Poller()
-        self.receiving = Receiving(
-            self.source, threading.RLock(), self.poller, lambda: None, SYSTEM_CLOCK
-        )
+        self.receiving = Receiving(self.source, self.poller, SYSTEM_CLOCK)
 
     def hears(self) -> bool:
         """Whether the thread for I/O hears of what comes now."""
