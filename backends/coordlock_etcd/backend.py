@@ -83,6 +83,7 @@ class EtcdBackend(EtcdSession):
             "among their client URLs.",
         ),
     )
+    keeps_names: ClassVar[bool] = True  # until it compacts its history
     default_port: ClassVar[int] = 2379
     fork_warning: ClassVar[str] = (
         "this process forks with an open gRPC connection, and gRPC may crash or hang a forked "
@@ -201,6 +202,7 @@ class EtcdBackend(EtcdSession):
                 return (snapshot,)
             return all_of([self.snapshot(entry.queue, snapshot.contenders[-1], owners=True)])
         mine = reply.responses[0].response_range.kvs[0]
+        keys.check_is_of(entry, mine, lease)
         if mine.lease != lease:
             # An attempt of an earlier session dies with that session, so it can't be adopted.
             removal = requests.delete_created(mine.key, mine.create_revision)

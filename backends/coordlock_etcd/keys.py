@@ -15,13 +15,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Self
 
+from coordlock.errors import SessionLost
 from coordlock.model.claim import AnyClaim, Mode, parse_marker
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot, are_same
 from coordlock.model.names import escape, unescape
 from coordlock_etcd import messages_pb2 as pb
+from coordlock_etcd.errors import SERVICE
 
 __all__ = [
     "Layout",
+    "check_is_of",
     "enqueued",
     "key_of",
     "prefix_end",
@@ -157,6 +160,15 @@ def enqueued(layout: Layout, entry: Entry, found: pb.RangeResponse, revision: in
     )
     contenders = (*(_contender(layout, entry.queue, kv) for kv in reversed(before)), me)
     return Snapshot(entry.queue, contenders, revision, found.count - len(contenders))
+
+
+def check_is_of(entry: Entry, kv: pb.KeyValue, lease: int) -> None:
+    """Raise `SessionLost` if not the same program has made ``kv`` in this session.
+
+    Copies of a virtual machine have one session, and the same ids that are free.
+    """
+    if kv.lease == lease and kv.value != entry.owner.encode(entry.value):
+        raise SessionLost(SERVICE, "another process uses it, as a copy of this machine would")
 
 
 @lru_cache(maxsize=256)  # kept once for all contenders of a client

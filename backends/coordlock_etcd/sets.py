@@ -57,6 +57,9 @@ def enqueue(
                 return found
             snapshots = yield all_of(snapshot(one.queue, one.contenders[-1]) for one in found)
             return snapshots
+        by_key = {layout.key(entry): entry for entry in entries}
+        for kv in found:
+            keys.check_is_of(by_key[kv.key], kv, lease)
         is_whole = len(found) == len(entries) and len({kv.create_revision for kv in found}) == 1
         if is_whole and all(kv.lease == lease for kv in found):
             queues = [entry.queue for entry in entries]

@@ -100,6 +100,8 @@ class Backend(ABC):
     tells_first: ClassVar[bool] = False
     #: Whether `watch` looks for the ``waiters`` at a departure, so that it need not watch them.
     finds_waiters: ClassVar[bool] = False
+    #: Whether its reads take longer for each key that ever was in a queue: see `Entry.id`.
+    keeps_names: ClassVar[bool] = False
     #: The root where the URL has no path.
     default_root: ClassVar[str] = "/coordlock"
     #: Whether contenders are keys below the root, among the keys of data.

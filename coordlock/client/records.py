@@ -17,7 +17,7 @@ from coordlock.jobs.ledger import Ledger
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.stored_record import MALFORMED, Folder
 from coordlock.locks.kept_value import shown
-from coordlock.locks.release_requests import reasons_of
+from coordlock.locks.release_requests import asked_in
 from coordlock.model.names import check_name, escape, unescape
 from coordlock.model.record import NewerFormat, decode
 from coordlock.recipes.shared.exactly_once import value_of
@@ -72,7 +72,7 @@ KINDS: Final[Mapping[Kind, tuple[str, Callable[[Mapping[str, Any]], Mapping[str,
     "job": (Folder.JOBS, _job),
     "latch": (Folder.LATCHES, _latch),
     "lock value": (Folder.VALUES, shown),
-    "release request": (Folder.ASKED, lambda fields: {"asked": len(reasons_of(fields))}),
+    "release request": (Folder.ASKED, lambda fields: {"asked": len(asked_in(fields))}),
     "work queue": (layout.FOLDER, None),
 }
 

@@ -119,6 +119,8 @@ class DeadlockDetector:
         places = tuple((entry.queue, entry.id) for entry in ticket.entries)
         held = self._engine.held_by(self._caller)
         holds = frozenset(entry.id for one in held for entry in one.entries)
+        for one in (ticket, *held):
+            one.withdrawal.keeps_ids = True  # the record may be there for longer
         return waits.Wait(described(self._caller, None), places, holds)
 
     def _own(self, wait: waits.Wait) -> Steps[Deadlock | None]:

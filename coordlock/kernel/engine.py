@@ -83,7 +83,7 @@ class Engine:
             self._session_ended,
             self.tickets.notice_period,
         )
-        self._entries: Final = Entries(settings.label)
+        self._entries: Final = Entries(settings.label, reuses_ids=backend.keeps_names)
         #: What recipes keep for as long as this client lives.
         self._shared: dict[Hashable, Any] = {}
         #: What `share_while_used` has made and somebody uses, and what was used last.
@@ -190,7 +190,11 @@ class Engine:
         ``label`` describes its owner in place of the client's.
         """
         entries = self._entries.made(claims, label, announcement)
-        ticket = Ticket(self.backend, self.timers, session, entries, self.recovery, self._forget)
+        ticket = Ticket(
+            *(self.backend, self.timers, session, entries, self.recovery),
+            self._forget,
+            self._entries.free,
+        )
         self.tickets.add(ticket)
         if self.closed:
             ticket.lose(ClientClosed())

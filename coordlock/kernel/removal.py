@@ -66,7 +66,8 @@ class Withdrawal:
 
     It knows the requests that may have added them. An outage does not end it: it goes on when the
     service answers again, or when the service has ended the session, which removes them, too. It
-    calls ``on_gone`` with the entries when no contender can be left; perhaps twice.
+    calls ``on_gone`` with the entries when no contender can be left; perhaps twice. And ``on_free``
+    once, where it is certain that no request can add or remove any of them any more.
     """
 
     _entries: tuple[Entry, ...]
@@ -75,15 +76,20 @@ class Withdrawal:
     _timers: Timers
     _recovery: Recovery
     _on_gone: Callable[[tuple[Entry, ...]], None]
+    _on_free: Callable[[tuple[Entry, ...]], None]
     _lock: threading.RLock  #: the ticket's
     has_begun: bool = False
     #: Whether it has removed every contender, once that is known.
     answer: Promise[bool] = field(default_factory=Promise)
     #: Whether it is certain that it removed every contender, and nothing else did.
     removed_alone: bool = False
+    #: Whether others may know the entries by their ids, so that these are not used again.
+    keeps_ids: bool = False
     #: How many requests may have added contenders, and the latest of them.
     _attempts: int = 0
     _request: Promise[Any] | None = None
+    #: Whether all is done, and the ids are free.
+    _is_over: bool = False
     #: Whether a signal handler has raised during a run, which may have removed them before.
     _was_struck: bool = False
 
@@ -164,6 +170,8 @@ class Withdrawal:
             ticket.stop_watching()
 
     def _leave(self, ticket: Leaving) -> Steps[None]:
+        if self._is_over:
+            return  # a signal handler has raised after that; by now the ids may be others'
         if self._request is not None and not self._request.done():
             yield settled(self._request)
         was_there, is_certain = yield from self._remove()
@@ -178,6 +186,9 @@ class Withdrawal:
             for delay in _CONFIRMATIONS:
                 yield sleep(self._timers, delay)
                 yield from self._remove()
+        elif self.removed_alone and not self.keeps_ids:
+            self.keeps_ids = self._is_over = True
+            self._on_free(self._entries)
 
     def _may_take_effect_later(self) -> bool:
         """Whether the latest request has no answer: it may add contenders after the removal."""

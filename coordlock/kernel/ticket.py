@@ -51,6 +51,7 @@ class Ticket:
     entries: tuple[Entry, ...]  #: one or more, each of another queue
     recovery: InitVar[Recovery]
     on_gone: InitVar[Callable[[tuple[Entry, ...]], None]]
+    on_free: InitVar[Callable[[tuple[Entry, ...]], None]]
     withdrawal: Withdrawal = field(init=False)
     end: Promise[CoordlockError | None] = field(default_factory=Promise)
     #: What errors call it.
@@ -76,10 +77,16 @@ class Ticket:
     _is_late: bool = False
 
     def __post_init__(
-        self, recovery: Recovery, on_gone: Callable[[tuple[Entry, ...]], None]
+        self,
+        recovery: Recovery,
+        on_gone: Callable[[tuple[Entry, ...]], None],
+        on_free: Callable[[tuple[Entry, ...]], None],
     ) -> None:
         self.withdrawal = Withdrawal(
-            self.entries, self.session, self._backend, self._timers, recovery, on_gone, self._lock
+            *(self.entries, self.session, self._backend, self._timers, recovery),
+            on_gone,
+            on_free,
+            self._lock,
         )
 
     @property

@@ -9,7 +9,7 @@ small record.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from coordlock.backend import Listing, Observation
 from coordlock.errors import BackendError
@@ -22,12 +22,27 @@ from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 
-__all__ = ["Requests", "ask", "check_reason", "reasons_of"]
+__all__ = ["Requests", "ask", "asked_in", "check_reason"]
 
 log = Log("coordlock")
 
 #: The longest reason, in characters.
 _LONGEST: Final = 1000
+
+
+class Request(NamedTuple):
+    """What one contender was asked; ``order`` is its place, 0 where an earlier release wrote it."""
+
+    reason: str
+    order: int
+
+    def is_to(self, order: int) -> bool:
+        """Whether it is to the contender of that ``order``, and not to an earlier one of its id."""
+        return self.order in (0, order)
+
+
+#: Requests, by the ids of the contenders that were asked.
+Asked = dict[str, Request]
 
 
 def ask(
@@ -42,8 +57,8 @@ def ask(
     members = yield from queue_view(engine, queue)
     asked = tuple(one for one in members if _is_meant(one, chosen))
     if asked:
-        there = {one.contender.id for one in members}
-        requests = dict.fromkeys((one.contender.id for one in asked), reason)
+        there = {one.contender.id: one.contender.order for one in members}
+        requests = {one.contender.id: Request(reason, one.contender.order) for one in asked}
         yield from engine.bounded(_write(_record(engine, queue), there, requests))
     return asked
 
@@ -60,31 +75,36 @@ def _is_meant(member: QueueEntry, chosen: QueueEntry | None) -> bool:
     return member.holding if chosen is None else are_same(member.contender, chosen.contender)
 
 
-def _write(
-    record: StoredRecord[dict[str, str]], there: set[str], requests: dict[str, str]
-) -> Steps[None]:
+def _write(record: StoredRecord[Asked], there: Mapping[str, int], requests: Asked) -> Steps[None]:
     """Add ``requests`` to the record, and drop those to contenders that are not ``there``."""
     while True:
         written = yield from record.read()
-        wanted = {id: text for id, text in written.items() if id in there} | requests
+        wanted = {
+            id: one for id, one in written.items() if id in there and one.is_to(there[id])
+        } | requests
         if wanted == written:
             return  # perhaps by an attempt of this call whose answer was lost
         by_reason: dict[str, list[str]] = {}  # each once: a semaphore may have a thousand holders
-        for id, text in wanted.items():
-            by_reason.setdefault(text, []).append(id)
-        if (yield from record.write({"asked": by_reason})):
+        for id, one in wanted.items():
+            by_reason.setdefault(one.reason, []).append(id)
+        orders = {id: one.order for id, one in wanted.items()}
+        if (yield from record.write({"asked": by_reason, "orders": orders})):
             return
 
 
-def _record(engine: Engine, queue: str) -> StoredRecord[dict[str, str]]:
-    """The record of ``queue``: reasons, by the ids of the contenders that were asked."""
-    return StoredRecord(engine, Folder.ASKED, queue, reasons_of, replaces=True)
+def _record(engine: Engine, queue: str) -> StoredRecord[Asked]:
+    """The record of ``queue``."""
+    return StoredRecord(engine, Folder.ASKED, queue, asked_in, replaces=True)
 
 
-def reasons_of(fields: Mapping[str, Any]) -> dict[str, str]:
-    """What a record with these ``fields`` says: reasons, by the ids of the contenders."""
-    asked = fields["asked"] if fields else {}
-    return {str(id): str(reason) for reason, ids in asked.items() for id in ids}
+def asked_in(fields: Mapping[str, Any]) -> Asked:
+    """The requests in a record with these ``fields``."""
+    asked, orders = (fields["asked"], fields.get("orders", {})) if fields else ({}, {})
+    return {
+        str(id): Request(str(reason), int(orders.get(id, 0)))
+        for reason, ids in asked.items()
+        for id in ids
+    }
 
 
 class Requests:
@@ -92,10 +112,10 @@ class Requests:
 
     def __init__(self, engine: Engine, ticket: Ticket) -> None:
         engine.backend.require("data")
-        self._ids: Final = {one.id for one in ticket.contenders}
+        self._orders: Final = {one.id: one.order for one in ticket.contenders}
         #: Kept with the reason of the first request, or with None at the grant's end.
         self.asked: Final[Promise[str | None]] = Promise()
-        self._observed: list[tuple[StoredRecord[dict[str, str]], Observation[Listing]]] = []
+        self._observed: list[tuple[StoredRecord[Asked], Observation[Listing]]] = []
         if not (engine.closed or engine.inherited or ticket.end.done()):
             for entry in ticket.entries:
                 record = _record(engine, entry.queue)
@@ -116,9 +136,9 @@ class Requests:
             except BackendError as error:  # of a newer format
                 log.warning("requests to release a lock cannot be read: %s", error)
                 continue
-            for id, reason in requests.items():
-                if id in self._ids:
-                    self.asked.resolve(reason)
+            for id, one in requests.items():
+                if id in self._orders and one.is_to(self._orders[id]):
+                    self.asked.resolve(one.reason)
 
     def _stop(self) -> None:
         for _, observation in self._observed:

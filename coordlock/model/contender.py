@@ -107,8 +107,9 @@ def _known(beginning: bytes) -> tuple[str, int, str]:
 class Entry:
     """What a client asks a backend to enqueue, identified before anything is sent.
 
-    ``id`` is a GUID (32 hexadecimal digits) that is never used for a second entry, so that a
-    create whose reply was lost can be found again. ``value`` is what the contender publishes, where
+    ``id`` is a GUID (32 hexadecimal digits), by which a create whose reply was lost is found again.
+    No second entry ever has it. Of a backend that `keeps_names`, one may that publishes nothing,
+    once the first has certainly been removed. ``value`` is what the contender publishes, where
     the service has the capability ``publishing``; others are given none. Unless it ``publishes``,
     its value never changes.
     """
