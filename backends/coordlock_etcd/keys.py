@@ -163,11 +163,13 @@ def enqueued(layout: Layout, entry: Entry, found: pb.RangeResponse, revision: in
 
 
 def check_is_of(entry: Entry, kv: pb.KeyValue, lease: int) -> None:
-    """Raise `SessionLost` if not the same program has made ``kv`` in this session.
+    """Raise `SessionLost` if another process has made ``kv`` in this session.
 
-    Copies of a virtual machine have one session, and the same ids that are free.
+    Copies of a virtual machine have one session, and the same ids that may be used again.
     """
-    if kv.lease == lease and kv.value != entry.owner.encode(entry.value):
+    if entry.publishes or kv.lease != lease:
+        return
+    if kv.value != entry.owner.encode(entry.value):
         raise SessionLost(SERVICE, "another process uses it, as a copy of this machine would")
 
 

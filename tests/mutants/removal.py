@@ -60,6 +60,21 @@ def never_looks_for_what_came_late() -> Changes:
 
 
 @mutant(
+    "A late request of an entry adds or removes the contender that has its id now.",
+    simulated=(Contention,),
+)
+def gives_an_id_away_while_in_doubt() -> Changes:
+    leave = Withdrawal._leave
+
+    def leave_and_free(self: Withdrawal, ticket: Ticket) -> Steps[None]:
+        self.keeps_ids = True
+        self.answer.add_done_callback(lambda _: self._on_free(self._entries))
+        yield from leave(self, ticket)
+
+    return [(Withdrawal, "_leave", leave_and_free)]
+
+
+@mutant(
     "A closed client leaves contenders in a session that goes on.",
     Play(scenarios.a_visitor_leaves_during_an_outage, Unanswered, ("zookeeper",)),
 )

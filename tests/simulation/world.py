@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from coordlock_memory import MemoryBackend, MemoryService, VirtualTime, VirtualTimers
 
@@ -32,6 +32,8 @@ TTL = 15.0
 
 class Network(MemoryBackend):
     """A connection that notes what is asked over it."""
+
+    keeps_names: ClassVar[bool] = True  # so ids come back, as on etcd: a mistake shows more often
 
     def __init__(self, service: MemoryService, ttl: float, timers: VirtualTimers) -> None:
         super().__init__(service, ttl, timers)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import uuid
+from dataclasses import replace
 
 import pytest
 from coordlock_etcd import EtcdBackend, requests
 from coordlock_etcd import messages_pb2 as pb
 
+import coordlock
 from coordlock.errors import BackendUnavailable, SessionLost
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Snapshot
@@ -189,4 +191,31 @@ def test_evicting_spares_a_later_contender_with_the_same_key(
     etcd.etcdctl("del", f"{root}/q/5c")
     etcd.etcdctl("put", f"{root}/q/5c", "second")
     assert party.backend.evict(first).result(BOUND) is False
+    assert len(keys(etcd, root)) == 1
+
+
+def test_a_lock_that_is_taken_again_and_again_has_one_key_in_etcds_history(
+    etcd: Etcd, root: str
+) -> None:
+    """etcd looks at each key that was deleted since the last compaction when it reads a queue."""
+    with coordlock.connect(etcd.url_for(root)) as client:
+        keys_seen, tokens = set[str](), list[int]()
+        for _ in range(30):
+            with client.lock("q") as grant:
+                keys_seen.add(client.contenders("q")[0].contender.key)
+                tokens.append(grant.token)
+        assert tokens == sorted(set(tokens))
+        assert len(keys_seen) <= 2  # the next acquire may come before the last release has ended
+
+
+def test_what_another_process_has_made_in_the_session_is_neither_adopted_nor_removed(
+    etcd: Etcd, party: Party, root: str
+) -> None:
+    """As the copy of a virtual machine, which has the same session and the same free ids."""
+    entry, contender, _ = party.enqueue("q")
+    other = replace(entry, owner=replace(entry.owner, since=2.0), publishes=False)
+    for entries in ([other], [other, Entry("b", uuid.uuid4().hex, Mode.EX, OWNER)]):
+        with pytest.raises(SessionLost, match="another process"):
+            party.backend.enqueue(entries).result(BOUND)
+    assert party.backend.snapshot("q", owners=True).result(BOUND).contenders == (contender,)
     assert len(keys(etcd, root)) == 1
