@@ -36,16 +36,17 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Serv
         server.stop()
 
 
-def stage_on(scheme: str, request: pytest.FixtureRequest) -> Stage:
-    """A stage on the server of that scheme."""
+def stage_on(scheme: str, request: pytest.FixtureRequest, number: int = 0) -> Stage:
+    """A stage on the server of that scheme, the ``number``-th of a test."""
     servers: dict[str, Server] = request.getfixturevalue("servers")
     request.getfixturevalue(scheme)  # so that --without leaves it out
     if scheme not in servers:
         kind = {"etcd": EtcdServer, "zookeeper": ZooKeeperServer}[scheme]
         factory: pytest.TempPathFactory = request.getfixturevalue("tmp_path_factory")
         servers[scheme] = kind(factory.mktemp(scheme)).start()
-    directory: Path = request.getfixturevalue("tmp_path")
-    return Stage(servers[scheme], request.getfixturevalue("root"), directory)
+    directory: Path = request.getfixturevalue("tmp_path") / str(number)
+    directory.mkdir()
+    return Stage(servers[scheme], f"{request.getfixturevalue('root')}-{number}", directory)
 
 
 @pytest.mark.parametrize(
@@ -59,13 +60,13 @@ def stage_on(scheme: str, request: pytest.FixtureRequest) -> Stage:
 def test_a_mutant_is_caught(
     mutant: Mutant, play: Play, scheme: str, request: pytest.FixtureRequest
 ) -> None:
-    with stage_on(scheme, request) as stage, mutant():
-        play.scenario(stage)
-        verdict = stage.verdict(BOUNDS)
-    kinds = {type(one) for one in verdict.all()}
-    assert play.violation in kinds, (
-        f"a mutant that survives is a missing test: {mutant.breaks}\n{verdict}"
-    )
+    for number in range(2):  # a machine that stands still may hide it once
+        with stage_on(scheme, request, number) as stage, mutant():
+            play.scenario(stage)
+            verdict = stage.verdict(BOUNDS)
+        if play.violation in {type(one) for one in verdict.all()}:
+            return
+    pytest.fail(f"a mutant that survives is a missing test: {mutant.breaks}\n{verdict}")
 
 
 @pytest.mark.parametrize(
