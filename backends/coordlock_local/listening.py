@@ -140,7 +140,7 @@ class Listening:
         """How many keys ``path`` tells of."""
         return len(self._keys.get(path, ()))
 
-    def told(self, changed: Collection[str]) -> Collection[Key]:
+    def keys_of(self, changed: Collection[str]) -> Collection[Key]:
         """The keys of which the ``changed`` files tell."""
         self._living.difference_update(changed)
         for path in changed:

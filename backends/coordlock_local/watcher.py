@@ -220,7 +220,7 @@ class Watcher:
             if changed is None:
                 self._listening.forget_lives()
             else:
-                keys = self._listening.told(changed)
+                keys = self._listening.keys_of(changed)
             looked_at = {key: self._watched[key] for key in keys if key in self._watched}
         lives: dict[str, bool] = {}
         over = [key for key, watched in looked_at.items() if self._is_due(watched, lives)]

@@ -206,7 +206,7 @@ class MemoryBackend(Backend):
         return self._ask("describe", lambda: ServiceInfo("memory", "", warnings=warnings))
 
     def close(self) -> Promise[None]:
-        return self._unstruck(self._close)
+        return self._uninterrupted(self._close)
 
     def _close(self) -> Promise[None]:
         if self._closed:
@@ -221,7 +221,7 @@ class MemoryBackend(Backend):
             timer.fire()
         return resolved(None)
 
-    def _unstruck(self, ask: Callable[[], Promise[T]]) -> Promise[T]:
+    def _uninterrupted(self, ask: Callable[[], Promise[T]]) -> Promise[T]:
         """What ``ask`` returns, called where Ctrl-C cannot strike if others wait for news.
 
         The thread that makes a change tells them. Struck half-way, it would leave some untold.
@@ -236,7 +236,7 @@ class MemoryBackend(Backend):
     def _ask(self, method: str, action: Callable[[], T]) -> Promise[T]:
         """Let the service do ``action``; its reply, as the network lets it through."""
         if method in _TELLING and not self._closed:
-            return self._unstruck(partial(self._send, method, action))
+            return self._uninterrupted(partial(self._send, method, action))
         return self._send(method, action)
 
     def _send(self, method: str, action: Callable[[], T]) -> Promise[T]:

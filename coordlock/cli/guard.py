@@ -17,7 +17,7 @@ __all__ = ["Guard"]
 
 _DEADLINE: Final = struct.Struct("d")
 #: The guard's exit status when it has killed the group.
-_STRUCK: Final = 1
+_KILLED: Final = 1
 
 
 class Guard:
@@ -38,7 +38,7 @@ class Guard:
                 _serve(pipe, self._pipe, group)
         os.close(pipe)
         os.set_blocking(self._pipe, False)
-        self._has_struck = False
+        self._has_killed = False
 
     def extend(self, deadline: float) -> None:
         """The command may work until ``deadline`` on the clock of coordlock's leases."""
@@ -52,8 +52,8 @@ class Guard:
             _, status = os.waitpid(self._pid, 0)
             os.close(self._pipe)
             self._pid = 0
-            self._has_struck = os.WIFEXITED(status) and os.WEXITSTATUS(status) == _STRUCK
-        return self._has_struck
+            self._has_killed = os.WIFEXITED(status) and os.WEXITSTATUS(status) == _KILLED
+        return self._has_killed
 
 
 def _serve(pipe: int, others: int, group: int) -> NoReturn:
@@ -74,6 +74,6 @@ def _serve(pipe: int, others: int, group: int) -> NoReturn:
                     break
                 (deadline,) = _DEADLINE.unpack(message)
         os.killpg(group, signal.SIGKILL)
-        os._exit(_STRUCK)
+        os._exit(_KILLED)
     finally:
         os._exit(0)

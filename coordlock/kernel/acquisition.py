@@ -212,7 +212,7 @@ class _Acquisition:
             answer = run_in_background(self._ask_after(departure, ticket, range(len(queues))))
             yield from self.report.ask_before_deadline(departure, ticket)
             yield settled(answer)
-            sent = None if _was_struck(answer) else answer
+            sent = None if _was_interrupted(answer) else answer
             yield from self._read(ticket, queues, range(len(queues)), answer=sent)
             return
         yield from self.report.ask_before_deadline(departure, ticket)
@@ -349,7 +349,7 @@ class _Acquisition:
             self.detector = DeadlockDetector(self.engine, ticket, caller, delay)
 
 
-def _was_struck(answer: Promise[Any]) -> bool:
+def _was_interrupted(answer: Promise[Any]) -> bool:
     """Whether Ctrl-C has ended the sending of a request, in the thread that sent it for another."""
     error = answer.exception()
     return error is not None and not isinstance(error, Exception)

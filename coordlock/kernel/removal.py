@@ -91,7 +91,7 @@ class Withdrawal:
     #: Whether all is done, and the ids are free.
     _is_over: bool = False
     #: Whether a signal handler has raised during a run, which may have removed them before.
-    _was_struck: bool = False
+    _was_interrupted: bool = False
 
     @property
     def found_nothing(self) -> bool:
@@ -136,7 +136,7 @@ class Withdrawal:
 
     def _resume(self, ticket: Leaving) -> None:
         """Run again, in the timers' thread: a signal handler has raised during the run before."""
-        self.has_begun = self._was_struck = True
+        self.has_begun = self._was_interrupted = True
         self._run(ticket)
 
     def _run(self, ticket: Leaving) -> None:
@@ -156,7 +156,7 @@ class Withdrawal:
         except ClientClosed as error:
             self.answer.fail(error)  # the session's end removes them
         except BaseException as error:
-            if not (self._was_struck or isinstance(error, CoordlockError)):
+            if not (self._was_interrupted or isinstance(error, CoordlockError)):
                 # A signal handler has raised it in this thread.
                 soon(self._timers, partial(self._resume, ticket))
                 raise
@@ -175,12 +175,12 @@ class Withdrawal:
         if self._request is not None and not self._request.done():
             yield settled(self._request)
         was_there, is_certain = yield from self._remove()
-        self.removed_alone = was_there and is_certain and not self._was_struck
+        self.removed_alone = was_there and is_certain and not self._was_interrupted
         is_in_doubt = self._attempts > 1 or self._may_take_effect_later()
         if not is_in_doubt:
             # First: a client that is being closed waits for the answer, then looks at what is left.
             self._on_gone(self._entries)
-        self.answer.resolve(was_there or self._was_struck)
+        self.answer.resolve(was_there or self._was_interrupted)
         ticket.stop_watching()  # only now: the next contender waits for the answer
         if is_in_doubt:
             for delay in _CONFIRMATIONS:
