@@ -32,6 +32,7 @@ class EtcdFloor(Contestant):
         self._range = stub(self._channel, rpc.RANGE)
         granted = stub(self._channel, rpc.LEASE_GRANT)(pb.LeaseGrantRequest(TTL=600))
         self._lease: int = granted.ID
+        self._id = uuid4().hex  # the same each time: etcd looks at all keys that it has deleted
 
     def acquire(self, name: str) -> bytes:
         key = self.key(name)
@@ -67,7 +68,7 @@ class EtcdFloor(Contestant):
         return gone
 
     def key(self, name: str) -> bytes:
-        return f"{self.root}/{name}/lock-{uuid4().hex}".encode()
+        return f"{self.root}/{name}/lock-{self._id}".encode()
 
     def queue(self, name: str) -> pb.RangeRequest:
         prefix = f"{self.root}/{name}/".encode()
@@ -121,13 +122,18 @@ class EtcdQueue(EtcdFloor):
         watch = self._channel.stream_stream(rpc.WATCH.path, rpc.WATCH.encode, rpc.WATCH.decode)
         told = watch(iter(self._outgoing.get, None))
         next(told)  # from now on, nothing is missed
-        self._gone = (event.kv.key for answer in told for event in answer.events)
+        self._gone = (event.kv for answer in told for event in answer.events)
 
     def acquire(self, name: str) -> bytes:
         key = self.key(name)
         found = self._txn(self.enqueue(name, key)).responses[1].response_range.kvs
         if len(found) > 1:
-            next(one for one in self._gone if one == found[1].key)
+            ahead = found[1]
+            next(
+                one
+                for one in self._gone
+                if one.key == ahead.key and one.mod_revision > ahead.create_revision
+            )
         return key
 
     def close(self) -> None:
