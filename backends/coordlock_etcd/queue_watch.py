@@ -95,6 +95,7 @@ class QueueWatch:
         self.has_caught_up = self.has_caught_up or bool(events)
         for event in events:
             key, revision = event.kv.key, event.kv.mod_revision
+            self._left.pop(key, None)  # the latest come last
             self._left[key] = revision
             watch = self._watches.get(key)
             if watch is not None and watch.order < revision:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from coordlock.errors import (
     AcquireTimeout,
@@ -31,9 +31,9 @@ from coordlock.runtime.caller import Caller
 from coordlock.runtime.cancellation import ENDING, Cancellation
 from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
-from coordlock.runtime.driver import Steps, or_undo, run_in_background
+from coordlock.runtime.driver import Steps, or_undo
 from coordlock.runtime.log import Log
-from coordlock.runtime.promise import Promise, all_of, settled
+from coordlock.runtime.promise import Promise, all_of
 
 if TYPE_CHECKING:
     from coordlock.kernel.deadlock_detector import DeadlockDetector
@@ -207,19 +207,11 @@ class _Acquisition:
         later = any(one.omitted and not one.harmless for one in queues)
         later = later and not any(own_tickets.values()) and not backend.tells_first
         departure = ticket.departure(queues, waiting_for, later=later)
-        if later:
-            # The thread that learns of the departure sends the reading that follows.
-            answer = run_in_background(self._ask_after(departure, ticket, range(len(queues))))
-            yield from self.report.ask_before_deadline(departure, ticket)
-            yield settled(answer)
-            sent = None if _was_interrupted(answer) else answer
-            yield from self._read(ticket, queues, range(len(queues)), answer=sent)
-            return
         yield from self.report.ask_before_deadline(departure, ticket)
         yield departure
         assert ticket.departures is not None
         departed = ticket.departures.seen  # more may go meanwhile
-        doubtful = ticket.departures.in_doubt
+        doubtful = later or ticket.departures.in_doubt
         for one, own in own_tickets.items():
             if own is not None and one in departed and not doubtful:
                 doubtful = not (yield from self._was_withdrawn(one, own, ticket))
@@ -263,18 +255,15 @@ class _Acquisition:
         numbers: Collection[int],
         *,
         whole: bool = False,
-        answer: Promise[tuple[Snapshot, ...]] | None = None,
     ) -> Steps[None]:
         """Read the ``queues`` with these ``numbers`` again, each up to me.
 
         With ``whole``, the reading lists all contenders that conflict with me and omits none.
-        ``answer`` is that of a first request, where it was sent before.
         """
         if not numbers:
             return
-        sent = [] if answer is None else [answer]
         ask = partial(self._ask, ticket, numbers, whole=whole)
-        snapshots = yield from retried(lambda: sent.pop() if sent else ask(), self.engine.timers)
+        snapshots = yield from retried(ask, self.engine.timers)
         for number, snapshot in zip(numbers, snapshots, strict=True):
             me = ticket.contenders[number]
             # Not by its id: a late attempt may have made another contender of the same entry.
@@ -294,13 +283,6 @@ class _Acquisition:
         pairs = ((ticket.entries[one].queue, ticket.contenders[one]) for one in numbers)
         asked = (backend.snapshot(queue, me, conflicting=whole) for queue, me in pairs)
         return ticket.unless_lost(all_of(asked))
-
-    def _ask_after(
-        self, departure: Promise[None], ticket: Ticket, numbers: Iterable[int]
-    ) -> Steps[tuple[Snapshot, ...]]:
-        yield departure
-        snapshots: tuple[Snapshot, ...] = yield self._ask(ticket, numbers)
-        return snapshots
 
     # Rare cases
 
@@ -347,12 +329,6 @@ class _Acquisition:
             from coordlock.kernel.deadlock_detector import DeadlockDetector
 
             self.detector = DeadlockDetector(self.engine, ticket, caller, delay)
-
-
-def _was_interrupted(answer: Promise[Any]) -> bool:
-    """Whether Ctrl-C has ended the sending of a request, in the thread that sent it for another."""
-    error = answer.exception()
-    return error is not None and not isinstance(error, Exception)
 
 
 def _hands_over(predecessor: Ticket | None, nearest: Contender, me: Contender) -> bool:

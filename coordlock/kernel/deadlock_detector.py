@@ -77,6 +77,8 @@ class DeadlockDetector:
 
     def _watch(self) -> Steps[None]:
         ticket, pause = self._ticket, self._delay / 2
+        if not ticket.withdrawal.keep_ids():
+            return
         wait = self._what_it_waits_for()
         if not wait.holds and len(wait.waits) == 1:
             return
@@ -117,10 +119,8 @@ class DeadlockDetector:
     def _what_it_waits_for(self) -> waits.Wait:
         ticket = self._ticket
         places = tuple((entry.queue, entry.id) for entry in ticket.entries)
-        held = self._engine.held_by(self._caller)
+        held = [one for one in self._engine.held_by(self._caller) if one.withdrawal.keep_ids()]
         holds = frozenset(entry.id for one in held for entry in one.entries)
-        for one in (ticket, *held):
-            one.withdrawal.keeps_ids = True  # the record may be there for longer
         return waits.Wait(described(self._caller, None), places, holds)
 
     def _own(self, wait: waits.Wait) -> Steps[Deadlock | None]:

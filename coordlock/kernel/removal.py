@@ -83,12 +83,12 @@ class Withdrawal:
     answer: Promise[bool] = field(default_factory=Promise)
     #: Whether it is certain that it removed every contender, and nothing else did.
     removed_alone: bool = False
-    #: Whether others may know the entries by their ids, so that these are not used again.
-    keeps_ids: bool = False
     #: How many requests may have added contenders, and the latest of them.
     _attempts: int = 0
     _request: Promise[Any] | None = None
-    #: Whether all is done, and the ids are free.
+    #: Whether others may know the entries by their ids, so that these are not used again.
+    _are_known: bool = False
+    #: Whether the ids may be others' by now.
     _is_over: bool = False
     #: Whether a signal handler has raised during a run, which may have removed them before.
     _was_interrupted: bool = False
@@ -135,8 +135,14 @@ class Withdrawal:
         self._run(ticket)
 
     def _resume(self, ticket: Leaving) -> None:
-        """Run again, in the timers' thread: a signal handler has raised during the run before."""
-        self.has_begun = self._was_interrupted = True
+        """Run again, in the timers' thread: a signal handler has raised during the run before.
+
+        What that one has sent may be answered yet, and end it.
+        """
+        with self._lock:
+            if self._is_over:
+                return
+            self.has_begun = self._was_interrupted = True
         self._run(ticket)
 
     def _run(self, ticket: Leaving) -> None:
@@ -147,10 +153,12 @@ class Withdrawal:
 
     def _steps(self, ticket: Leaving) -> Steps[None]:
         try:
-            if self._attempts:
-                yield from self._leave(ticket)
-            else:
+            if not self._attempts:
                 self.answer.resolve(False)
+                self._on_gone(self._entries)
+                self._free()
+            elif (yield from self._leave(ticket)):
+                self._free()
         except GeneratorExit:
             raise  # it was dropped where it waited
         except ClientClosed as error:
@@ -169,14 +177,14 @@ class Withdrawal:
                 self._on_gone(self._entries)
             ticket.stop_watching()
 
-    def _leave(self, ticket: Leaving) -> Steps[None]:
-        if self._is_over:
-            return  # a signal handler has raised after that; by now the ids may be others'
-        if self._request is not None and not self._request.done():
-            yield settled(self._request)
+    def _leave(self, ticket: Leaving) -> Steps[bool]:
+        """Remove them; whether no request is left that could add or remove any of them."""
+        request = self._request  # None where another thread is sending it
+        if request is not None and not request.done():
+            yield settled(request)
         was_there, is_certain = yield from self._remove()
         self.removed_alone = was_there and is_certain and not self._was_interrupted
-        is_in_doubt = self._attempts > 1 or self._may_take_effect_later()
+        is_in_doubt = self._attempts > 1 or _may_take_effect_later(request)
         if not is_in_doubt:
             # First: a client that is being closed waits for the answer, then looks at what is left.
             self._on_gone(self._entries)
@@ -186,19 +194,21 @@ class Withdrawal:
             for delay in _CONFIRMATIONS:
                 yield sleep(self._timers, delay)
                 yield from self._remove()
-        elif self.removed_alone and not self.keeps_ids:
-            self.keeps_ids = self._is_over = True
-            self._on_free(self._entries)
+        return self.removed_alone and not is_in_doubt
 
-    def _may_take_effect_later(self) -> bool:
-        """Whether the latest request has no answer: it may add contenders after the removal."""
-        request = self._request
-        # None or not done: another thread is sending it.
-        return (
-            request is None
-            or not request.done()
-            or isinstance(request.exception(), BackendUnavailable)
-        )
+    def _free(self) -> None:
+        """Let the ids be used again. From then on this removes nothing."""
+        with self._lock:
+            if self._is_over or self._was_interrupted or self._are_known:
+                return
+            self._is_over = True
+        self._on_free(self._entries)
+
+    def keep_ids(self) -> bool:
+        """Others get to know the entries by their ids. False if these may be others' by now."""
+        with self._lock:
+            self._are_known = True
+        return not self._is_over
 
     def _remove(self) -> Steps[tuple[bool, bool]]:
         """Remove them; whether every one was there, and whether that is certain."""
@@ -222,3 +232,10 @@ class Withdrawal:
         if self._session.gone:
             return resolved(False)
         return self._backend.withdraw(self._entries)
+
+
+def _may_take_effect_later(request: Promise[Any] | None) -> bool:
+    """Whether ``request`` has no answer: it may add contenders after the removal."""
+    if request is None or not request.done():
+        return True
+    return isinstance(request.exception(), BackendUnavailable)

@@ -46,11 +46,19 @@ def retried(
             if on_failure is not None:
                 on_failure(last)
             log.debug("retrying after: %s", last)
-            pauses = pauses or _pauses(longest, timers)
+            if pauses is None:
+                pauses = yield _in_timers_thread(timers, lambda: _pauses(longest, timers))
             seconds = next(pauses)
             yield sleep(timers, seconds) if pause is None else pause(seconds)
     except DeadlineReached as late:
         raise late from last
+
+
+def _in_timers_thread(timers: Timers, make: Callable[[], T]) -> Promise[T]:
+    """What ``make`` returns there: an import that Ctrl-C has ended in the middle fails for ever."""
+    made: Promise[T] = Promise()
+    timers.call_at(timers.clock.now(), lambda: made.resolve(make()))
+    return made
 
 
 def _pauses(longest: float, timers: Timers) -> Iterator[float]:
@@ -58,6 +66,10 @@ def _pauses(longest: float, timers: Timers) -> Iterator[float]:
 
     bounds = tenacity.wait_exponential(multiplier=0.1, max=longest)
     attempt = tenacity.RetryCallState(tenacity.Retrying(), None, (), {})
-    while True:
-        yield timers.jitter(bounds(attempt))
-        attempt.attempt_number += 1
+
+    def pauses() -> Iterator[float]:
+        while True:
+            yield timers.jitter(bounds(attempt))
+            attempt.attempt_number += 1
+
+    return pauses()

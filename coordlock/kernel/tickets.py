@@ -69,7 +69,7 @@ class Tickets:
             ticket.end.add_done_callback(partial(self._fall_together, ticket))
         with self.lock:
             for entry in ticket.entries:
-                if entry.id in self._by_id:  # else the client has been closed
+                if self._by_id.get(entry.id) is ticket:  # else the client has been closed
                     self._granted.setdefault(entry.queue, {})[ticket] = None
                     if caller is not None:
                         self._callers.setdefault(caller, {})[ticket] = None
@@ -78,7 +78,9 @@ class Tickets:
         """No contender of ``entries`` is left. Idempotent."""
         with self.lock:
             for entry in entries:
-                if (ticket := self._by_id.get(entry.id)) is not None:
+                ticket = self._by_id.get(entry.id)
+                # The id may be that of a later entry by now.
+                if ticket is not None and any(one is entry for one in ticket.entries):
                     _drop(self._granted, entry.queue, ticket)
                     if ticket.caller is not None:
                         _drop(self._callers, ticket.caller, ticket)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import coordlock
+from testbed.servers.etcd import Etcd
 from tests.cli.command import Cli
 
 
@@ -76,3 +80,19 @@ def test_what_goes_without_asking_is_refused(cli: Cli) -> None:
     done = cli.run("run", "x", "--on-ask", "NONE", "--", "true")
     assert done.returncode == 64
     assert "is not a signal" in done.stderr
+
+
+def test_who_releases_and_comes_again_has_released(etcd: Etcd, root: str, tmp_path: Path) -> None:
+    cli = Cli(etcd.url_for(root), tmp_path)
+    with coordlock.connect(cli.url) as client, ThreadPoolExecutor(1) as pool:
+        grant = client.lock("x").acquire()
+
+        def come_again() -> coordlock.Grant:
+            assert grant.release_requested.wait(60)
+            grant.release()
+            return client.lock("x").acquire()
+
+        coming = pool.submit(come_again)
+        done = cli.run("break", "x", "--ask", "--timeout", "60s")
+        assert (done.returncode, done.stderr) == (0, "")
+        coming.result(60).release()

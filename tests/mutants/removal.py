@@ -66,10 +66,10 @@ def never_looks_for_what_came_late() -> Changes:
 def gives_an_id_away_while_in_doubt() -> Changes:
     leave = Withdrawal._leave
 
-    def leave_and_free(self: Withdrawal, ticket: Ticket) -> Steps[None]:
-        self.keeps_ids = True
+    def leave_and_free(self: Withdrawal, ticket: Ticket) -> Steps[bool]:
+        self._are_known = True
         self.answer.add_done_callback(lambda _: self._on_free(self._entries))
-        yield from leave(self, ticket)
+        return (yield from leave(self, ticket))
 
     return [(Withdrawal, "_leave", leave_and_free)]
 

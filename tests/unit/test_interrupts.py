@@ -8,16 +8,14 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import FrameType, ModuleType, TracebackType
-from typing import Any
 
 import coordlock_memory
 import pytest
 
 import coordlock
 from coordlock import Client, Grant, GrantState
-from coordlock.runtime import driver
 from coordlock.testing.waiting import eventually
-from tests.unit.clients import Service, backend
+from tests.unit.clients import Service
 from tests.unit.signals import Signal, interrupted
 
 pytestmark = pytest.mark.usefixtures("generators_end_unheard")
@@ -314,36 +312,6 @@ def test_a_statement_that_ctrl_c_ends_before_its_exit_has_begun_releases(
     del leave
     eventually(lambda: service.size("q") == 0)
     assert grant.state is GrantState.RELEASED
-
-
-def test_ctrl_c_in_the_thread_that_tells_a_waiter_is_not_the_waiters(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The thread that releases sends the reading of who waits further back."""
-    holder, waiter = service.client(), service.client()
-    first, second = (holder.read_lock("q").acquire() for _ in range(2))
-    snapshot = backend(waiter).snapshot
-
-    def struck(*arguments: Any, **options: Any) -> Any:
-        if threading.current_thread().name.startswith("releasing"):
-            raise KeyboardInterrupt
-        return snapshot(*arguments, **options)
-
-    def sleeps() -> bool:
-        frames = sys._current_frames().values()
-        return any(one.f_code is driver._wait.__code__ for one in frames)
-
-    monkeypatch.setattr(backend(waiter), "snapshot", struck)
-    with ThreadPoolExecutor(1) as pool, ThreadPoolExecutor(1, "releasing") as releasing:
-        waiting = pool.submit(waiter.write_lock("q").acquire, 20)
-        eventually(sleeps)
-        with pytest.raises(KeyboardInterrupt):
-            releasing.submit(second.release).result(20)
-        second.release()
-        first.release()
-        assert waiting.result(30).release()
-    holder.close()
-    waiter.close()
 
 
 @pytest.mark.parametrize("within", [coordlock, coordlock_memory])

@@ -14,6 +14,7 @@ import grpc
 from google.protobuf.message import Message
 
 from coordlock.errors import BackendError, BackendUnavailable, CoordlockError
+from coordlock.runtime.process import PROCESS
 from coordlock.runtime.promise import Promise
 from coordlock_etcd.errors import (
     SERVICE,
@@ -293,6 +294,9 @@ class _Thread:
         self._actions: SimpleQueue[Action | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._pid = PROCESS.id
+        #: Not `Thread.is_alive`: once Ctrl-C has struck in that, it may take the thread for dead.
+        self._has_ended = False
 
     def do(self, action: Action) -> bool:
         """Do ``action`` very soon; False where there is no thread for it."""
@@ -328,11 +332,14 @@ class _Thread:
             except RuntimeError:  # the interpreter ends, and starts no threads any more
                 return False
             self._thread = thread
-        return self._thread.is_alive()
+        return not self._has_ended and PROCESS.id == self._pid
 
     def _serve(self) -> None:
-        while (action := self._actions.get()) is not None:
-            action()
-            del action  # and the answer that it may have led to
+        try:
+            while (action := self._actions.get()) is not None:
+                action()
+                del action  # and the answer that it may have led to
+        finally:
+            self._has_ended = True
         # Ctrl-C inside of `thread.start` leaves another thread, unknown, that serves the queue too.
         self._actions.put(None)

@@ -14,6 +14,7 @@ from coordlock.cli.queues import mode_of
 from coordlock.cli.text import age, dashed, echo, listed, printable
 from coordlock.client import Client
 from coordlock.locks.queue_view import QueueEntry
+from coordlock.model.contender import Contender, are_same
 from coordlock.model.names import check_name
 
 __all__ = ["break_", "parser"]
@@ -97,9 +98,9 @@ def break_(
             evicted = client.evict_all(name)
         else:
             evicted = tuple(one for one in chosen if client.evict(one))
-    there = {one.contender.key for one in evicted}
+    gone = [one.contender for one in evicted]
     for one in chosen:
-        if one.contender.key not in there:
+        if not _is_among(one.contender, gone):
             echo(f"already gone: {_describe(one)}")
     for one in evicted:
         echo(f"evicted: {_describe(one)}")
@@ -133,13 +134,19 @@ def _ask(client: Client, name: str, token: int | None, reason: str, timeout: flo
         echo(f"asked: {_describe(one)}")
     if timeout is None:
         return Exit.OK
-    keys, end = {one.contender.key for one in asked}, time.monotonic() + timeout
-    while there := [one.contender for one in client.contenders(name) if one.contender.key in keys]:
+    left, end = [one.contender for one in asked], time.monotonic() + timeout
+    while there := [
+        one.contender for one in client.contenders(name) if _is_among(one.contender, left)
+    ]:
         if time.monotonic() >= end:
             complain(f"{name!r} is still held by {listed(list(map(str, there)))}")
             return Exit.FAILED
         time.sleep(_INTERVAL)
     return Exit.OK
+
+
+def _is_among(contender: Contender, others: list[Contender]) -> bool:
+    return any(are_same(contender, one) for one in others)
 
 
 def _choose(
