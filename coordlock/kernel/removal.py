@@ -110,6 +110,7 @@ class Withdrawal:
             if self.has_begun:
                 return None
             self._attempts += 1
+            self._request = None  # not the one before
         self._request = request = send()
         return request
 

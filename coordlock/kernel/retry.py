@@ -57,7 +57,15 @@ def retried(
 def _in_timers_thread(timers: Timers, make: Callable[[], T]) -> Promise[T]:
     """What ``make`` returns there: an import that Ctrl-C has ended in the middle fails for ever."""
     made: Promise[T] = Promise()
-    timers.call_at(timers.clock.now(), lambda: made.resolve(make()))
+
+    def act() -> None:
+        try:
+            made.resolve(make())
+        except BaseException as error:
+            made.fail(error)
+            raise
+
+    timers.call_at(timers.clock.now(), act)
     return made
 
 

@@ -323,7 +323,7 @@ class _Thread:
         self._actions.put(None)
 
     def _started(self) -> bool:
-        if self._closed:
+        if self._closed or PROCESS.id != self._pid:
             return False
         if self._thread is None:
             thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
@@ -332,7 +332,7 @@ class _Thread:
             except RuntimeError:  # the interpreter ends, and starts no threads any more
                 return False
             self._thread = thread
-        return not self._has_ended and PROCESS.id == self._pid
+        return not self._has_ended
 
     def _serve(self) -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from coordlock_memory import Fault
@@ -180,3 +181,27 @@ def test_an_id_that_was_published_is_not_used_again(world: World, party: Party) 
         one.withdraw()
     world.settle()
     assert not ids(acquired(party, "a", "b")) & ids(held, waits)
+
+
+def test_a_request_that_is_being_sent_after_a_refusal_leaves_nothing_behind(
+    world: World, party: Party
+) -> None:
+    """A client asks a service without order again and again: see `coordlock.kernel.polling`."""
+    held = acquired(world.party())
+    session = party.run(party.engine.session())
+    world.settle()
+    ticket = party.engine.ticket(session.result, {"q": Mode.EX})
+    party.run(ticket.enqueue(unless_blocked=True))
+    world.settle()
+    held.withdraw()
+    world.settle()
+    send, backend = party.network.enqueue, party.network
+
+    def interrupted_send(*arguments: Any, **options: Any) -> Any:
+        ticket.withdraw()  # by another thread, which closes the client
+        return send(*arguments, **options)
+
+    backend.enqueue = interrupted_send  # type: ignore[method-assign]
+    party.run(ticket.enqueue(unless_blocked=True))
+    world.advance(200)
+    assert world.queue() == ()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -161,3 +162,14 @@ def test_what_ctrl_c_may_not_end_is_imported_in_the_timers_thread() -> None:
         assert run(retried(call, timers)) is True
     assert imported == ["asked", "tested", "asked"]
     timers.close()
+
+
+def test_pauses_that_cannot_be_made_end_the_retry(
+    time: VirtualTime, timers: VirtualTimers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the modules of a running program were replaced."""
+    monkeypatch.setitem(sys.modules, "tenacity", None)
+    answer = run_in_background(retried(Flaky(time, 1, resolved(True)), timers))
+    time.advance(1)
+    with pytest.raises(ImportError):
+        answer.result(0)
