@@ -9,6 +9,7 @@ from statistics import median
 from typing import Final
 
 from bench.contestants import Entrant, entrants
+from bench.contestants.contestant import Grant
 from bench.field import field, in_turns, proxies
 from bench.figures import spread
 from bench.progress import doing
@@ -25,13 +26,15 @@ _FAR: Final = (2, 8)
 _DELAY: Final = 0.001
 #: So many are compared with all others.
 _COMPARED: Final = 4
-_SECONDS: Final = 0.4
+#: For so many seconds nothing is counted: a client finds out only then that the lock is in demand.
+_LEAD: Final = 0.25
+_SECONDS: Final = 0.35
 _OURS: Final = "coordlock"
 #: Seconds after which a contestant that has not returned is given up: locks may miss a wait's end.
 _BOUND: Final = 10.0
 
-#: The waits of each process in one turn, in seconds.
-Waits = list[list[float]]
+#: The grants to each process in one turn: when, from its beginning on, and after which wait.
+Waits = list[list[Grant]]
 #: The turns of an entrant with so many processes.
 Turns = dict[tuple[Entrant, int], list[Waits]]
 
@@ -64,7 +67,7 @@ def _turns(
     through: dict[Entrant, FaultProxy] | None = None,
 ) -> tuple[Turns, list[str]]:
     """What all entrants made of it, with each number of processes; and what there is to note."""
-    notes = [f"up to {rounds} rounds in turns, {_SECONDS:g} s each; held for a moment"]
+    notes = [f"up to {rounds} rounds in turns, {_SECONDS:g} s each, from {_LEAD:g} s on"]
     failed: set[Entrant] = set()
     most = max(counts)
     with field(server, those, notes, processes=most, through=through) as there:
@@ -87,9 +90,9 @@ def _turns(
 
 def _waits(workers: list[Worker]) -> Waits:
     """What ``workers`` waited, when they wanted the lock together."""
-    begin = time.monotonic() + 0.03
+    begin = time.monotonic() + 0.03 + _LEAD
     for worker in workers:
-        worker.tell("contend", name="wanted", begin=begin, seconds=_SECONDS)
+        worker.tell("contend", name="wanted", begin=begin, lead=_LEAD, seconds=_SECONDS)
     return [worker.answer(_BOUND) for worker in workers]
 
 
@@ -138,17 +141,17 @@ _IN_ORDER: Final = (
 
 def _fairness(samples: list[Waits]) -> tuple[Cell, ...]:
     return (
-        max(chain.from_iterable(chain.from_iterable(samples))) * 1e3,
+        max(wait for _, wait in chain.from_iterable(chain.from_iterable(samples))) * 1e3,
         spread([_unfairness(waits) for waits in samples]),
         spread([min(map(len, waits)) / max(map(len, waits)) for waits in samples]),
     )
 
 
 def _rate(waits: Waits) -> float:
-    return sum(map(len, waits)) / _SECONDS
+    return sum(when < _SECONDS for when, _ in chain.from_iterable(waits)) / _SECONDS
 
 
 def _unfairness(waits: Waits) -> float:
     """How many times as long as a usual wait the longest one was."""
-    every = list(chain(*waits))
+    every = [wait for _, wait in chain.from_iterable(waits)]
     return max(every) / median(every)

@@ -8,10 +8,12 @@ import time
 from abc import ABC, abstractmethod
 from typing import Any
 
-__all__ = ["AsyncContestant", "Contestant", "Times"]
+__all__ = ["AsyncContestant", "Contestant", "Grant", "Times"]
 
 #: Seconds that an acquire took, and the release after it.
 Times = list[tuple[float, float]]
+#: When something was granted, in seconds, and how many it was waited for.
+Grant = tuple[float, float]
 
 
 class Contestant(ABC):
@@ -71,18 +73,21 @@ class Contestant(ABC):
         """Wait for the lock and release it at once; when it was granted, and when released."""
         return self.wait(name), self.let_go(name)
 
-    def contend(self, name: str, begin: float, seconds: float) -> list[float]:
-        """Acquire and release again and again, in the ``seconds`` from ``begin`` on.
+    def contend(self, name: str, begin: float, lead: float, seconds: float) -> list[Grant]:
+        """Acquire and release again and again, for ``seconds`` from ``begin`` on.
 
-        The seconds that each acquire took. ``begin`` is on CLOCK_MONOTONIC.
+        Tells the grants after ``begin``, which is on CLOCK_MONOTONIC; before that it has done the
+        same for ``lead`` seconds.
         """
-        waits = []
-        time.sleep(max(0.0, begin - time.monotonic()))
+        grants = []
+        time.sleep(max(0.0, begin - lead - time.monotonic()))
         while (asked := time.monotonic()) < begin + seconds:
             held = self.acquire(name)
-            waits.append(time.monotonic() - asked)
+            now = time.monotonic()
+            if now >= begin:
+                grants.append((now - begin, now - asked))
             self.release(held)
-        return waits
+        return grants
 
     def cpu(self) -> float:
         """The seconds of CPU that this process has taken, and those that it started and ended."""
@@ -131,15 +136,17 @@ class AsyncContestant(Contestant):
 
         return self.runner.run(let_go())
 
-    def contend(self, name: str, begin: float, seconds: float) -> list[float]:
-        async def turns() -> list[float]:
-            waits = []
-            await asyncio.sleep(max(0.0, begin - time.monotonic()))
+    def contend(self, name: str, begin: float, lead: float, seconds: float) -> list[Grant]:
+        async def turns() -> list[Grant]:
+            grants = []
+            await asyncio.sleep(max(0.0, begin - lead - time.monotonic()))
             while (asked := time.monotonic()) < begin + seconds:
                 held = await self.take(name)
-                waits.append(time.monotonic() - asked)
+                now = time.monotonic()
+                if now >= begin:
+                    grants.append((now - begin, now - asked))
                 await self.give(held)
-            return waits
+            return grants
 
         return self.runner.run(turns())
 
