@@ -18,7 +18,7 @@ import pytest
 
 from bench import field, progress, workers
 from bench.__main__ import SECTIONS, main
-from bench.contended import _unfairness
+from bench.contended import _SECONDS, _rate, _unfairness
 from bench.contestants import ENTRANTS, entrants
 from bench.environments import OURS, Environment, NotInstalled
 from bench.field import turns
@@ -49,7 +49,13 @@ def test_ratios_are_taken_round_by_round() -> None:
 
 
 def test_a_lock_is_unfair_by_its_longest_wait() -> None:
-    assert _unfairness([[0.1, 0.1], [0.1, 0.5]]) == pytest.approx(5)
+    assert _unfairness([[(0.0, 0.1), (0.1, 0.1)], [(0.2, 0.1), (0.3, 0.5)]]) == pytest.approx(5)
+
+
+def test_grants_after_the_end_count_for_the_waits_alone() -> None:
+    grants = [[(0.0, 0.1), (_SECONDS + 0.1, 0.4)], [(0.2, 0.1)]]
+    assert _rate(grants) == pytest.approx(2 / _SECONDS)
+    assert _unfairness(grants) == pytest.approx(4)
 
 
 def test_a_single_sample_has_no_spread() -> None:
