@@ -23,7 +23,7 @@ from bench.table import Table
 SECTIONS: Final = {
     "uncontended": ("acquire and release where nobody else is; messages and round trips", 30),
     "handoff": ("from one process' release to another one's grant", 45),
-    "contended": ("one lock that up to sixteen processes want; who waits how long", 190),
+    "contended": ("one lock that up to sixteen processes want; who waits how long", 330),
     "independent": ("64 locks at a time from one process", 35),
     "queues": ("up to 10,000 waiters of one lock: speed, messages, memory", 120),
     "holding": ("an idle client that holds up to 10,000 locks", 60),

@@ -26,7 +26,7 @@ _FAR: Final = (2, 8)
 _DELAY: Final = 0.001
 #: So many are compared with all others.
 _COMPARED: Final = 4
-#: For so many seconds nothing is counted: a client finds out only then that the lock is in demand.
+#: Seconds before grants count: a client finds out meanwhile that the lock is in demand.
 _LEAD: Final = 0.25
 _SECONDS: Final = 0.35
 _OURS: Final = "coordlock"

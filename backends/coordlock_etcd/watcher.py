@@ -129,8 +129,8 @@ class Watcher:
     def told_in_order(self, contender: Contender, before: Watch | None = None) -> bool:
         """Whether a departure of ``contender``, an own one, would be told by now.
 
-        True if the watch that reports it is known to have caught up, or also reports what
-        ``before`` waits for.
+        True if its watch is known to have caught up with etcd, or if the same watch reports the
+        contender of ``before``.
         """
         with self._lock:
             watch = self._watches.get((contender.key, contender.order, 0))

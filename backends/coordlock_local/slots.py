@@ -165,7 +165,7 @@ class Slots:
     def follower(self, token: int) -> str | None:
         """The session of the nearest contender behind ``token`` in the first `SERVED` slots.
 
-        None if nobody stands there, or if its record is damaged.
+        None if the slot is free, or if its record is damaged.
         """
         while (data := os.pread(self._descriptor, 8 * SERVED, _PAGE)) != _FREE:
             index = memoryview(data[: len(data) & -8]).cast("Q").tolist()

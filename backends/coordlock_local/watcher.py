@@ -143,7 +143,7 @@ class Watcher:
     def _order(self, watched: _Watched, key: Key, waiters: Sequence[Contender]) -> bool:
         """Watch the files that report the departure of ``watched``; whether it is still there.
 
-        It is if these files were watched before: they would have reported it. Else nobody knows.
+        True if the files were watched before: they would have reported it. False in doubt.
         """
         contender, slot = watched.contender, Slot.of(watched.contender)
         paths = [self._directory.session(contender.session), slot.path]

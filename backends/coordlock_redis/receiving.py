@@ -21,7 +21,7 @@ from coordlock_redis.source import Source
 
 __all__ = ["Poller", "Receiving"]
 
-#: A receiver that is so many seconds late was ended by a signal handler.
+#: Seconds after its end at which a receiver counts as ended by a signal handler.
 _GRACE: Final = 1.0
 #: Seconds that the thread for I/O pauses where another thread reads what has woken both.
 _PAUSE: Final = 0.001

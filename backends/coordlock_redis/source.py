@@ -21,7 +21,7 @@ INTERRUPTED: Final = OSError("a request or its answer was interrupted")
 
 
 class Source(ABC):
-    """A connection, and what has come over it: that is kept until all of it was taken.
+    """A connection, and what has come over it and was not taken yet.
 
     Attributes:
         link: the connection, if there is one.
@@ -34,7 +34,7 @@ class Source(ABC):
         self._lock: Final = threading.RLock()
         #: What has come, and was not taken yet.
         self._arrived: deque[Any] = deque()
-        #: What went wrong with the connection, which must be given up.
+        #: Why the connection must be given up; None while it works.
         self._trouble: Exception | None = None
         #: The connection that a thread is reading from.
         self._reading: Link | None = None
@@ -55,7 +55,7 @@ class Source(ABC):
         if link is None or self._trouble is not None:
             return
         if self._reading is link:  # a signal handler has ended that, or is in the middle of it
-            self._trouble = INTERRUPTED  # because nobody knows where the next answer begins
+            self._trouble = INTERRUPTED  # where the next answer begins is unknown
             return
         self._reading = link
         trouble: Exception | None = None

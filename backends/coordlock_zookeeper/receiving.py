@@ -19,8 +19,8 @@ from coordlock_zookeeper.io_thread import Completions, Wakeups
 
 __all__ = ["Receiving", "Sleep"]
 
-#: While another thread uses the connection, the I/O thread looks every so many seconds whether it
-#: has left it: so many times at most, or few where that thread can't use it any more.
+#: Seconds from one look of the I/O thread to the next, while another thread uses the connection;
+#: and the most looks, or the most after the connection has ended.
 _PAUSE, _MOST, _FEW = 0.0002, 5000, 250
 #: Which thread uses the connection, with a minus while it tells what it has taken; and which one
 #: receives.

@@ -110,7 +110,7 @@ class Entry:
     ``id`` is a GUID (32 hexadecimal digits), by which a create whose reply was lost is found again.
     No second entry ever has it. Of a backend that `keeps_names`, one may that publishes nothing,
     once the first has certainly been removed. ``value`` is what the contender publishes, where
-    the service has the capability ``publishing``; others are given none. Unless it ``publishes``,
+    the service has the capability ``publishing``, and b"" elsewhere. Unless it ``publishes``,
     its value never changes.
     """
 

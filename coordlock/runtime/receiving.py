@@ -10,7 +10,7 @@ __all__ = ["BLOCKING", "Receive", "offer"]
 
 #: Receives until its argument returns True, or for so many seconds. Nothing depends on it.
 Receive = Callable[[Callable[[], bool], float], None]
-#: For so many seconds at most, by default: only then is seen what else ends the wait.
+#: The default limit, in seconds: the thread looks only then for what else ends its wait.
 _LONGEST: Final = 0.02
 
 
