@@ -28,6 +28,7 @@ from coordlock.work.layout import Serial, creating, ending
 from coordlock.work.ready import Candidate, Ready
 from coordlock.work.records import Again, Claim, Content, State, serials
 from coordlock.work.store import Outcome, Store, Writing
+from coordlock.work.turns import Turns
 from coordlock.work.workers import Worker, Workers
 
 __all__ = ["Claimed", "Consumer"]
@@ -63,6 +64,7 @@ class Consumer:
         self.ready: Final = Ready(store.layout, lambda many: int(timers.jitter(many)) % many)
         self.workers: Final = Workers(store)
         self.janitor: Final = Janitor(store)
+        self.turns: Final = Turns()
         #: When the state was read last, in seconds of the client's clock, and its bell.
         self._read_at = -math.inf
         self.bell = -1

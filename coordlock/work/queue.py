@@ -134,7 +134,7 @@ class _BaseWorkQueue(Resident, Generic[I], shown="WorkQueue"):
         item up to some hundreds before its turn. Items that were given back, or whose worker has
         ended, or whose delay is over, come first. ``timeout`` (seconds, or such as ``"30s"``) is
         the queue's by default: None waits for ever, 0 looks once. One item wakes one of the
-        consumers that wait, in the order in which they came.
+        clients that wait, in the order in which they came, and there the call that came first.
 
         Raises `WorkQueueEmpty` where no item was ready; `WorkQueueContended` where items were, and
         other consumers were faster each time; `WaitUnavailable` where the service gave no answer

@@ -5,10 +5,14 @@ one item wakes one of them. The first in line follows the queue's state. So does
 takes an item that is still there after a quarter of a second, and removes the first from the line,
 which is stopped, or too slow for those behind it. Each two seconds it also does what the first does
 for all: it makes items of ended workers, and those that are due, ready.
+
+Of one client's calls one stands in line. Else the first two might both be of a process that stands
+still, such as one whose event loop is blocked.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from copy import copy
 from typing import Final
@@ -19,7 +23,7 @@ from coordlock.kernel.retry import retried
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Permit
 from coordlock.model.contender import Contender
-from coordlock.runtime.clock import soon
+from coordlock.runtime.clock import soon, within
 from coordlock.runtime.condition import Condition
 from coordlock.runtime.deadline import Deadline
 from coordlock.runtime.driver import Steps, run_in_background
@@ -55,6 +59,8 @@ class Search:
         self.refused = 0
         #: The last claim that was begun.
         self._claiming: Promise[Claimed | Outcome | None] | None = None
+        #: Kept when this call may stand in line.
+        self._turn: Final[Promise[None]] = Promise()
 
     def at_once(self) -> Steps[Claimed | None]:
         """Claim an item that is ready; None where there is none."""
@@ -105,21 +111,32 @@ class Search:
 
     def abandon(self) -> None:
         """The caller has given up: take back what was claimed, or will be. Idempotent."""
+        self._consumer.turns.leave(self._turn)
         claiming, self._claiming = self._claiming, None
         if claiming is not None:
             claiming.add_done_callback(self._consumer.take_back)
 
     def in_line(self, deadline: Deadline | None) -> Steps[Claimed | None]:
         """Claim the first item that becomes ready; None where none has before the ``deadline``."""
+        consumer, timers, seconds = self._consumer, self._store.engine.timers, _before(deadline)
+        consumer.turns.join(self._turn)
+        try:
+            yield self._turn if seconds is None else within(timers, self._turn, seconds)
+            if consumer.ready.has_any or not self._turn.done():
+                claimed = yield from self.at_once()
+                if claimed is not None or not self._turn.done():
+                    return claimed
+            return (yield from self._standing(deadline))
+        finally:
+            consumer.turns.leave(self._turn)
+
+    def _standing(self, deadline: Deadline | None) -> Steps[Claimed | None]:
         engine, queue = self._store.engine, {self._store.layout.line: _FOLLOWERS}
         while True:
             place: Ticket | None = None
             try:
-                # The rest of the time is for one more look.
-                left = None if deadline is None else deadline.left()
-                waiting = None if left is None else left - min(_PATIENCE, left / 4)
                 place = yield from acquisition(
-                    *(engine, queue, waiting),
+                    *(engine, queue, _before(deadline)),
                     label=self._label,
                     cancellations=() if deadline is None else deadline.cancellations,
                     kind="work queue",
@@ -198,3 +215,10 @@ class Search:
         if not ahead:
             return ahead, lambda: None
         return ahead, backend.watch(ahead[0], snapshot.revision, departed)
+
+
+def _before(deadline: Deadline | None) -> float | None:
+    """For how many seconds to wait: the rest of the time is for one more look. None: for ever."""
+    if deadline is None or (left := deadline.left()) == math.inf:
+        return None
+    return left - min(_PATIENCE, left / 4)

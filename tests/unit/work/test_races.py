@@ -43,6 +43,12 @@ def other(root: str) -> Iterator[coordlock.Client]:
         yield client
 
 
+@pytest.fixture
+def third(root: str) -> Iterator[coordlock.Client]:
+    with coordlock.connect(f"memory://{root}") as client:
+        yield client
+
+
 def backend_of(client: coordlock.Client) -> MemoryBackend:
     backend = client._access.engine.backend
     assert isinstance(backend, MemoryBackend)
@@ -138,7 +144,7 @@ def test_an_item_that_was_lost_leaves_nothing_behind_where_no_block_ends(
 
 
 def test_who_is_passed_over_before_it_has_seen_its_turn_stands_in_line_again(
-    client: coordlock.Client, other: coordlock.Client
+    client: coordlock.Client, other: coordlock.Client, third: coordlock.Client
 ) -> None:
     queue = client.work_queue("q")
     service, line = backend_of(client).service, queue._share().store.layout.line
@@ -151,7 +157,7 @@ def test_who_is_passed_over_before_it_has_seen_its_turn_stands_in_line_again(
 
     with ThreadPoolExecutor(3) as pool:
         takes = []
-        for number, one in enumerate((other, other, client)):
+        for number, one in enumerate((other, third, client)):
             takes.append(pool.submit(one.work_queue("q").take, BOUND))
             eventually(partial(has_come, number + 1))
         last = waiting()[2]
@@ -603,7 +609,7 @@ def test_what_is_due_beside_an_item_that_is_removed_is_made_ready(
 
 
 def test_a_cancellation_ends_a_wait_behind_others_in_line(
-    client: coordlock.Client, other: coordlock.Client
+    client: coordlock.Client, other: coordlock.Client, third: coordlock.Client
 ) -> None:
     line = client.work_queue("q")._share().store.layout.line
     service, stop = backend_of(client).service, coordlock.Cancellation()
@@ -612,7 +618,7 @@ def test_a_cancellation_ends_a_wait_behind_others_in_line(
         return len(service.snapshot(line).contenders) == 3
 
     with ThreadPoolExecutor(3) as pool:
-        first = [pool.submit(other.work_queue("q").take, BOUND) for _ in range(2)]
+        first = [pool.submit(one.work_queue("q").take, BOUND) for one in (other, third)]
         eventually(lambda: len(service.snapshot(line).contenders) == 2)
         last = pool.submit(client.work_queue("q").take, BOUND, cancellation=stop)
         eventually(is_long)
