@@ -459,7 +459,7 @@ class Unfenceable(CoordlockError, ValueError):
     name: str
     token: int
     kind: str
-    #: In place of what is said of such kinds.
+    #: Replaces the text about kinds that several clients hold at once.
     problem: str = ""
 
     def __str__(self) -> str:

@@ -24,8 +24,6 @@ from coordlock.locks.convertible import (
 from coordlock.locks.convertible import (
     ConvertibleLock as ConvertibleLock,
 )
-from coordlock.locks.grant_like import AsyncGrantLike as AsyncGrantLike
-from coordlock.locks.grant_like import GrantLike as GrantLike
 from coordlock.locks.keyed_lock import AsyncKeyedLock as AsyncKeyedLock
 from coordlock.locks.keyed_lock import KeyedLock as KeyedLock
 from coordlock.locks.queue_view import QueueEntry as QueueEntry

@@ -82,8 +82,6 @@ def _load(name: str, place: str) -> type[Backend]:
         backend: object = sys.modules[module]
         for attribute in filter(None, attributes.split(".")):
             backend = getattr(backend, attribute)
-    except MissingExtra:
-        raise
     except AttributeError as error:
         raise ConfigurationError(f"{place!r}, the backend {name!r}: {error}") from error
     except ModuleNotFoundError as error:

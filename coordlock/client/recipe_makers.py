@@ -113,7 +113,7 @@ class _Makers(
         name: str,
         *,
         max_depth: int | None = None,
-        max_attempts: int = 10,
+        max_failures: int = 10,
         max_deliveries: int | None = None,
         retry_delay: Duration = 0,
         max_retry_delay: Duration | None = None,
@@ -124,7 +124,7 @@ class _Makers(
         """The work queue ``name``: producers put items, workers do them. Nothing is sent yet.
 
         These limits apply to this client. It puts nothing while ``max_depth`` items wait. An item
-        that has failed ``max_attempts`` times, or was delivered ``max_deliveries`` times (None for
+        that has failed ``max_failures`` times, or was delivered ``max_deliveries`` times (None for
         no limit), is dead: it is kept, and nobody takes it. A failed item is ready again after
         ``retry_delay`` seconds. With ``max_retry_delay``, each delay is twice the one before, up to
         that, and drawn at random from its upper half. ``timeout`` in seconds is the default of
@@ -141,7 +141,7 @@ class _Makers(
             self._access,
             name,
             max_depth=max_depth,
-            max_attempts=max_attempts,
+            max_failures=max_failures,
             max_deliveries=max_deliveries,
             retry_delay=retry_delay,
             max_retry_delay=max_retry_delay,

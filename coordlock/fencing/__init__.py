@@ -12,7 +12,7 @@
         SQLFence(transaction).check("alice", grant)             # StaleToken when it was overtaken
         transaction.execute(...)
 
-What is kept in etcd or ZooKeeper itself needs no fence: see `coordlock.Grant.transaction`.
+What is kept in the service itself needs no fence: see `coordlock.Grant.transaction`.
 """
 
 from coordlock.fencing.fence import AsyncFence, AsyncGuardingFence, Fence, GuardingFence

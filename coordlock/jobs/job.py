@@ -13,7 +13,6 @@ import functools
 import inspect
 import time
 from collections.abc import Callable, Coroutine
-from copy import copy
 from functools import partial
 from typing import (
     TYPE_CHECKING,
@@ -154,14 +153,13 @@ class _BaseJob(Recipe, Generic[R], shown="Job"):
                     None,
                     options.label,
                     kind="job",
+                    name=self.name,
                 )
             )
-        except AcquireTimeout as busy:
-            if not waits:
-                raise (yield from self._running(shown(slot))) from None
-            named = copy(busy)
-            named.name = self.name  # not the queue's
-            raise named from None
+        except AcquireTimeout:
+            if waits:
+                raise
+            raise (yield from self._running(shown(slot))) from None
 
     def _running(self, slot: str) -> Steps[AlreadyRunning]:
         """The error where another one has the job's lock."""
@@ -218,12 +216,13 @@ class _BaseJob(Recipe, Generic[R], shown="Job"):
     def _due(self) -> Steps[tuple[Slot, ...]]:
         """The slots of the schedule that are to be run now, in order.
 
-        The last one before this host's present and half a minute (or half the interval, where that
-        is less), unless it was started; before it
-        the slots that were begun under ``"at-least-once"`` and not finished; and the missed ones,
-        as `catch_up` says: with ``"all"`` up to 500 of them, otherwise none. What it does not make
-        up for, it records as skipped once it is late by the service's time, too. A slot is missed
-        if it lies behind the floor, or behind the lowest recorded slot, and has no record.
+        - The last one up to half a minute after this host's present (half the interval, where that
+          is less), unless it was started.
+        - Those before it that were begun under ``"at-least-once"`` and not finished.
+        - Those before it that were missed, as `catch_up` says: with ``"all"`` up to 500 of them,
+          otherwise none. The others it records as skipped, once they are late by the service's
+          time, too. A slot is missed if it lies behind the floor, or behind the lowest recorded
+          slot, and has no record.
 
         Raises ValueError where the job has no schedule, `NameConflict`, and `BackendUnavailable`.
         """
@@ -285,7 +284,7 @@ class _BaseJob(Recipe, Generic[R], shown="Job"):
         """Make a change of the ledger while nobody is at work."""
         engine, queue = self._access.engine, view.queue_of(self.name)
         try:
-            ticket = yield from acquisition(engine, {queue: Mode.EX}, 0, kind="job")
+            ticket = yield from acquisition(engine, {queue: Mode.EX}, 0, kind="job", name=self.name)
         except AcquireTimeout:
             raise (yield from self._running("")) from None
         problem: Exception | None = None

@@ -106,7 +106,7 @@ class _BaseJobRun(BaseGrant, shown="JobRun"):
 
     @property
     def sequencer(self) -> str:
-        """None: raises `Unsupported`. A server finds out by the token, as by a fence."""
+        """Raises `Unsupported`: a sequencer names a lock. A server checks the token by a fence."""
         raise Unsupported(
             "a run has no sequencer, because a sequencer names a lock: send its slot and its token"
         )
@@ -213,7 +213,7 @@ class _BaseJobRun(BaseGrant, shown="JobRun"):
         yield self._ticket.unless_lost(self._settling)
         return True
 
-    def _leave_queue(self, seconds: float) -> Steps[None]:
+    def _leave_queue(self, seconds: float | None) -> Steps[None]:
         """Record how the work has ended before the lock is released; release it if that fails."""
         was_recorded = False
         try:

@@ -1,7 +1,7 @@
 """Schedules: which slots a job has, computed from a time. Pure, and the same on every host.
 
 A scheduled instant is known by itself, so hosts whose clocks differ name the same one. Each takes
-the last one before its own present and half a minute, or half the interval where that is less: a
+the last one up to half a minute after its own present, or half the interval where that is less: a
 host whose clock is behind by less than that takes the instant that the others take.
 """
 
@@ -144,7 +144,11 @@ class Cron:
 
 
 def latest(schedule: Schedule, now: float) -> datetime:
-    """The last scheduled instant before ``now``, in seconds since 1970, and half a minute."""
+    """The last scheduled instant up to half a minute after ``now`` (seconds since 1970).
+
+    Up to half the interval, where that is less. So a host whose clock is that late names the same
+    instant as the others.
+    """
     host = datetime.fromtimestamp(now, UTC)
     lenience = min(_LENIENCE, interval_after(schedule, host) / 2)
     return schedule.before(host + lenience).astimezone(UTC)

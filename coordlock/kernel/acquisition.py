@@ -30,7 +30,7 @@ from coordlock.model.names import joined
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.cancellation import ENDING, Cancellation
 from coordlock.runtime.clock import within
-from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
+from coordlock.runtime.deadline import Cancelled, DeadlineReached
 from coordlock.runtime.driver import Steps, or_undo
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, all_of
@@ -55,12 +55,14 @@ def acquisition(
     cancellations: tuple[Cancellation, ...] = (),
     announcement: Announcement | None = None,
     kind: str = "lock",
+    name: str | None = None,
 ) -> Steps[Ticket]:
     """Acquire the queues in ``claims``, each as its claim, all at once; the granted ticket.
 
     It ends after ``timeout`` seconds; None waits for ever, and 0 tries once. ``caller`` is warned
     when it waits for itself. ``label`` is shown in place of the client's. The contender publishes
-    ``announcement`` from the beginning. ``kind`` is what errors and the log call it.
+    ``announcement`` from the beginning. ``kind`` and ``name`` are what errors and the log
+    call it; without a ``name``, that of its queues.
 
     Raises `WaitError`: `AcquireTimeout` when the lock is busy until then, `WaitUnavailable`
     where the service is silent, `SessionLost` or `Evicted` when a contender is lost while it waits,
@@ -71,17 +73,14 @@ def acquisition(
     if kind == "lock" and all(isinstance(one, Permit) for one in claims.values()):
         kind = "semaphore"
     once = timeout == 0
-    deadline = engine.deadline(engine.settings.request_timeout if once else timeout)
+    seconds = engine.settings.request_timeout if once else timeout
+    deadline = engine.until(seconds, *cancellations)
     try:
         for one in cancellations:
             if one.reason is not None:
-                raise WaitCancelled(joined(claims), one.reason)
-        if ENDING.waits is not None:
-            cancellations = (*cancellations, ENDING.waits)
-        yield (
-            Deadline.at_latest(deadline, engine.clock, cancellations) if cancellations else deadline
-        )
-        report = Report(engine, claims, caller, once, deadline)
+                raise WaitCancelled(name or joined(claims), one.reason)
+        yield deadline
+        report = Report(engine, claims, name, caller, once, engine.deadline(seconds))
         attempt = _Acquisition(engine, claims, kind, caller, label, report, announcement, once)
         return (yield from or_undo(attempt.steps(), attempt.withdraw))
     except WaitError as error:
@@ -111,7 +110,7 @@ class _Acquisition:
             while True:
                 session = yield from self.engine.session()
                 ticket = self.engine.ticket(session, self.claims, self.label, self.announcement)
-                ticket.kind = self.kind
+                ticket.kind, ticket.called = self.kind, self.report.called
                 self.ticket = ticket
                 try:
                     yield from self._enqueue_and_wait(ticket)
@@ -268,7 +267,7 @@ class _Acquisition:
             me = ticket.contenders[number]
             # Not by its id: a late attempt may have made another contender of the same entry.
             if not any(are_same(one, me) for one in snapshot.contenders):
-                raise Evicted(snapshot.queue)
+                raise Evicted(self.report.called or snapshot.queue)
             if ticket.departures is not None:
                 ticket.departures.stand_again(snapshot.contenders)
             queues[number] = snapshot
@@ -318,7 +317,8 @@ class _Acquisition:
     def _misused(self, queue: str, me: Contender, other: Contender) -> Steps[NameConflict]:
         """The error for ``other``, which uses the queue as another kind of lock."""
         other = yield from identified(self.engine, queue, other)
-        return NameConflict(queue, str(me.claim), str(other.claim), str(other))
+        name = self.report.called or queue
+        return NameConflict(name, str(me.claim), str(other.claim), str(other))
 
     def _detect_deadlocks(self, ticket: Ticket) -> None:
         """Look for deadlocks if the caller keeps other positions while it waits."""

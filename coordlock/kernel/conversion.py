@@ -30,7 +30,7 @@ from coordlock.model.contender import Contender, Snapshot, are_same
 from coordlock.model.conversion import MutualWait, Publish, WaitFor
 from coordlock.runtime.cancellation import ENDING, Cancellation
 from coordlock.runtime.clock import sleep
-from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
+from coordlock.runtime.deadline import Cancelled, DeadlineReached
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, resolved, settled
@@ -79,11 +79,7 @@ class Conversions:
         try:
             self._once = seconds == 0
             patience = self._engine.settings.request_timeout if self._once else seconds
-            deadline = self._engine.deadline(patience)
-            ends = tuple([one for one in (cancellation, ENDING.waits) if one is not None])
-            if ends:
-                deadline = Deadline.at_latest(deadline, self._engine.clock, ends)
-            yield deadline
+            yield self._engine.until(patience, cancellation)
             yield from self._convert(target)
         except Cancelled as cancelled:
             raise ConversionCancelled(

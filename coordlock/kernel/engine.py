@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -30,6 +31,7 @@ from coordlock.model.claim import AnyClaim
 from coordlock.model.contender import Entry, Snapshot
 from coordlock.model.names import is_internal
 from coordlock.runtime.caller import Caller
+from coordlock.runtime.cancellation import ENDING, Cancellation, checked
 from coordlock.runtime.clock import SystemTimers, Timers, soon, within
 from coordlock.runtime.deadline import Deadline, DeadlineReached
 from coordlock.runtime.driver import Steps, run_in_background
@@ -315,6 +317,19 @@ class Engine:
     def deadline(self, seconds: float | None) -> Deadline | None:
         """The moment ``seconds`` from now; None stays None, which is never."""
         return Deadline.after(seconds, self.clock)
+
+    def until(self, seconds: float | None, *cancellations: Cancellation | None) -> Deadline | None:
+        """When a wait ends: ``seconds`` from now, when cancelled, or when the process is to end.
+
+        Raises TypeError for what is neither a `Cancellation` nor None.
+        """
+        ends = [one for one in map(checked, cancellations) if one is not None]
+        if ENDING.waits is not None:
+            ends.append(ENDING.waits)
+        if not ends:
+            return self.deadline(seconds)
+        at = math.inf if seconds is None else self.clock.now() + seconds
+        return Deadline(self.clock, at, tuple(ends))
 
     def close(self, patience: float | None = None) -> Steps[None]:
         """Withdraw what is left, end the session and the connection. Idempotent.

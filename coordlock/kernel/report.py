@@ -44,11 +44,13 @@ class Report:
 
     _engine: Engine
     _claims: Mapping[str, AnyClaim]
+    #: What to call it, where that is not the name of its queues.
+    called: str | None
     _caller: Caller | None
     _once: bool
     _deadline: Deadline | None
-    #: The lock that is waited for, once that is known; all of them before.
-    name: str = field(init=False)
+    #: The queue that is waited for, once that is known; all of them before.
+    _queue: str = field(init=False)
     _started: float = field(init=False)
     _position: int | None = None
     _ahead: Contender | None = None
@@ -56,8 +58,13 @@ class Report:
     _warns: bool = False
 
     def __post_init__(self) -> None:
-        self.name = joined(self._claims)
+        self._queue = joined(self._claims)
         self._started = self._engine.clock.now()
+
+    @property
+    def name(self) -> str:
+        """What errors and the log call it."""
+        return self.called or self._queue
 
     def waits(
         self,
@@ -71,7 +78,7 @@ class Report:
         blocked = [one for one in every if one[3]]
         is_news = self._position is None
         entry, me, snapshot, ahead = blocked[0]
-        self.name, self._ahead, self._position = entry.queue, ahead[-1], _position(snapshot, me)
+        self._queue, self._ahead, self._position = entry.queue, ahead[-1], _position(snapshot, me)
         if is_news and (listeners := self._engine.listeners).exist:
             from coordlock.kernel.events import Queued
 
@@ -104,7 +111,7 @@ class Report:
             left = self._deadline.remaining() - PATIENCE
             yield within(self._engine.timers, departure, left)
             if not departure.done() and self._answer is None:
-                self._answer = self._engine.backend.snapshot(self.name, self._ahead, owners=True)
+                self._answer = self._engine.backend.snapshot(self._queue, self._ahead, owners=True)
 
     def busy(self) -> AcquireTimeout:
         """The error of a call that asked once, or waited in vain, at a lock that is held."""
@@ -148,15 +155,15 @@ class Report:
             return None
         if not (held := self._engine.held_by(self._caller)):
             return None
-        own = [one for one in held if any(entry.queue == self.name for entry in one.entries)]
-        claim = self._claims.get(self.name)
+        own = [one for one in held if any(entry.queue == self._queue for entry in one.entries)]
+        claim = self._claims.get(self._queue)
         enough = claim.of if isinstance(claim, Permit) else 1
         return own[0] if len(own) >= enough else None
 
     def _held_here(self) -> str | None:
         """Since when and where this client holds the lock, if it does."""
         own = self._own_grant()
-        held = [own] if own is not None else self._engine.tickets.held(self.name)
+        held = [own] if own is not None else self._engine.tickets.held(self._queue)
         for ticket in held:
             if ticket.granted_at is not None:
                 when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ticket.granted_at))

@@ -54,8 +54,9 @@ class Ticket:
     on_free: InitVar[Callable[[tuple[Entry, ...]], None]]
     withdrawal: Withdrawal = field(init=False)
     end: Promise[CoordlockError | None] = field(default_factory=Promise)
-    #: What errors call it.
+    #: What errors and the log call it; without a name, that of its queues.
     kind: str = "lock"
+    called: str | None = None
     #: In the order of the entries, once they stand in their queues; empty before.
     contenders: tuple[Contender, ...] = ()
     #: The earlier contenders that it waits for, once it does.
@@ -91,7 +92,9 @@ class Ticket:
 
     @property
     def name(self) -> str:
-        """The queues, for people."""
+        """What errors and the log call it."""
+        if self.called is not None:
+            return self.called
         if len(self.entries) == 1:
             return self.entries[0].queue
         return joined(entry.queue for entry in self.entries)
@@ -245,7 +248,8 @@ class Ticket:
             # Sessions that end take their contenders along. In a process that stood still, this
             # news may come before its timers do, so the session looks at the clock.
             ended = self.session.ended
-            self.lose(Evicted(queue, kind=self.kind) if ended is None else copy(ended))
+            evicted = Evicted(self.called or queue, kind=self.kind)
+            self.lose(evicted if ended is None else copy(ended))
             # The service is there. A lease that was revoked looks like an eviction: the heartbeat
             # that this sends tells.
             self.session.recovered()

@@ -23,7 +23,7 @@ from coordlock.runtime.clock import within
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise
 from coordlock.runtime.resident import Resident
-from coordlock.settings import Duration, max_hold_of, timeout_of
+from coordlock.settings import DEFAULT, Duration, Timeout, max_hold_of, timeout_of
 
 __all__ = ["BaseGrant", "GrantState"]
 
@@ -208,25 +208,24 @@ class BaseGrant(Resident, shown="Grant"):
         """Hold the lock no longer; whether it is to be withdrawn, as no other grant shares it."""
         return True
 
-    def _release(self, timeout: Duration | None = None) -> Steps[bool]:
+    def _release(self, timeout: Timeout = DEFAULT) -> Steps[bool]:
         """Release the lock; returns whether it was still held.
 
         Waits up to ``timeout`` seconds for the service's acknowledgement (default: the client's
-        ``request_timeout``); the removal goes on in the background until it is certain, also when
-        Ctrl-C or a cancellation ends this call. Called again, it repeats its answer. Raises
-        `ForkedClient` in a forked child.
+        ``request_timeout``; None: as long as it takes). The removal goes on in the background until
+        it is certain, also when Ctrl-C or a cancellation ends this call. Called again, it repeats
+        its answer. Raises `ForkedClient` in a forked child.
         """
         if self._engine.inherited:
             self._engine.check()
-        seconds = timeout_of("release", timeout)
-        if seconds is None:
-            seconds = self._engine.settings.request_timeout
+        patience = self._engine.settings.request_timeout
+        seconds = timeout_of("release", patience if timeout is DEFAULT else timeout)
         if self._let_go() and not self._ticket.is_leaving:
             yield from self._leave_queue(seconds)
         self._released = True
         return self.state is GrantState.RELEASED
 
-    def _leave_queue(self, seconds: float) -> Steps[None]:
+    def _leave_queue(self, seconds: float | None) -> Steps[None]:
         """Withdraw, and wait up to ``seconds`` for the answer unless the lock is lost anyway."""
         held = self._ticket.lost is None
         removal = self._ticket.withdraw()

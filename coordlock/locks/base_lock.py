@@ -15,7 +15,7 @@ from coordlock.locks.entered_grants import EnteredGrants
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.model.claim import AnyClaim, Mode
 from coordlock.runtime.caller import this_caller
-from coordlock.runtime.cancellation import Cancellation
+from coordlock.runtime.cancellation import Cancellation, checked
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.resident import Resident
 from coordlock.runtime.statement import Statement, is_known
@@ -65,7 +65,7 @@ class AcquireOptions:
         """
         limit = settings.max_hold if isinstance(max_hold, Default) else max_hold_of(max_hold)
         seconds = timeout_of("acquire", settings.timeout if timeout is DEFAULT else timeout)
-        return cls(seconds, label_of(label), limit, _checked(cancellation))
+        return cls(seconds, label_of(label), limit, checked(cancellation))
 
     def but(
         self, timeout: Timeout, label: str | None, cancellation: Cancellation | None
@@ -77,14 +77,8 @@ class AcquireOptions:
             self.timeout if timeout is DEFAULT else timeout_of("acquire", timeout),
             self.label if label is None else label_of(label),
             self.max_hold,
-            self.cancellation if cancellation is None else _checked(cancellation),
+            self.cancellation if cancellation is None else checked(cancellation),
         )
-
-
-def _checked(cancellation: object) -> Cancellation | None:
-    if cancellation is None or isinstance(cancellation, Cancellation):
-        return cancellation
-    raise TypeError(f"cancellation must be a coordlock.Cancellation, not {cancellation!r}")
 
 
 class BaseLock(Resident, Generic[G], shown="Lock"):

@@ -99,7 +99,7 @@ class _ConvertibleGrant(BaseGrant, shown="ConvertibleGrant"):
         """Hold the lock in ``mode``, shared with readers by default; waits for nobody.
 
         Waiters at the head of the queue that may now share it are granted. The rest is as for
-        `convert`. Raises ValueError unless ``mode`` is weaker than the present one, and
+        `convert`. Raises ValueError for a mode that is not part of the present one, and
         `BackendUnavailable` when no answer came within the client's ``request_timeout``: then this
         process already has the weaker mode, and the service learns of it later.
         """

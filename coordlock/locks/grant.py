@@ -88,7 +88,8 @@ class Grant(EnteredByWith, BlockingSignals, _GuardingGrant):
     """A lock that is held. A context manager that releases it; in a forked child it does nothing.
 
     Any thread of the process may use it: a lock belongs to its grant, not to a thread. Entering one
-    that was released or lost raises `LockLost`.
+    that was released or lost raises `LockLost`. What other recipes give, such as `Term` and `Item`,
+    is a `Grant`, too, so annotate with this what takes any of them.
     """
 
     release = blocking(BaseGrant._release)

@@ -29,7 +29,7 @@ __all__ = [
     "root_of",
 ]
 
-#: In UTF-8. Both services take more; no application should need it.
+#: In UTF-8. Every service takes more; no application should need it.
 _MAX_KEY_BYTES: Final = 1024
 #: ZooKeeper allows no control characters, and nothing beyond UCS-2 or private in it. Surrogates
 #: alone cannot be encoded at all.

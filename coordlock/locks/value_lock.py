@@ -64,7 +64,7 @@ class _ValueGrant(BaseGrant, shown="ValueGrant"):
             lost = self._ticket.lost
             raise (Evicted(self.name) if lost is None else copy(lost)) from None
 
-    def _leave_queue(self, seconds: float) -> Steps[None]:
+    def _leave_queue(self, seconds: float | None) -> Steps[None]:
         """Write the value before the lock is released; release it if that fails."""
         has_failed = True
         try:

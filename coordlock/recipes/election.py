@@ -23,7 +23,7 @@ from coordlock.recipes.shared.observer import AsyncObserver, Observer
 from coordlock.recipes.shared.recipe import QueueRecipe
 from coordlock.recipes.term import AsyncTerm, LeadingBodies, Term, check_candidate_value
 from coordlock.runtime.caller import this_caller
-from coordlock.runtime.cancellation import Cancellation
+from coordlock.runtime.cancellation import Cancellation, checked
 from coordlock.runtime.clock import sleep
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log
@@ -74,7 +74,7 @@ class _BaseElection(QueueRecipe, Generic[T], shown="Election"):
         #: What candidates are known by, where `campaign` is given nothing else.
         self.value: Final = _identity() if value is None else check_candidate_value(value)
         #: Ends the campaigns; None for nothing that does.
-        self.cancellation: Final = cancellation
+        self.cancellation: Final = checked(cancellation)
         settings = access.settings
         #: For how many seconds a term may last before it is lost; None for no limit.
         self.max_hold: Final = (

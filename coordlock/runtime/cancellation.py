@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Final
 
-__all__ = ["ENDING", "Cancellation", "Ending"]
+__all__ = ["ENDING", "Cancellation", "Ending", "checked"]
 
 #: What wakes a driver that waits. It is called with something, like a callback of a promise.
 Waker = Callable[[Any], None]
@@ -64,6 +64,13 @@ class Cancellation:
 
     def __repr__(self) -> str:
         return f"<Cancellation{'' if self._reason is None else f': {self._reason}'}>"
+
+
+def checked(cancellation: object) -> Cancellation | None:
+    """``cancellation``. Raises TypeError for what is neither a `Cancellation` nor None."""
+    if cancellation is None or isinstance(cancellation, Cancellation):
+        return cancellation
+    raise TypeError(f"cancellation must be a coordlock.Cancellation, not {cancellation!r}")
 
 
 class Ending:

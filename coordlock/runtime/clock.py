@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from coordlock.errors import ClientClosed
 from coordlock.runtime.log import Log
-from coordlock.runtime.promise import Promise, resolved
+from coordlock.runtime.promise import Promise, resolved, settled
 
 if TYPE_CHECKING:
     import random
@@ -248,8 +248,10 @@ def sleep(timers: Timers, seconds: float) -> Promise[None]:
     return promise
 
 
-def within(timers: Timers, future: Promise[Any], seconds: float) -> Promise[None]:
+def within(timers: Timers, future: Promise[Any], seconds: float | None) -> Promise[None]:
     """A promise that is kept when ``future`` is done, however it ends, or after ``seconds``."""
+    if seconds is None:
+        return settled(future)
     if future.done() or seconds <= 0:
         return resolved(None)
     promise: Promise[None] = Promise()

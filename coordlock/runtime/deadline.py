@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 from coordlock.runtime.cancellation import Cancellation, Waker
@@ -30,13 +29,6 @@ class Deadline(NamedTuple):
     def after(cls, seconds: float | None, clock: Clock) -> Deadline | None:
         """The moment ``seconds`` from now; None for None, which means never."""
         return None if seconds is None else cls(clock, clock.now() + seconds)
-
-    @classmethod
-    def at_latest(
-        cls, deadline: Deadline | None, clock: Clock, cancellations: tuple[Cancellation, ...]
-    ) -> Deadline:
-        """The earlier of ``deadline`` and the first of ``cancellations``."""
-        return cls(clock, math.inf if deadline is None else deadline.at, cancellations)
 
     def left(self) -> float:
         """Seconds left, more than 0.

@@ -82,7 +82,7 @@ class Default(Enum):
         return "DEFAULT"
 
 
-#: Stands for the client's configured timeout, because None means to wait forever.
+#: Stands for the client's option of the same name, because None means for ever.
 DEFAULT: Final = Default.DEFAULT
 
 Timeout = Duration | None | Default

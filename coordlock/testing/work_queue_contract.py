@@ -266,7 +266,7 @@ class WorkQueueContract(ClientSuite):
     def test_what_was_taken_too_often_is_dead_until_somebody_retries_it(
         self, client: Any, other: Any
     ) -> None:
-        queue = client.work_queue("q", max_attempts=2)
+        queue = client.work_queue("q", max_failures=2)
         id = queue.put(b"bad")
         for attempt in (1, 2):
             with pytest.raises(ValueError, match="worse"), queue.take(BOUND) as item:
@@ -291,17 +291,17 @@ class WorkQueueContract(ClientSuite):
         client.work_queue("q").put(b"bad")
         for attempt in (1, 2):
             ending = connect()
-            item = ending.work_queue("q", max_attempts=2).take(BOUND)
+            item = ending.work_queue("q", max_failures=2).take(BOUND)
             assert (item.data, item.deliveries) == (b"bad", attempt)
             ending.close()
-        queue = connect().work_queue("q", max_attempts=2)
+        queue = connect().work_queue("q", max_failures=2)
         eventually(lambda: queue.try_take() is None and queue.dead())
         [dead] = queue.dead()
         assert (dead.data, dead.deliveries) == (b"bad", 2)
         assert "its worker ended" in dead.reason
 
     def test_an_item_that_its_worker_was_kept_from_is_not_dead(self, client: Any) -> None:
-        queue = client.work_queue("q", max_attempts=1)
+        queue = client.work_queue("q", max_failures=1)
         queue.put(b"one")
         with pytest.raises(_Stopped), queue.take(BOUND):
             raise _Stopped
@@ -401,7 +401,7 @@ class WorkQueueContract(ClientSuite):
             item.ack()
 
     def test_people_see_where_the_items_are(self, client: Any, other: Any) -> None:
-        queue = client.work_queue("q", max_attempts=1)
+        queue = client.work_queue("q", max_failures=1)
         begun = time.time()
         for data in (b"dead", b"taken", b"back", b"next"):
             queue.put(data)
@@ -444,7 +444,7 @@ class WorkQueueContract(ClientSuite):
                 queue.put(b"", delay=delay)
         with pytest.raises(InvalidName):
             client.work_queue("")
-        for wrong in ({"max_depth": 0}, {"max_attempts": 0}, {"max_deliveries": 0}):
+        for wrong in ({"max_depth": 0}, {"max_failures": 0}, {"max_deliveries": 0}):
             with pytest.raises(ValueError, match="1 or more"):
                 client.work_queue("q", **wrong)
         with pytest.raises(ValueError, match="timeout of take"):

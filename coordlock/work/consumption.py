@@ -7,9 +7,8 @@ from typing import Final, Generic, TypeVar
 
 from coordlock.errors import WaitCancelled, WorkQueueContended, WorkQueueEmpty
 from coordlock.kernel.engine import Engine
-from coordlock.runtime.cancellation import ENDING
 from coordlock.runtime.condition import Condition
-from coordlock.runtime.deadline import Cancelled, Deadline
+from coordlock.runtime.deadline import Cancelled
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.work.item import AsyncItem, Item
@@ -38,7 +37,7 @@ class _BaseConsumption(Generic[I]):
                 if len(self._open) < self._concurrency:
                     break
                 self._refuse_to_wait_for_ever()
-                yield self._until_the_end()
+                yield self._engine.until(None)
                 yield changed
             item = yield from self._taken()
         except (WaitCancelled, Cancelled, WorkQueueEmpty):
@@ -54,12 +53,6 @@ class _BaseConsumption(Generic[I]):
                 return (yield from self._take())
             except WorkQueueContended:
                 pass
-
-    def _until_the_end(self) -> Deadline | None:
-        """A deadline that comes when the process is to end."""
-        if ENDING.waits is None:
-            return None
-        return Deadline.at_latest(None, self._engine.clock, (ENDING.waits,))
 
     def _refuse_to_wait_for_ever(self) -> None:
         [*_, last] = self._open

@@ -29,7 +29,7 @@ from coordlock.runtime.log import Log
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.promise import Promise
 from coordlock.runtime.statement import released_when_dropped
-from coordlock.settings import Duration, seconds_of, timeout_of
+from coordlock.settings import DEFAULT, Duration, Timeout, seconds_of, timeout_of
 from coordlock.work.consumer import Claimed, Consumer
 from coordlock.work.janitor import Limits, returning
 from coordlock.work.layout import ending
@@ -123,7 +123,7 @@ class _BaseItem(BaseGrant, shown="Item"):
 
     @property
     def sequencer(self) -> str:
-        """None: raises `Unsupported`. A server finds out by the token, as by a fence."""
+        """Raises `Unsupported`: a sequencer names a lock. A server checks the token by a fence."""
         raise Unsupported(
             "an item has no sequencer, because a sequencer names a lock: send its id and its token"
         )
@@ -150,7 +150,7 @@ class _BaseItem(BaseGrant, shown="Item"):
         """The work has failed: let the item be taken again, after ``delay`` seconds.
 
         By default after the queue's ``retry_delay``, or its backoff. Without delay it is the next
-        to be taken. An item that has failed ``max_attempts`` times becomes dead instead, with
+        to be taken. An item that has failed ``max_failures`` times becomes dead instead, with
         ``reason``. Up to 366 days; the clock of this machine says when that is, and the consumers'
         clocks when it has come. Raises what `ack` raises, and ValueError for another delay.
         """
@@ -213,17 +213,18 @@ class _BaseItem(BaseGrant, shown="Item"):
         if not has_ended:
             self._consumer.workers.put_back(self._claimed.worker)
 
-    def _release(self, timeout: Duration | None = None) -> Steps[bool]:
+    def _release(self, timeout: Timeout = DEFAULT) -> Steps[bool]:
         """Give the item back, to be taken by another at once; whether it was still held.
 
         It counts as a delivery, and not as a failure. This goes on in the background until it is
         certain, also where no answer came within ``timeout`` seconds (default: the client's
-        ``request_timeout``). An item that has ended stays as it is.
+        ``request_timeout``; None: as long as it takes). An item that has ended stays as it is.
         """
         engine = self._engine
         if engine.inherited:
             engine.check()
-        seconds = timeout_of("release", timeout)
+        patience = engine.settings.request_timeout
+        seconds = timeout_of("release", patience if timeout is DEFAULT else timeout)
         with self._lock:
             begins = self._ending is None
             self._ending = self._ending or "given back"
@@ -232,8 +233,7 @@ class _BaseItem(BaseGrant, shown="Item"):
         if begins:
             back = self._consumer.give_back(self._claimed, self._claimed.again())
             self._has_ended = was_held
-            wait = engine.settings.request_timeout if seconds is None else seconds
-            yield within(engine.timers, back, wait if was_held else 0.0)
+            yield within(engine.timers, back, seconds if was_held else 0.0)
         elif not self._has_ended:  # an earlier call had no answer: repeat it, or let others have it
             with suppress(LockLost, BackendUnavailable):
                 yield from self._leave(None)

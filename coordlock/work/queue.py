@@ -19,8 +19,8 @@ from coordlock.kernel.access import Access
 from coordlock.kernel.engine import Engine
 from coordlock.model.names import check_name
 from coordlock.recipes.shared.publishing_grant import check_value
-from coordlock.runtime.cancellation import ENDING, Cancellation
-from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
+from coordlock.runtime.cancellation import Cancellation
+from coordlock.runtime.deadline import Cancelled, DeadlineReached
 from coordlock.runtime.driver import Steps, or_undo
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
@@ -71,7 +71,7 @@ class _BaseWorkQueue(Resident, Generic[I], shown="WorkQueue"):
         name: str,
         *,
         max_depth: int | None = None,
-        max_attempts: int = 10,
+        max_failures: int = 10,
         max_deliveries: int | None = None,
         retry_delay: Duration = 0,
         max_retry_delay: Duration | None = None,
@@ -94,7 +94,7 @@ class _BaseWorkQueue(Resident, Generic[I], shown="WorkQueue"):
         #: What queues show of its workers beside host and pid, in place of the client's.
         self.label: Final = label_of(label)
         limits = Limits(
-            _positive("max_attempts", max_attempts),
+            _positive("max_failures", max_failures),
             None if max_deliveries is None else _positive("max_deliveries", max_deliveries),
         )
         longest = None if max_retry_delay is None else delay_of(max_retry_delay, "max_retry_delay")
@@ -181,12 +181,8 @@ class _BaseWorkQueue(Resident, Generic[I], shown="WorkQueue"):
         cancellation: Cancellation | None,
     ) -> Steps[Claimed | None]:
         """What ``search`` finds within so many seconds; 0 looks once."""
-        deadline = None
-        if seconds is not None:
-            deadline = engine.deadline(seconds or engine.settings.request_timeout)
-        ends = tuple([one for one in (cancellation, ENDING.waits) if one is not None])
-        if ends:
-            deadline = Deadline.at_latest(deadline, engine.clock, ends)
+        bound = engine.settings.request_timeout if seconds == 0 else seconds
+        deadline = engine.until(bound, cancellation)
         try:
             yield deadline
             claimed = yield from search.at_once()
@@ -195,8 +191,6 @@ class _BaseWorkQueue(Resident, Generic[I], shown="WorkQueue"):
             return claimed
         except WaitUnavailable as error:
             raise self._unavailable(error, seconds) from error.__cause__
-        except WaitCancelled as error:
-            raise WaitCancelled(self.name, error.reason, kind="work queue") from error.__cause__
         except Evicted:
             raise Evicted(self.name, kind="work queue") from None
         except Cancelled as cancelled:

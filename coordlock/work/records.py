@@ -1,7 +1,7 @@
 """What the records of a work queue say, and how they are written down.
 
-Every record has a version, "v". Readers ignore fields that they don't know, and refuse a record of
-a newer version by name.
+Every record has a version, "v". Readers ignore fields that they don't know, keep them in the tail,
+which alone is rewritten, and refuse a record of a newer version by name.
 """
 
 from __future__ import annotations
@@ -58,12 +58,14 @@ class Tail:
         delayed: the number of the next item that is put with a delay.
         last: what each of the last producers put last, the latest one at the end.
         is_listed: whether the mark of the queue is there. The next put makes it where it is not.
+        others: the fields that a later release has added.
     """
 
     next: int = 1
     delayed: int = 1
     last: Mapping[str, Made] = field(default_factory=dict)
     is_listed: bool = True
+    others: Mapping[str, Any] = field(default_factory=dict)
 
     def after(self, producer: str, operation: int, items: int, delayed: int) -> Tail:
         """The tail after ``producer`` has put so many items, and so many with a delay."""
@@ -71,7 +73,7 @@ class Tail:
         while len(last) >= _PRODUCERS:
             del last[next(iter(last))]
         last[producer] = Made(operation, self.next, self.delayed)
-        return Tail(self.next + items, self.delayed + delayed, last)
+        return Tail(self.next + items, self.delayed + delayed, last, others=self.others)
 
     def made(self, producer: str, operation: int, changes: int) -> Made | None:
         """What ``operation`` of ``producer`` has put; None where it was not made.
@@ -89,14 +91,17 @@ class Tail:
     def encode(self) -> bytes:
         """What is stored."""
         unlisted: dict[str, Any] = {} if self.is_listed else {"listed": False}
-        return _encoded(next=self.next, delayed=self.delayed, last=self.last, **unlisted)
+        own = {"next": self.next, "delayed": self.delayed, "last": self.last, **unlisted}
+        return _encoded(**self.others, **own)
 
     @classmethod
     def decode(cls, found: Mapping[str, Any]) -> Self:
         """The tail with what was ``found``."""
         last = {str(one): Made(*map(int, made)) for one, made in found["last"].items()}
         is_listed = found.get("listed") is not False
-        return cls(int(found["next"]), int(found["delayed"]), last, is_listed)
+        own = {"v", "next", "delayed", "last", "listed"}
+        others = {name: value for name, value in found.items() if name not in own}
+        return cls(int(found["next"]), int(found["delayed"]), last, is_listed, others)
 
 
 @dataclass(frozen=True, slots=True)

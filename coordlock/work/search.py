@@ -118,10 +118,10 @@ class Search:
 
     def in_line(self, deadline: Deadline | None) -> Steps[Claimed | None]:
         """Claim the first item that becomes ready; None where none has before the ``deadline``."""
-        consumer, timers, seconds = self._consumer, self._store.engine.timers, _before(deadline)
+        consumer, timers = self._consumer, self._store.engine.timers
         consumer.turns.join(self._turn)
         try:
-            yield self._turn if seconds is None else within(timers, self._turn, seconds)
+            yield within(timers, self._turn, _before(deadline))
             if consumer.ready.has_any or not self._turn.done():
                 claimed = yield from self.at_once()
                 if claimed is not None or not self._turn.done():
@@ -140,6 +140,7 @@ class Search:
                     label=self._label,
                     cancellations=() if deadline is None else deadline.cancellations,
                     kind="work queue",
+                    name=self._store.layout.name,
                 )
                 yield deadline
                 return (yield from self._following(place))

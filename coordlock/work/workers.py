@@ -56,6 +56,7 @@ class Workers:
     def __init__(self, store: Store) -> None:
         self._engine: Final = store.engine
         self._queue: Final = store.layout.workers
+        self._name: Final = store.layout.name
         self._lock: Final = threading.RLock()
         #: Those without an item, the one that is idle longest first.
         self._idle: list[Worker] = []
@@ -73,7 +74,12 @@ class Workers:
                     self._idle.remove(worker)
                     return worker
         while True:
-            ticket = yield from acquisition(self._engine, {self._queue: Mode.NL}, label=label)
+            ticket = yield from acquisition(
+                *(self._engine, {self._queue: Mode.NL}),
+                label=label,
+                kind="item of work queue",
+                name=self._name,
+            )
             if (ticket.contenders[0].token or 0) > token:
                 return Worker(ticket, label)
             ticket.withdraw()

@@ -85,7 +85,7 @@ def test_the_largest_item_reaches_the_command_byte_by_byte(cli: Cli) -> None:
 @pytest.mark.parametrize("status", [1, 7, 255])
 def test_an_item_whose_command_fails_is_taken_again_until_it_is_dead(cli: Cli, status: int) -> None:
     put(cli, "bad")
-    take = ("queue", "take", "q", "--count", "1", "--max-attempts", "2", "--")
+    take = ("queue", "take", "q", "--count", "1", "--max-failures", "2", "--")
     for attempt in (1, 2):
         done = cli.run(*take, "sh", "-c", f"exit {status}")
         assert done.returncode == status
@@ -103,7 +103,7 @@ def test_an_item_whose_command_fails_is_taken_again_until_it_is_dead(cli: Cli, s
 
 def test_all_dead_items_are_put_again(cli: Cli) -> None:
     put(cli, "one", "two")
-    cli.run("queue", "take", "q", "-n", "--max-attempts", "1", "--", "false")
+    cli.run("queue", "take", "q", "-n", "--max-failures", "1", "--", "false")
     assert listed(cli)["dead"] == 2
     done = cli.run("queue", "retry", "q", "--all", "--json")
     assert json.loads(done.stdout) == {"1": "3", "2": "4"}
@@ -143,7 +143,7 @@ def test_work_queues_are_listed(cli: Cli) -> None:
     assert cli.run("queue", "ls", "--json").stdout == "[]\n"
     put(cli, "one", "two")
     cli.run("queue", "put", "later/é", "three", "--delay", "1h")
-    cli.run("queue", "take", "q", "--count", "1", "--max-attempts", "1", "--", "false")
+    cli.run("queue", "take", "q", "--count", "1", "--max-failures", "1", "--", "false")
     assert json.loads(cli.run("queue", "ls", "--json").stdout) == [
         {"name": "later/é", "waiting": 0, "taken": 0, "delayed": 1, "dead": 0},
         {"name": "q", "waiting": 1, "taken": 0, "delayed": 0, "dead": 1},
@@ -195,7 +195,7 @@ def test_the_item_of_a_killed_command_line_is_taken_by_another(cli: Cli, tmp_pat
 
 def test_a_command_that_does_not_exist_is_no_fault_of_the_items(cli: Cli) -> None:
     put(cli, "one")
-    done = cli.run("queue", "take", "q", "--max-attempts", "1", "--", "no-such-command")
+    done = cli.run("queue", "take", "q", "--max-failures", "1", "--", "no-such-command")
     assert done.returncode == 127
     assert listed(cli)["waiting"] == 1
 
@@ -233,7 +233,7 @@ def test_items_are_worked_on_several_at_a_time(cli: Cli, tmp_path: Path) -> None
         "q",
         "--concurrency",
         "2",
-        "--max-attempts",
+        "--max-failures",
         "1",
         "--timeout",
         "1",
@@ -278,7 +278,7 @@ def test_the_command_for_an_item_that_is_lost_is_ended(cli: Cli, tmp_path: Path)
 
 def test_work_with_a_command_that_does_not_exist_blames_no_item(cli: Cli) -> None:
     put(cli, "one")
-    done = cli.run("queue", "work", "q", "--max-attempts", "1", "--", "no-such-command")
+    done = cli.run("queue", "work", "q", "--max-failures", "1", "--", "no-such-command")
     assert done.returncode == 127
     assert listed(cli)["waiting"] == 1
 

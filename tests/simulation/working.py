@@ -332,4 +332,4 @@ class Working(BadDayForData):
 
 
 def queue_of(party: Party) -> WorkQueue:
-    return WorkQueue(party.access, "q", max_attempts=ATTEMPTS)
+    return WorkQueue(party.access, "q", max_failures=ATTEMPTS)

@@ -94,7 +94,6 @@ TWINS = [
     (coordlock.types.MultiLock, coordlock.types.AsyncMultiLock),
     (coordlock.types.KeyedLock, coordlock.types.AsyncKeyedLock),
     (coordlock.types.MultiGrant, coordlock.types.AsyncMultiGrant),
-    (coordlock.types.GrantLike, coordlock.types.AsyncGrantLike),
     (coordlock.types.LossSignal, coordlock.types.AsyncLossSignal),
     (coordlock.types.ReleaseRequest, coordlock.types.AsyncReleaseRequest),
     (coordlock.Election, coordlock.AsyncElection),
@@ -322,6 +321,15 @@ def test_the_twins_have_the_same_parameters_defaults_and_annotations(
 def test_connecting_takes_the_same_for_both() -> None:
     one, other = inspect.signature(coordlock.connect), inspect.signature(coordlock.connect_async)
     assert one.parameters == other.parameters
+
+
+@pytest.mark.parametrize(
+    ("sync", "asynchronous"), [twins for twins in TWINS if hasattr(twins[0], "on_lost")]
+)
+def test_what_a_recipe_grants_is_a_grant(sync: type, asynchronous: type) -> None:
+    """So an application annotates with `Grant` what takes any of them."""
+    assert issubclass(sync, coordlock.Grant)
+    assert issubclass(asynchronous, coordlock.AsyncGrant)
 
 
 @pytest.mark.parametrize(("sync", "asynchronous"), TWINS)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -96,6 +97,23 @@ def test_what_is_no_cancellation_is_refused_at_once(client: Client, wrong: objec
         client.lock("q", cancellation=wrong)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"must be a coordlock\.Cancellation"):
         client.lock("q").acquire(cancellation=wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"must be a coordlock\.Cancellation"):
+        client.election("e", cancellation=wrong)  # type: ignore[arg-type]
+
+
+def test_what_is_no_cancellation_is_refused_by_every_call_that_waits() -> None:
+    wrong: Any = "stop"
+    with coordlock.connect("memory://refused") as client, client.upgradeable_lock("u") as grant:
+        calls: list[Callable[[], object]] = [
+            lambda: client.election("e").campaign(cancellation=wrong),
+            lambda: client.barrier("b", 2).wait(0, cancellation=wrong),
+            lambda: client.gate("g").wait(0, cancellation=wrong),
+            lambda: client.work_queue("w").take(0, cancellation=wrong),
+            lambda: grant.upgrade(cancellation=wrong),
+        ]
+        for call in calls:
+            with pytest.raises(TypeError, match=r"must be a coordlock\.Cancellation"):
+                call()
 
 
 def test_a_reason_is_a_text_and_the_first_one_counts() -> None:
@@ -126,6 +144,24 @@ def test_a_process_that_is_to_end_ends_its_waits_and_begins_none(
         with client.lock("free"):  # code that cleans up may need one
             pass
         eventually(lambda: service.size("q") == 1)
+
+
+@pytest.mark.usefixtures("ending")
+def test_the_error_of_a_job_that_waits_calls_it_by_its_name() -> None:
+    with coordlock.connect("memory://ends") as client, ThreadPoolExecutor(1) as pool:
+        job = client.job("nightly", overlap="queue")
+
+        def run() -> None:
+            with job.run(2):
+                pass
+
+        with job.run(1):
+            waiting = pool.submit(run)
+            eventually(lambda: ENDING.waits is not None and ENDING.waits._wakers)
+            ENDING.begin("the process received SIGTERM")
+            with pytest.raises(WaitCancelled, match="job 'nightly' was not granted") as ended:
+                waiting.result(30)
+        assert ended.value.name == "nightly"
 
 
 @pytest.mark.usefixtures("ending")

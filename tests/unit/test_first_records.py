@@ -47,7 +47,7 @@ def keep(client: Client) -> None:
         pass
     with suppress(ZeroDivisionError), client.job("a").run(SLOTS[1]):
         raise ZeroDivisionError("by zero")
-    queue = client.work_queue("a", max_attempts=1)
+    queue = client.work_queue("a", max_failures=1)
     for data in (b"dead", b"claimed", b"new"):
         queue.put(data)
     queue.put(b"later", delay=3600)

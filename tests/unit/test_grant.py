@@ -81,7 +81,7 @@ def test_remaining_runs_down_while_cut_off(world: World, party: Party) -> None:
 
 def test_a_released_grant_stays_released_when_the_session_ends(world: World, party: Party) -> None:
     grant = party.held()
-    release = party.run(grant._release(None))
+    release = party.run(grant._release())
     world.settle()
     assert release.result is True
     world.service.expire(world.service.sessions()[0])
@@ -95,7 +95,7 @@ def test_a_released_grant_stays_released_when_the_session_ends(world: World, par
 def test_the_state_agrees_with_what_release_answered(world: World, party: Party) -> None:
     grant = party.held()
     world.service.remove(world.queue()[0])
-    release = party.run(grant._release(None))
+    release = party.run(grant._release())
     world.settle()
     assert release.result is False
     assert grant.state is GrantState.LOST
@@ -106,7 +106,7 @@ def test_the_state_agrees_with_what_release_answered(world: World, party: Party)
 def test_a_lost_grant_stays_lost_when_it_is_released(world: World, party: Party) -> None:
     grant = party.held()
     world.service.expire(world.service.sessions()[0])
-    release = party.run(grant._release(None))
+    release = party.run(grant._release())
     world.settle()
     assert release.result is False
     assert grant.state is GrantState.LOST
@@ -115,12 +115,26 @@ def test_a_lost_grant_stays_lost_when_it_is_released(world: World, party: Party)
 # Release
 
 
-def test_a_release_is_bounded_while_cut_off_and_goes_on_in_the_background(
+def test_a_release_without_a_timeout_waits_until_the_lock_is_free(
     world: World, party: Party
 ) -> None:
     grant = party.held()
     party.cut_off()
     release = party.run(grant._release(None))
+    world.advance(party.engine.settings.request_timeout + 1)
+    assert not release.done
+    party.heal()
+    world.advance(5)
+    assert release.result is True
+    assert world.queue() == ()
+
+
+def test_a_release_is_bounded_while_cut_off_and_goes_on_in_the_background(
+    world: World, party: Party
+) -> None:
+    grant = party.held()
+    party.cut_off()
+    release = party.run(grant._release())
     world.advance(party.engine.settings.request_timeout - 0.1)
     assert not release.done
     world.advance(0.1)
@@ -144,7 +158,7 @@ def test_releasing_a_lost_lock_waits_for_nothing(world: World, party: Party) -> 
     grant = party.held()
     party.cut_off()
     world.advance(TTL)
-    release = party.run(grant._release(None))
+    release = party.run(grant._release())
     world.settle()
     assert release.result is False
 
@@ -155,7 +169,7 @@ def test_a_release_with_a_fault_on_the_way_is_a_release(
 ) -> None:
     grant = party.held()
     party.network.faults.inject("withdraw", fault)
-    release = party.run(grant._release(None))
+    release = party.run(grant._release())
     world.advance(5)
     assert release.result is True
     assert grant.state is GrantState.RELEASED
@@ -165,7 +179,7 @@ def test_a_release_with_a_fault_on_the_way_is_a_release(
 def test_a_cancelled_release_goes_on_in_the_background(world: World, party: Party) -> None:
     grant = party.held()
     party.network.faults.latency = lambda: 1.0
-    release = party.run(grant._release(None))
+    release = party.run(grant._release())
     release.cancel()
     world.advance(5)
     assert world.queue() == ()

@@ -67,7 +67,7 @@ def test_a_grant_that_is_released_or_lost_before_is_left_alone(world: World) -> 
     released, lost = party.held("a"), party.held("b")
     for grant in (released, lost):
         party.engine.limit(grant._ticket, 10.0)
-    party.run(released._release(None))
+    party.run(released._release())
     world.service.remove(world.queue("b")[0])
     world.advance(60)
     assert released.state is GrantState.RELEASED
@@ -143,6 +143,21 @@ def test_it_is_an_option_of_the_client_and_of_each_lock() -> None:
             with pytest.raises(LockLost):
                 grant.check()
             grant._released = True  # what is to be shown was shown
+
+
+def test_the_log_calls_what_was_held_for_too_long_by_its_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with coordlock.connect("memory://named?max_hold=0.1") as client:
+        queue = client.work_queue("mails")
+        queue.put(b"one")
+        with pytest.raises(LockLost), queue.take(30) as item:
+            assert item.lost.wait(30)
+        with pytest.raises(LockLost), client.job("report").run(1) as run:
+            assert run.lost.wait(30)
+    log.flush(10)
+    assert "item of work queue 'mails' (token" in caplog.text
+    assert "job 'report' (token" in caplog.text
 
 
 @pytest.mark.parametrize("given", [0, 0.05, -1, "soon", math.nan, 31 * 86_400, True])

@@ -33,12 +33,12 @@ __all__ = ["Taking", "parser"]
 class _Request(LockRequest):
     """A request for an item."""
 
-    max_attempts: int = 10
+    max_failures: int = 10
     retry_delay: float = 0.0
 
     def _acquire(self, client: Client) -> Callable[[float | None], Grant]:
         return client.work_queue(
-            self.names[0], max_attempts=self.max_attempts, retry_delay=self.retry_delay
+            self.names[0], max_failures=self.max_failures, retry_delay=self.retry_delay
         ).take
 
     def _refusal(self, client: Client) -> str:
@@ -72,7 +72,7 @@ class Taking(Parser):
     def limits(self) -> None:
         """How often an item is tried, and when."""
         self.option(
-            "--max-attempts",
+            "--max-failures",
             type=whole(1, 2**31),
             metavar="N",
             default=10,

@@ -63,7 +63,7 @@ def _work(
     command: tuple[str, ...],
     concurrency: int,
     timeout: float | None,
-    max_attempts: int,
+    max_failures: int,
     retry_delay: float,
     grace: float,
     service: Service,
@@ -81,7 +81,7 @@ def _work(
     check_name(name)
     settings = service.settings(label=os.path.basename(command[0]))
     with connected(settings) as client:
-        queue = client.work_queue(name, max_attempts=max_attempts, retry_delay=retry_delay)
+        queue = client.work_queue(name, max_failures=max_failures, retry_delay=retry_delay)
         crew = _Crew(command, grace)
         try:
             for item in queue.consume(concurrency=concurrency, timeout=timeout):

@@ -21,6 +21,7 @@ from coordlock.cli.parser import Lost, Parser, did_you_mean
 from coordlock.cli.slot_options import SlotOptions
 from coordlock.cli.supervision import Supervision
 from coordlock.cli.terminal import Terminal
+from coordlock.settings import DEFAULT
 
 __all__ = ["parser", "run", "run_under"]
 
@@ -117,7 +118,7 @@ def run_under(
             except CommandFailed as error:
                 complain(error)
                 status = error.status
-            released = grant.release(0.5 if supervision.lost else None)
+            released = grant.release(0.5 if supervision.lost else DEFAULT)
             if supervision.lost:
                 raise Lost
             if not released:

@@ -11,17 +11,17 @@ from coordlock.backend import Listing, Observation
 from coordlock.errors import WaitCancelled, WaitTimeout, WaitUnavailable
 from coordlock.kernel.engine import Engine
 from coordlock.model.contender import Snapshot
-from coordlock.runtime.cancellation import ENDING, Cancellation
+from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.clock import soon
 from coordlock.runtime.condition import Condition
-from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
+from coordlock.runtime.deadline import Cancelled, DeadlineReached
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
 from coordlock.runtime.statement import EnteredByAsyncWith, EnteredByWith
 from coordlock.settings import Duration, timeout_of
 
-__all__ = ["AsyncObserver", "BaseObserver", "Begin", "Observer", "until", "wait_until"]
+__all__ = ["AsyncObserver", "BaseObserver", "Begin", "Observer", "wait_until"]
 
 S = TypeVar("S", Listing, Snapshot)
 T = TypeVar("T")
@@ -96,7 +96,7 @@ class BaseObserver(Resident, Generic[T], shown="Observer"):
         is closed, and what ends the observation, such as `AuthenticationFailed`.
         """
         seconds = timeout_of("next", timeout)
-        yield until(self._engine, seconds, cancellation)
+        yield self._engine.until(seconds, cancellation)
         try:
             if (yield from self._advance()):
                 return self._told[0]
@@ -203,15 +203,6 @@ class AsyncObserver(EnteredByAsyncWith, BaseObserver[T]):
         self.close()
 
 
-def until(
-    engine: Engine, seconds: float | None, cancellation: Cancellation | None
-) -> Deadline | None:
-    """When a wait ends: so many seconds from now, when cancelled, or when the process is to end."""
-    deadline = engine.deadline(seconds)
-    ends = tuple([one for one in (cancellation, ENDING.waits) if one is not None])
-    return Deadline.at_latest(deadline, engine.clock, ends) if ends else deadline
-
-
 def wait_until(
     engine: Engine,
     begin: Callable[[Callable[[], None]], Observation[S]],
@@ -234,7 +225,7 @@ def wait_until(
         yield from engine.session()
     started = engine.clock.now()
     bound = timeout or (None if timeout is None else engine.settings.request_timeout)
-    yield until(engine, bound, cancellation)
+    yield engine.until(bound, cancellation)
     observer: BaseObserver[S] = BaseObserver(engine, begin, lambda state, _: state, kind, name)
     try:
         yield from observer._advance()

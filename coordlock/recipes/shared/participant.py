@@ -40,7 +40,7 @@ from coordlock.kernel.stored_record import Folder, StoredRecord
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Snapshot
-from coordlock.recipes.shared.observer import until, wait_until
+from coordlock.recipes.shared.observer import wait_until
 from coordlock.recipes.shared.recipe import Recipe
 from coordlock.recipes.shared.rendezvous import Generations, Rendezvous
 from coordlock.runtime.cancellation import Cancellation
@@ -101,7 +101,7 @@ class Participant:
         try:
             left = None if seconds is None else seconds - (engine.clock.now() - started)
             left = engine.settings.request_timeout if seconds == 0 else left
-            yield until(engine, left, cancellation)
+            yield engine.until(left, cancellation)
             try:
                 self._generation = yield from self._passing(ticket, once=seconds == 0)
             except Cancelled as cancelled:  # which is a DeadlineReached, too

@@ -156,7 +156,7 @@ def _finish(queue: coordlock.WorkQueue, journal: Journal) -> None:
 
 
 def _queue(client: Any, name: str) -> Any:
-    return client.work_queue(name, max_depth=_DEPTH, max_attempts=_ATTEMPTS)
+    return client.work_queue(name, max_depth=_DEPTH, max_failures=_ATTEMPTS)
 
 
 def _delay(worker: Worker) -> float:

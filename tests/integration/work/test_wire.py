@@ -78,12 +78,12 @@ def test_takes_that_give_up_before_a_slow_service_answers_blame_no_item(wire: Wi
         wire.proxy.delay(0.025)
         for max_wait in (0.01, 0.06, 0.12, 0.2):
             try:
-                item = far.work_queue("q", max_attempts=1).take(max_wait)
+                item = far.work_queue("q", max_failures=1).take(max_wait)
             except (WorkQueueEmpty, WorkQueueContended, BackendUnavailable):
                 continue
             item.release()
         wire.proxy.heal()
-        item = near.work_queue("q", max_attempts=1).take(BOUND)
+        item = near.work_queue("q", max_failures=1).take(BOUND)
         assert (item.data, item.failures) == (b"one", 0)
         item.ack()
         assert near.work_queue("q").stats().dead == 0

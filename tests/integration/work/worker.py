@@ -67,7 +67,7 @@ def put(client: coordlock.Client, log: Log, number: int, name: str) -> None:
 
 
 def take(client: coordlock.Client, log: Log, name: str) -> None:
-    queue = client.work_queue(QUEUE, max_attempts=1000)
+    queue = client.work_queue(QUEUE, max_failures=1000)
     while True:
         try:
             item = queue.take(60)

@@ -154,7 +154,7 @@ def test_a_cancellation_ends_what_a_thread_that_waits_receives() -> None:
         assert is_done()
 
     def steps() -> Steps[None]:
-        yield Deadline.at_latest(None, SYSTEM_CLOCK, (stop,))
+        yield Deadline(SYSTEM_CLOCK, math.inf, (stop,))
         assert offer(receive, 60)
         yield Promise[None]()
 

@@ -108,7 +108,7 @@ def consuming(client: coordlock.Client, other: coordlock.Client, disturbance: Di
 
 def retrying(client: coordlock.Client, other: coordlock.Client, disturbance: Disturbance) -> None:
     other.work_queue("q").put(b"0")
-    again = bury_and_retry(client.work_queue("q", max_attempts=1))
+    again = bury_and_retry(client.work_queue("q", max_failures=1))
     disturbance.settle()
     with other.work_queue("q").take(BOUND) as item:
         assert (item.id, item.data, item.deliveries) == (again, b"0", 1)
@@ -125,7 +125,7 @@ def taking_over(
     queue.take(BOUND).nack()
     assert [queue.take(BOUND).deliveries for _ in range(2)] == [2, 1]
     other.close()
-    with client.work_queue("q", max_attempts=2).take(BOUND) as item:
+    with client.work_queue("q", max_failures=2).take(BOUND) as item:
         assert (item.data, item.deliveries) == (b"1", 2)
         disturbance.settle()
     assert client.work_queue("q").stats() == WorkQueueStats(0, 0, 0, 1)

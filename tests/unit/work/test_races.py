@@ -404,8 +404,8 @@ def test_threads_that_acknowledge_an_item_together_hear_of_no_loss(
 
 
 def test_a_limit_of_none_is_refused_where_there_is_none(client: coordlock.Client) -> None:
-    with pytest.raises(ValueError, match="max_attempts must be an integer of 1 or more, not None"):
-        client.work_queue("q", max_attempts=None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="max_failures must be an integer of 1 or more, not None"):
+        client.work_queue("q", max_failures=None)  # type: ignore[arg-type]
 
 
 def test_a_purge_goes_on_where_others_take_meanwhile(
@@ -445,7 +445,7 @@ def test_an_item_that_a_worker_gets_meanwhile_is_not_removed(
 
 
 def test_a_claim_that_no_caller_got_counts_for_nothing(client: coordlock.Client) -> None:
-    queue = client.work_queue("q", max_attempts=1, max_deliveries=1)
+    queue = client.work_queue("q", max_failures=1, max_deliveries=1)
     queue.put(b"one")
     backend = backend_of(client)
     write, answers = backend.write, []
@@ -469,7 +469,7 @@ def test_a_claim_that_no_caller_got_counts_for_nothing(client: coordlock.Client)
 
 
 def test_deploys_count_as_deliveries_and_not_as_failures(client: coordlock.Client) -> None:
-    queue = client.work_queue("q", max_attempts=1)
+    queue = client.work_queue("q", max_failures=1)
     queue.put(b"one")
     for number in range(10):
         item = queue.take(BOUND)
@@ -543,7 +543,7 @@ def test_a_consumer_in_line_that_is_stopped_is_passed_over(
 
 
 def test_removed_items_are_gone_and_those_at_work_stay(client: coordlock.Client) -> None:
-    queue = client.work_queue("q", max_attempts=1)
+    queue = client.work_queue("q", max_failures=1)
     ids = [queue.put(data) for data in (b"dead", b"taken", b"back", b"new", b"other")]
     ids.append(queue.put(b"late", delay=1000))
     queue.take(BOUND).nack()

@@ -42,6 +42,13 @@ def test_the_state_is_read_as_it_was_written() -> None:
     assert found.waiting == 3
 
 
+def test_a_tail_keeps_what_a_newer_release_has_added() -> None:
+    written = Tail().encode().removesuffix(b"}") + b',"new":["later"]}'
+    tail = state(tail=written).tail.after("one", 1, items=1, delayed=0)
+    assert b'"new":["later"]' in tail.encode()
+    assert state(tail=tail.encode()).tail == tail
+
+
 @given(st.integers(0, LANES - 1), st.integers(0, 30), st.integers(1, 2000))
 def test_a_lane_counts_what_waits_in_it(lane: int, begun: int, tail: int) -> None:
     number = first_number(lane) + begun * LANES
