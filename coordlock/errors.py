@@ -658,7 +658,10 @@ class ForkedClient(CoordlockError, RuntimeError):
 
 @dataclass(eq=False, repr=False)
 class BackendError(CoordlockError):
-    """The coordination service refused a request, or could not be asked."""
+    """The coordination service refused a request, or could not be asked.
+
+    ``service`` is the scheme of its URL, such as ``etcd``, or ``work queue`` for a damaged item.
+    """
 
     service: str
     reason: str

@@ -55,7 +55,7 @@ def _ask_all(session_client: SessionClient, timeout: float) -> ServiceInfo:
     if not versions:
         warnings.append("the version is not known: 'srvr' is not in 4lw.commands.whitelist")
     return ServiceInfo(
-        service=SERVICE,
+        service="ZooKeeper",
         version=", ".join(".".join(map(str, version)) for version in sorted(versions)) or "unknown",
         endpoints=tuple(f"{host}:{port}" for host, port in session_client.client.hosts),
         warnings=tuple(dict.fromkeys(warnings)),

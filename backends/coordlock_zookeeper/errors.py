@@ -40,7 +40,7 @@ __all__ = [
     "translate",
 ]
 
-SERVICE: Final = "ZooKeeper"
+SERVICE: Final = "zookeeper"
 
 # By code, because older releases of kazoo lack some of the classes.
 _UNANSWERED: Final = {

@@ -308,7 +308,7 @@ class Engine:
         """The error for a service that did not answer before ``late``."""
         last = late.__cause__ or self.sessions.trouble
         reason = last.reason if isinstance(last, BackendUnavailable) else "no answer in time"
-        return BackendUnavailable(str(self.settings), reason)
+        return BackendUnavailable(self.backend.scheme, f"{reason} ({self.settings})")
 
     def call_back(self, action: Callable[[], object]) -> None:
         """Call the user's ``action`` soon, in the thread for callbacks."""

@@ -130,7 +130,7 @@ class Report:
         if self._once:
             return None
         if ticket is not None and (doubt := ticket.session.suspicion) is not None:
-            return BackendUnavailable(str(self._engine.settings), doubt)
+            return BackendUnavailable(self._engine.backend.scheme, doubt)
         # In a shorter call the answer may just be on its way.
         is_due = self._waited >= PATIENCE
         asked = self._answer is not None and not self._answer.done()

@@ -223,4 +223,4 @@ class StoredRecord(Generic[T]):
             if self._replaces:
                 return {}, self._parse({})
             problem = "is not as coordlock writes it"
-        raise BackendError(str(self._engine.settings), f"the key {self.key!r} {problem}")
+        raise BackendError(self._engine.backend.scheme, f"the key {self.key!r} {problem}")

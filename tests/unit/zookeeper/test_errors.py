@@ -41,7 +41,7 @@ EVERY = sorted(
 def test_every_exception_of_kazoo_is_translated(kind: type[Exception]) -> None:
     error = translate(kind())
     assert isinstance(error, BackendError)
-    assert error.service == "ZooKeeper"
+    assert error.service == "zookeeper"
     assert error.reason
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
