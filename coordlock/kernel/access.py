@@ -59,7 +59,8 @@ class Access:
         engine = self._begun
         if engine is None or not engine.is_at_work:
             return
-        soon(engine.timers, partial(_abandon, engine))
+        _abandoned.add(engine)  # now: the interpreter may exit before the timers' thread runs
+        soon(engine.timers, partial(_close_when_unused, engine))
         warnings.warn(
             f"a client of {self.settings} was dropped and not closed: use it in a with statement, "
             "or call close()",
@@ -127,8 +128,7 @@ _unclosed: Final[WeakSet[Access]] = WeakSet()
 _abandoned: Final[set[Engine]] = set()
 
 
-def _abandon(engine: Engine) -> None:
-    _abandoned.add(engine)
+def _close_when_unused(engine: Engine) -> None:
     engine.call_when_unused(partial(_close_abandoned, engine))
 
 
@@ -139,10 +139,12 @@ def _close_abandoned(engine: Engine) -> None:
 
 @atexit.register
 def _close_all() -> None:
-    left: list[Access | Engine] = [*_unclosed, *_abandoned]
-    for one in left:
+    for access in [*_unclosed]:
         with suppress(Exception):
-            run(one.close(2.0))
+            run(access.close(2.0))
+    while _abandoned:
+        with suppress(Exception):
+            run(_abandoned.pop().close(2.0))
 
 
 def _warn_of_fork() -> None:

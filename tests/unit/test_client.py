@@ -287,16 +287,35 @@ def test_a_body_that_closes_its_client_is_told_that_the_lock_is_lost(service: Se
         client.close()
 
 
-def test_a_client_that_was_not_closed_is_closed_at_exit() -> None:
+KEPT = """
+client = coordlock.connect("memory://exit")
+grant = client.lock("q").acquire()
+"""
+#: The client is gone before the interpreter's exit, which may be just before.
+DROPPED = """
+def main():
+    client = coordlock.connect("memory://exit")
+    grant = client.lock("q").acquire()
+main()
+"""
+DROPPED_BY_ASYNCIO = """
+async def main():
+    client = await coordlock.connect_async("memory://exit")
+    grant = await client.lock("q").acquire()
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("program", [KEPT, DROPPED, DROPPED_BY_ASYNCIO])
+def test_a_client_that_was_not_closed_is_closed_at_exit(program: str) -> None:
     done = script(
-        "import coordlock, coordlock.client as c\n"
-        "client = coordlock.connect('memory://exit')\n"
-        "grant = client.lock('q').acquire()\n"
-        "import atexit, coordlock_memory.service as s\n"
+        "import asyncio, coordlock, coordlock_memory.service as s\n"
         "ended = s.MemoryService.close\n"
         "s.MemoryService.close = lambda self, id: (ended(self, id), print('closed', id))\n"
+        + program
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
     assert done.stdout.startswith("closed memory-")
 
 
