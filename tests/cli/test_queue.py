@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +192,51 @@ def test_the_item_of_a_killed_command_line_is_taken_by_another(cli: Cli, tmp_pat
     eventually(lambda: is_gone(child), "the guard ends the command")
     done = cli.run("queue", "take", "q", "--count", "1", "--", "sh", "-c", SHOW)
     assert done.stdout == "q 1 2: one\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_signal_to_the_process_that_was_started_ends_the_command(
+    cli: Cli, tmp_path: Path, number: signal.Signals, times: int
+) -> None:
+    """As a supervisor sends it: to that process alone."""
+    put(cli, "one")
+    pids = tmp_path / "pids"
+    command = ("sh", "-c", f"echo $PPID $$ > {pids}; exec sleep 600")
+    take = ("queue", "take", "q", "--grace", "1s", "--", *command)
+    with cli.started(*take, start_new_session=True) as process:
+        eventually(lambda: pids.exists() and pids.read_text().endswith("\n"))
+        for _ in range(times):
+            process.send_signal(number)
+        assert process.wait(60) == 128 + number
+    for pid in map(int, pids.read_text().split()):
+        assert is_gone(pid)
+    assert listed(cli)["waiting"] == 1
+
+
+def test_a_signal_to_the_process_that_was_started_ends_its_wait(cli: Cli) -> None:
+    take = ("queue", "take", "q", "-v", "--", "true")
+    with cli.started(*take, start_new_session=True) as process:
+        assert process.stderr is not None
+        while "waiting for work queue 'q'" not in process.stderr.readline():
+            pass
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 128 + signal.SIGINT
+
+
+def test_nothing_goes_on_when_the_process_that_was_started_is_killed(
+    cli: Cli, tmp_path: Path
+) -> None:
+    put(cli, "one")
+    pids = tmp_path / "pids"
+    command = ("sh", "-c", f"echo $PPID $$ > {pids}; exec sleep 600")
+    with cli.started("queue", "take", "q", "--grace", "1s", "--", *command) as process:
+        eventually(lambda: pids.exists() and pids.read_text().endswith("\n"))
+        process.kill()
+        process.wait(60)
+    for pid in map(int, pids.read_text().split()):
+        eventually(partial(is_gone, pid))
+    eventually(lambda: listed(cli)["waiting"] == 1)
 
 
 def test_a_command_that_does_not_exist_is_no_fault_of_the_items(cli: Cli) -> None:

@@ -310,7 +310,8 @@ asyncio.run(main())
 def test_a_client_that_was_not_closed_is_closed_at_exit(program: str) -> None:
     done = script(
         "import asyncio, coordlock, coordlock.kernel.access, coordlock_memory.service as s\n"
-        "coordlock.kernel.access.soon = lambda *_: None\n"  # its thread does not run before the exit
+        # The timers' thread does not run before the exit.
+        "coordlock.kernel.access.soon = lambda *_: None\n"
         "ended = s.MemoryService.close\n"
         "s.MemoryService.close = lambda self, id: (ended(self, id), print('closed', id))\n"
         + program

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -150,8 +151,11 @@ class _Task:
     grace: float
     options: Mapping[str, Any]
 
-    def work(self, report: int) -> int:
-        """Take an item and do it; the exit status. Writes COMMAND's status to ``report``."""
+    def work(self, report: int, starter: int) -> int:
+        """Take an item and do it; the exit status. Writes COMMAND's status to ``report``.
+
+        The pipe ``starter`` closes when the process has died that started this one.
+        """
         request = _Request(
             name=self.name,
             locks=[],
@@ -167,6 +171,7 @@ class _Task:
             os.set_inheritable(0, True)
             # Before connecting, because that starts threads, and after that no fork is safe.
             child = Child(self.command)
+            threading.Thread(target=_end_with, args=(starter,), daemon=True).start()
             with contextlib.closing(child):
                 settings = request.settings(label=os.path.basename(self.command[0]))
                 with request.acquired(settings) as grant, contextlib.closing(child):
@@ -211,28 +216,48 @@ def _apart(task: _Task) -> _Ended:
     That process returns from here, too, and ends as the whole program would.
     """
     reading, report = os.pipe()
+    starter, mine = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
     if pid == 0:
         os.close(reading)
-        return _Ended(code=task.work(report))
+        os.close(mine)
+        return _Ended(code=task.work(report, starter))
     os.close(report)
-    with open(reading, "rb") as told:
-        try:
-            code = _status(pid)
-        except Interrupted as interrupted:
-            # The terminal tells all of its group; others have told this process alone.
-            if interrupted.number != signal.SIGINT:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, interrupted.number)
-            _status(pid)
-            raise
+    os.close(starter)
+    with open(reading, "rb") as told, open(mine, "wb"):
+        code = _status(pid)
         command = told.read()
     return _Ended(command=int(command)) if code == Exit.OK and command else _Ended(code=code)
 
 
 def _status(pid: int) -> int:
+    """The exit status of the process ``pid``, which is told of the signals that come meanwhile."""
+    interrupted: Interrupted | None = None
+    while True:
+        try:
+            code = _waited(pid)
+        except Interrupted as signalled:
+            interrupted = signalled
+            # The terminal tells all of its group; others have told this process alone.
+            terminal = Terminal.open() if signalled.number == signal.SIGINT else None
+            if terminal is None or not terminal.is_mine:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signalled.number)
+        else:
+            if interrupted is not None:
+                raise interrupted
+            return code
+
+
+def _end_with(starter: int) -> None:
+    """End this process, as by a signal, when the pipe ``starter`` closes."""
+    os.read(starter, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _waited(pid: int) -> int:
     """The exit status of the process ``pid``, once it has ended."""
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     return code if code >= 0 else killed_by(-code)
