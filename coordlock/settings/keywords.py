@@ -42,7 +42,7 @@ class Options(TypedDict, total=False):
     auth: Literal["digest", "sasl"]
     acl: Literal["creator", "open"]
     token: Literal["czxid", "sequence"]
-    nodes: Literal["kazoo", "curator", "curator-rw"]
+    nodes: Literal["kazoo", "curator", "curator-rw", "curator-latch"]
     trust_filesystem: bool | str
     db: int
     restart_delay: Duration

@@ -3,6 +3,9 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args, get_type_hints
+
+import pytest
 
 from coordlock.backend.config import _PLACE as PLACE
 from coordlock.backend.registry import backend_for_scheme
@@ -19,11 +22,24 @@ coordlock.connect_async("zookeeper://h", acl="everybody")
 """
 
 
+SCHEMES = ("etcd", "local", "memory", "redis", "redis+unix", "zookeeper")
+OPTIONS = [*COMMON_OPTIONS, *(one for name in SCHEMES for one in backend_for_scheme(name).options)]
+
+
 def test_the_typed_options_are_those_of_the_backends() -> None:
-    known = {option.name for option in COMMON_OPTIONS} | set(PLACE)
-    for scheme in ("etcd", "local", "memory", "redis", "redis+unix", "zookeeper"):
-        known |= {option.name for option in backend_for_scheme(scheme).options}
-    assert set(Options.__annotations__) == known
+    assert set(Options.__annotations__) == {option.name for option in OPTIONS} | set(PLACE)
+
+
+def test_the_typed_words_of_an_option_are_those_that_it_takes() -> None:
+    typed = {name: get_args(hint) for name, hint in get_type_hints(Options).items()}
+    choices = {name: words for name, words in typed.items() if words and str in map(type, words)}
+    assert len(choices) == 6
+    for option in OPTIONS:
+        if option.name in choices:
+            with pytest.raises(ValueError, match="one of ") as refused:
+                option.parse("what it never takes")
+            told = str(refused.value).removeprefix("one of ").split(", ")
+            assert set(told) == set(choices[option.name]), option.name
 
 
 def test_mypy_refuses_options_that_there_are_not(tmp_path: Path) -> None:
