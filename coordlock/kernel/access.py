@@ -139,6 +139,7 @@ def _close_abandoned(engine: Engine) -> None:
 
 @atexit.register
 def _close_all() -> None:
+    PROCESS.is_exiting = True
     for access in [*_unclosed]:
         with suppress(Exception):
             run(access.close(2.0))

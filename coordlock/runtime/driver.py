@@ -12,8 +12,10 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from coordlock.errors import ClientClosed
 from coordlock.runtime.deadline import Deadline, DeadlineReached
 from coordlock.runtime.loop_calls import LoopCalls
+from coordlock.runtime.process import PROCESS
 from coordlock.runtime.promise import Promise
 from coordlock.runtime.receiving import BLOCKING
 
@@ -68,13 +70,20 @@ def run(steps: Steps[T]) -> T:
         if BLOCKING.receive is not None:  # Ctrl-C in a needless call here would lose the result
             BLOCKING.decline()
         return result
-    except BaseException:
+    except BaseException as error:
         try:
             steps.close()  # where Ctrl-C struck between two waits, it cleans up now
         finally:
             BLOCKING.is_near = False
             BLOCKING.decline()
+        if isinstance(error, ClientClosed) and _is_left_behind():
+            raise SystemExit from None
         raise
+
+
+def _is_left_behind() -> bool:
+    """Whether the interpreter exits and stops this thread without a word: nobody is to be told."""
+    return PROCESS.is_exiting and threading.current_thread().daemon
 
 
 async def run_async(steps: Steps[T]) -> T:

@@ -13,11 +13,13 @@ class _Process:
 
     Attributes:
         id: as `os.getpid` gives it.
+        is_exiting: whether the interpreter's exit has begun to close the clients.
     """
 
-    __slots__ = ("id",)
+    __slots__ = ("id", "is_exiting")
 
     def __init__(self) -> None:
+        self.is_exiting = False
         self.renew()
 
     def renew(self) -> None:

@@ -321,6 +321,19 @@ def test_a_client_that_was_not_closed_is_closed_at_exit(program: str) -> None:
     assert done.stdout.startswith("closed memory-")
 
 
+def test_daemon_threads_that_wait_at_the_exit_end_without_a_word() -> None:
+    done = script(
+        "import coordlock, threading, time\n"
+        "client = coordlock.connect('memory://exit')\n"
+        "grant = client.lock('q').acquire()\n"
+        "calls = (client.lock('q').acquire, client.work_queue('w').take)\n"
+        "calls += (lambda: list(client.election('e').observe()),)\n"
+        "for call in calls: threading.Thread(target=call, daemon=True).start()\n"
+        "time.sleep(0.2)\n"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_silent_service_does_not_keep_the_interpreter_from_exiting() -> None:
     started = time.monotonic()
     done = script(
