@@ -211,6 +211,8 @@ def _from_mapping(fields: Mapping[str, Any]) -> Settings:
     scheme = merged.pop("backend", None)
     if not isinstance(scheme, str) or not scheme:
         given = ", ".join(sorted(fields)) or "nothing"
+        if any(isinstance(value, Mapping) for value in fields.values()):
+            given += ": give the options themselves, and no table around them"
         raise ConfigurationError(f"neither 'url' nor 'backend' is given, but {given}")
     backend = backend_for_scheme(scheme)
     for name in ("password", *(option.name for option in backend.options if option.secret)):

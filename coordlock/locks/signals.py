@@ -82,6 +82,9 @@ class _BaseSignal:
         """Why it was set; None if it is not."""
         return self._reason()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._reason() or 'not set'}>"
+
 
 class _Signal(_BaseSignal):
     """Set once, while a grant is held or at its end."""
