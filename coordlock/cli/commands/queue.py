@@ -95,7 +95,7 @@ def _put_parser() -> Parser:
         example="coordlock queue put mails 'to: ann' --delay 5m",
     )
     _name_argument(parser)
-    parser.argument("data", metavar="DATA", nargs="*")
+    parser.argument("data", metavar="DATA", nargs="*", default=[])
     parser.flag("--lines", help="Each line of stdin is an item.")
     parser.option(
         "--delay",
@@ -255,7 +255,7 @@ def _retry_parser() -> Parser:
         example="coordlock queue retry mails 17",
     )
     _name_argument(parser)
-    parser.argument("ids", metavar="ID", nargs="*")
+    parser.argument("ids", metavar="ID", nargs="*", default=[])
     parser.flag("--all", dest="is_all", help="Put all dead items again.")
     service_options(parser)
     json_option(parser)
@@ -305,7 +305,7 @@ def _remove_parser() -> Parser:
         example="coordlock queue remove mails 17",
     )
     _name_argument(parser)
-    parser.argument("ids", metavar="ID", nargs="*")
+    parser.argument("ids", metavar="ID", nargs="*", default=[])
     parser.flag("--yes", help="Don't ask.")
     service_options(parser)
     return parser.finished()
