@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, cast
@@ -36,20 +36,20 @@ class LockRequest:
     """What the options of `coordlock.cli.options.acquire_options` say; their names are theirs."""
 
     name: str | None
-    locks: list[str]
-    trees: list[str]
     service: Service
     nonblock: bool
     timeout: float | None
-    shared: bool
-    mode: str | None
-    slots: int | None
     ttl: str | None
-    label: str | None
     reach: str | None
     conflict_exit_code: int
     quiet: bool
     verbose: bool
+    locks: Sequence[str] = ()
+    trees: Sequence[str] = ()
+    shared: bool = False
+    mode: str | None = None
+    slots: int | None = None
+    label: str | None = None
 
     def __post_init__(self) -> None:
         if sum((self.shared, self.mode is not None, self.slots is not None)) > 1:

@@ -166,6 +166,12 @@ class Engine:
             self._used_lately.append(shared)
             return shared
 
+    def first_session(self) -> Steps[None]:
+        """Open a session where none was open so far. Raises what `session` raises."""
+        self.check()
+        if not self.was_open:
+            yield from self.session()
+
     def session(self) -> Steps[Session]:
         """The live session; opens one where there is none, once for all callers.
 
@@ -275,9 +281,7 @@ class Engine:
         Raises `BackendUnavailable` after that. With ``what``, the words for a write, it says that
         the write may have been made, or may be yet.
         """
-        self.check()
-        if not self.was_open:
-            yield from self.session()
+        yield from self.first_session()
         yield self.deadline(self.settings.request_timeout)
         try:
             return (yield from steps)

@@ -10,10 +10,10 @@ from typing import Final
 from coordlock.kernel.engine import Engine
 from coordlock.model.admission import holders
 from coordlock.model.claim import Claim, Convertible, Mode
-from coordlock.model.contender import Contender, Owner, Snapshot
+from coordlock.model.contender import Contender, Owner
 from coordlock.runtime.driver import Steps
 
-__all__ = ["QueueEntry", "cleared", "queue_view", "ranked"]
+__all__ = ["QueueEntry", "cleared", "queue_view"]
 
 #: How often `cleared` reads the queue for contenders that came meanwhile.
 _LOOKS: Final = 20
@@ -52,11 +52,6 @@ class QueueEntry:
 def queue_view(engine: Engine, queue: str) -> Steps[tuple[QueueEntry, ...]]:
     """Read ``queue`` with all owners and tokens, by a linearizable read."""
     snapshot = yield from engine.ask(lambda: engine.backend.snapshot(queue, owners=True))
-    return ranked(snapshot)
-
-
-def ranked(snapshot: Snapshot) -> tuple[QueueEntry, ...]:
-    """The contenders of ``snapshot``, which omits none, as people see them."""
     now = time.time()
     holding = holders(snapshot)
     return tuple(

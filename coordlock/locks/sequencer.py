@@ -9,16 +9,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from coordlock.backend import Backend
 from coordlock.errors import Evicted, InvalidName, InvalidSequencer, LockLost
 from coordlock.kernel.engine import Engine
-from coordlock.locks.queue_view import QueueEntry, ranked
-from coordlock.model.admission import holders
+from coordlock.locks.queue_view import QueueEntry, queue_view
 from coordlock.model.claim import Claim, in_force, parse_marker
-from coordlock.model.contender import Snapshot
 from coordlock.model.names import check_name, escape, unescape
 from coordlock.runtime.driver import Steps
-from coordlock.runtime.promise import Promise
 
 __all__ = ["sequencer", "verified"]
 
@@ -36,27 +32,21 @@ def verified(engine: Engine, text: str) -> Steps[QueueEntry]:
     Raises `InvalidSequencer`, `LockLost` and `BackendUnavailable`.
     """
     name, claim, token = _parsed(text)
-    backend: Backend = engine.backend
-
-    def ask() -> Promise[Snapshot]:
-        return backend.snapshot(name, owners=True)
-
-    snapshot = yield from engine.ask(ask)
-    found = next((one for one in snapshot.contenders if one.token == token), None)
+    queue = yield from queue_view(engine, name)
+    found = next((one for one in queue if one.token == token), None)
     if found is None:
         raise LockLost(name, token, "no contender in its queue has this token any more")
-    if found.id not in holders(snapshot):
+    if not found.holding:
         raise LockLost(name, token, "its contender waits for others")
-    if (held := in_force(found.claim)) != claim:
-        raise LockLost(name, token, f"its contender holds {held}, not {claim}")
+    if found.claim != claim:
+        raise LockLost(name, token, f"its contender holds {found.claim}, not {claim}")
     # A member that has lost its majority may have answered the reading; the whole service answers
     # this. A contender that was admitted, and is still in its queue, holds the lock.
     try:
-        yield from engine.ask(lambda: backend.write((), [found]))
+        yield from engine.ask(lambda: engine.backend.write((), [found.contender]))
     except Evicted:
         raise LockLost(name, token, "its contender has just left the queue") from None
-    [member] = [one for one in ranked(snapshot) if one.contender is found]
-    return member
+    return found
 
 
 def _parsed(text: str) -> tuple[str, Claim, int]:

@@ -255,7 +255,10 @@ def within(timers: Timers, future: Promise[Any], seconds: float | None) -> Promi
     if future.done() or seconds <= 0:
         return resolved(None)
     promise: Promise[None] = Promise()
-    timer = timers.call_at(timers.clock.now() + seconds, partial(promise.resolve, None))
+    try:
+        timer = timers.call_at(timers.clock.now() + seconds, partial(promise.resolve, None))
+    except ClientClosed:  # another thread has just closed them, which ends all that wait
+        return resolved(None)
 
     def finish(_: Promise[Any]) -> None:
         timer.cancel()

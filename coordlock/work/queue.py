@@ -159,9 +159,7 @@ class _BaseWorkQueue(Resident, Generic[I], shown="WorkQueue"):
     ) -> Steps[tuple[Search, I | None]]:
         shared = self._share()
         engine = shared.store.engine
-        engine.check()
-        if not engine.was_open:
-            yield from engine.session()
+        yield from engine.first_session()
         search = Search(shared.consumer, self._retries.limits, self.label)
 
         def steps() -> Steps[I | None]:

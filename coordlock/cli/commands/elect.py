@@ -173,12 +173,6 @@ def elect(
         exit_on_loss=exit_on_loss,
         http=http,
         again=os.environ.pop(_AGAIN, None) is not None,
-        locks=[],
-        trees=[],
-        shared=False,
-        mode=None,
-        slots=None,
-        label=None,
         **options,
     )
     if command and as_json:

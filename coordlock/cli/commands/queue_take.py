@@ -156,16 +156,7 @@ class _Task:
 
         The pipe ``starter`` closes when the process has died that started this one.
         """
-        request = _Request(
-            name=self.name,
-            locks=[],
-            trees=[],
-            shared=False,
-            mode=None,
-            slots=None,
-            label=None,
-            **self.options,
-        )
+        request = _Request(name=self.name, **self.options)
         with tempfile.TemporaryFile() as data:
             os.dup2(data.fileno(), 0)  # what is written to the file, the command reads
             os.set_inheritable(0, True)

@@ -139,9 +139,7 @@ class ExactlyOnce(Recipe):
         that says whether it may have been made.
         """
         engine = self._access.engine
-        engine.check()
-        if not engine.was_open:
-            yield from engine.session()
+        yield from engine.first_session()
         idle: list[_Writer] = engine.share(_Writer, list)  # the client's writers without operation
         try:
             writer = idle.pop()

@@ -220,9 +220,7 @@ def wait_until(
     the seconds, or `WaitUnavailable` where no state has come, or changes may have been missed: of
     the ``name`` of that ``kind``.
     """
-    engine.check()
-    if not engine.was_open:
-        yield from engine.session()
+    yield from engine.first_session()
     started = engine.clock.now()
     bound = timeout or (None if timeout is None else engine.settings.request_timeout)
     yield engine.until(bound, cancellation)
