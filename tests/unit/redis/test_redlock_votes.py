@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from coordlock_redis.redlock import RedlockBackend
+from coordlock_redis.redlock_nodes import Runs
 
 from coordlock.errors import BackendUnavailable
 from coordlock.model.claim import Mode
@@ -81,3 +82,10 @@ def test_a_release_says_lost_only_if_no_majority_can_have_had_the_lock(
         else:
             promise.resolve(answer)
     assert withdrawn.result() is was_held
+
+
+def test_two_addresses_may_change_places() -> None:
+    runs = Runs()
+    assert [runs.claim("a", b"1"), runs.claim("b", b"2")] == [None, None]
+    assert runs.claim("b", b"1") == "a"
+    assert [runs.claim("a", b"2"), runs.claim("b", b"1")] == [None, None]
