@@ -279,9 +279,9 @@ class RedlockBackend(Backend):
         return failed(self._unavailable(failures))
 
     def _unavailable(self, failures: Sequence[BackendError]) -> BackendError:
-        """Why no majority answered; the first that says more than that."""
+        """Why no majority answered; only one that waiting may mend is a `BackendUnavailable`."""
         refusals = [one for one in failures if not isinstance(one, BackendUnavailable)]
-        if refusals:
+        if len(self._servers) - len(refusals) < self._majority:
             return refusals[0]
         reasons = "; ".join(dict.fromkeys(one.reason for one in failures))
         return BackendUnavailable(SERVICE, f"no majority of the servers answers: {reasons}")

@@ -8,7 +8,7 @@ import pytest
 from coordlock_redis.redlock import RedlockBackend
 from coordlock_redis.redlock_nodes import Runs
 
-from coordlock.errors import BackendUnavailable
+from coordlock.errors import AuthenticationFailed, BackendError, BackendUnavailable
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Owner
 from coordlock.runtime.clock import SystemTimers
@@ -82,6 +82,23 @@ def test_a_release_says_lost_only_if_no_majority_can_have_had_the_lock(
         else:
             promise.resolve(answer)
     assert withdrawn.result() is was_held
+
+
+@pytest.mark.parametrize(
+    ("refusals", "expected"), [(1, BackendUnavailable), (2, AuthenticationFailed)]
+)
+def test_a_refusal_ends_an_acquire_only_if_the_others_are_no_majority(
+    refusals: int, expected: type[BackendError]
+) -> None:
+    nodes = [Node(), Node(), Node()]
+    acquired = voting(Clock(), nodes).enqueue([ENTRY])
+    voter, *failing = (node.asked[0].promise for node in nodes)
+    errors: list[BackendError] = [AuthenticationFailed("redis", "no")] * refusals
+    errors += [BackendUnavailable("redis", "silent")] * (2 - refusals)
+    for promise, error in zip(failing, errors, strict=True):
+        promise.fail(error)
+    voter.resolve(nodes[0].asked[0].arguments[1])
+    assert type(acquired.exception()) is expected
 
 
 def test_two_addresses_may_change_places() -> None:
