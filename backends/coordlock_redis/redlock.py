@@ -7,7 +7,6 @@ the others, so there is no order, no number that grows, and nobody who tells whe
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -47,6 +46,8 @@ T = TypeVar("T")
 _FEWEST: Final = 3
 #: A server has this part of the time-to-live to answer: a slow one must not cost the lock.
 _PATIENCE: Final = 0.1
+#: An acquire may take this part of it; until then it shortens what a heartbeat extends.
+_ACQUIRE: Final = 0.5
 #: By how much two clocks may run apart in the time-to-live: a part of it, and seconds.
 _DRIFT: Final = (0.01, 0.002)
 
@@ -89,6 +90,7 @@ class RedlockBackend(Backend):
         self._ttl: Final = ttl
         self._delay: Final = delay
         self._drift: Final = ttl * _DRIFT[0] + _DRIFT[1]
+        self._longest: Final = ttl * _ACQUIRE
         self._majority: Final = len(nodes) // 2 + 1
         self._clock: Final = timers.clock
         header = _Header(prefix, "", delay, ttl)
@@ -143,12 +145,16 @@ class RedlockBackend(Backend):
         with self._lock:
             if not self._session:
                 return failed(no_session())
-            held = {id: one for id, one in self._held.items() if not one.is_asked}
+            # In this order, because an acquire may be granted in between: one that is too old now
+            # is never granted later, and one that is granted here is in both lists.
+            now = self._clock.now()
             asked = [one for one in self._held.values() if one.is_asked]
+            held = {id: one for id, one in self._held.items() if not one.is_asked}
             # The session's next deadline is theirs, too. Those who answer this need not be those
             # that vote for them, so it counts from when they were asked for.
-            late = self._clock.now() - min([one.since for one in asked], default=math.inf)
-            certain = self._ttl - self._drift - max(0.0, late)
+            ages = [now - one.since for one in asked]
+            late = max([age for age in ages if age < self._longest], default=0.0)
+            certain = self._ttl - self._drift - late
             arguments: list[Argument] = [self._milliseconds]
             for one in (*held.values(), *asked):
                 arguments += (one.key, one.value)
@@ -188,8 +194,8 @@ class RedlockBackend(Backend):
             key = self._prefix + entry.queue.encode("utf-8", "surrogatepass")
             value = f"{entry.id} {session} ".encode() + entry.owner.encode()
             # Before it is sent, so that a heartbeat meanwhile extends it.
-            began = self._clock.now()
-            mine = self._held.setdefault(entry.id, _Held(entry.queue, key, value, began))
+            asked = _Held(entry.queue, key, value, self._clock.now())
+            mine = self._held.setdefault(entry.id, asked)
             arguments = (key, value, self._milliseconds)
             answers = self._ask("lock", arguments, lambda answer: bytes(answer[1]))
 
@@ -197,11 +203,12 @@ class RedlockBackend(Backend):
             came: list[bytes], failures: list[BackendError]
         ) -> Promise[tuple[Snapshot, ...]] | None:
             votes = came.count(value)
-            took = self._clock.now() - began
-            if votes >= self._majority and took < self._ttl - self._drift:
+            if votes >= self._majority:
+                mine.is_asked = False  # before the look at the clock: see `heartbeat`
+            took = self._clock.now() - mine.since
+            if votes >= self._majority and took < self._longest:
                 if session != self._session:
                     return failed(no_session())
-                mine.is_asked = False
                 found = _contender(entry.queue, value)
                 return resolved((Snapshot(entry.queue, (found,)),))
             left = len(self._servers) - len(came) - len(failures)

@@ -106,3 +106,22 @@ def test_two_addresses_may_change_places() -> None:
     assert [runs.claim("a", b"1"), runs.claim("b", b"2")] == [None, None]
     assert runs.claim("b", b"1") == "a"
     assert [runs.claim("a", b"2"), runs.claim("b", b"1")] == [None, None]
+
+
+def test_an_acquire_that_hangs_costs_the_session_little_and_is_no_lock_later() -> None:
+    """As where the names of two servers take long to look up."""
+    clock = Clock()
+    a, b, c = nodes = [Node(), Node(), Node()]
+    backend = voting(clock, nodes)
+    acquired = backend.enqueue([ENTRY])
+    value = a.asked[0].arguments[1]
+    a.asked[0].promise.resolve(value)
+    for passed in (4.0, 9.0, 20.0):
+        clock.time = 100.0 + passed
+        beaten = backend.heartbeat()
+        for node in (a, b):
+            node.asked[-1].promise.resolve([1])
+        assert beaten.result() > 10.0 / 2 - 0.2
+    b.asked[0].promise.resolve(value)
+    c.asked[0].promise.fail(BackendUnavailable("redis", "silent"))
+    assert isinstance(acquired.exception(), BackendUnavailable)
