@@ -92,6 +92,12 @@ REDLOCK: Final[Sequence[Option]] = (
         _AUTO,
         "How long a server has no vote after its restart; auto: for the ttl.",
     ),
+    Option(
+        "allow_eviction",
+        boolean,
+        False,
+        "Let a server vote although its `maxmemory-policy` may delete locks.",
+    ),
     *TLS_OPTIONS,
 )
 UNIX: Final[Sequence[Option]] = (

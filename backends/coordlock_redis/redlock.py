@@ -7,14 +7,12 @@ the others, so there is no order, no number that grows, and nobody who tells whe
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Final, Self, TypeVar
 from uuid import uuid4
-
-from redis import exceptions
 
 from coordlock.backend import (
     Backend,
@@ -31,23 +29,25 @@ from coordlock.runtime.promise import Promise, all_of, failed, resolved
 from coordlock.settings import Option, Settings
 from coordlock_redis import access
 from coordlock_redis.connection import Connection
-from coordlock_redis.errors import client_closed, translate
+from coordlock_redis.errors import client_closed
 from coordlock_redis.news import News
 from coordlock_redis.options import REDLOCK, restart_delay
+from coordlock_redis.redlock_nodes import SERVICE, Node, Runs, described
 from coordlock_redis.requests import Argument, Header, Request
 from coordlock_redis.scripts import Script
-from coordlock_redis.servers import Link, Servers, info
+from coordlock_redis.servers import Link
 from coordlock_redis.session import no_session
 
 __all__ = ["RedlockBackend"]
 
 T = TypeVar("T")
 
-SERVICE: Final = "redlock"
 #: Fewer have no majority without one of them.
 _FEWEST: Final = 3
 #: A server has this part of the time-to-live to answer: a slow one must not cost the lock.
 _PATIENCE: Final = 0.1
+#: An acquire may take this part of it; until then it shortens what a heartbeat extends.
+_ACQUIRE: Final = 0.5
 #: By how much two clocks may run apart in the time-to-live: a part of it, and seconds.
 _DRIFT: Final = (0.01, 0.002)
 
@@ -83,12 +83,14 @@ class RedlockBackend(Backend):
     default_port: ClassVar[int] = 6379
 
     def __init__(
-        self, nodes: Sequence[Servers], prefix: bytes, ttl: float, delay: float, timers: Timers
+        self, nodes: Sequence[Node], prefix: bytes, ttl: float, delay: float, timers: Timers
     ) -> None:
         self._servers: Final = nodes
         self._prefix: Final = prefix
         self._ttl: Final = ttl
+        self._delay: Final = delay
         self._drift: Final = ttl * _DRIFT[0] + _DRIFT[1]
+        self._longest: Final = ttl * _ACQUIRE
         self._majority: Final = len(nodes) // 2 + 1
         self._clock: Final = timers.clock
         header = _Header(prefix, "", delay, ttl)
@@ -111,18 +113,13 @@ class RedlockBackend(Backend):
                 f"{', '.join(settings.hosts) or 'none'}: redlock://redis1,redis2,redis3"
             )
         timeout = min(settings.request_timeout, settings.ttl * _PATIENCE)
-        nodes = [
-            replace(
-                access.servers(
-                    replace(settings, hosts=(host,)),
-                    None,
-                    timers.clock,
-                    tls=settings.options["tls"],
-                ),
-                timeout=timeout,
-            )
-            for host in settings.hosts
-        ]
+        tls, may_evict = settings.options["tls"], settings.options["allow_eviction"]
+        runs = Runs()
+        nodes = []
+        for host in settings.hosts:
+            one = access.servers(replace(settings, hosts=(host,)), None, timers.clock, tls=tls)
+            fields = vars(one) | {"timeout": timeout}
+            nodes.append(Node(**fields, may_evict=may_evict, runs=runs))
         delay = restart_delay(settings)
         return cls(
             nodes,
@@ -148,12 +145,16 @@ class RedlockBackend(Backend):
         with self._lock:
             if not self._session:
                 return failed(no_session())
-            held = {id: one for id, one in self._held.items() if not one.is_asked}
+            # In this order, because an acquire may be granted in between: one that is too old now
+            # is never granted later, and one that is granted here is in both lists.
+            now = self._clock.now()
             asked = [one for one in self._held.values() if one.is_asked]
+            held = {id: one for id, one in self._held.items() if not one.is_asked}
             # The session's next deadline is theirs, too. Those who answer this need not be those
             # that vote for them, so it counts from when they were asked for.
-            late = self._clock.now() - min([one.since for one in asked], default=math.inf)
-            certain = self._ttl - self._drift - max(0.0, late)
+            ages = [now - one.since for one in asked]
+            late = max([age for age in ages if age < self._longest], default=0.0)
+            certain = self._ttl - self._drift - late
             arguments: list[Argument] = [self._milliseconds]
             for one in (*held.values(), *asked):
                 arguments += (one.key, one.value)
@@ -179,7 +180,7 @@ class RedlockBackend(Backend):
                 return None
             if all(id not in self._held for id in missing) and len(came) >= self._majority:
                 return resolved(certain)  # they were released meanwhile
-            return self._silence(failures) or failed(_unavailable(failures))
+            return self._silence(failures) or failed(self._unavailable(failures))
 
         return _decided(answers, decide)
 
@@ -193,8 +194,8 @@ class RedlockBackend(Backend):
             key = self._prefix + entry.queue.encode("utf-8", "surrogatepass")
             value = f"{entry.id} {session} ".encode() + entry.owner.encode()
             # Before it is sent, so that a heartbeat meanwhile extends it.
-            began = self._clock.now()
-            mine = self._held.setdefault(entry.id, _Held(entry.queue, key, value, began))
+            asked = _Held(entry.queue, key, value, self._clock.now())
+            mine = self._held.setdefault(entry.id, asked)
             arguments = (key, value, self._milliseconds)
             answers = self._ask("lock", arguments, lambda answer: bytes(answer[1]))
 
@@ -202,11 +203,12 @@ class RedlockBackend(Backend):
             came: list[bytes], failures: list[BackendError]
         ) -> Promise[tuple[Snapshot, ...]] | None:
             votes = came.count(value)
-            took = self._clock.now() - began
-            if votes >= self._majority and took < self._ttl - self._drift:
+            if votes >= self._majority:
+                mine.is_asked = False  # before the look at the clock: see `heartbeat`
+            took = self._clock.now() - mine.since
+            if votes >= self._majority and took < self._longest:
                 if session != self._session:
                     return failed(no_session())
-                mine.is_asked = False
                 found = _contender(entry.queue, value)
                 return resolved((Snapshot(entry.queue, (found,)),))
             left = len(self._servers) - len(came) - len(failures)
@@ -217,7 +219,7 @@ class RedlockBackend(Backend):
             if not others:
                 if votes >= self._majority:
                     failures = [BackendUnavailable(SERVICE, f"the servers took {took:.1f} s")]
-                return failed(_unavailable(failures))
+                return failed(self._unavailable(failures))
             blocking = tuple(_contender(entry.queue, one) for one in others)
             return resolved((Snapshot(entry.queue, blocking),))
 
@@ -242,7 +244,7 @@ class RedlockBackend(Backend):
             return failed(client_closed())
         from coordlock_redis.describe import asked
 
-        return asked(lambda: _described(self._servers))
+        return asked(partial(described, self._servers, self._ttl, self._delay))
 
     def close(self) -> Promise[None]:
         with self._lock:
@@ -281,15 +283,15 @@ class RedlockBackend(Backend):
         """The failure of all, if too many have failed for a majority to answer."""
         if len(self._servers) - len(failures) >= self._majority:
             return None
-        return failed(_unavailable(failures))
+        return failed(self._unavailable(failures))
 
-
-def _unavailable(failures: Sequence[BackendError]) -> BackendError:
-    for one in failures:
-        if not isinstance(one, BackendUnavailable):
-            return one
-    reasons = "; ".join(dict.fromkeys(one.reason for one in failures))
-    return BackendUnavailable(SERVICE, f"no majority of the servers answers: {reasons}")
+    def _unavailable(self, failures: Sequence[BackendError]) -> BackendError:
+        """Why no majority answered; only one that waiting may mend is a `BackendUnavailable`."""
+        refusals = [one for one in failures if not isinstance(one, BackendUnavailable)]
+        if len(self._servers) - len(refusals) < self._majority:
+            return refusals[0]
+        reasons = "; ".join(dict.fromkeys(one.reason for one in failures))
+        return BackendUnavailable(SERVICE, f"no majority of the servers answers: {reasons}")
 
 
 def _decided(
@@ -334,36 +336,4 @@ def _contender(queue: str, value: bytes) -> Contender:
         order=1,
         session=session.decode("utf-8", "replace"),
         owner=Owner.decode(owner),
-    )
-
-
-def _described(nodes: Sequence[Servers]) -> ServiceInfo:
-    versions: list[str] = []
-    warnings = [
-        "no fence can refuse a late holder: a pause or a clock that jumps may let two hold a lock"
-    ]
-    for node in nodes:
-        [where] = node.names
-        try:
-            link = node.connect()
-            try:
-                link.send(("INFO",))
-                fields = info(link.receive())
-            except (exceptions.RedisError, OSError) as error:
-                raise translate(error, where) from None
-            finally:
-                link.close()
-        except BackendError as error:
-            warnings.append(f"it has no vote: {error.reason}")
-        else:
-            versions.append(fields.get("valkey_version") or fields.get("redis_version", ""))
-            if fields.get("connected_slaves", "0") != "0":
-                warnings.append(
-                    f"{where} has a replica: after a failover it may vote for two holders"
-                )
-    return ServiceInfo(
-        SERVICE,
-        ", ".join(dict.fromkeys(versions)),
-        tuple(one.names[0] for one in nodes),
-        tuple(warnings),
     )

@@ -298,7 +298,8 @@ def _link(connection: Any, where: str, answers: list[Any]) -> Link:
             "connect to Redis or Valkey itself, not to a proxy or another server",
         )
     now = int(time[0]) * 1_000_000 + int(time[1])
-    started = now - int(fields.get("uptime_in_seconds", 0)) * 1_000_000
+    # The server takes the difference of whole seconds, which may be almost one too many.
+    started = now - max(0, int(fields.get("uptime_in_seconds", 0)) - 1) * 1_000_000
     if fields.get("second_repl_offset", "-1") != "-1":
         started = now  # it was promoted some time ago, perhaps a moment
     return Link(

@@ -30,3 +30,11 @@ def test_servers_of_others_are_left_alone(cli: Cli) -> None:
     done = cli.run("demo", "redlock", "--url", "redlock://a,b,c")
     assert done.returncode == 64
     assert "servers of its own" in done.stderr
+
+
+@pytest.mark.parametrize("story", [[], ["split-brain"]])
+def test_the_stories_of_a_fence_are_refused_without_tokens(cli: Cli, story: list[str]) -> None:
+    done = cli.run("demo", *story, "--url", "redlock://a,b,c")
+    assert done.returncode == 78
+    assert "redlock:// has no tokens" in done.stderr
+    assert "coordlock demo redlock" in done.stderr

@@ -8,12 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from coordlock.backend.registry import backend_for_scheme
 from coordlock.cli.connection import Service, connected
 from coordlock.cli.demo import failover, redlock, split_brain
 from coordlock.cli.demo.crew import Crew, Event, Stuck
 from coordlock.cli.demo.ledger import Entry, Ledger, audit
-from coordlock.cli.demo.story import Story
+from coordlock.cli.demo.story import Story, is_leased
 from coordlock.cli.demo.timeline import Timeline
 from coordlock.cli.demo.worker import Task
 from coordlock.cli.exits import Exit, complain
@@ -84,7 +83,7 @@ def demo(
     refuses its stale token. The exit status is 0 if the audit finds every update once.
     """
     settings = service.settings(ttl=ttl, label="demo")
-    leased = backend_for_scheme(settings.scheme).capabilities.leased
+    leased = is_leased(settings)
     lock = f"demo-{uuid.uuid4().hex[:8]}"
     timeline = Timeline(SYSTEM_CLOCK.now(), as_json=as_json)
     with (

@@ -6,11 +6,11 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from coordlock.backend.registry import backend_for_scheme
 from coordlock.cli.connection import Service, connected
 from coordlock.cli.demo.columns import Columns
 from coordlock.cli.demo.crew import Crew, Event
 from coordlock.cli.demo.outcome import Outcome
+from coordlock.cli.demo.story import is_leased
 from coordlock.cli.demo.twin import WORKERS, Twin, play
 from coordlock.cli.exits import Exit
 from coordlock.cli.options import json_option, service_options
@@ -52,7 +52,7 @@ def split_brain(*, service: Service, ttl: str, as_json: bool) -> int:
     refused the stale write and lost nothing.
     """
     settings = service.settings(ttl=ttl, label="demo")
-    leased = backend_for_scheme(settings.scheme).capabilities.leased
+    leased = is_leased(settings)
     timeline = Columns(SYSTEM_CLOCK.now(), list(_RUNS), as_json=as_json)
     with (
         tempfile.TemporaryDirectory(prefix="coordlock-demo-") as directory,

@@ -5,12 +5,26 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 
+from coordlock.backend.registry import backend_for_scheme
 from coordlock.cli.demo.crew import Crew, Event
 from coordlock.cli.demo.timeline import Timeline
 from coordlock.client import Client
+from coordlock.errors import ConfigurationError
 from coordlock.runtime.clock import SYSTEM_CLOCK
+from coordlock.settings import Settings
 
-__all__ = ["Story"]
+__all__ = ["Story", "is_leased"]
+
+
+def is_leased(settings: Settings) -> bool:
+    """Whether the service's sessions expire. Raises `ConfigurationError` if it has no tokens."""
+    capabilities = backend_for_scheme(settings.scheme).capabilities
+    if not capabilities.fenced:
+        raise ConfigurationError(
+            f"{settings.scheme}:// has no tokens, by which this demo's ledger refuses stale "
+            "writes: `coordlock demo redlock` shows what happens without them"
+        )
+    return capabilities.leased
 
 
 class Story(ABC):

@@ -10,18 +10,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from coordlock_redis.servers import Servers
 
 import coordlock
 from coordlock import GrantState, LockLost
 from coordlock.errors import (
+    BackendError,
     BackendUnavailable,
     ConfigurationError,
     Unfenceable,
     Unsupported,
     WaitUnavailable,
 )
+from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.testing.waiting import eventually
-from testbed.servers.redis import Redlock
+from testbed.servers.redis import RedisCluster, RedisServer, Redlock
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("no_leaks")]
 
@@ -197,6 +200,93 @@ def test_a_reentrant_lock_is_held_once(redlock: Redlock, root: str) -> None:
 def test_fewer_than_three_servers_are_refused(hosts: str) -> None:
     with pytest.raises(ConfigurationError, match="3 or more different servers"):
         coordlock.connect(f"redlock://{hosts}")
+
+
+def limit(server: RedisServer, policy: str) -> None:
+    with server.client() as admin:
+        admin.config_set("maxmemory-policy", policy)
+        admin.config_set("maxmemory", "100mb")
+
+
+def warnings(url: str) -> str:
+    with coordlock.connect(url) as client:
+        return "\n".join(client.describe().warnings)
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-lru", "volatile-ttl"])
+def test_a_server_that_may_delete_locks_has_no_vote(
+    servers: Redlock, root: str, policy: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All keys of Redlock expire, so every policy but noeviction may delete them."""
+    for node in servers.nodes[:2]:
+        limit(node, policy)
+    with coordlock.connect(servers.url_for(root)) as client, client.lock("a", timeout=10):
+        eventually(lambda: keys(servers, root, "a") == [2, 3, 4])
+        said = "\n".join(client.describe().warnings)
+    for node in servers.nodes[:2]:
+        refusal = f"maxmemory-policy of {node.host}:{node.port} is {policy}"
+        assert said.count(f"it has no vote: {refusal}") == 1
+        assert [refusal in one.getMessage() for one in caplog.records].count(True) == 1
+    limit(servers.nodes[2], policy)
+    with pytest.raises(BackendError, match=f"is {policy}.*noeviction.*allow_eviction"):
+        coordlock.connect(servers.url_for(root))
+    url = servers.url_for(root, allow_eviction="true")
+    with coordlock.connect(url) as client, client.lock("a", timeout=10):
+        eventually(lambda: len(keys(servers, root, "a")) == 5)
+    named = ", ".join(f"{node.host}:{node.port}" for node in servers.nodes[:3])
+    assert f"{named}: maxmemory-policy is {policy}" in warnings(url)
+
+
+def test_a_server_that_deletes_nothing_has_a_vote(servers: Redlock, root: str) -> None:
+    limit(servers.nodes[0], "noeviction")
+    with servers.nodes[1].client() as admin:
+        admin.config_set("maxmemory-policy", "allkeys-lru")  # without a limit
+    with coordlock.connect(servers.url_for(root)) as client, client.lock("a", timeout=10):
+        eventually(lambda: len(keys(servers, root, "a")) == 5)
+    said = warnings(servers.url_for(root))
+    assert said.count("maxmemory") == 1
+    assert "when it is full, it has no vote for a new lock" in said
+
+
+def test_doctor_says_what_a_restart_does(redlock: Redlock, root: str) -> None:
+    assert "a restart may lose locks" in warnings(redlock.url_for(root))
+    with coordlock.connect(redlock.url_for(root, restart_delay="auto")) as client:
+        service = client.describe()
+    assert "restart" not in "\n".join(service.warnings)
+    assert service.notes == ("a server has no vote for 15 s after its restart",)
+
+
+def test_a_server_of_several_names_has_one_vote(servers: Redlock, root: str) -> None:
+    first, second = servers.nodes[0].port, servers.nodes[1].port
+    url = f"redlock://127.0.0.1:{first},localhost:{first}"
+    with pytest.raises(BackendError, match="is the same server as"):
+        coordlock.connect(f"{url},LOCALHOST:{first}{root}?restart_delay=0")
+    with coordlock.connect(f"{url},127.0.0.1:{second}{root}?restart_delay=0&ttl=3s") as client:
+        client.lock("a").acquire(timeout=10).release()
+        assert "is the same server as" in "\n".join(client.describe().warnings)
+        servers.nodes[1].kill()
+        with pytest.raises(WaitUnavailable, match="no majority"):
+            client.lock("a").acquire(timeout=1)
+
+
+def test_nodes_of_a_cluster_have_no_vote(cluster: RedisCluster, root: str) -> None:
+    hosts = ",".join(f"{one.host}:{one.port}" for one in cluster.members)
+    with pytest.raises(BackendError, match="is a node of a cluster"):
+        coordlock.connect(f"redlock://{hosts}{root}?restart_delay=0")
+
+
+def test_a_server_does_not_count_from_before_its_start(tmp_path: Path) -> None:
+    """It tells the difference of whole seconds: 1 from 0.9 to 1.0."""
+    while time.time() % 1 < 0.8:
+        time.sleep(0.01)
+    before = time.time()
+    with RedisServer(tmp_path / "redis") as server:
+        while int(time.time()) == int(before):
+            time.sleep(0.01)
+        time.sleep(0.2)  # it reads its clock ten times a second
+        link = Servers([(server.host, server.port)], b"key", 5.0, SYSTEM_CLOCK).connect()
+        link.close()
+    assert link.started >= before * 1_000_000
 
 
 def test_doctor_says_what_it_is(redlock: Redlock, root: str) -> None:

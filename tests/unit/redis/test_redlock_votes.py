@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from coordlock_redis.redlock import RedlockBackend
+from coordlock_redis.redlock_nodes import Runs
 
-from coordlock.errors import BackendUnavailable
+from coordlock.errors import AuthenticationFailed, BackendError, BackendUnavailable
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Owner
 from coordlock.runtime.clock import SystemTimers
@@ -81,3 +82,46 @@ def test_a_release_says_lost_only_if_no_majority_can_have_had_the_lock(
         else:
             promise.resolve(answer)
     assert withdrawn.result() is was_held
+
+
+@pytest.mark.parametrize(
+    ("refusals", "expected"), [(1, BackendUnavailable), (2, AuthenticationFailed)]
+)
+def test_a_refusal_ends_an_acquire_only_if_the_others_are_no_majority(
+    refusals: int, expected: type[BackendError]
+) -> None:
+    nodes = [Node(), Node(), Node()]
+    acquired = voting(Clock(), nodes).enqueue([ENTRY])
+    voter, *failing = (node.asked[0].promise for node in nodes)
+    errors: list[BackendError] = [AuthenticationFailed("redis", "no")] * refusals
+    errors += [BackendUnavailable("redis", "silent")] * (2 - refusals)
+    for promise, error in zip(failing, errors, strict=True):
+        promise.fail(error)
+    voter.resolve(nodes[0].asked[0].arguments[1])
+    assert type(acquired.exception()) is expected
+
+
+def test_two_addresses_may_change_places() -> None:
+    runs = Runs()
+    assert [runs.claim("a", b"1"), runs.claim("b", b"2")] == [None, None]
+    assert runs.claim("b", b"1") == "a"
+    assert [runs.claim("a", b"2"), runs.claim("b", b"1")] == [None, None]
+
+
+def test_an_acquire_that_hangs_costs_the_session_little_and_is_no_lock_later() -> None:
+    """As where the names of two servers take long to look up."""
+    clock = Clock()
+    a, b, c = nodes = [Node(), Node(), Node()]
+    backend = voting(clock, nodes)
+    acquired = backend.enqueue([ENTRY])
+    value = a.asked[0].arguments[1]
+    a.asked[0].promise.resolve(value)
+    for passed in (4.0, 9.0, 20.0):
+        clock.time = 100.0 + passed
+        beaten = backend.heartbeat()
+        for node in (a, b):
+            node.asked[-1].promise.resolve([1])
+        assert beaten.result() > 10.0 / 2 - 0.2
+    b.asked[0].promise.resolve(value)
+    c.asked[0].promise.fail(BackendUnavailable("redis", "silent"))
+    assert isinstance(acquired.exception(), BackendUnavailable)
