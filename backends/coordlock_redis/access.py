@@ -69,6 +69,7 @@ def servers(settings: Settings, client: object | None, clock: Clock, *, tls: boo
         path=path,
         sentinel=options.get("sentinel"),
         tls=tls,
+        sentinel_tls=tls,
         arguments={"db": options["db"], **login, **encryption},
         sentinel_arguments={**sentinel_login, **encryption},
     )

@@ -156,7 +156,8 @@ class Servers:
         path: the socket, instead of hosts.
         arguments: what every connection to Redis is made with, for redis-py.
         sentinel_arguments: the same for Sentinels.
-        tls: whether connections are encrypted.
+        tls: whether connections to Redis are encrypted.
+        sentinel_tls: the same for Sentinels.
         key: whose slot counts in a cluster.
     """
 
@@ -167,6 +168,7 @@ class Servers:
     path: str | None = None
     sentinel: str | None = None
     tls: bool = False
+    sentinel_tls: bool = False
     arguments: Mapping[str, Any] = field(default_factory=dict, repr=False)
     sentinel_arguments: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
@@ -181,7 +183,7 @@ class Servers:
         It waits for ``patience`` seconds to connect, and for each answer.
         """
         arguments = {**self.arguments, "socket_timeout": patience}
-        return self._connection(host, arguments, self.clock.now() + patience)
+        return self._connection(host, arguments, self.clock.now() + patience, self.tls)
 
     def connect(self) -> Link:
         """A connection to the primary. Blocks; raises coordlock's errors alone."""
@@ -209,7 +211,8 @@ class Servers:
         failure: BackendError | None = None
         named: list[Host] = []
         for host in self.hosts:
-            connection = self._connection(host, self.sentinel_arguments, deadline)
+            arguments, tls = self.sentinel_arguments, self.sentinel_tls
+            connection = self._connection(host, arguments, deadline, tls)
             try:
                 connection.connect()
                 connection.send_command("SENTINEL", "get-master-addr-by-name", name)
@@ -232,7 +235,7 @@ class Servers:
         for _ in range(_MOVES):
             where = self.path if host is None else f"{host[0]}:{host[1]}"
             assert where is not None
-            connection = self._connection(host, self.arguments, deadline)
+            connection = self._connection(host, self.arguments, deadline, self.tls)
             try:
                 return self._greet(connection, where)
             except exceptions.MovedError as moved:
@@ -260,7 +263,9 @@ class Servers:
             raise
         return link
 
-    def _connection(self, host: Host | None, arguments: Mapping[str, Any], deadline: float) -> Any:
+    def _connection(
+        self, host: Host | None, arguments: Mapping[str, Any], deadline: float, tls: bool
+    ) -> Any:
         left = max(0.05, min(self.timeout, deadline - self.clock.now()))
         common = {
             "socket_timeout": self.timeout,
@@ -272,7 +277,7 @@ class Servers:
         if host is None:
             unix: Any = UnixDomainSocketConnection
             return unix(path=self.path or "", **common)
-        kind = SSLConnection if self.tls else Connection
+        kind = SSLConnection if tls else Connection
         return kind(host=host[0], port=host[1], **common)
 
 
