@@ -38,6 +38,8 @@ _LOGIN: Final = (
     *("WRONGPASS", "NOAUTH", "NOPERM", "invalid password", "without any password"),
     *("user executing the script", "ACL failure in script"),
 )
+#: What redis-py and the system raise.
+_KNOWN: Final = (exceptions.RedisError, OSError, ValueError, AttributeError)
 
 
 def client_closed() -> BackendUnavailable:
@@ -54,8 +56,11 @@ def is_elsewhere(error: BaseException) -> bool:
 
 
 def translate(error: BaseException, where: str = "") -> BackendError:
-    """The error for a request to ``where``, to which redis-py raised ``error``."""
+    """The error for a request to ``where`` that raised ``error``."""
     at = f"{where}: " if where else ""
+    if not isinstance(error, _KNOWN):
+        # A credential provider of the program's may do better the next time.
+        return BackendUnavailable(SERVICE, f"{at}{type(error).__name__}: {error}")
     text = str(error) or type(error).__name__
     advice = next((f"; {advice}" for word, advice in _ADVICE if word in text), "")
     login = (exceptions.AuthenticationError, exceptions.NoPermissionError)

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from redis import exceptions
 
-from coordlock.errors import BackendError
+from coordlock.errors import BackendError, SessionLost
 from coordlock.runtime.promise import Promise, failed
 from coordlock.runtime.worker import Worker
 from coordlock_redis.connection import not_copied
-from coordlock_redis.errors import client_closed, is_elsewhere, translate
+from coordlock_redis.errors import SERVICE, client_closed, is_elsewhere, translate
 from coordlock_redis.requests import Header, Request
 from coordlock_redis.servers import Link, Servers, packed
 
@@ -58,6 +58,9 @@ class Heartbeats:
             answer = self._ask(request, patience)
         except BackendError as error:
             request.promise.fail(error)
+        except Exception as error:  # whatever it is, the heartbeat needs an answer
+            self._drop()
+            request.promise.fail(translate(error))
         else:
             request.answer(answer, self._header)
         finally:
@@ -67,6 +70,9 @@ class Heartbeats:
     def _ask(self, request: Request[float], patience: float) -> Any:
         if self._is_closed:
             raise client_closed()
+        if self._header.failure:
+            self._drop()
+            raise SessionLost(SERVICE, self._header.failure)
         is_new = self._link is None
         if (link := self._link) is None:
             link = self._link = self._servers.connect()

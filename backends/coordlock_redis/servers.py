@@ -211,17 +211,11 @@ class Servers:
         failure: BackendError | None = None
         named: list[Host] = []
         for host in self.hosts:
-            arguments, tls = self.sentinel_arguments, self.sentinel_tls
-            connection = self._connection(host, arguments, deadline, tls)
             try:
-                connection.connect()
-                connection.send_command("SENTINEL", "get-master-addr-by-name", name)
-                found = connection.read_response(disable_decoding=True)
-            except (exceptions.RedisError, OSError) as error:
+                found = self._ask_sentinel(host, name, deadline)
+            except Exception as error:
                 failure = translate(error, f"Sentinel {host[0]}:{host[1]}")
                 continue
-            finally:
-                connection.disconnect()
             if not found:
                 reason = f"the Sentinel {host[0]}:{host[1]} knows no primary {name!r}"
                 failure = BackendUnavailable(SERVICE, reason)
@@ -231,17 +225,31 @@ class Servers:
         if failure is not None and not named:
             raise failure
 
+    def _ask_sentinel(self, host: Host, name: str, deadline: float) -> Any:
+        arguments, tls = self.sentinel_arguments, self.sentinel_tls
+        connection = self._connection(host, arguments, deadline, tls)
+        try:
+            connection.connect()
+            connection.send_command("SENTINEL", "get-master-addr-by-name", name)
+            return connection.read_response(disable_decoding=True)
+        finally:
+            connection.disconnect()
+
     def _follow(self, host: Host | None, deadline: float) -> Link:
         for _ in range(_MOVES):
             where = self.path if host is None else f"{host[0]}:{host[1]}"
             assert where is not None
-            connection = self._connection(host, self.arguments, deadline, self.tls)
             try:
+                connection = self._connection(host, self.arguments, deadline, self.tls)
                 return self._greet(connection, where)
             except exceptions.MovedError as moved:
                 host = (moved.host or (host[0] if host else ""), int(moved.port))
+            except BackendError:
+                raise
             except (exceptions.RedisError, OSError, ValueError) as error:
                 raise translate(error, where) from None
+            except Exception as error:
+                raise translate(error, where) from error
         raise BackendUnavailable(SERVICE, "each node of the cluster names another one")
 
     def _greet(self, connection: Any, where: str) -> Link:
