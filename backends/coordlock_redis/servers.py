@@ -147,7 +147,7 @@ class Link:
         self.connection.disconnect()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Servers:
     """Where to look for the server.
 
@@ -171,6 +171,8 @@ class Servers:
     sentinel_tls: bool = False
     arguments: Mapping[str, Any] = field(default_factory=dict, repr=False)
     sentinel_arguments: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    #: The host that led to the primary last.
+    _answered: Host | None = field(default=None, init=False, repr=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -182,37 +184,50 @@ class Servers:
 
         It waits for ``patience`` seconds to connect, and for each answer.
         """
-        arguments = {**self.arguments, "socket_timeout": patience}
-        return self._connection(host, arguments, self.clock.now() + patience, self.tls)
+        return self._connection(host, self.arguments, self.clock.now() + patience, self.tls)
 
     def connect(self) -> Link:
         """A connection to the primary. Blocks; raises coordlock's errors alone."""
         refusal: BackendError | None = None
-        deadline = self.clock.now() + self.timeout
-        for host in self._candidates(deadline):
+        for asked, host, deadline in self._candidates(self.clock.now() + self.timeout):
             try:
-                return self._follow(host, deadline)
+                link = self._follow(host, deadline)
             except BackendError as error:
                 # The answer of a server tells more than the silence of the next one.
                 if refusal is None or isinstance(refusal, BackendUnavailable):
                     refusal = error
+            else:
+                self._answered = asked
+                return link
         raise refusal or BackendUnavailable(SERVICE, "no host is known")
 
-    def _candidates(self, deadline: float) -> Iterator[Host | None]:
+    def _candidates(self, deadline: float) -> Iterator[tuple[Host | None, Host | None, float]]:
+        """Who was asked, where the primary may be, and until when that one may answer."""
         if self.path:
-            yield None
+            yield None, None, deadline
         elif self.sentinel is None:
-            yield from self.hosts
+            for host, until in self._shares(deadline):
+                yield host, host, until
         else:
             yield from self._ask_sentinels(self.sentinel, deadline)
 
-    def _ask_sentinels(self, name: str, deadline: float) -> Iterator[Host]:
+    def _shares(self, deadline: float) -> Iterator[tuple[Host, float]]:
+        """Each host, and until when it may answer: one that is silent must not cost the others.
+
+        The first is the one that answered last.
+        """
+        hosts = sorted(self.hosts, key=lambda host: host != self._answered)
+        for number, host in enumerate(hosts):
+            now = self.clock.now()
+            yield host, now + (deadline - now) / (len(hosts) - number)
+
+    def _ask_sentinels(self, name: str, deadline: float) -> Iterator[tuple[Host, Host, float]]:
         """What each Sentinel names: one that was cut off may name an earlier primary."""
         failure: BackendError | None = None
         named: list[Host] = []
-        for host in self.hosts:
+        for host, until in self._shares(deadline):
             try:
-                found = self._ask_sentinel(host, name, deadline)
+                found = self._ask_sentinel(host, name, until)
             except Exception as error:
                 failure = translate(error, f"Sentinel {host[0]}:{host[1]}")
                 continue
@@ -221,7 +236,9 @@ class Servers:
                 failure = BackendUnavailable(SERVICE, reason)
             elif (primary := (found[0].decode(), int(found[1]))) not in named:
                 named.append(primary)
-                yield primary
+                # Half of the time, because the other Sentinels may name another one.
+                now = self.clock.now()
+                yield host, primary, (now + deadline) / 2 if len(self.hosts) > 1 else deadline
         if failure is not None and not named:
             raise failure
 
@@ -266,19 +283,33 @@ class Servers:
                 except exceptions.ResponseError as error:
                     answers.append(error)
             link = _link(connection, where, answers)
+            self._check(link)
+            link.socket.settimeout(self.timeout)
         except BaseException:
             connection.disconnect()
             raise
         return link
+
+    def _check(self, link: Link) -> None:
+        """Refuse one of several servers that know nothing of each other.
+
+        If another client reached another one, two would hold a lock.
+        """
+        if self.sentinel is None and len(set(self.hosts)) > 1 and not link.is_cluster:
+            raise BackendError(
+                SERVICE,
+                f"{link.where} is no node of a cluster, and several hosts must be nodes of one: "
+                "for a primary and its replicas, give the Sentinels as hosts and ?sentinel=NAME",
+            )
 
     def _connection(
         self, host: Host | None, arguments: Mapping[str, Any], deadline: float, tls: bool
     ) -> Any:
         left = max(0.05, min(self.timeout, deadline - self.clock.now()))
         common = {
-            "socket_timeout": self.timeout,
             **arguments,
             "socket_connect_timeout": left,
+            "socket_timeout": left,
             "retry": Retry(NoBackoff(), 0),  # the kernel knows what may be sent twice
             "protocol": 2,
         }

@@ -6,6 +6,7 @@ import asyncio
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from importlib import resources
@@ -262,6 +263,31 @@ def test_a_client_of_valkey_py_is_taken_over(redis: Redis, root: str) -> None:
 def test_a_cluster_may_be_asked_at_any_node(cluster: RedisCluster, root: str) -> None:
     for member in cluster.members:
         excludes(member.url_for(root))
+
+
+def test_a_node_that_is_silent_costs_a_part_of_the_time_and_that_once(
+    cluster: RedisCluster, root: str
+) -> None:
+    owner = cluster.owner(f"{{{root}}}:state")
+    silent = next(member for member in cluster.members if member is not owner)
+    hosts = f"127.0.0.1:{silent.port},127.0.0.1:{owner.port}"
+    silent.pause()
+    try:
+        began = time.monotonic()
+        url = f"redis://{hosts}{root}?restart_delay=0&request_timeout=2s"
+        with coordlock.connect(url) as client:
+            client.lock("a").acquire(timeout=10).release()
+        # Half of a request's time, though the client makes three connections.
+        assert 0.9 < time.monotonic() - began < 1.8
+    finally:
+        silent.resume()
+
+
+def test_several_servers_that_know_nothing_of_each_other_are_refused(
+    redis: Redis, only: RedisServer, root: str
+) -> None:
+    with pytest.raises(BackendError, match=r"no node of a cluster.*\?sentinel=NAME"):
+        coordlock.connect(f"redis://{only.host}:{only.port},{redis.host}:{redis.port}{root}")
 
 
 def test_a_cluster_has_one_database(cluster: RedisCluster, root: str) -> None:
