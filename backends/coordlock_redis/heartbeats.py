@@ -18,6 +18,8 @@ from coordlock_redis.servers import Link, Servers, packed
 __all__ = ["Heartbeats"]
 
 _BROKEN: Final = (exceptions.RedisError, OSError, ValueError, AttributeError)
+#: What another connection mends at once: servers may close those that are idle.
+_CLOSED: Final = (exceptions.ConnectionError, ConnectionError)
 
 
 class Heartbeats:
@@ -92,6 +94,8 @@ class Heartbeats:
             is_refusal = isinstance(error, exceptions.ResponseError) and not is_elsewhere(error)
             if not is_refusal or self._replicas:
                 self._drop()
+            if not is_new and isinstance(error, _CLOSED):
+                return self._ask(request, patience)
             raise translate(error, link.where) from None
         if copies < self._replicas and answer[0] == b"ok":
             raise not_copied(copies, self._replicas)

@@ -188,6 +188,18 @@ def test_a_heartbeat_that_nobody_expected_to_fail_so_is_answered(
         grant.check()
 
 
+def test_a_server_that_closes_idle_connections_casts_no_doubt_on_sessions(
+    only: RedisServer, root: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with only.client() as admin:
+        admin.config_set("timeout", 1)
+    with coordlock.connect(only.url_for(root, ttl="9s")) as client:
+        grant = client.lock("a").acquire(timeout=10)
+        time.sleep(7)
+        assert grant.state is GrantState.HELD
+    assert "in doubt" not in caplog.text
+
+
 def test_a_client_whose_thread_fails_holds_nothing(
     only: RedisServer, root: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
