@@ -275,7 +275,8 @@ class Connection(Source):
     def _send(self) -> None:
         failure: BackendError | None = None
         try:
-            if self.link is None:
+            # Another attempt to connect would only delay what fails because the news have none.
+            if self.link is None and not all(map(self._is_deaf, self._asked)):
                 link = self._servers.connect()
                 self._known.clear()
                 if self._news.link is not None and self._news.link.run != link.run:
@@ -284,13 +285,16 @@ class Connection(Source):
         except BackendError as error:
             failure = error
         batch = list(self._asked)
-        refused = [one for one in batch if failure or (one.needs_news and not self._news.is_live)]
+        refused = [one for one in batch if failure or self._is_deaf(one)]
         sent = [one for one in batch if one not in refused]
         self._asked[: len(batch)] = sent
         if sent:
             self._transmit(sent, asked=len(sent))
         for request in refused:
             request.promise.fail(failure or self._news.failure)
+
+    def _is_deaf(self, request: Request[Any]) -> bool:
+        return request.needs_news and not self._news.is_live
 
     def _transmit(
         self, batch: Sequence[Request[Any]], asked: int = 0, *, by_source: bool = False

@@ -34,6 +34,8 @@ Word = bytes | str | int
 _MOVES: Final = 5
 #: The oldest release.
 _OLDEST: Final = (6, 2)
+#: Of Redis, which hosts without one get, Sentinels as well.
+_USUAL_PORT: Final = 6379
 #: How many bytes are read at once.
 _CHUNK: Final = 1 << 16
 _NUMBER: Final = methodcaller("fileno")
@@ -229,7 +231,10 @@ class Servers:
             try:
                 found = self._ask_sentinel(host, name, until)
             except Exception as error:
-                failure = translate(error, f"Sentinel {host[0]}:{host[1]}")
+                where = f"Sentinel {host[0]}:{host[1]}"
+                if host[1] == _USUAL_PORT:
+                    where += " (a Sentinel's port is usually 26379)"
+                failure = translate(error, where, is_plain=not self.sentinel_tls)
                 continue
             if not found:
                 reason = f"the Sentinel {host[0]}:{host[1]} knows no primary {name!r}"
@@ -264,7 +269,7 @@ class Servers:
             except BackendError:
                 raise
             except (exceptions.RedisError, OSError, ValueError) as error:
-                raise translate(error, where) from None
+                raise translate(error, where, is_plain=not self.tls) from None
             except Exception as error:
                 raise translate(error, where) from error
         raise BackendUnavailable(SERVICE, "each node of the cluster names another one")
@@ -321,6 +326,10 @@ class Servers:
 
 
 def _link(connection: Any, where: str, answers: list[Any]) -> Link:
+    if isinstance(answers[0], bytes) and _mode(info(answers[0])) == "sentinel":
+        raise BackendError(
+            SERVICE, f"{where} is a Sentinel: give the primary's name as well, as ?sentinel=NAME"
+        )
     for answer in answers:
         if isinstance(answer, Exception):
             raise answer
@@ -350,10 +359,14 @@ def _link(connection: Any, where: str, answers: list[Any]) -> Link:
         where,
         run.encode(),
         version,
-        fields.get("redis_mode", fields.get("server_mode")) == "cluster",  # the latter is Valkey's
+        _mode(fields) == "cluster",
         started,
         isinstance(connection, SSLConnection),
     )
+
+
+def _mode(fields: Mapping[str, str]) -> str | None:
+    return fields.get("redis_mode", fields.get("server_mode"))  # the latter is Valkey's
 
 
 def packed(*words: Word) -> bytes:

@@ -80,6 +80,29 @@ def test_a_missing_certificate_of_the_client_is_told(
         coordlock.connect(url)
 
 
+def test_a_port_that_wants_tls_is_guessed(secure: RedisServer, root: str) -> None:
+    with pytest.raises(BackendUnavailable, match="does this port want TLS"):
+        coordlock.connect(f"redis://127.0.0.1:{secure.tls_port}{root}?connect_timeout=1s")
+
+
+def test_a_port_without_tls_is_guessed(redis: Redis, root: str) -> None:
+    options = "request_timeout=0.5s&connect_timeout=1s"
+    with pytest.raises(BackendUnavailable, match="TLS was not answered"):
+        coordlock.connect(f"rediss://{redis.host}:{redis.port}{root}?{options}")
+
+
+def test_a_sentinel_and_a_redis_are_told_apart(
+    only: RedisServer, tmp_path: Path, root: str
+) -> None:
+    with pytest.raises(BackendError, match="this is no Sentinel"):
+        coordlock.connect(only.url_for(root, sentinel=Sentinel.NAME))
+    with (
+        Sentinel(tmp_path / "sentinel", only) as sentinel,
+        pytest.raises(BackendError, match=r"is a Sentinel: .*\?sentinel=NAME"),
+    ):
+        coordlock.connect(f"redis://127.0.0.1:{sentinel.port}{root}")
+
+
 def test_a_host_that_the_certificate_does_not_name_is_refused(
     secure: RedisServer, certificates: Certificates, root: str
 ) -> None:
