@@ -351,7 +351,9 @@ def _link(connection: Any, where: str, answers: list[Any]) -> Link:
             "connect to Redis or Valkey itself, not to a proxy or another server",
         )
     now = int(time[0]) * 1_000_000 + int(time[1])
-    started = now - int(fields.get("uptime_in_seconds", 0)) * 1_000_000
+    # Both ends of that are whole seconds of its clock, so it may be almost one too long.
+    uptime = int(fields.get("uptime_in_seconds", 0))
+    started = now - max(0, uptime - 1) * 1_000_000
     if fields.get("second_repl_offset", "-1") != "-1":
         started = now  # it was promoted some time ago, perhaps a moment
     return Link(
