@@ -31,7 +31,9 @@ def servers(settings: Settings, client: object | None, clock: Clock, *, tls: boo
     if client is not None:
         from coordlock_redis.given_client import servers_of
 
-        return servers_of(client, key, settings.request_timeout, clock)
+        found = servers_of(client, key, settings.request_timeout, clock)
+        _refuse_contradictions(settings, found)
+        return found
     path = options.get("socket")
     if settings.scheme == "redis+unix":
         if settings.hosts or not path:
@@ -42,10 +44,11 @@ def servers(settings: Settings, client: object | None, clock: Clock, *, tls: boo
     elif not settings.hosts:
         raise ConfigurationError(f"{settings.scheme}:// needs a host, such as redis://localhost")
     elif settings.scheme in _NUMBERED and (digits := settings.root[1:]).isdecimal():
-        url = f"{settings.scheme}://{','.join(settings.hosts)}/"
+        url = f"{settings.scheme}://{','.join(settings.hosts)}"
         raise ConfigurationError(
-            f"{url}{digits}: the path is the root of all names, and not the number of a database: "
-            f"write {url}?db={digits} for that, or a root with a letter, such as {url}locks{digits}"
+            f"{url}/{digits}: the path is the root of all names, and not the number of a database: "
+            f"write {url}?db={digits} for that, without another slash, or a root with a letter, "
+            f"such as {url}/locks{digits}"
         )
     hosts = [_host(host) for host in settings.hosts]
     encryption: dict[str, Any] = {}
@@ -69,9 +72,37 @@ def servers(settings: Settings, client: object | None, clock: Clock, *, tls: boo
         path=path,
         sentinel=options.get("sentinel"),
         tls=tls,
+        sentinel_tls=tls,
         arguments={"db": options["db"], **login, **encryption},
         sentinel_arguments={**sentinel_login, **encryption},
     )
+
+
+def _refuse_contradictions(settings: Settings, found: Servers) -> None:
+    """Raise `ConfigurationError` for a setting that is other than the given client's."""
+    theirs, sentinels = found.arguments, found.sentinel_arguments
+    given = {
+        "username": (settings.username, theirs.get("username")),
+        "password": (settings.password, theirs.get("password")),
+        "db": (settings.options["db"], theirs.get("db", 0)),
+        "sentinel": (settings.options.get("sentinel"), found.sentinel),
+        "sentinel_username": (
+            settings.options.get("sentinel_username"),
+            sentinels.get("username"),
+        ),
+        "sentinel_password": (
+            settings.options.get("sentinel_password"),
+            sentinels.get("password"),
+        ),
+    }
+    wrong = [name for name, (own, its) in given.items() if own and own != its]
+    if not {*map(_host, settings.hosts)} <= {*found.hosts}:
+        wrong.insert(0, "hosts")
+    if wrong:
+        raise ConfigurationError(
+            f"{', '.join(wrong)}: the client that is given as client= says how to connect, and "
+            "says otherwise: leave this out, or give no client"
+        )
 
 
 def _host(host: str) -> tuple[str, int]:

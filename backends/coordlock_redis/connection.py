@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from redis import exceptions
 
-from coordlock.errors import BackendError, BackendUnavailable
+from coordlock.errors import BackendError, BackendUnavailable, SessionLost
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.log import Log
 from coordlock.runtime.process import PROCESS
@@ -81,7 +81,7 @@ class Connection(Source):
         if PROCESS.id != self._pid:  # the child of a fork shares the socket, and has no thread
             return failed(client_closed())
         if self._until is not None or sys.is_finalizing():
-            return failed(client_closed())
+            return failed(self._refusal())
         if self._sends_at_once(request):
             # The answer is read by this thread, if it waits for it and no other thread waits for
             # others, which Ctrl-C could interrupt.
@@ -182,7 +182,9 @@ class Connection(Source):
         try:
             while not self._is_over():
                 self._turn()
-        except Exception:
+        except BaseException as error:
+            # Nobody hears of departures now, so heartbeats must not keep the session alive.
+            self.header.failure = f"the client's thread failed: {type(error).__name__}: {error}"
             log.exception("the thread of a Redis client failed")
         finally:
             self._end()
@@ -198,8 +200,9 @@ class Connection(Source):
 
     def _end(self) -> None:
         self._until = self._until or 0.0
-        self._drop(client_closed())
-        self._news.drop("the client is closed", is_final=True)
+        refusal = self._refusal()
+        self._drop(refusal)
+        self._news.drop(refusal.reason, is_final=True)
         self._poller.close()
         self._ended.resolve(None)
         self._refuse()
@@ -207,7 +210,12 @@ class Connection(Source):
     def _refuse(self) -> None:
         with contextlib.suppress(IndexError):
             while True:
-                self._asked.pop(0).promise.fail(client_closed())
+                self._asked.pop(0).promise.fail(self._refusal())
+
+    def _refusal(self) -> BackendError:
+        if self.header.failure:
+            return SessionLost(SERVICE, self.header.failure)
+        return client_closed()
 
     def _turn(self) -> None:
         if self._until is None:
@@ -267,7 +275,8 @@ class Connection(Source):
     def _send(self) -> None:
         failure: BackendError | None = None
         try:
-            if self.link is None:
+            # Another attempt to connect would only delay what fails because the news have none.
+            if self.link is None and not all(map(self._is_deaf, self._asked)):
                 link = self._servers.connect()
                 self._known.clear()
                 if self._news.link is not None and self._news.link.run != link.run:
@@ -276,13 +285,16 @@ class Connection(Source):
         except BackendError as error:
             failure = error
         batch = list(self._asked)
-        refused = [one for one in batch if failure or (one.needs_news and not self._news.is_live)]
+        refused = [one for one in batch if failure or self._is_deaf(one)]
         sent = [one for one in batch if one not in refused]
         self._asked[: len(batch)] = sent
         if sent:
             self._transmit(sent, asked=len(sent))
         for request in refused:
             request.promise.fail(failure or self._news.failure)
+
+    def _is_deaf(self, request: Request[Any]) -> bool:
+        return request.needs_news and not self._news.is_live
 
     def _transmit(
         self, batch: Sequence[Request[Any]], asked: int = 0, *, by_source: bool = False

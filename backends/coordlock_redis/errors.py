@@ -30,6 +30,7 @@ _ADVICE: Final = (
     ("OOM", "the server's memory is full: raise maxmemory, or delete what is not needed"),
     ("MISCONF", "the server cannot save its data: see its log"),
     ("WRONGTYPE", "another program keeps something else at one of coordlock's keys"),
+    ("SENTINEL", "this is no Sentinel: the option sentinel wants Sentinels as hosts"),
     ("unknown command", "is this a Redis of 6.2 or later, and no proxy that knows no scripts?"),
     ("SELECT is not allowed", "a cluster has the database 0 alone: leave the option db out"),
     ("DB index", "the server has fewer databases: see the option db"),
@@ -38,6 +39,8 @@ _LOGIN: Final = (
     *("WRONGPASS", "NOAUTH", "NOPERM", "invalid password", "without any password"),
     *("user executing the script", "ACL failure in script"),
 )
+#: What redis-py and the system raise.
+_KNOWN: Final = (exceptions.RedisError, OSError, ValueError, AttributeError)
 
 
 def client_closed() -> BackendUnavailable:
@@ -53,9 +56,15 @@ def is_elsewhere(error: BaseException) -> bool:
     return str(error).startswith(_ELSEWHERE) or "non local key" in str(error)
 
 
-def translate(error: BaseException, where: str = "") -> BackendError:
-    """The error for a request to ``where``, to which redis-py raised ``error``."""
+def translate(error: BaseException, where: str = "", *, is_plain: bool = False) -> BackendError:
+    """The error for a request to ``where`` that raised ``error``.
+
+    ``is_plain`` if that was the first one of a connection without TLS.
+    """
     at = f"{where}: " if where else ""
+    if not isinstance(error, _KNOWN):
+        # A credential provider of the program's may do better the next time.
+        return BackendUnavailable(SERVICE, f"{at}{type(error).__name__}: {error}")
     text = str(error) or type(error).__name__
     advice = next((f"; {advice}" for word, advice in _ADVICE if word in text), "")
     login = (exceptions.AuthenticationError, exceptions.NoPermissionError)
@@ -67,4 +76,8 @@ def translate(error: BaseException, where: str = "") -> BackendError:
         return TooLarge(SERVICE, at + text)
     if isinstance(error, exceptions.ResponseError):
         return BackendError(SERVICE, at + text + advice)
+    if is_plain and "reset by peer" in text:
+        text += "; does this port want TLS, as by rediss://?"
+    elif "handshake" in str(error.__context__) and "imeout" in text:
+        text += "; TLS was not answered: is this a port without it?"
     return BackendUnavailable(SERVICE, at + text)

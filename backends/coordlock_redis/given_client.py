@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from coordlock.errors import ConfigurationError
 from coordlock.runtime.clock import Clock
-from coordlock_redis.servers import Host, Servers
+from coordlock_redis.servers import Servers
 
 __all__ = ["servers_of"]
 
@@ -22,7 +22,8 @@ def servers_of(client: object, key: bytes, timeout: float, clock: Clock) -> Serv
     if (nodes := getattr(client, "nodes_manager", None)) is not None:  # a cluster's
         arguments = dict(getattr(nodes, "connection_kwargs", {}))
         hosts = [(str(node.host), int(node.port)) for node in nodes.startup_nodes.values()]
-        return _servers(hosts, key, timeout, clock, arguments, _is_encrypted(arguments))
+        tls = _is_encrypted(arguments.get("connection_class"), arguments)
+        return Servers(hosts, key, timeout, clock, tls=tls, arguments=_taken(arguments))
     pool = getattr(client, "connection_pool", None)
     if pool is None:
         kind = type(client)
@@ -31,15 +32,16 @@ def servers_of(client: object, key: bytes, timeout: float, clock: Clock) -> Serv
             "Sentinel.master_for() gives can be used"
         )
     arguments = dict(pool.connection_kwargs)
-    kinds = {kind.__name__ for kind in pool.connection_class.__mro__}
-    tls = "SSLConnection" in kinds or _is_encrypted(arguments)
+    tls = _is_encrypted(pool.connection_class, arguments)
     manager = getattr(pool, "sentinel_manager", None)
     if manager is not None:
-        sentinels = [one.connection_pool.connection_kwargs for one in manager.sentinels]
+        sentinels = [one.connection_pool for one in manager.sentinels]
         if not getattr(pool, "is_master", True):
             raise ConfigurationError("client is one for replicas: give one by master_for()")
-        hosts = [(str(one["host"]), int(one["port"])) for one in sentinels]
-        own = _taken(sentinels[0]) if sentinels else {}
+        places = [one.connection_kwargs for one in sentinels]
+        hosts = [(str(one["host"]), int(one["port"])) for one in places]
+        sentinel_tls = bool(sentinels) and _is_encrypted(sentinels[0].connection_class, places[0])
+        own = _taken(places[0]) if sentinels else {}
         own.pop("db", None)
         return Servers(
             hosts,
@@ -49,23 +51,14 @@ def servers_of(client: object, key: bytes, timeout: float, clock: Clock) -> Serv
             sentinel=str(pool.service_name),
             tls=tls,
             arguments=_taken(arguments),
+            sentinel_tls=sentinel_tls,
             sentinel_arguments=own,
         )
+    taken = _taken(arguments)
     if "path" in arguments:
-        return Servers([], key, timeout, clock, path=arguments["path"], arguments=_taken(arguments))
+        return Servers([], key, timeout, clock, path=arguments["path"], arguments=taken)
     host = (str(arguments.get("host", "localhost")), int(arguments.get("port", 6379)))
-    return _servers([host], key, timeout, clock, arguments, tls)
-
-
-def _servers(
-    hosts: list[Host],
-    key: bytes,
-    timeout: float,
-    clock: Clock,
-    arguments: Mapping[str, Any],
-    tls: bool,
-) -> Servers:
-    return Servers(hosts, key, timeout, clock, tls=tls, arguments=_taken(arguments))
+    return Servers([host], key, timeout, clock, tls=tls, arguments=taken)
 
 
 def _taken(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,5 +69,7 @@ def _taken(arguments: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _is_encrypted(arguments: Mapping[str, Any]) -> bool:
-    return bool(arguments.get("ssl"))
+def _is_encrypted(kind: type | None, arguments: Mapping[str, Any]) -> bool:
+    """By the class of the connections, because some clients keep no argument ``ssl``."""
+    names = {one.__name__ for one in kind.__mro__} if kind is not None else set()
+    return "SSLConnection" in names or bool(arguments.get("ssl"))

@@ -7,17 +7,19 @@ from typing import Any, Final
 
 from redis import exceptions
 
-from coordlock.errors import BackendError
+from coordlock.errors import BackendError, SessionLost
 from coordlock.runtime.promise import Promise, failed
 from coordlock.runtime.worker import Worker
 from coordlock_redis.connection import not_copied
-from coordlock_redis.errors import client_closed, is_elsewhere, translate
+from coordlock_redis.errors import SERVICE, client_closed, is_elsewhere, translate
 from coordlock_redis.requests import Header, Request
 from coordlock_redis.servers import Link, Servers, packed
 
 __all__ = ["Heartbeats"]
 
 _BROKEN: Final = (exceptions.RedisError, OSError, ValueError, AttributeError)
+#: What another connection mends at once: servers may close those that are idle.
+_CLOSED: Final = (exceptions.ConnectionError, ConnectionError)
 
 
 class Heartbeats:
@@ -58,6 +60,9 @@ class Heartbeats:
             answer = self._ask(request, patience)
         except BackendError as error:
             request.promise.fail(error)
+        except Exception as error:  # whatever it is, the heartbeat needs an answer
+            self._drop()
+            request.promise.fail(translate(error))
         else:
             request.answer(answer, self._header)
         finally:
@@ -67,6 +72,9 @@ class Heartbeats:
     def _ask(self, request: Request[float], patience: float) -> Any:
         if self._is_closed:
             raise client_closed()
+        if self._header.failure:
+            self._drop()
+            raise SessionLost(SERVICE, self._header.failure)
         is_new = self._link is None
         if (link := self._link) is None:
             link = self._link = self._servers.connect()
@@ -86,6 +94,8 @@ class Heartbeats:
             is_refusal = isinstance(error, exceptions.ResponseError) and not is_elsewhere(error)
             if not is_refusal or self._replicas:
                 self._drop()
+            if not is_new and isinstance(error, _CLOSED):
+                return self._ask(request, patience)
             raise translate(error, link.where) from None
         if copies < self._replicas and answer[0] == b"ok":
             raise not_copied(copies, self._replicas)

@@ -50,7 +50,7 @@ class Runs:
             log.warning("a server of redlock:// has no vote: %s", refusal)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Node(Servers):
     """One server of a Redlock.
 

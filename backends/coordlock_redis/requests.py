@@ -36,6 +36,7 @@ class Header:
         compat: whether redis-py's locks are on the same names.
         born: when the state that it has seen was made, by the server's clock; 0 for none yet.
         is_quiet: whether the log has told that nothing is granted for some time.
+        failure: why the client's thread has failed; then its session must end.
     """
 
     key: bytes
@@ -45,6 +46,7 @@ class Header:
     compat: bool = False
     born: int = 0
     is_quiet: bool = False
+    failure: str = ""
 
     def beginning(self, name: str, link: Link) -> tuple[int, bytes]:
         """How many words a request to run that script begins with, and these words."""

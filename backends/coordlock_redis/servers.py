@@ -34,6 +34,8 @@ Word = bytes | str | int
 _MOVES: Final = 5
 #: The oldest release.
 _OLDEST: Final = (6, 2)
+#: Of Redis, which hosts without one get, Sentinels as well.
+_USUAL_PORT: Final = 6379
 #: How many bytes are read at once.
 _CHUNK: Final = 1 << 16
 _NUMBER: Final = methodcaller("fileno")
@@ -147,7 +149,7 @@ class Link:
         self.connection.disconnect()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Servers:
     """Where to look for the server.
 
@@ -156,7 +158,8 @@ class Servers:
         path: the socket, instead of hosts.
         arguments: what every connection to Redis is made with, for redis-py.
         sentinel_arguments: the same for Sentinels.
-        tls: whether connections are encrypted.
+        tls: whether connections to Redis are encrypted.
+        sentinel_tls: the same for Sentinels.
         key: whose slot counts in a cluster.
     """
 
@@ -167,8 +170,11 @@ class Servers:
     path: str | None = None
     sentinel: str | None = None
     tls: bool = False
+    sentinel_tls: bool = False
     arguments: Mapping[str, Any] = field(default_factory=dict, repr=False)
     sentinel_arguments: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    #: The host that led to the primary last.
+    _answered: Host | None = field(default=None, init=False, repr=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -180,65 +186,92 @@ class Servers:
 
         It waits for ``patience`` seconds to connect, and for each answer.
         """
-        arguments = {**self.arguments, "socket_timeout": patience}
-        return self._connection(host, arguments, self.clock.now() + patience)
+        return self._connection(host, self.arguments, self.clock.now() + patience, self.tls)
 
     def connect(self) -> Link:
         """A connection to the primary. Blocks; raises coordlock's errors alone."""
         refusal: BackendError | None = None
-        deadline = self.clock.now() + self.timeout
-        for host in self._candidates(deadline):
+        for asked, host, deadline in self._candidates(self.clock.now() + self.timeout):
             try:
-                return self._follow(host, deadline)
+                link = self._follow(host, deadline)
             except BackendError as error:
                 # The answer of a server tells more than the silence of the next one.
                 if refusal is None or isinstance(refusal, BackendUnavailable):
                     refusal = error
+            else:
+                self._answered = asked
+                return link
         raise refusal or BackendUnavailable(SERVICE, "no host is known")
 
-    def _candidates(self, deadline: float) -> Iterator[Host | None]:
+    def _candidates(self, deadline: float) -> Iterator[tuple[Host | None, Host | None, float]]:
+        """Who was asked, where the primary may be, and until when that one may answer."""
         if self.path:
-            yield None
+            yield None, None, deadline
         elif self.sentinel is None:
-            yield from self.hosts
+            for host, until in self._shares(deadline):
+                yield host, host, until
         else:
             yield from self._ask_sentinels(self.sentinel, deadline)
 
-    def _ask_sentinels(self, name: str, deadline: float) -> Iterator[Host]:
+    def _shares(self, deadline: float) -> Iterator[tuple[Host, float]]:
+        """Each host, and until when it may answer: one that is silent must not cost the others.
+
+        The first is the one that answered last.
+        """
+        hosts = sorted(self.hosts, key=lambda host: host != self._answered)
+        for number, host in enumerate(hosts):
+            now = self.clock.now()
+            yield host, now + (deadline - now) / (len(hosts) - number)
+
+    def _ask_sentinels(self, name: str, deadline: float) -> Iterator[tuple[Host, Host, float]]:
         """What each Sentinel names: one that was cut off may name an earlier primary."""
         failure: BackendError | None = None
         named: list[Host] = []
-        for host in self.hosts:
-            connection = self._connection(host, self.sentinel_arguments, deadline)
+        for host, until in self._shares(deadline):
             try:
-                connection.connect()
-                connection.send_command("SENTINEL", "get-master-addr-by-name", name)
-                found = connection.read_response(disable_decoding=True)
-            except (exceptions.RedisError, OSError) as error:
-                failure = translate(error, f"Sentinel {host[0]}:{host[1]}")
+                found = self._ask_sentinel(host, name, until)
+            except Exception as error:
+                where = f"Sentinel {host[0]}:{host[1]}"
+                if host[1] == _USUAL_PORT:
+                    where += " (a Sentinel's port is usually 26379)"
+                failure = translate(error, where, is_plain=not self.sentinel_tls)
                 continue
-            finally:
-                connection.disconnect()
             if not found:
                 reason = f"the Sentinel {host[0]}:{host[1]} knows no primary {name!r}"
                 failure = BackendUnavailable(SERVICE, reason)
             elif (primary := (found[0].decode(), int(found[1]))) not in named:
                 named.append(primary)
-                yield primary
+                # Half of the time, because the other Sentinels may name another one.
+                now = self.clock.now()
+                yield host, primary, (now + deadline) / 2 if len(self.hosts) > 1 else deadline
         if failure is not None and not named:
             raise failure
+
+    def _ask_sentinel(self, host: Host, name: str, deadline: float) -> Any:
+        arguments, tls = self.sentinel_arguments, self.sentinel_tls
+        connection = self._connection(host, arguments, deadline, tls)
+        try:
+            connection.connect()
+            connection.send_command("SENTINEL", "get-master-addr-by-name", name)
+            return connection.read_response(disable_decoding=True)
+        finally:
+            connection.disconnect()
 
     def _follow(self, host: Host | None, deadline: float) -> Link:
         for _ in range(_MOVES):
             where = self.path if host is None else f"{host[0]}:{host[1]}"
             assert where is not None
-            connection = self._connection(host, self.arguments, deadline)
             try:
+                connection = self._connection(host, self.arguments, deadline, self.tls)
                 return self._greet(connection, where)
             except exceptions.MovedError as moved:
                 host = (moved.host or (host[0] if host else ""), int(moved.port))
+            except BackendError:
+                raise
             except (exceptions.RedisError, OSError, ValueError) as error:
-                raise translate(error, where) from None
+                raise translate(error, where, is_plain=not self.tls) from None
+            except Exception as error:
+                raise translate(error, where) from error
         raise BackendUnavailable(SERVICE, "each node of the cluster names another one")
 
     def _greet(self, connection: Any, where: str) -> Link:
@@ -255,28 +288,48 @@ class Servers:
                 except exceptions.ResponseError as error:
                     answers.append(error)
             link = _link(connection, where, answers)
+            self._check(link)
+            link.socket.settimeout(self.timeout)
         except BaseException:
             connection.disconnect()
             raise
         return link
 
-    def _connection(self, host: Host | None, arguments: Mapping[str, Any], deadline: float) -> Any:
+    def _check(self, link: Link) -> None:
+        """Refuse one of several servers that know nothing of each other.
+
+        If another client reached another one, two would hold a lock.
+        """
+        if self.sentinel is None and len(set(self.hosts)) > 1 and not link.is_cluster:
+            raise BackendError(
+                SERVICE,
+                f"{link.where} is no node of a cluster, and several hosts must be nodes of one: "
+                "for a primary and its replicas, give the Sentinels as hosts and ?sentinel=NAME",
+            )
+
+    def _connection(
+        self, host: Host | None, arguments: Mapping[str, Any], deadline: float, tls: bool
+    ) -> Any:
         left = max(0.05, min(self.timeout, deadline - self.clock.now()))
         common = {
-            "socket_timeout": self.timeout,
             **arguments,
             "socket_connect_timeout": left,
+            "socket_timeout": left,
             "retry": Retry(NoBackoff(), 0),  # the kernel knows what may be sent twice
             "protocol": 2,
         }
         if host is None:
             unix: Any = UnixDomainSocketConnection
             return unix(path=self.path or "", **common)
-        kind = SSLConnection if self.tls else Connection
+        kind = SSLConnection if tls else Connection
         return kind(host=host[0], port=host[1], **common)
 
 
 def _link(connection: Any, where: str, answers: list[Any]) -> Link:
+    if isinstance(answers[0], bytes) and _mode(info(answers[0])) == "sentinel":
+        raise BackendError(
+            SERVICE, f"{where} is a Sentinel: give the primary's name as well, as ?sentinel=NAME"
+        )
     for answer in answers:
         if isinstance(answer, Exception):
             raise answer
@@ -298,8 +351,9 @@ def _link(connection: Any, where: str, answers: list[Any]) -> Link:
             "connect to Redis or Valkey itself, not to a proxy or another server",
         )
     now = int(time[0]) * 1_000_000 + int(time[1])
-    # The server takes the difference of whole seconds, which may be almost one too many.
-    started = now - max(0, int(fields.get("uptime_in_seconds", 0)) - 1) * 1_000_000
+    # Both ends of that are whole seconds of its clock, so it may be almost one too long.
+    uptime = int(fields.get("uptime_in_seconds", 0))
+    started = now - max(0, uptime - 1) * 1_000_000
     if fields.get("second_repl_offset", "-1") != "-1":
         started = now  # it was promoted some time ago, perhaps a moment
     return Link(
@@ -307,10 +361,14 @@ def _link(connection: Any, where: str, answers: list[Any]) -> Link:
         where,
         run.encode(),
         version,
-        fields.get("redis_mode", fields.get("server_mode")) == "cluster",  # the latter is Valkey's
+        _mode(fields) == "cluster",
         started,
         isinstance(connection, SSLConnection),
     )
+
+
+def _mode(fields: Mapping[str, str]) -> str | None:
+    return fields.get("redis_mode", fields.get("server_mode"))  # the latter is Valkey's
 
 
 def packed(*words: Word) -> bytes:

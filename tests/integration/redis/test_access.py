@@ -6,6 +6,7 @@ import asyncio
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from importlib import resources
@@ -19,8 +20,17 @@ import redis.asyncio
 import coordlock
 from coordlock import BackendError
 from coordlock.errors import AuthenticationFailed, BackendUnavailable, ConfigurationError
+from coordlock.testing.waiting import eventually
 from testbed.servers.certificates import Certificates
-from testbed.servers.redis import Redis, RedisCluster, RedisServer, Sentinel, knows_tls
+from testbed.servers.redis import (
+    SLOTS,
+    ExternalRedis,
+    Redis,
+    RedisCluster,
+    RedisServer,
+    Sentinel,
+    knows_tls,
+)
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("no_leaks")]
 
@@ -68,6 +78,29 @@ def test_a_missing_certificate_of_the_client_is_told(
     url = f"rediss://127.0.0.1:{secure.tls_port}{root}?connect_timeout=1s&ca={certificates.ca}"
     with pytest.raises(BackendUnavailable, match=r"certificate required|closed|reset|EOF"):
         coordlock.connect(url)
+
+
+def test_a_port_that_wants_tls_is_guessed(secure: RedisServer, root: str) -> None:
+    with pytest.raises(BackendUnavailable, match="does this port want TLS"):
+        coordlock.connect(f"redis://127.0.0.1:{secure.tls_port}{root}?connect_timeout=1s")
+
+
+def test_a_port_without_tls_is_guessed(redis: Redis, root: str) -> None:
+    options = "request_timeout=0.5s&connect_timeout=1s"
+    with pytest.raises(BackendUnavailable, match="TLS was not answered"):
+        coordlock.connect(f"rediss://{redis.host}:{redis.port}{root}?{options}")
+
+
+def test_a_sentinel_and_a_redis_are_told_apart(
+    only: RedisServer, tmp_path: Path, root: str
+) -> None:
+    with pytest.raises(BackendError, match="this is no Sentinel"):
+        coordlock.connect(only.url_for(root, sentinel=Sentinel.NAME))
+    with (
+        Sentinel(tmp_path / "sentinel", only) as sentinel,
+        pytest.raises(BackendError, match=r"is a Sentinel: .*\?sentinel=NAME"),
+    ):
+        coordlock.connect(f"redis://127.0.0.1:{sentinel.port}{root}")
 
 
 def test_a_host_that_the_certificate_does_not_name_is_refused(
@@ -175,6 +208,72 @@ def test_a_client_of_a_cluster_is_taken_over(cluster: RedisCluster, root: str) -
         excludes(f"redis://{root}?restart_delay=0", client)
 
 
+@pytest.fixture(scope="module")
+def secure_node(
+    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
+) -> Iterator[RedisServer]:
+    """A cluster of one node, which has a password."""
+    if not knows_tls():
+        pytest.skip("this redis-server was built without TLS")
+    directory = tmp_path_factory.mktemp("tls-cluster")
+    with (
+        RedisServer(
+            directory, clustered=True, tls=certificates, arguments=["--tls-cluster", "yes"]
+        ) as server,
+        server.client(decode_responses=True) as admin,
+    ):
+        admin.execute_command("CLUSTER ADDSLOTS", *range(SLOTS))
+        eventually(lambda: admin.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
+        admin.config_set("tls-auth-clients", "no")
+        admin.config_set("requirepass", "s")
+        yield server
+
+
+@pytest.mark.parametrize("kind", [redis_py.RedisCluster, redis.asyncio.RedisCluster])
+@pytest.mark.parametrize("by_url", [True, False], ids=["url", "ssl"])
+@pytest.mark.parametrize("by_argument", [True, False], ids=["ca", "default"])
+def test_a_client_of_a_cluster_over_tls_is_taken_over(
+    secure_node: RedisServer,
+    certificates: Certificates,
+    root: str,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: Any,
+    by_url: bool,
+    by_argument: bool,
+) -> None:
+    """Also one without any ``ssl_`` argument, whose password must not be sent in clear text."""
+    arguments = {"ssl_ca_certs": str(certificates.ca)} if by_argument else {}
+    if not by_argument:
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificates.ca))
+    host, port = "127.0.0.1", secure_node.tls_port
+    if by_url:
+        client = kind.from_url(f"rediss://:s@{host}:{port}", **arguments)
+    else:
+        client = kind(host=host, port=port, password="s", ssl=True, **arguments)
+    try:
+        excludes(f"redis://{root}?restart_delay=0", client)
+    finally:
+        if kind is redis_py.RedisCluster:
+            client.close()
+
+
+def test_sentinels_without_tls_may_name_a_primary_with_it(
+    secure: RedisServer, certificates: Certificates, tmp_path: Path, root: str
+) -> None:
+    primary = ExternalRedis(f"redis://127.0.0.1:{secure.tls_port}")
+    with Sentinel(tmp_path / "sentinel", primary) as sentinel:
+        module: Any = redis_py.sentinel  # it has no types
+        sentinels = module.Sentinel(
+            [("127.0.0.1", sentinel.port)],
+            ssl=True,
+            ssl_ca_certs=str(certificates.ca),
+            ssl_certfile=str(certificates.client),
+            ssl_keyfile=str(certificates.client_key),
+        )
+        with sentinels.master_for(Sentinel.NAME) as client:
+            excludes(f"redis://{root}?restart_delay=0", client)
+
+
 def test_a_client_of_valkey_py_is_taken_over(redis: Redis, root: str) -> None:
     valkey = pytest.importorskip("valkey")
     with valkey.Valkey(host=redis.host, port=redis.port) as client:
@@ -187,6 +286,31 @@ def test_a_client_of_valkey_py_is_taken_over(redis: Redis, root: str) -> None:
 def test_a_cluster_may_be_asked_at_any_node(cluster: RedisCluster, root: str) -> None:
     for member in cluster.members:
         excludes(member.url_for(root))
+
+
+def test_a_node_that_is_silent_costs_a_part_of_the_time_and_that_once(
+    cluster: RedisCluster, root: str
+) -> None:
+    owner = cluster.owner(f"{{{root}}}:state")
+    silent = next(member for member in cluster.members if member is not owner)
+    hosts = f"127.0.0.1:{silent.port},127.0.0.1:{owner.port}"
+    silent.pause()
+    try:
+        began = time.monotonic()
+        url = f"redis://{hosts}{root}?restart_delay=0&request_timeout=2s"
+        with coordlock.connect(url) as client:
+            client.lock("a").acquire(timeout=10).release()
+        # Half of a request's time, though the client makes three connections.
+        assert 0.9 < time.monotonic() - began < 1.8
+    finally:
+        silent.resume()
+
+
+def test_several_servers_that_know_nothing_of_each_other_are_refused(
+    redis: Redis, only: RedisServer, root: str
+) -> None:
+    with pytest.raises(BackendError, match=r"no node of a cluster.*\?sentinel=NAME"):
+        coordlock.connect(f"redis://{only.host}:{only.port},{redis.host}:{redis.port}{root}")
 
 
 def test_a_cluster_has_one_database(cluster: RedisCluster, root: str) -> None:

@@ -61,6 +61,26 @@ def test_a_sentinel_that_names_an_earlier_primary_is_not_the_last_word(
             client.lock("a").acquire(timeout=10).release()
 
 
+def test_a_sentinel_that_is_silent_costs_a_part_of_the_time_and_that_once(
+    only: RedisServer, tmp_path: Path, root: str
+) -> None:
+    with (
+        Sentinel(tmp_path / "silent", only) as silent,
+        Sentinel(tmp_path / "sentinel", only) as sentinel,
+    ):
+        hosts = f"127.0.0.1:{silent.port},127.0.0.1:{sentinel.port}"
+        options = f"sentinel={Sentinel.NAME}&restart_delay=0&request_timeout=2s"
+        silent.pause()
+        try:
+            began = time.monotonic()
+            with coordlock.connect(f"redis://{hosts}{root}?{options}") as client:
+                client.lock("a").acquire(timeout=10).release()
+            # Half of a request's time, though the client makes three connections.
+            assert 0.9 < time.monotonic() - began < 1.8
+        finally:
+            silent.resume()
+
+
 def test_an_idle_holder_learns_that_another_server_is_the_primary(
     only: RedisServer, replica: RedisServer, tmp_path: Path, root: str
 ) -> None:

@@ -8,13 +8,15 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Self
+from typing import Any, Self
 
 import coordlock_redis
 import pytest
+import redis
 from coordlock_redis import receiving
 from coordlock_redis.backend import RedisBackend
 from coordlock_redis.connection import Connection
+from coordlock_redis.heartbeats import Heartbeats
 from coordlock_redis.news import News
 from coordlock_redis.requests import Request
 from coordlock_redis.servers import Link
@@ -22,7 +24,7 @@ from coordlock_redis.session import RedisSession
 
 import coordlock
 from coordlock import BackendError, GrantState, LockLost
-from coordlock.errors import WaitUnavailable
+from coordlock.errors import BackendUnavailable, WaitUnavailable
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Owner
 from coordlock.testing.waiting import eventually
@@ -117,6 +119,110 @@ def test_a_message_that_never_comes_costs_at_most_the_rest_of_a_session(
             eventually(waiter.was_granted)
             assert waiter.granted_at is not None
             assert waiter.granted_at - began < 6
+
+
+class Credentials(redis.CredentialProvider):
+    """Fails so often from now on."""
+
+    failures = 0
+
+    def get_credentials(self) -> tuple[str]:
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("the vault is sealed")
+        return ("s",)
+
+
+def break_all(server: RedisServer) -> None:
+    """Break all connections, of which those for requests and heartbeats are equal."""
+    with server.client(password="s") as admin:
+        for kind in ("normal", "pubsub"):
+            admin.client_kill_filter(_type=kind, skipme=True)
+
+
+@pytest.mark.parametrize("failures", [1, 2, 3])
+def test_credentials_that_cannot_be_had_for_a_moment_cost_nothing(
+    only: RedisServer, root: str, failures: int
+) -> None:
+    with only.client() as admin:
+        admin.config_set("requirepass", "s")
+    credentials = Credentials()
+    with (
+        redis.Redis(port=only.port, credential_provider=credentials) as given,
+        coordlock.connect(client=given, root=root, restart_delay=0, ttl="3s") as client,
+    ):
+        grant = client.lock("a").acquire(timeout=10)
+        credentials.failures = failures
+        break_all(only)
+        time.sleep(2)
+        assert not credentials.failures
+        client.lock("b").acquire(timeout=10).release()
+        grant.check()
+
+
+def test_credentials_that_cannot_be_had_are_told(only: RedisServer, root: str) -> None:
+    credentials = Credentials()
+    credentials.failures = 1000
+    with (
+        redis.Redis(port=only.port, credential_provider=credentials) as given,
+        pytest.raises(BackendUnavailable, match="RuntimeError: the vault is sealed"),
+    ):
+        coordlock.connect(client=given, root=root, connect_timeout="1s")
+
+
+def test_a_heartbeat_that_nobody_expected_to_fail_so_is_answered(
+    only: RedisServer, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with coordlock.connect(only.url_for(root, ttl="3s")) as client:
+        grant = client.lock("a").acquire(timeout=10)
+        errors = iter([RuntimeError("odd")])
+        transmit = Heartbeats._transmit
+
+        def fail(self: Heartbeats, *arguments: Any, **options: Any) -> None:
+            for error in errors:
+                raise error
+            transmit(self, *arguments, **options)
+
+        monkeypatch.setattr(Heartbeats, "_transmit", fail)
+        time.sleep(4)
+        grant.check()
+
+
+def test_a_server_that_closes_idle_connections_casts_no_doubt_on_sessions(
+    only: RedisServer, root: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with only.client() as admin:
+        admin.config_set("timeout", 1)
+    with coordlock.connect(only.url_for(root, ttl="9s")) as client:
+        grant = client.lock("a").acquire(timeout=10)
+        time.sleep(7)
+        assert grant.state is GrantState.HELD
+    assert "in doubt" not in caplog.text
+
+
+def test_a_client_whose_thread_fails_holds_nothing(
+    only: RedisServer, root: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = only.url_for(root, ttl="3s")
+    with coordlock.connect(url) as one:
+        grant = one.lock("a").acquire(timeout=10)
+        turn, errors = Connection._turn, iter([RuntimeError("odd")])
+
+        def fail(self: Connection) -> None:
+            for error in errors:
+                raise error
+            turn(self)
+
+        monkeypatch.setattr(Connection, "_turn", fail)
+        deafen(only)
+        eventually(lambda: grant.state is GrantState.LOST, within=3)
+        with pytest.raises(LockLost, match="thread failed: RuntimeError: odd"):
+            grant.check()
+        with coordlock.connect(url) as two:
+            two.lock("a").acquire(timeout=10).release()
+        with pytest.raises(BackendError, match="thread failed: RuntimeError: odd"):
+            one.lock("b").acquire(timeout=10)
+    assert "the thread of a Redis client failed" in caplog.text
 
 
 @contextmanager

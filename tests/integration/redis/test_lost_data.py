@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from coordlock_redis.servers import Servers
 
 import coordlock
 from coordlock import BackendError, GrantState, LockLost
 from coordlock.errors import AuthenticationFailed
+from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.testing.waiting import eventually
 from testbed.servers.redis import RedisServer
 
@@ -50,6 +52,20 @@ def test_nothing_is_granted_after_a_restart_until_earlier_grants_have_expired(
         with coordlock.connect(url) as other:
             other.lock("a").acquire(timeout=20).release()
             assert time.monotonic() - began >= 2.9
+
+
+def test_a_start_is_not_dated_back(only: RedisServer) -> None:
+    """Though the server counts in whole seconds of its clock."""
+    servers = Servers([(only.host, only.port)], b"key", 5.0, SYSTEM_CLOCK)
+    for _ in range(3):
+        only.kill()
+        time.sleep((0.8 - time.time()) % 1)
+        began = time.time()
+        only.start()
+        time.sleep((0.05 - time.time()) % 1)
+        link = servers.connect()
+        link.close()
+        assert began <= link.started / 1_000_000 <= time.time()
 
 
 def test_emptying_the_server_ends_every_grant(only: RedisServer, root: str) -> None:

@@ -21,7 +21,7 @@ def keys(url: str) -> bytes:
 def test_a_root_of_digits_would_be_taken_for_a_database(scheme: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         keys(f"{scheme}://me:secret@a,b:7000/3")
-    assert f"write {scheme}://a:6379,b:7000/?db=3 for that" in str(refused.value)
+    assert f"write {scheme}://a:6379,b:7000?db=3 for that" in str(refused.value)
     assert "secret" not in str(refused.value)
 
 

@@ -273,3 +273,9 @@ def test_ctrl_c_while_the_thread_is_started_leaves_one_thread(
     timers.call_at(now(), told.set)
     assert told.wait(30)
     eventually(lambda: [one.name for one in threading.enumerate()].count("test-timers") == 1)
+
+
+def test_a_wait_after_the_timers_were_closed_ends_at_once() -> None:
+    timers = SystemTimers()
+    timers.close()
+    assert within(timers, Promise[int](), 3).done()
