@@ -13,7 +13,7 @@
 --   values:<folder>    hash: key -> value
 --   versions:<folder>  hash: key -> version
 --
--- Channels: inbox:<client>, changes:<queue>, key:<key>, folder:<folder>.
+-- Channels: inbox:<client>, changes:<queue>, key:<key>, folder:<folder>, anew.
 --
 -- Each script reads all it needs before it writes: what makes it fail, such as a key of another
 -- type, then leaves nothing half done.

@@ -20,4 +20,5 @@ local function begin_anew(time)
     tell('changes:' .. queue, int(last))
   end
   call('DEL', ROOT .. 'queues')
+  tell('anew', int(born)) -- to all clients: which keys are gone is not known here
 end

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,6 +61,55 @@ def test_emptying_the_server_ends_every_grant(only: RedisServer, root: str) -> N
         eventually(lambda: grant.state is GrantState.LOST)
         with pytest.raises(LockLost, match="FLUSHALL"):
             grant.check()
+
+
+@pytest.mark.parametrize("loss", ["FLUSHALL", "SWAPDB 0 1"])
+def test_every_observer_sees_that_the_data_is_gone(only: RedisServer, root: str, loss: str) -> None:
+    url = only.url_for(root, ttl="2s")
+    with coordlock.connect(url) as one, coordlock.connect(url) as two, only.client() as admin:
+        one.value("/v").set(b"1")
+        one.counter("c").add(5)
+        one.gate("g").shut()
+        one.election("e").campaign(timeout=5)
+        one.group("m").join(b"me")
+        waiter = threading.Thread(target=two.gate("g").wait, kwargs={"timeout": 60})
+        waiter.start()
+        with (
+            two.value("/v").observe() as value,
+            two.counter("c").observe() as counter,
+            two.election("e").observe() as leader,
+            two.group("m").observe(grace=0) as group,
+        ):
+            assert next(value) is not None
+            assert next(counter) == 5
+            assert next(leader) is not None
+            assert len(next(group).members) == 1
+            admin.execute_command(*loss.split())
+            eventually(lambda: value.state is None)
+            eventually(lambda: counter.state == 0)
+            eventually(lambda: leader.state is None)
+            eventually(lambda: not group.state.members)
+            for observer in (value, counter, leader, group):
+                assert observer.stale_for is None
+        waiter.join(20)
+        assert not waiter.is_alive()
+
+
+def test_an_observer_whose_session_is_gone_still_sees_that_the_data_is(
+    only: RedisServer, root: str
+) -> None:
+    url = only.url_for(root, ttl="2s")
+    with (
+        coordlock.connect(url) as client,
+        client.value("/v").observe() as value,
+        only.client() as admin,
+    ):
+        for _ in range(2):  # the client opens no other session before the second loss
+            with coordlock.connect(url) as other:
+                other.value("/v").set(b"1")
+            eventually(lambda: value.state is not None)
+            admin.flushall()
+            eventually(lambda: value.state is None)
 
 
 def test_scripts_that_the_server_has_forgotten_are_sent_again(only: RedisServer, root: str) -> None:
