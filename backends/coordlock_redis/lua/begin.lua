@@ -3,7 +3,7 @@
 -- KEYS[1] is the root's state. All other keys of the root have the same hash tag, and their names
 -- begin as this one does:
 --
---   state              hash: run, born, last, ttl, quiet, evicted
+--   state              hash: run, promoted, born, last, ttl, quiet, evicted
 --   sessions           sorted set: session, by its expiry in microseconds of the server's clock
 --   held:<session>     hash: contender's id -> queue
 --   queues             set: the queues that have contenders
@@ -43,10 +43,10 @@ if CLUSTER == '1' then call('EXISTS', ROOT .. 'nothing') end
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local NOW = clock[1] .. string.sub('000000' .. clock[2], -6)
-local state = call('HMGET', KEYS[1], 'run', 'born', 'last', 'ttl', 'quiet')
+local state = call('HMGET', KEYS[1], 'run', 'born', 'last', 'ttl', 'quiet', 'promoted')
 local born, last = tonumber(state[2] or 0), tonumber(state[3] or 0)
 local longest, quiet = tonumber(state[4] or 0), tonumber(state[5] or 0)
-local has_changed = false
+local promoted, has_changed = state[6], false
 local compat = {} -- what `compat.lua` adds, for clients that ask for it
 
 -- Numbers beyond 1e14 would be written as 1.7e+15.

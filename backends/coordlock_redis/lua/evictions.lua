@@ -16,8 +16,5 @@ local function end_what_may_be_evicted()
   if not count or count == known then return end
   call('HSET', KEYS[1], 'evicted', int(count))
   -- Other policies spare keys that do not expire, as those of the root. A count of 0 was reset.
-  if known and count > 0 and is_evicting() then
-    local _, _, DELAY = delays()
-    begin_anew(now + (DELAY < 0 and longest or DELAY))
-  end
+  if known and count > 0 and is_evicting() then begin_anew_later() end
 end

@@ -8,12 +8,21 @@ local function end_session(session)
   change()
 end
 
+-- The last promotion of this server from a replica to the primary, or '' for none that it knows.
+local function promotion()
+  local told = call('INFO', 'replication')
+  local id = string.match(told, 'master_replid2:(%x+)')
+  local offset = string.match(told, 'second_repl_offset:(%d+)') -- -1 for none
+  return id and offset and id .. ':' .. offset or ''
+end
+
 -- Nothing that was granted before counts any more, and nothing is granted before `time`.
 local function begin_anew(time)
   local sessions = call('ZRANGE', ROOT .. 'sessions', '0', '-1')
-  quiet, born = time, now
+  quiet, born, promoted = time, now, promotion()
   change()
-  call('HSET', KEYS[1], 'run', RUN, 'born', int(born), 'quiet', int(quiet), 'last', int(last))
+  call('HSET', KEYS[1], 'run', RUN, 'promoted', promoted)
+  call('HSET', KEYS[1], 'born', int(born), 'quiet', int(quiet), 'last', int(last))
   for _, session in ipairs(sessions) do end_session(session) end
   for _, queue in ipairs(call('SMEMBERS', ROOT .. 'queues')) do
     call('DEL', ROOT .. 'queue:' .. queue, ROOT .. 'claims:' .. queue, ROOT .. 'watchers:' .. queue)
@@ -21,4 +30,10 @@ local function begin_anew(time)
   end
   call('DEL', ROOT .. 'queues')
   tell('anew', int(born)) -- to all clients: which keys are gone is not known here
+end
+
+-- The same, once all that was granted before has expired.
+local function begin_anew_later()
+  local _, _, DELAY = delays()
+  begin_anew(now + (DELAY < 0 and longest or DELAY))
 end
