@@ -3,7 +3,11 @@ local function end_session(session)
   call('ZREM', ROOT .. 'sessions', session)
   -- Before its contenders leave: else its client would take them for evicted.
   tell('inbox:' .. inbox_of(session), 'over ' .. session .. ' ' .. int(born))
-  for at = 1, #held, 2 do leave(held[at + 1], held[at], true) end
+  for at = 1, #held, 2 do
+    local id, queue = held[at], held[at + 1]
+    -- Where another program uses a key of one queue, the contenders in others leave all the same.
+    if not pcall(leave, queue, id, true) then redis.pcall('ZREM', ROOT .. 'queue:' .. queue, id) end
+  end
   call('DEL', ROOT .. 'held:' .. session)
   change()
 end
@@ -21,14 +25,15 @@ local function begin_anew(time)
   local sessions = call('ZRANGE', ROOT .. 'sessions', '0', '-1')
   quiet, born, promoted = time, now, promotion()
   change()
-  call('HSET', KEYS[1], 'run', RUN, 'promoted', promoted)
-  call('HSET', KEYS[1], 'born', int(born), 'quiet', int(quiet), 'last', int(last))
   for _, session in ipairs(sessions) do end_session(session) end
   for _, queue in ipairs(call('SMEMBERS', ROOT .. 'queues')) do
     call('DEL', ROOT .. 'queue:' .. queue, ROOT .. 'claims:' .. queue, ROOT .. 'watchers:' .. queue)
     tell('changes:' .. queue, int(last))
   end
   call('DEL', ROOT .. 'queues')
+  -- Last: what fails before this does not pass for done.
+  call('HSET', KEYS[1], 'run', RUN, 'promoted', promoted)
+  call('HSET', KEYS[1], 'born', int(born), 'quiet', int(quiet), 'last', int(last))
   tell('anew', int(born)) -- to all clients: which keys are gone is not known here
 end
 

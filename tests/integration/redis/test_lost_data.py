@@ -157,6 +157,41 @@ def test_a_dead_head_costs_its_ttl_and_not_a_second_more(only: RedisServer, root
         assert time.monotonic() - began < 3.0
 
 
+HOLDER_OF_MANY = """
+import sys, time, coordlock
+client = coordlock.connect(sys.argv[1])
+grants = [client.lock(name).acquire() for name in "abcd"]
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("key", ["queue:b", "claims:b", "watchers:b"])
+def test_a_dead_client_leaves_all_queues_but_one_that_another_program_uses(
+    only: RedisServer, root: str, key: str
+) -> None:
+    url = only.url_for(root, ttl="2s")
+    command = [sys.executable, "-c", HOLDER_OF_MANY, url]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE) as holder,
+        coordlock.connect(url) as client,
+        only.client() as admin,
+    ):
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        name = f"{{{root}}}:{key}"
+        admin.set(name, "mine")
+        holder.kill()
+        for other in "acd":
+            client.lock(other).acquire(timeout=20).release()
+        assert admin.get(name) == b"mine"
+        admin.delete(name)
+        lock = client.lock("b")
+        grant = lock.try_acquire()
+        assert grant is not None
+        grant.release()
+
+
 @pytest.mark.parametrize("name", ["state", "sessions", "queues", "queue:a", "claims:a"])
 def test_a_key_of_another_type_is_refused_and_kept(only: RedisServer, root: str, name: str) -> None:
     key = f"{{{root}}}:{name}"
