@@ -30,7 +30,5 @@ call('ZSCORE', ROOT .. 'sessions', session)
 call('DEL', name)
 tell('inbox:' .. INBOX, 'hello')
 
-longest = math.max(longest, ttl)
-call('HSET', KEYS[1], 'ttl', int(longest))
-call('ZADD', ROOT .. 'sessions', int(now + ttl), session)
+extend(session, ttl)
 return finish('ok', last, born, longest)

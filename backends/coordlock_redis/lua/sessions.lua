@@ -1,6 +1,15 @@
+-- Let a session expire when its ttl has passed from now on.
+local function extend(session, ttl)
+  call('ZADD', ROOT .. 'sessions', int(now + ttl), session)
+  call('ZADD', ROOT .. 'ttls', int(ttl), session)
+  longest = tonumber(call('ZRANGE', ROOT .. 'ttls', '-1', '-1', 'WITHSCORES')[2])
+  call('HSET', KEYS[1], 'ttl', int(longest))
+end
+
 local function end_session(session)
   local held = call('HGETALL', ROOT .. 'held:' .. session)
   call('ZREM', ROOT .. 'sessions', session)
+  call('ZREM', ROOT .. 'ttls', session)
   -- Before its contenders leave: else its client would take them for evicted.
   tell('inbox:' .. inbox_of(session), 'over ' .. session .. ' ' .. int(born))
   for at = 1, #held, 2 do
@@ -23,14 +32,17 @@ end
 -- Nothing that was granted before counts any more, and nothing is granted before `time`.
 local function begin_anew(time)
   local sessions = call('ZRANGE', ROOT .. 'sessions', '0', '-1')
-  quiet, born, promoted = time, now, promotion()
+  -- An earlier pause goes on, for sessions with a longer ttl than those of now; but not where the
+  -- clock has gone back, because it could end much later then.
+  quiet = math.max(time, born <= now and quiet or 0)
+  born, promoted = now, promotion()
   change()
   for _, session in ipairs(sessions) do end_session(session) end
   for _, queue in ipairs(call('SMEMBERS', ROOT .. 'queues')) do
     call('DEL', ROOT .. 'queue:' .. queue, ROOT .. 'claims:' .. queue, ROOT .. 'watchers:' .. queue)
     tell('changes:' .. queue, int(last))
   end
-  call('DEL', ROOT .. 'queues')
+  call('DEL', ROOT .. 'queues', ROOT .. 'ttls')
   -- Last: what fails before this does not pass for done.
   call('HSET', KEYS[1], 'run', RUN, 'promoted', promoted)
   call('HSET', KEYS[1], 'born', int(born), 'quiet', int(quiet), 'last', int(last))

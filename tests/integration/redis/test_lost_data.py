@@ -53,6 +53,37 @@ def test_nothing_is_granted_after_a_restart_until_earlier_grants_have_expired(
             assert time.monotonic() - began >= 2.9
 
 
+def test_a_restart_costs_the_longest_ttl_of_those_that_are_there(tmp_path: Path, root: str) -> None:
+    key = f"{{{root}}}:state"
+    with RedisServer(tmp_path / "redis", persistent=True) as server:
+        url = server.url_for(root, ttl="2s", restart_delay="auto")
+        with coordlock.connect(url) as client, server.client() as admin:
+            with coordlock.connect(url, ttl="300s"):
+                assert admin.hget(key, "ttl") == b"300000000"
+                assert "is granted for 300 s" in "\n".join(client.describe().notes)
+            eventually(lambda: admin.hget(key, "ttl") == b"2000000", "the next heartbeat")
+            assert "is granted for 2 s" in "\n".join(client.describe().notes)
+
+
+def test_a_second_restart_does_not_shorten_the_pause_after_the_first(
+    tmp_path: Path, root: str
+) -> None:
+    key = f"{{{root}}}:state"
+    arguments = ["--appendfsync", "always"]
+    with RedisServer(tmp_path / "redis", persistent=True, arguments=arguments) as server:
+        url = server.url_for(root, ttl="2s", restart_delay="auto")
+        with server.client() as admin:
+            with coordlock.connect(url), coordlock.connect(url, ttl="300s"):
+                server.kill()  # else the session would be closed
+            ends: list[int] = []
+            for _ in range(2):
+                server.start()
+                with coordlock.connect(url):
+                    ends.append(int(admin.hget(key, "quiet") or 0))
+                server.kill()
+            assert ends[0] == ends[1] > (time.time() + 200) * 1_000_000
+
+
 def test_emptying_the_server_ends_every_grant(only: RedisServer, root: str) -> None:
     with coordlock.connect(only.url_for(root, ttl="3s")) as client:
         grant = client.lock("a").acquire()
