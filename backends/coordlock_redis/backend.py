@@ -79,7 +79,7 @@ class RedisBackend(RedisSession):
             self._servers,
             self.scheme,
             ttl=self._ttl,
-            delay=self._ttl if self._header.delay is None else self._header.delay,
+            delay=self._header.delay,
             replicas=self._replicas,
         )
         return describe(question, self._closing)

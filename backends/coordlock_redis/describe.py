@@ -29,12 +29,16 @@ Finding = tuple[bool, str]
 
 @dataclass(frozen=True)
 class Question:
-    """Who asks: a client, by its scheme and its options. Times in seconds."""
+    """Who asks: a client, by its scheme and its options. Times in seconds.
+
+    Attributes:
+        delay: for how long nothing is granted after a restart; None for the longest ttl.
+    """
 
     servers: Servers
     scheme: str
     ttl: float
-    delay: float
+    delay: float | None
     replicas: int
 
 
@@ -89,6 +93,7 @@ def _ask(question: Question) -> ServiceInfo:
             slow = _answer(link, "SLOWLOG", "GET", 128)
         except exceptions.ResponseError:
             slow = []
+        longest = int(_answer(link, "HGET", servers.key, "ttl") or 0) / MICROSECONDS
         replicas = list(_replicas(fields))
         patience = servers.timeout / (4 * len(replicas) or 1)
         clocks = [_clock(servers, host, link, patience) for host in replicas]
@@ -97,7 +102,7 @@ def _ask(question: Question) -> ServiceInfo:
     finally:
         link.close()
     version = fields.get("valkey_version") or fields.get("redis_version", "")
-    found = list(findings(fields, question, clocks, slow))
+    found = list(findings(fields, question, clocks, slow, longest))
     notes = tuple(text for is_well, text in found if is_well)
     warnings = tuple(text for is_well, text in found if not is_well)
     return ServiceInfo(question.scheme, version, servers.names, warnings, notes)
@@ -150,17 +155,29 @@ def findings(
     question: Question,
     clocks: Sequence[Clock] = (),
     slow: Sequence[Any] = (),
+    longest: float = 0.0,
 ) -> Iterator[Finding]:
-    """What follows for locks from what the servers say of themselves."""
+    """What follows for locks from what the servers say of themselves.
+
+    ``longest`` is the longest ttl of all clients of the root.
+    """
+    delay = max(question.ttl, longest) if question.delay is None else question.delay
     yield from _about_memory(fields)
     yield _about_files(fields)
     if int(fields.get("connected_slaves", "0")):
         yield from _about_replicas(fields, question.replicas)
-        yield from _about_clocks(clocks, question.delay)
+        yield from _about_clocks(clocks, delay)
     elif question.replicas:
         yield False, f"no replica, and wait_replicas wants {question.replicas}: nothing is granted"
     else:
         yield True, "no replica: nothing fails over, and nothing is granted while it is down"
+    yield (
+        True,
+        (
+            f"after a restart, a failover or lost data, nothing is granted for {delay:g} s"
+            + (", the longest ttl of the clients" if question.delay is None else " (restart_delay)")
+        ),
+    )
     yield from _about_commands(slow, question.ttl)
 
 

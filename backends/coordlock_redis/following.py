@@ -91,6 +91,11 @@ class Followings:
 
     # The news
 
+    @property
+    def exist(self) -> bool:
+        """Whether anything is followed."""
+        return bool(self._followed)
+
     def heard(self, channel: bytes) -> None:
         """Something has changed there."""
         if channel in self._followed:
@@ -119,6 +124,17 @@ class Followings:
                 following.source.doubt(since)
         for following in followed:
             following.source.tell()
+
+    def reread(self, since: float) -> None:
+        """Read all anew: after ``since`` it may have changed, and no message says so."""
+        with self._lock:
+            followed = list(self._followed.items())
+            for _, following in followed:
+                following.gaps += 1
+                following.source.doubt(since)
+        for name, following in followed:
+            following.source.tell()
+            self._look(name)
 
     # Reading
 

@@ -31,6 +31,9 @@ class Hearer(Protocol):
         unless it is a departure that no other thread waits for.
         """
 
+    def answered(self) -> None:
+        """The server has answered after a silence."""
+
     def subscribed(self, channel: bytes) -> None:
         """What happens from now on is told on this channel."""
 
@@ -201,6 +204,8 @@ class News(Source):
                 self._trouble = answer
             case [b"pong", _] if self._asked_at is not None:
                 self.sure_at, self._asked_at = self._asked_at, None
+                if self._hearer is not None:
+                    self._hearer.answered()
             case [b"subscribe", channel, _]:
                 self._tell_subscribed(channel)
         self._heard_at = self._timers.clock.now()

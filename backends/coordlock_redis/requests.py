@@ -130,8 +130,8 @@ def _checked(answer: list[Any], header: Header) -> list[Any]:
             raise BackendError(
                 SERVICE,
                 f"maxmemory-policy is {decoded(rest[0])}, so Redis may delete locks when its "
-                "memory is full: set it to noeviction or volatile-*, or see the option "
-                "allow_eviction",
+                f"memory is full: set it to noeviction{'' if header.compat else ' or volatile-*'}, "
+                "or see the option allow_eviction",
             )
         case b"cluster":
             raise BackendError(

@@ -17,9 +17,9 @@ SCRIPTS: Final = (
 )
 #: What some of them need besides: Redis makes each function anew whenever a script is run.
 _PARTS: Final = {
-    **dict.fromkeys(("open", "heartbeat"), ("evictions",)),
+    **dict.fromkeys(("open", "heartbeat"), ("promotions", "evictions")),
     "snapshot": ("list",),
-    "enqueue": ("list", "try", "watchers"),
+    "enqueue": ("promotions", "list", "try", "watchers"),
     "watch": ("watchers",),
 }
 

@@ -71,6 +71,9 @@ class RedisSession(Backend):
         self._watches: Final = Watches(self._look, self._is_own, timers)
         self._followings: Final = Followings(self._news, prefix, timers)
         self._news.tell(self)
+        #: The channel that tells that data may be gone.
+        self._anew: Final = prefix + b"anew"
+        self._news.subscribe(self._anew)
         self._listener: SessionListener | None = None
         #: The open session, and the last one, which may have ended.
         self._session = self._last = ""
@@ -179,6 +182,7 @@ class RedisSession(Backend):
             self._beaten.clear()
             # Under the lock, so that the watches of a next session are not dropped.
             self._watches.reset()
+        self._followings.reread(self._news.sure_at)  # after SWAPDB there may be other data
         if listener is not None:
             listener.lost(reason)
 
@@ -190,7 +194,9 @@ class RedisSession(Backend):
     def heard(self, channel: bytes, message: bytes, *, is_own: bool) -> bool:
         """A message came."""
         if channel != self._inbox:
-            if not is_own:
+            if not is_own and channel == self._anew:
+                self._followings.reread(self._news.sure_at)
+            elif not is_own:
                 self._followings.heard(channel)
             return not is_own
         match message.decode("utf-8", "replace").split(" "):
@@ -209,6 +215,12 @@ class RedisSession(Backend):
             case ["over", session, born]:
                 self._lost(session, loss(int(born), self._header).reason)
         return True
+
+    def answered(self) -> None:
+        """The server has answered after a silence."""
+        # Without a session no heartbeat finds that data is gone. Any script does, and tells it.
+        if self._followings.exist:
+            self._connection.ask(Request("time", (), lambda _: None))
 
     def subscribed(self, channel: bytes) -> None:
         """What happens from now on is told there."""

@@ -3,8 +3,9 @@
 -- KEYS[1] is the root's state. All other keys of the root have the same hash tag, and their names
 -- begin as this one does:
 --
---   state              hash: run, born, last, ttl, quiet, evicted
+--   state              hash: run, promoted, born, last, ttl, quiet, evicted
 --   sessions           sorted set: session, by its expiry in microseconds of the server's clock
+--   ttls               sorted set: session, by its ttl in microseconds
 --   held:<session>     hash: contender's id -> queue
 --   queues             set: the queues that have contenders
 --   queue:<queue>      sorted set: contender's id, by its token
@@ -13,7 +14,7 @@
 --   values:<folder>    hash: key -> value
 --   versions:<folder>  hash: key -> version
 --
--- Channels: inbox:<client>, changes:<queue>, key:<key>, folder:<folder>.
+-- Channels: inbox:<client>, changes:<queue>, key:<key>, folder:<folder>, anew.
 --
 -- Each script reads all it needs before it writes: what makes it fail, such as a key of another
 -- type, then leaves nothing half done.
@@ -43,10 +44,10 @@ if CLUSTER == '1' then call('EXISTS', ROOT .. 'nothing') end
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local NOW = clock[1] .. string.sub('000000' .. clock[2], -6)
-local state = call('HMGET', KEYS[1], 'run', 'born', 'last', 'ttl', 'quiet')
+local state = call('HMGET', KEYS[1], 'run', 'born', 'last', 'ttl', 'quiet', 'promoted')
 local born, last = tonumber(state[2] or 0), tonumber(state[3] or 0)
 local longest, quiet = tonumber(state[4] or 0), tonumber(state[5] or 0)
-local has_changed = false
+local promoted, has_changed = state[6], false
 local compat = {} -- what `compat.lua` adds, for clients that ask for it
 
 -- Numbers beyond 1e14 would be written as 1.7e+15.

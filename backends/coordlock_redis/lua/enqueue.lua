@@ -4,6 +4,7 @@
 -- -> last, and for each entry: those before it, preceded by how many are omitted, and its token;
 -- and the microseconds after which the session of the nearest before it expires
 local session, is_try = ARGV[FIRST], ARGV[FIRST + 1] == '1'
+end_what_a_promotion_has_lost()
 if not expiry_of(session) then return finish('lost', born) end
 if quiet > born and now + quiet - born < born then
   -- The clock has been set back by more than nothing is granted for: that counts from now on.

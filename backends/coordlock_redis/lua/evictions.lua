@@ -3,7 +3,9 @@
 local function is_evicting()
   local memory = call('INFO', 'memory')
   local policy = string.match(memory, 'maxmemory_policy:(%S+)') or ''
-  if string.match(memory, 'maxmemory:(%d+)') ~= '0' and string.find(policy, '^allkeys') then
+  -- The keys that are shared with redis-py expire, so that the policies volatile-* concern them.
+  local evicting = compat.look and '^%a+%-' or '^allkeys%-'
+  if string.match(memory, 'maxmemory:(%d+)') ~= '0' and string.find(policy, evicting) then
     return policy
   end
 end
@@ -15,9 +17,6 @@ local function end_what_may_be_evicted()
   local count = tonumber(string.match(call('INFO', 'stats'), 'evicted_keys:(%d+)'))
   if not count or count == known then return end
   call('HSET', KEYS[1], 'evicted', int(count))
-  -- Other policies spare keys that do not expire, as those of the root. A count of 0 was reset.
-  if known and count > 0 and is_evicting() then
-    local _, _, DELAY = delays()
-    begin_anew(now + (DELAY < 0 and longest or DELAY))
-  end
+  -- Other policies spare the root's keys. A count of 0 was reset.
+  if known and count > 0 and is_evicting() then begin_anew_later() end
 end

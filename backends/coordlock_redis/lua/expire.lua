@@ -3,8 +3,7 @@ if not state[1] then -- a new root, or one without its data
   local UNTIL, KNOWN = delays()
   begin_anew(math.max(UNTIL, KNOWN > 0 and now + KNOWN or 0))
 elseif state[1] ~= RUN then -- another server
-  local _, _, DELAY = delays()
-  begin_anew(now + (DELAY < 0 and longest or DELAY))
+  begin_anew_later()
 else
   for _, session in ipairs(call('ZRANGEBYSCORE', ROOT .. 'sessions', '-inf', NOW)) do
     end_session(session)

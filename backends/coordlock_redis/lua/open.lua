@@ -3,6 +3,7 @@ local session, ttl = ARGV[FIRST], tonumber(ARGV[FIRST + 1])
 local policy = is_evicting()
 if policy and ARGV[FIRST + 2] ~= '1' then return finish('evicts', policy) end
 if compat.look and CLUSTER == '1' then return finish('cluster') end
+end_what_a_promotion_has_lost()
 end_what_may_be_evicted()
 
 -- A user without one of these rights, or memory that is full, is found out now, and not half-way
@@ -29,7 +30,5 @@ call('ZSCORE', ROOT .. 'sessions', session)
 call('DEL', name)
 tell('inbox:' .. INBOX, 'hello')
 
-longest = math.max(longest, ttl)
-call('HSET', KEYS[1], 'ttl', int(longest))
-call('ZADD', ROOT .. 'sessions', int(now + ttl), session)
+extend(session, ttl)
 return finish('ok', last, born, longest)

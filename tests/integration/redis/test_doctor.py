@@ -50,6 +50,7 @@ def test_a_server_that_keeps_all_is_found_to_be_well(tmp_path: Path, root: str) 
         "maxmemory is not set",
         "appendfsync is always",
         "no replica",
+        "after a restart, a failover or lost data, nothing is granted for 0 s (restart_delay)",
     ]
 
 

@@ -53,6 +53,20 @@ def test_a_policy_that_spares_locks_is_accepted(only: RedisServer, root: str, po
         client.lock("a").acquire(timeout=5).release()
 
 
+@pytest.mark.parametrize("policy", ["volatile-lru", "volatile-ttl"])
+def test_a_policy_that_deletes_the_keys_shared_with_redis_py_is_refused(
+    only: RedisServer, root: str, policy: str
+) -> None:
+    limit(only, policy)
+    with pytest.raises(BackendError, match=f"maxmemory-policy is {policy}.*noeviction, or see"):
+        coordlock.connect(only.url_for(root, compat="redis-py"))
+    url = only.url_for(root, ttl="3s", compat="redis-py", allow_eviction="true")
+    with coordlock.connect(url) as client:
+        grant = client.lock("a").acquire(timeout=5)
+        fill(only, seconds=1000)
+        eventually(partial(is_lost, grant), within=10)
+
+
 def test_a_policy_without_a_limit_is_accepted(only: RedisServer, root: str) -> None:
     with only.client() as admin:
         admin.config_set("maxmemory-policy", "allkeys-lru")

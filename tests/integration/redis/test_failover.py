@@ -144,6 +144,38 @@ def test_who_still_reaches_the_earlier_primary_holds_on_unless_a_replica_must_kn
         second.check()
 
 
+def test_a_failover_there_and_back_ends_every_grant_though_the_server_has_not_restarted(
+    only: RedisServer, replica: RedisServer, root: str
+) -> None:
+    """No script has run on the other server, and no connection was lost."""
+    coordlock.connect(only.url_for(root)).close()  # after which the root is not new
+    with (
+        coordlock.connect(only.url_for(root, ttl="15s", restart_delay="auto")) as one,
+        coordlock.connect(only.url_for(root, ttl="15s", restart_delay="auto")) as two,
+        only.client() as admin,
+        replica.client() as other,
+    ):
+        two.lock("b").acquire(timeout=5).release()
+        other.replicaof("no", "one")
+        grant = one.lock("a").acquire(timeout=5)
+        only.follow(replica)
+        assert not admin.exists(f"{{{root}}}:queue:a")
+        admin.replicaof("no", "one")
+        with pytest.raises(WaitUnavailable, match="restart_delay"):
+            two.lock("a").acquire(timeout=0.5)
+        eventually(lambda: grant.state is GrantState.LOST)
+
+
+def test_a_replica_that_comes_ends_no_grant(only: RedisServer, tmp_path: Path, root: str) -> None:
+    with coordlock.connect(only.url_for(root, ttl="2s")) as client:
+        grant = client.lock("a").acquire(timeout=5)
+        with RedisServer(tmp_path / "replica") as replica:
+            replica.follow(only)
+            time.sleep(2)
+        grant.check()
+        assert grant.release() is True
+
+
 # wait_replicas
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,6 +69,37 @@ def test_a_start_is_not_dated_back(only: RedisServer) -> None:
         assert began <= link.started / 1_000_000 <= time.time()
 
 
+def test_a_restart_costs_the_longest_ttl_of_those_that_are_there(tmp_path: Path, root: str) -> None:
+    key = f"{{{root}}}:state"
+    with RedisServer(tmp_path / "redis", persistent=True) as server:
+        url = server.url_for(root, ttl="2s", restart_delay="auto")
+        with coordlock.connect(url) as client, server.client() as admin:
+            with coordlock.connect(url, ttl="300s"):
+                assert admin.hget(key, "ttl") == b"300000000"
+                assert "is granted for 300 s" in "\n".join(client.describe().notes)
+            eventually(lambda: admin.hget(key, "ttl") == b"2000000", "the next heartbeat")
+            assert "is granted for 2 s" in "\n".join(client.describe().notes)
+
+
+def test_a_second_restart_does_not_shorten_the_pause_after_the_first(
+    tmp_path: Path, root: str
+) -> None:
+    key = f"{{{root}}}:state"
+    arguments = ["--appendfsync", "always"]
+    with RedisServer(tmp_path / "redis", persistent=True, arguments=arguments) as server:
+        url = server.url_for(root, ttl="2s", restart_delay="auto")
+        with server.client() as admin:
+            with coordlock.connect(url), coordlock.connect(url, ttl="300s"):
+                server.kill()  # else the session would be closed
+            ends: list[int] = []
+            for _ in range(2):
+                server.start()
+                with coordlock.connect(url):
+                    ends.append(int(admin.hget(key, "quiet") or 0))
+                server.kill()
+            assert ends[0] == ends[1] > (time.time() + 200) * 1_000_000
+
+
 def test_emptying_the_server_ends_every_grant(only: RedisServer, root: str) -> None:
     with coordlock.connect(only.url_for(root, ttl="3s")) as client:
         grant = client.lock("a").acquire()
@@ -76,6 +108,55 @@ def test_emptying_the_server_ends_every_grant(only: RedisServer, root: str) -> N
         eventually(lambda: grant.state is GrantState.LOST)
         with pytest.raises(LockLost, match="FLUSHALL"):
             grant.check()
+
+
+@pytest.mark.parametrize("loss", ["FLUSHALL", "SWAPDB 0 1"])
+def test_every_observer_sees_that_the_data_is_gone(only: RedisServer, root: str, loss: str) -> None:
+    url = only.url_for(root, ttl="2s")
+    with coordlock.connect(url) as one, coordlock.connect(url) as two, only.client() as admin:
+        one.value("/v").set(b"1")
+        one.counter("c").add(5)
+        one.gate("g").shut()
+        one.election("e").campaign(timeout=5)
+        one.group("m").join(b"me")
+        waiter = threading.Thread(target=two.gate("g").wait, kwargs={"timeout": 60})
+        waiter.start()
+        with (
+            two.value("/v").observe() as value,
+            two.counter("c").observe() as counter,
+            two.election("e").observe() as leader,
+            two.group("m").observe(grace=0) as group,
+        ):
+            assert next(value) is not None
+            assert next(counter) == 5
+            assert next(leader) is not None
+            assert len(next(group).members) == 1
+            admin.execute_command(*loss.split())
+            eventually(lambda: value.state is None)
+            eventually(lambda: counter.state == 0)
+            eventually(lambda: leader.state is None)
+            eventually(lambda: not group.state.members)
+            for observer in (value, counter, leader, group):
+                assert observer.stale_for is None
+        waiter.join(20)
+        assert not waiter.is_alive()
+
+
+def test_an_observer_whose_session_is_gone_still_sees_that_the_data_is(
+    only: RedisServer, root: str
+) -> None:
+    url = only.url_for(root, ttl="2s")
+    with (
+        coordlock.connect(url) as client,
+        client.value("/v").observe() as value,
+        only.client() as admin,
+    ):
+        for _ in range(2):  # the client opens no other session before the second loss
+            with coordlock.connect(url) as other:
+                other.value("/v").set(b"1")
+            eventually(lambda: value.state is not None)
+            admin.flushall()
+            eventually(lambda: value.state is None)
 
 
 def test_scripts_that_the_server_has_forgotten_are_sent_again(only: RedisServer, root: str) -> None:
@@ -121,6 +202,41 @@ def test_a_dead_head_costs_its_ttl_and_not_a_second_more(only: RedisServer, root
         began = time.monotonic()
         client.lock("a").acquire(timeout=20).release()
         assert time.monotonic() - began < 3.0
+
+
+HOLDER_OF_MANY = """
+import sys, time, coordlock
+client = coordlock.connect(sys.argv[1])
+grants = [client.lock(name).acquire() for name in "abcd"]
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("key", ["queue:b", "claims:b", "watchers:b"])
+def test_a_dead_client_leaves_all_queues_but_one_that_another_program_uses(
+    only: RedisServer, root: str, key: str
+) -> None:
+    url = only.url_for(root, ttl="2s")
+    command = [sys.executable, "-c", HOLDER_OF_MANY, url]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE) as holder,
+        coordlock.connect(url) as client,
+        only.client() as admin,
+    ):
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        name = f"{{{root}}}:{key}"
+        admin.set(name, "mine")
+        holder.kill()
+        for other in "acd":
+            client.lock(other).acquire(timeout=20).release()
+        assert admin.get(name) == b"mine"
+        admin.delete(name)
+        lock = client.lock("b")
+        grant = lock.try_acquire()
+        assert grant is not None
+        grant.release()
 
 
 @pytest.mark.parametrize("name", ["state", "sessions", "queues", "queue:a", "claims:a"])
