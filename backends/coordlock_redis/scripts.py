@@ -17,7 +17,7 @@ SCRIPTS: Final = (
 )
 #: What some of them need besides: Redis makes each function anew whenever a script is run.
 _PARTS: Final = {
-    **dict.fromkeys(("open", "heartbeat"), ("promotions", "evictions")),
+    **dict.fromkeys(("open", "heartbeat"), ("promotions", "evictions", "extend")),
     "snapshot": ("list",),
     "enqueue": ("promotions", "list", "try", "watchers"),
     "watch": ("watchers",),

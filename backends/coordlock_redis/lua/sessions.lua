@@ -1,11 +1,3 @@
--- Let a session expire when its ttl has passed from now on.
-local function extend(session, ttl)
-  call('ZADD', ROOT .. 'sessions', int(now + ttl), session)
-  call('ZADD', ROOT .. 'ttls', int(ttl), session)
-  longest = tonumber(call('ZRANGE', ROOT .. 'ttls', '-1', '-1', 'WITHSCORES')[2])
-  call('HSET', KEYS[1], 'ttl', int(longest))
-end
-
 local function end_session(session)
   local held = call('HGETALL', ROOT .. 'held:' .. session)
   call('ZREM', ROOT .. 'sessions', session)
@@ -24,8 +16,10 @@ end
 -- The last promotion of this server from a replica to the primary, or '' for none that it knows.
 local function promotion()
   local told = call('INFO', 'replication')
+  -- By plain text, which is faster than a pattern.
+  if string.find(told, 'second_repl_offset:-1', 1, true) then return '' end
   local id = string.match(told, 'master_replid2:(%x+)')
-  local offset = string.match(told, 'second_repl_offset:(%d+)') -- -1 for none
+  local offset = string.match(told, 'second_repl_offset:(%d+)')
   return id and offset and id .. ':' .. offset or ''
 end
 
