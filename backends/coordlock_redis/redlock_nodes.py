@@ -65,17 +65,11 @@ class Node(Servers):
     def connect(self) -> Link:
         """A connection, unless the server can have no vote."""
         try:
-            link = super().connect()
-            try:
-                self._check(link)
-            except BaseException:
-                link.close()
-                raise
+            return super().connect()
         except BackendError as error:
             if not isinstance(error, BackendUnavailable):
                 self.runs.tell(error.reason)
             raise
-        return link
 
     def _check(self, link: Link) -> None:
         [name] = self.names

@@ -16,7 +16,7 @@ import weakref
 from contextvars import ContextVar
 from typing import Any, Final
 
-__all__ = ["Caller", "described", "this_caller"]
+__all__ = ["Caller", "described", "running_loop", "this_caller"]
 
 #: Weak: a lock that is held does not keep the thread or task alive that acquired it.
 Caller = weakref.ref[Any]
@@ -51,13 +51,18 @@ def this_caller() -> Caller:
     return caller
 
 
-def _running_task() -> Any:
+def running_loop() -> Any:
+    """The event loop that runs in this thread; None without one."""
     asyncio = sys.modules.get("asyncio")
     if asyncio is None:
-        return None  # no task can run
+        return None  # none can run
     # Another thread may be importing it at present.
-    loop = getattr(asyncio, "_get_running_loop", lambda: None)()
-    return None if loop is None else asyncio.current_task(loop)
+    return getattr(asyncio, "_get_running_loop", lambda: None)()
+
+
+def _running_task() -> Any:
+    loop = running_loop()
+    return None if loop is None else sys.modules["asyncio"].current_task(loop)
 
 
 def described(holder: Caller | None, me: Caller | None) -> str:

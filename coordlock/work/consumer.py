@@ -18,9 +18,11 @@ import math
 import time
 from dataclasses import dataclass
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from coordlock.backend.data import Read
 from coordlock.errors import Evicted, SessionLost
+from coordlock.runtime.caller import running_loop
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Promise
 from coordlock.work.janitor import Janitor, Limits, returning
@@ -64,13 +66,19 @@ class Consumer:
         self.ready: Final = Ready(store.layout, lambda many: int(timers.jitter(many)) % many)
         self.workers: Final = Workers(store)
         self.janitor: Final = Janitor(store)
-        self.turns: Final = Turns()
+        #: By the event loop, whose calls stand still together; those of threads by this.
+        self._turns: Final[WeakKeyDictionary[object, Turns]] = WeakKeyDictionary()
         #: When the state was read last, in seconds of the client's clock, and its bell.
         self._read_at = -math.inf
         self.bell = -1
         self._state: State | None = None
         #: How many claims were made since.
         self._claims = 0
+
+    @property
+    def turns(self) -> Turns:
+        """Those of this event loop's calls, or of the threads'."""
+        return self._turns.setdefault(running_loop() or self, Turns())
 
     @property
     def is_due(self) -> bool:

@@ -6,8 +6,8 @@ takes an item that is still there after a quarter of a second, and removes the f
 which is stopped, or too slow for those behind it. Each two seconds it also does what the first does
 for all: it makes items of ended workers, and those that are due, ready.
 
-Of one client's calls one stands in line. Else the first two might both be of a process that stands
-still, such as one whose event loop is blocked.
+Of the calls of one event loop, or of a client's threads, one stands in line. Else the first two
+might both be of an event loop that is blocked.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class Search:
         self.refused = 0
         #: The last claim that was begun.
         self._claiming: Promise[Claimed | Outcome | None] | None = None
+        self._turns: Final = consumer.turns
         #: Kept when this call may stand in line.
         self._turn: Final[Promise[None]] = Promise()
 
@@ -111,7 +112,7 @@ class Search:
 
     def abandon(self) -> None:
         """The caller has given up: take back what was claimed, or will be. Idempotent."""
-        self._consumer.turns.leave(self._turn)
+        self._turns.leave(self._turn)
         claiming, self._claiming = self._claiming, None
         if claiming is not None:
             claiming.add_done_callback(self._consumer.take_back)
@@ -119,7 +120,7 @@ class Search:
     def in_line(self, deadline: Deadline | None) -> Steps[Claimed | None]:
         """Claim the first item that becomes ready; None where none has before the ``deadline``."""
         consumer, timers = self._consumer, self._store.engine.timers
-        consumer.turns.join(self._turn)
+        self._turns.join(self._turn)
         try:
             yield within(timers, self._turn, _before(deadline))
             if consumer.ready.has_any or not self._turn.done():
@@ -128,7 +129,7 @@ class Search:
                     return claimed
             return (yield from self._standing(deadline))
         finally:
-            consumer.turns.leave(self._turn)
+            self._turns.leave(self._turn)
 
     def _standing(self, deadline: Deadline | None) -> Steps[Claimed | None]:
         engine, queue = self._store.engine, {self._store.layout.line: _FOLLOWERS}

@@ -1,4 +1,4 @@
-"""Which of one client's calls stands in the line of the consumers, where the others wait for it."""
+"""Which of several calls stands in the line of the consumers, where the others wait for it."""
 
 from __future__ import annotations
 

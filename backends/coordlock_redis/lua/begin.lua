@@ -5,7 +5,6 @@
 --
 --   state              hash: run, promoted, born, last, ttl, quiet, evicted
 --   sessions           sorted set: session, by its expiry in microseconds of the server's clock
---   ttls               sorted set: session, by its ttl in microseconds
 --   held:<session>     hash: contender's id -> queue
 --   queues             set: the queues that have contenders
 --   queue:<queue>      sorted set: contender's id, by its token

@@ -1,7 +1,6 @@
 local function end_session(session)
   local held = call('HGETALL', ROOT .. 'held:' .. session)
   call('ZREM', ROOT .. 'sessions', session)
-  call('ZREM', ROOT .. 'ttls', session)
   -- Before its contenders leave: else its client would take them for evicted.
   tell('inbox:' .. inbox_of(session), 'over ' .. session .. ' ' .. int(born))
   for at = 1, #held, 2 do
@@ -26,9 +25,8 @@ end
 -- Nothing that was granted before counts any more, and nothing is granted before `time`.
 local function begin_anew(time)
   local sessions = call('ZRANGE', ROOT .. 'sessions', '0', '-1')
-  -- An earlier pause goes on, for sessions with a longer ttl than those of now; but not where the
-  -- clock has gone back, because it could end much later then.
-  quiet = math.max(time, born <= now and quiet or 0)
+  -- What is left of an earlier pause goes on; counted from now where the clock has gone back.
+  quiet = math.max(time, born <= now and quiet or now + math.max(0, quiet - born))
   born, promoted = now, promotion()
   change()
   for _, session in ipairs(sessions) do end_session(session) end
@@ -36,7 +34,7 @@ local function begin_anew(time)
     call('DEL', ROOT .. 'queue:' .. queue, ROOT .. 'claims:' .. queue, ROOT .. 'watchers:' .. queue)
     tell('changes:' .. queue, int(last))
   end
-  call('DEL', ROOT .. 'queues', ROOT .. 'ttls')
+  call('DEL', ROOT .. 'queues')
   -- Last: what fails before this does not pass for done.
   call('HSET', KEYS[1], 'run', RUN, 'promoted', promoted)
   call('HSET', KEYS[1], 'born', int(born), 'quiet', int(quiet), 'last', int(last))

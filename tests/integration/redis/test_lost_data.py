@@ -69,16 +69,20 @@ def test_a_start_is_not_dated_back(only: RedisServer) -> None:
         assert began <= link.started / 1_000_000 <= time.time()
 
 
-def test_a_restart_costs_the_longest_ttl_of_those_that_are_there(tmp_path: Path, root: str) -> None:
+def test_doctor_tells_what_a_restart_costs_once_a_client_had_a_long_ttl(
+    tmp_path: Path, root: str
+) -> None:
+    """The data that comes back may be older than such a client's session."""
     key = f"{{{root}}}:state"
     with RedisServer(tmp_path / "redis", persistent=True) as server:
         url = server.url_for(root, ttl="2s", restart_delay="auto")
         with coordlock.connect(url) as client, server.client() as admin:
-            with coordlock.connect(url, ttl="300s"):
-                assert admin.hget(key, "ttl") == b"300000000"
-                assert "is granted for 300 s" in "\n".join(client.describe().notes)
-            eventually(lambda: admin.hget(key, "ttl") == b"2000000", "the next heartbeat")
             assert "is granted for 2 s" in "\n".join(client.describe().notes)
+            with coordlock.connect(url, ttl="300s"):
+                pass
+            with client.lock("one"):
+                assert admin.hget(key, "ttl") == b"300000000"
+            assert "is granted for 300 s" in "\n".join(client.describe().notes)
 
 
 def test_a_second_restart_does_not_shorten_the_pause_after_the_first(
@@ -97,7 +101,7 @@ def test_a_second_restart_does_not_shorten_the_pause_after_the_first(
                 with coordlock.connect(url):
                     ends.append(int(admin.hget(key, "quiet") or 0))
                 server.kill()
-            assert ends[0] == ends[1] > (time.time() + 200) * 1_000_000
+            assert ends[1] >= ends[0] > (time.time() + 200) * 1_000_000
 
 
 def test_emptying_the_server_ends_every_grant(only: RedisServer, root: str) -> None:

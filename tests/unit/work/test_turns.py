@@ -1,4 +1,4 @@
-"""One client's calls that wait for an item: one of them stands in the line of the consumers."""
+"""Calls that wait for an item in one event loop or in threads: one of them stands in line."""
 
 from __future__ import annotations
 
@@ -27,8 +27,39 @@ def client(root: str) -> Iterator[coordlock.Client]:
 
 
 def waiting(client: coordlock.Client) -> int:
-    """How many of the client's calls wait, or stand in line."""
+    """How many calls of the client's threads wait, or stand in line."""
     return len(client.work_queue("q")._share().consumer.turns._waiting)
+
+
+def test_an_event_loop_that_is_blocked_stops_no_other_that_shares_its_client(
+    client: coordlock.Client, root: str
+) -> None:
+    line, service = client.work_queue("q")._share().store.layout.line, backend_of(client).service
+    unblocked, stands = threading.Event(), threading.Event()
+    shared = coordlock.AsyncClient(f"memory://{root}")
+
+    async def blocked() -> None:
+        take = asyncio.ensure_future(shared.work_queue("q").take(BOUND))
+        await asyncio.to_thread(eventually, lambda: service.snapshot(line).contenders)
+        stands.set()
+        unblocked.wait()
+        await (await take).ack()
+
+    async def free() -> bytes:
+        async with await shared.work_queue("q").take(BOUND) as item:
+            return item.data
+
+    with ThreadPoolExecutor(1) as pool:
+        others = pool.submit(asyncio.run, blocked())
+        try:
+            assert stands.wait(BOUND)
+            client.work_queue("q").put(b"one")
+            assert asyncio.run(free()) == b"one"
+        finally:
+            unblocked.set()
+        client.work_queue("q").put(b"two")
+        others.result(BOUND)
+    asyncio.run(shared.close())
 
 
 def test_a_process_whose_event_loop_is_blocked_keeps_no_item_from_others(
