@@ -100,8 +100,8 @@ def _refuse_contradictions(settings: Settings, found: Servers) -> None:
         wrong.insert(0, "hosts")
     if wrong:
         raise ConfigurationError(
-            f"{', '.join(wrong)}: the client that is given as client= says how to connect, and "
-            "says otherwise: leave this out, or give no client"
+            f"{', '.join(wrong)}: the client given as client= has another value: leave out one of "
+            "the two"
         )
 
 

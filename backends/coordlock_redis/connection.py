@@ -183,7 +183,7 @@ class Connection(Source):
             while not self._is_over():
                 self._turn()
         except BaseException as error:
-            # Nobody hears of departures now, so heartbeats must not keep the session alive.
+            # The client hears of no departure now, so its heartbeats must not keep its session.
             self.header.failure = f"the client's thread failed: {type(error).__name__}: {error}"
             log.exception("the thread of a Redis client failed")
         finally:

@@ -29,7 +29,7 @@ Finding = tuple[bool, str]
 
 @dataclass(frozen=True)
 class Question:
-    """Who asks: a client, by its scheme and its options. Times in seconds.
+    """The client that asks: its scheme and its options. Times in seconds.
 
     Attributes:
         delay: for how long nothing is granted after a restart; None for the longest ttl.

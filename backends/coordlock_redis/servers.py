@@ -204,7 +204,10 @@ class Servers:
         raise refusal or BackendUnavailable(SERVICE, "no host is known")
 
     def _candidates(self, deadline: float) -> Iterator[tuple[Host | None, Host | None, float]]:
-        """Who was asked, where the primary may be, and until when that one may answer."""
+        """For each try: the host to remember, the host to connect to, and until when it may answer.
+
+        Without a host, the socket's path.
+        """
         if self.path:
             yield None, None, deadline
         elif self.sentinel is None:

@@ -82,7 +82,7 @@ def run(steps: Steps[T]) -> T:
 
 
 def _is_left_behind() -> bool:
-    """Whether the interpreter exits and stops this thread without a word: nobody is to be told."""
+    """Whether the interpreter exits, and so stops this daemon thread without a traceback."""
     return PROCESS.is_exiting and threading.current_thread().daemon
 
 

@@ -13,8 +13,8 @@ __all__ = ["Turns"]
 class Turns:
     """Lets one call after the other go, in the order in which they came. Safe for threads.
 
-    Each change is one step of a list, and whoever makes one lets the first go. So a call that
-    Ctrl-C ends between the two leaves once more.
+    A call joins or leaves by one step of a list, and then lets the first in the list go. Ctrl-C may
+    come between the two: then the call leaves once more.
     """
 
     def __init__(self) -> None:

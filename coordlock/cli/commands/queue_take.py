@@ -224,7 +224,7 @@ def _apart(task: _Task) -> _Ended:
 
 
 def _status(pid: int) -> int:
-    """The exit status of the process ``pid``, which is told of the signals that come meanwhile."""
+    """The exit status of the process ``pid``. Passes on to it the signals that come meanwhile."""
     interrupted: Interrupted | None = None
     while True:
         try:
