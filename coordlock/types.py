@@ -72,18 +72,6 @@ from coordlock.locks.transaction import (
 from coordlock.locks.transaction import (
     Transaction as Transaction,
 )
-from coordlock.locks.value_lock import (
-    AsyncValueGrant as AsyncValueGrant,
-)
-from coordlock.locks.value_lock import (
-    AsyncValueLock as AsyncValueLock,
-)
-from coordlock.locks.value_lock import (
-    ValueGrant as ValueGrant,
-)
-from coordlock.locks.value_lock import (
-    ValueLock as ValueLock,
-)
 from coordlock.model.claim import Claim as Claim
 from coordlock.model.claim import Convertible as Convertible
 from coordlock.model.claim import Permit as Permit

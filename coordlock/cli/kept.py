@@ -69,12 +69,6 @@ def state_of(one: Record) -> str:
             return "open" if is_open else "shut"
         case "job", _:
             return "see coordlock jobs"
-        case "lock value", {"open": True}:
-            return "open: a holder may write it, or did not release it"
-        case "lock value", {"bytes": None}:
-            return "none"
-        case "lock value", {"bytes": size}:
-            return f"{size} bytes"
         case "release request", {"asked": asked}:
             return f"{asked} asked"
         case "latch", {"remaining": left, "count": count}:

@@ -185,8 +185,8 @@ class _BaseClient(Resident, shown="Client"):
         its answer was lost, that client may get `BackendUnavailable`, because it can't find out
         which. A work queue is only taken off the list, until the next item is put.
 
-        Raises `StillInUse` for a gate that is shut, a job at work, a barrier, a lock's value and a
-        request to release a lock whose queue is not empty, a lock's value with a lock-delay, and a
+        Raises `StillInUse` for a gate that is shut, a job at work, a barrier and a
+        request to release a lock whose queue is not empty, and a
         work queue that has items or consumers. Raises `BackendError` for a counter, latch, gate,
         barrier or job that another program or a newer release wrote, and `BackendUnavailable`: then
         it may have been deleted, or may be yet.

@@ -7,8 +7,7 @@ wrong is checked here before, and then the record is deleted only if it is as it
   nobody may be in the queue; a party that is leaving then is told that its outcome is unknown.
 * **A gate** that is shut would open, so it must be open.
 * **A job** must not be at work, or its holder could not record the end.
-* **The value of a lock**, and a request to release it: nobody may hold the lock or wait for it, and
-  no lock-delay may be left.
+* **A request to release a lock**: nobody may hold the lock or wait for it.
 * **A work queue**: see `coordlock.work.view.unlisted`.
 """
 
@@ -23,7 +22,6 @@ from coordlock.jobs.view import queue_of
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.retry import retried
 from coordlock.kernel.stored_record import Folder, StoredRecord
-from coordlock.locks.kept_value import has_delay
 from coordlock.recipes.shared.exactly_once import value_of
 from coordlock.runtime.driver import Steps
 from coordlock.work.store import Store
@@ -32,7 +30,7 @@ from coordlock.work.view import unlisted
 __all__ = ["deleted"]
 
 #: The kinds of records that belong to a queue of their name; that of a job is one of coordlock's.
-_QUEUED: Final = frozenset({"barrier", "job", "lock value", "release request"})
+_QUEUED: Final = frozenset({"barrier", "job", "release request"})
 
 
 def deleted(engine: Engine, name: str, kind: Kind) -> Steps[bool]:
@@ -54,8 +52,7 @@ def deleted(engine: Engine, name: str, kind: Kind) -> Steps[bool]:
             tell(fields)  # which raises for what another program wrote
         return fields
 
-    replaces = kind in ("lock value", "release request")
-    record = StoredRecord(engine, folder, name, parse, replaces=replaces)
+    record = StoredRecord(engine, folder, name, parse, replaces=kind == "release request")
     check = _Check(engine, name, kind)
     return (yield from engine.bounded(record.delete(check.steps)))
 
@@ -72,9 +69,6 @@ class _Check:
         """Check a record with these ``fields``, which were just read. Raises `StillInUse`."""
         if self._kind == "gate" and value_of(fields):
             raise self._refused("it is shut, and would open", "open it first")
-        if self._kind == "lock value" and has_delay(fields):
-            problem = "its last holder did not release it, and the next one has to wait"
-            raise self._refused(problem, "acquire the lock once and release it first")
         if self._kind in _QUEUED:
             service = self._engine.backend
             queue = queue_of(self._name) if self._kind == "job" else self._name

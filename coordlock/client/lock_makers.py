@@ -12,28 +12,26 @@ from coordlock.locks.lock import AsyncLock, Lock
 from coordlock.model.claim import Convertible, Mode, Permit
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.resident import Resident
-from coordlock.settings import DEFAULT, Duration, Timeout
+from coordlock.settings import DEFAULT, Timeout
 
 if TYPE_CHECKING:
     from coordlock.locks.convertible import AsyncConvertibleLock, ConvertibleLock
     from coordlock.locks.keyed_lock import AsyncKeyedLock, KeyedLock, OnBusy
     from coordlock.locks.reentrant import AsyncReentrantLock, ReentrantLock
     from coordlock.locks.several import AsyncMultiLock, MultiLock
-    from coordlock.locks.value_lock import AsyncValueLock, ValueLock
 
 __all__ = ["AsyncLocks", "Locks"]
 
 LockT = TypeVar("LockT", Lock, AsyncLock)
 ReentrantLockT = TypeVar("ReentrantLockT", "ReentrantLock", "AsyncReentrantLock")
 ConvertibleLockT = TypeVar("ConvertibleLockT", "ConvertibleLock", "AsyncConvertibleLock")
-ValueLockT = TypeVar("ValueLockT", "ValueLock", "AsyncValueLock")
 MultiLockT = TypeVar("MultiLockT", "MultiLock", "AsyncMultiLock")
 KeyedLockT = TypeVar("KeyedLockT", "KeyedLock", "AsyncKeyedLock")
 
 
 class _Makers(
     Resident,
-    Generic[LockT, ReentrantLockT, ConvertibleLockT, ValueLockT, MultiLockT, KeyedLockT],
+    Generic[LockT, ReentrantLockT, ConvertibleLockT, MultiLockT, KeyedLockT],
     shown="Client",
 ):
     """The methods that make locks, of both clients. They send nothing."""
@@ -223,33 +221,6 @@ class _Makers(
         lock: ConvertibleLockT = kind(self._access, name, claim, options)
         return lock
 
-    def value_lock(
-        self,
-        name: str,
-        *,
-        mode: Mode = Mode.EX,
-        lock_delay: Duration = 0.0,
-        timeout: Timeout = DEFAULT,
-        label: str | None = None,
-        max_hold: Timeout = DEFAULT,
-        cancellation: Cancellation | None = None,
-    ) -> ValueLockT:
-        """The lock ``name`` with a small value that belongs to it: `ValueGrant.value`.
-
-        All clients that hold the lock in mode EX or PW must make it by this method. Acquiring costs
-        one more read and write, releasing one more write.
-
-        If a holder with a ``lock_delay`` (seconds, up to an hour) loses its session, the next one
-        waits that long before it is granted, so that requests sent under the lock arrive before.
-        The rest is as for `lock`. Raises `Unsupported` where the backend keeps no data.
-        """
-        from coordlock.locks.value_lock import AsyncValueLock, ValueLock
-
-        options = self._options(timeout, label, max_hold, cancellation)
-        kind = self._kind(ValueLock, AsyncValueLock)
-        lock: ValueLockT = kind(self._access, name, _mode(mode), options, lock_delay)
-        return lock
-
     def multi_lock(
         self,
         locks: Iterable[str | LockT | MultiLockT],
@@ -315,7 +286,7 @@ def _mode(mode: Mode) -> Mode:
 
 
 class Locks(
-    _Makers[Lock, "ReentrantLock", "ConvertibleLock", "ValueLock", "MultiLock", "KeyedLock"],
+    _Makers[Lock, "ReentrantLock", "ConvertibleLock", "MultiLock", "KeyedLock"],
     shown="Client",
 ):
     """The locks that `Client` makes."""
@@ -326,7 +297,6 @@ class AsyncLocks(
         AsyncLock,
         "AsyncReentrantLock",
         "AsyncConvertibleLock",
-        "AsyncValueLock",
         "AsyncMultiLock",
         "AsyncKeyedLock",
     ],

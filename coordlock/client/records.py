@@ -1,8 +1,7 @@
 """The records that the service keeps under names, in use or not.
 
 Contenders leave with their sessions. Records stay until somebody deletes them: those of
-counters, latches, gates, barriers and jobs, values of locks, requests to release locks, and work
-queues.
+counters, latches, gates, barriers and jobs, requests to release locks, and work queues.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from coordlock.errors import InvalidName
 from coordlock.jobs.ledger import Ledger
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.stored_record import MALFORMED, Folder
-from coordlock.locks.kept_value import shown
 from coordlock.locks.release_requests import asked_in
 from coordlock.model.names import check_name, escape, unescape
 from coordlock.model.record import NewerFormat, decode
@@ -28,9 +26,7 @@ from coordlock.work import layout
 
 __all__ = ["KINDS", "Kind", "Record", "records"]
 
-Kind = Literal[
-    "barrier", "counter", "gate", "job", "latch", "lock value", "release request", "work queue"
-]
+Kind = Literal["barrier", "counter", "gate", "job", "latch", "release request", "work queue"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +36,12 @@ class Record:
     Attributes:
         name: as the client makes it.
         kind: ``"barrier"``, also for double barriers, ``"counter"``, ``"gate"``, ``"job"``,
-            ``"latch"``, ``"lock value"``, ``"release request"`` or ``"work queue"``.
+            ``"latch"``, ``"release request"`` or ``"work queue"``.
         state: a barrier's ``generations`` that have passed, a counter's ``number``, whether a gate
-            is ``open``, a latch's ``remaining`` and ``count``, how many ``bytes`` a lock's value
-            has and whether it is ``open``: a holder may write it, or did not release the lock. Of a
-            request to release, how many contenders were ``asked``. Empty for a job and a work
-            queue: see `Job.info` and `WorkQueue.stats`. None if another program wrote the record,
-            or a newer release in an unknown format.
+            is ``open``, a latch's ``remaining`` and ``count``, and of a request to release how many
+            contenders were ``asked``. Empty for a job and a work queue: see `Job.info` and
+            `WorkQueue.stats`. None if another program wrote the record, or a newer release in an
+            unknown format.
     """
 
     name: str
@@ -71,7 +66,6 @@ KINDS: Final[Mapping[Kind, tuple[str, Callable[[Mapping[str, Any]], Mapping[str,
     "gate": (Folder.GATES, lambda fields: {"open": not value_of(fields)}),
     "job": (Folder.JOBS, _job),
     "latch": (Folder.LATCHES, _latch),
-    "lock value": (Folder.VALUES, shown),
     "release request": (Folder.ASKED, lambda fields: {"asked": len(asked_in(fields))}),
     "work queue": (layout.FOLDER, None),
 }

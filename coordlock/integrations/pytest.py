@@ -62,10 +62,13 @@ def once_per_run(
     with coordlock.connect(f"local://{quote(str(folder))}/locks") as client:
 
         def once(name: str, make: Callable[[], T]) -> T:
-            with client.value_lock(name) as grant:
-                if grant.value is None:
-                    grant.value = json.dumps(make()).encode()
-                made: T = json.loads(grant.value)
+            kept = folder / f"{quote(name, safe='')}.json"
+            with client.lock(name):
+                if not kept.exists():
+                    written = kept.with_suffix(".new")  # renamed: a worker may die here
+                    written.write_text(json.dumps(make()))
+                    written.rename(kept)
+                made: T = json.loads(kept.read_text())
             return made
 
         yield once

@@ -58,7 +58,6 @@ class Folder(StrEnum):
     GATES = "@gates"
     JOBS = "@jobs"
     LATCHES = "@latches"
-    VALUES = "@values"
 
 
 class StoredRecord(Generic[T]):

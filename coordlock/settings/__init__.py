@@ -133,12 +133,6 @@ def max_hold_of(value: object) -> float | None:
     return seconds
 
 
-def lock_delay_of(value: object) -> float:
-    """The seconds of ``lock_delay`` that a call is given."""
-    seconds: float = _given("lock_delay", "", _LOCK_DELAY, value)
-    return seconds
-
-
 def _given(name: str, besides: str, parser: Parser, value: object) -> Any:
     try:
         return parser(value)
@@ -223,9 +217,6 @@ def short_text(limit: int) -> Parser:
 
 _LABEL: Final = short_text(255)
 _MAX_HOLD: Final = optional(duration(0.1, 2_592_000))
-#: The longest delay after an end that was not clean, in seconds.
-LONGEST_LOCK_DELAY: Final = 3600.0
-_LOCK_DELAY: Final = duration(0.0, LONGEST_LOCK_DELAY)
 
 REACH_OPTION: Final = Option(
     "reach", choice(*REACHES), "process", "Refuse a backend whose locks reach less far than this."

@@ -28,7 +28,6 @@ MADE: Final[dict[str, tuple[Make, tuple[Capability, ...]]]] = {
     "reentrant_lock": (lambda client: client.reentrant_lock("a"), ()),
     "convertible_lock": (lambda client: client.convertible_lock("a"), ("ordered", "publishing")),
     "upgradeable_lock": (lambda client: client.upgradeable_lock("a"), ("ordered", "publishing")),
-    "value_lock": (lambda client: client.value_lock("a"), ("data",)),
     "semaphore": (lambda client: client.semaphore("a", 2), ("ordered",)),
     "multi_lock": (lambda client: client.multi_lock(["a", "b"]), ("sets",)),
     "tree_lock": (lambda client: client.tree_lock("a/b"), ("ordered", "sets")),

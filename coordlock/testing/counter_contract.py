@@ -182,13 +182,12 @@ class CounterContract(ClientSuite):
         start(client.barrier(name, 1).wait, BOUND).result(BOUND)
         queue = client.work_queue(name)
         queue.put(b"an item")
-        grant = client.value_lock(name).acquire(BOUND)
-        grant.value = b"a value"
+        grant = client.lock(name).acquire(BOUND)
         assert other.request_release(name, "please")
         grant.release()
         eventually(lambda: not client.contenders(name))
         kinds = [one.kind for one in other.records(name)]
-        assert len(kinds) == 7
+        assert len(kinds) == 6
         for kind in ("gate", "work queue"):
             with pytest.raises(StillInUse):
                 other.delete_record(name, kind)
@@ -205,11 +204,8 @@ class CounterContract(ClientSuite):
         item = other.work_queue(name).take(BOUND)
         assert item.data == b"another"
         item.ack()
-        grant = client.value_lock(name).acquire(BOUND)
-        assert grant.value is None
-        grant.release()
         kinds = [one.kind for one in other.records(name)]
-        assert kinds == ["counter", "latch", "lock value", "work queue"]
+        assert kinds == ["counter", "latch", "work queue"]
 
     @pytest.mark.parametrize(
         "data", [b"42", b'{"format":1,"value":1e999,"last":[]}', b"[" * 100_000]

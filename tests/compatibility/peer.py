@@ -57,15 +57,6 @@ class Peer:
         ask = getattr(client, "request_release", None) or client.ask_to_release
         return len(ask(name, reason))
 
-    def keep(self, name: str, value: str) -> None:
-        """Set the value of a lock."""
-        with self._client.value_lock(name, timeout=30) as grant:
-            grant.value = value.encode()
-
-    def kept(self, name: str) -> str:
-        with self._client.value_lock(name, timeout=30) as grant:
-            return str((grant.value or b"").decode())
-
     def lead(self, name: str, proposal: str) -> int:
         term = self._client.election(name, proposal.encode()).campaign(timeout=30)
         self._held[name] = term

@@ -185,14 +185,6 @@ def test_they_pass_a_barrier_together(client: Client, earlier: Earlier, name: st
         earlier("result", "pass")
 
 
-def test_they_hand_a_locks_value_on(client: Client, earlier: Earlier, name: str) -> None:
-    earlier("keep", name, "from an earlier one")
-    with client.value_lock(name) as grant:
-        assert grant.value == b"from an earlier one"
-        grant.value = b"from today"
-    assert earlier("kept", name) == "from today"
-
-
 def test_an_earlier_holder_is_asked_to_release(client: Client, earlier: Earlier, name: str) -> None:
     earlier("acquire", "lock", name)
     client.request_release(name, "today's")

@@ -191,24 +191,6 @@ def test_an_upgrade_asks_four_times_and_a_downgrade_once(
         assert sum(downgrading.values()) == 1, downgrading
 
 
-def test_a_value_takes_a_read_and_a_write_at_the_beginning_and_a_write_at_the_end(
-    wire: Wire, client: coordlock.Client
-) -> None:
-    lock = client.value_lock("orders")
-    lock.acquire().release()  # the keys above the value exist from then on
-    grants: list[coordlock.Grant] = []
-    acquiring = wire.requests(lambda: grants.append(lock.acquire()))
-    releasing = wire.requests(lambda: grants.pop().release())
-    bare = client.lock("orders")
-    usual = wire.requests(lambda: grants.append(bare.acquire()))
-    usual_end = wire.requests(lambda: grants.pop().release())
-    # On ZooKeeper a reading asks for the node and whether the contender is there, together.
-    more = acquiring - usual
-    assert sum(more.values()) <= 3, (acquiring, usual)
-    assert more["Txn"] + more["multi"] >= 1
-    assert sum((releasing - usual_end).values()) == 1, (releasing, usual_end)
-
-
 def test_a_campaign_is_one_round_trip_and_so_are_a_proclamation_and_a_resignation(
     wire: Wire, client: coordlock.Client
 ) -> None:

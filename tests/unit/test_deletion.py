@@ -144,7 +144,7 @@ def test_a_change_without_an_answer_to_a_record_that_was_deleted_since_cannot_be
 
 
 @pytest.mark.parametrize("fault", Fault)
-@pytest.mark.parametrize("kind", [*CHANGES, "barrier", "lock value", "release request"])
+@pytest.mark.parametrize("kind", [*CHANGES, "barrier", "release request"])
 def test_a_deletion_whose_answer_is_lost_deletes_one_life(
     service: Service, client: Client, fault: Fault, kind: str
 ) -> None:
@@ -152,18 +152,17 @@ def test_a_deletion_whose_answer_is_lost_deletes_one_life(
     add(client)
     count_down(client)
     client.barrier("n", 1).wait(BOUND)
-    with client.value_lock("n") as grant:
-        grant.value = b"value"
+    with client.lock("n"):
         assert client.request_release("n", "please")
     eventually(lambda: service.size("n") == 0)
     others = [one for one in client.records("n") if one.kind != kind]
-    assert len(others) == 5
+    assert len(others) == 4
     backend(client).faults.inject("write", fault)
     assert client.delete_record("n", kind)  # type: ignore[arg-type]
     assert list(client.records("n")) == others
     assert not client.delete_record("n", kind)  # type: ignore[arg-type]
     lives = [key for key in service.service._state.data if "@lives" in key]
-    assert len(lives) == 5
+    assert len(lives) == 4
 
 
 def test_what_was_made_anew_behind_a_deletion_without_an_answer_stays(
@@ -228,25 +227,13 @@ def test_what_belongs_to_a_queue_is_not_deleted_while_somebody_is_there(
     service: Service, client: Client
 ) -> None:
     client.barrier("n", 1).wait(BOUND)
-    with client.value_lock("n") as grant:
-        grant.value = b"value"
+    with client.lock("n"):
         assert client.request_release("n", "please")
-        for kind in ("barrier", "lock value", "release request"):
+        for kind in ("barrier", "release request"):
             with pytest.raises(StillInUse, match=rf"the {kind} 'n' .* is in the queue 'n'"):
                 client.delete_record("n", kind)
-    with client.value_lock("n") as grant:
-        assert grant.value == b"value"
     eventually(lambda: service.size("n") == 0)
-    assert client.delete_record("n", "lock value")
-    with client.value_lock("n") as grant:
-        assert grant.value is None
-
-
-def test_a_lock_delay_is_not_deleted(service: Service, client: Client) -> None:
-    client.value_lock("n", lock_delay=60).acquire()
-    service.evict("n")
-    with pytest.raises(StillInUse, match=r"did not release it.* acquire the lock once"):
-        client.delete_record("n", "lock value")
+    assert client.delete_record("n", "release request")
 
 
 def test_a_work_queue_with_items_or_consumers_is_not_deleted(

@@ -39,8 +39,6 @@ def keep(client: Client) -> None:
     client.latch("a", 3).count_down()
     client.gate("a").shut()
     client.barrier("a", 1).wait(10)
-    with client.value_lock("a", lock_delay=30) as grant:
-        grant.value = b"old"
     with client.lock("b"):
         client.request_release("b", "please")
     with client.job("a").run(SLOTS[0]):
@@ -103,7 +101,6 @@ def test_the_records_of_the_first_release_are_read(reader: Client) -> None:
         ("a", "gate"): {"open": False},
         ("a", "job"): {},
         ("a", "latch"): {"remaining": 2, "count": 3},
-        ("a", "lock value"): {"bytes": 3, "open": False},
         ("a", "work queue"): {},
         ("b", "release request"): {"asked": 1},
         ("b", "work queue"): {},
@@ -115,9 +112,6 @@ def test_the_records_of_the_first_release_are_changed(reader: Client) -> None:
     assert reader.latch("a", 3).count_down() == 1
     assert reader.gate("a").open()
     reader.barrier("a", 1).wait(10)
-    with reader.value_lock("a") as grant:
-        assert grant.value == b"old"
-        grant.value = b"new"
     with reader.lock("b"):
         reader.request_release("b", "please")
 

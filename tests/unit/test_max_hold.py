@@ -8,12 +8,10 @@ import math
 import pytest
 
 import coordlock
-from coordlock import GrantState, LockLost, Mode
+from coordlock import GrantState, LockLost
 from coordlock.kernel.tickets import _NOTICE as NOTICE
-from coordlock.locks.base_lock import AcquireOptions
 from coordlock.runtime import log
 from coordlock.testing.waiting import eventually
-from coordlock.types import ValueLock
 from tests.simulation.world import TTL, World
 from tests.unit.clients import Service
 
@@ -101,27 +99,6 @@ def test_it_never_adds_to_the_time_to_live(world: World) -> None:
     party.cut_off()
     world.advance(TTL)
     assert grant.state is GrantState.LOST
-
-
-def test_it_counts_from_the_end_of_a_lock_delay(world: World) -> None:
-    """The acquire waits for 3 s after its contender is next, and then may hold for 1 s."""
-    lost, party = world.party(), world.party()
-    lost.run(ValueLock(lost.access, "q", Mode.EX, lock_delay=3.0)._acquire())
-    world.settle()
-    assert lost.network._session is not None
-    world.service.expire(lost.network._session)
-    options = AcquireOptions.of(party.access.settings, max_hold=1)
-    call = party.run(ValueLock(party.access, "q", Mode.EX, options)._acquire())
-    world.advance(2.9)
-    assert not call.done
-    world.advance(0.2)
-    grant = call.result
-    assert grant.remaining() > 0.8
-    world.advance(0.8)
-    grant.check()
-    world.advance(0.2)
-    with pytest.raises(LockLost, match="held for 1 s"):
-        grant.check()
 
 
 @pytest.mark.usefixtures("no_leaks")

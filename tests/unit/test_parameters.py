@@ -14,7 +14,7 @@ from tests.unit.test_api import TWINS, members
 
 #: What waits for other clients, by the classes that have it.
 WAITING = {
-    "acquire": {"ConvertibleLock", "Lock", "MultiLock", "ReentrantLock", "ValueLock"},
+    "acquire": {"ConvertibleLock", "Lock", "MultiLock", "ReentrantLock"},
     "campaign": {"Election"},
     "convert": {"ConvertibleGrant"},
     "enter": {"DoubleBarrier"},

@@ -34,11 +34,6 @@ def pass_alone(client: Client) -> None:
     client.barrier("a", 1).wait(10)
 
 
-def write(client: Client) -> None:
-    with client.value_lock("a") as grant:
-        grant.value = b"one more" + (grant.value or b"")
-
-
 def ask(client: Client) -> None:
     with client.lock("a"):
         client.request_release("a", "please")
@@ -49,7 +44,6 @@ CHANGES = {
     "@latches": count_down,
     "@gates": switch,
     "@barriers": pass_alone,
-    "@values": write,
     "@asked": ask,
 }
 every_kind = pytest.mark.parametrize(("folder", "change"), CHANGES.items())

@@ -34,7 +34,6 @@ _AFTERWARDS: Final[dict[Kind, str]] = {
     "gate": "stays open",
     "job": "forgets its slots",
     "latch": "is closed again",
-    "lock value": "is gone",
     "release request": "is gone",
     "work queue": "is listed again with the next item",
 }
@@ -69,10 +68,10 @@ def delete(
     `coordlock ls --kept` lists all records. A deleted counter is 0, and a deleted latch is closed.
     A late write that was meant for the deleted record is refused.
 
-    The command refuses to delete what is in use: a gate that is shut, a barrier or a lock's value
-    while a client holds the name or waits for it, a value with a lock-delay, a job at work, a work
-    queue with items or consumers. A work queue leaves 26 small keys, which its clients rely on, and
-    is listed again when the next item is put.
+    The command refuses to delete what is in use: a gate that is shut, a barrier while a client
+    holds the name or waits for it, a job at work, a work queue with items or consumers. A work
+    queue leaves 26 small keys, which its clients rely on, and is listed again when the next item is
+    put.
 
     The exit status is 1 if something was not there, or was refused.
     """
