@@ -55,7 +55,12 @@ class Refused(Exception):
 
 
 class Lost(Exception):
-    """The lock was lost while it was held, which has been told."""
+    """The lock was lost while it was held, and a message has said so."""
+
+    def __init__(self, *, ending: bool = False) -> None:
+        super().__init__()
+        #: Whether a signal had asked to end.
+        self.ending: Final = ending
 
 
 class _Formatter(argparse.HelpFormatter):
