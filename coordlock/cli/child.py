@@ -33,6 +33,8 @@ class Change:
 
     stopped: int | None = None
     status: int | None = None
+    #: Whether it was ended because the guard had died.
+    unguarded: bool = False
 
 
 class Child:
@@ -162,5 +164,5 @@ class Child:
                 if not self._has_ended:  # nothing would end it with this process
                     self._has_ended = True
                     self.send(signal.SIGKILL)
-                    return Change(status=killed_by(signal.SIGKILL))
+                    return Change(status=killed_by(signal.SIGKILL), unguarded=True)
         return None

@@ -129,6 +129,8 @@ class Supervision:
     def _until_end(self) -> int:
         while True:
             while (change := self._child.change()) is not None:
+                if change.unguarded:
+                    self._warn("the command's guard was killed, so the command was, too")
                 if change.status is not None:
                     return change.status
                 if change.stopped is not None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from coordlock.cli.child import Child
 from coordlock.cli.commands.hold import check_stdin, keep
@@ -101,6 +101,12 @@ class _Elect(Parser):
         """Keep what belongs to COMMAND from being taken for an option of ours."""
         own, command = self.split(words, 1)
         return self.act({**vars(self.parsed(own)), "command": tuple(command)}, inherited)
+
+    def refuse(self, word: str) -> NoReturn:
+        """An option that is not ours."""
+        if word.partition("=")[0] == "--label":
+            self.error("elect has no --label: others see the leader's --value")
+        super().refuse(word)
 
 
 def parser() -> Parser:
