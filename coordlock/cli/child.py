@@ -1,19 +1,20 @@
-"""The command as a process group: forked early, started when the lock is held."""
+"""The command as a process group, which the guard starts and watches over."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import errno
-import json
 import os
+import queue
 import signal
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Any, Final
 
 from coordlock.cli.exits import Exit, killed_by
-from coordlock.cli.guard import Guard
-from coordlock.cli.signals import ENDING, blocked
+from coordlock.cli.guard import Guard, Message
 
 __all__ = ["Change", "Child", "CommandFailed"]
 
@@ -32,63 +33,84 @@ class Change:
 
     stopped: int | None = None
     status: int | None = None
+    #: Whether it was ended because the guard had died.
+    unguarded: bool = False
 
 
 class Child:
-    """The command: a process group of its own, with the terminal, files and limits of this process.
+    """One run of a command: a process group with the terminal, files and limits of this process.
 
-    The fork happens here and the exec in `start`: connecting starts threads, and a process with
-    threads cannot fork safely. Until then the child sleeps on a pipe, and ends when this process
-    does.
+    Args:
+        guard: starts it, and kills it when this process can't.
+        command: the program and its arguments.
+        stdin: what the command reads; None for what this process would read.
     """
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, guard: Guard, command: Sequence[str], stdin: bytes | None = None) -> None:
         self.command: Final = tuple(command)
-        orders, self._orders = os.pipe()
-        self._failure, failure = os.pipe()
-        with blocked(ENDING):
-            self.group: Final = os.fork()
-            if self.group == 0:
-                os.close(self._orders)
-                os.close(self._failure)
-                _become(self.command, orders, failure)
-        for theirs in (orders, failure):
-            os.close(theirs)
-        # Both sides set it, so that it is done whichever comes first.
-        with contextlib.suppress(OSError):
-            os.setpgid(self.group, self.group)
-        self.guard: Final = Guard(self.group)
-        self._reaped = False
+        #: The number of the process group, and of the command's own process; 0 before the start.
+        self.group = 0
+        #: Whether the guard had to kill it: this process had not extended the deadline.
+        self.was_late = False
+        self._guard: Final = guard
+        self._stdin: Final = stdin
+        self._number: int | None = None
+        self._reports: Final[queue.SimpleQueue[Message]] = queue.SimpleQueue()
+        self._has_ended = False
+        self._is_dismissed = False
 
-    def start(self, environment: Mapping[str, str]) -> None:
+    def start(
+        self,
+        environment: Mapping[str, str],
+        deadline: float,
+        *,
+        foreground: bool = False,
+        wake: Callable[[], None] | None = None,
+    ) -> None:
         """Execute the command, with ``environment`` added to this process's.
+
+        It may work until ``deadline`` on the clock of coordlock's leases. With ``foreground`` it
+        gets the terminal before it runs. ``wake`` is called, in a thread, when `change` has news.
+        """
+
+        def receive(report: Message) -> None:
+            self._reports.put(report)
+            if wake is not None:
+                wake()
+
+        self._number = self._guard.start(
+            receive,
+            deadline,
+            command=self.command,
+            environment=dict(environment),
+            stdin=None if self._stdin is None else base64.b64encode(self._stdin).decode(),
+            foreground=foreground,
+        )
+        self._take(self._reports.get())  # its group
+
+    def extend(self, deadline: float) -> None:
+        """It may work until ``deadline`` on the clock of coordlock's leases."""
+        self._send(deadline=deadline)
+
+    def change(self, timeout: float = 0.0) -> Change | None:
+        """The next thing that happened; None if nothing does within ``timeout`` seconds.
 
         Raises `CommandFailed`.
         """
-        with contextlib.suppress(BrokenPipeError):  # killed from outside: its status tells
-            os.write(self._orders, json.dumps(dict(environment)).encode())
-        os.close(self._orders)
-        failure = os.read(self._failure, 16)
-        os.close(self._failure)
-        if failure:
-            raise CommandFailed(self.command[0], int(failure))
-
-    def change(self) -> Change | None:
-        """What happened since the last call, if anything. Does not wait."""
-        if self._reaped:
-            return None
-        pid, wait_status = os.waitpid(self.group, os.WNOHANG | os.WUNTRACED)
-        if pid == 0:
-            return None
-        if os.WIFSTOPPED(wait_status):
-            return Change(stopped=os.WSTOPSIG(wait_status))
-        self._reaped = True
-        if os.WIFSIGNALED(wait_status):
-            return Change(status=killed_by(os.WTERMSIG(wait_status)))
-        return Change(status=os.WEXITSTATUS(wait_status))
+        end = time.monotonic() + timeout
+        while True:
+            left = max(0.0, end - time.monotonic())
+            try:
+                change = self._take(self._reports.get(left > 0, left))
+            except queue.Empty:
+                return None
+            if change is not None:
+                return change
 
     def send(self, number: int) -> bool:
         """Signal the whole group; whether there still is one."""
+        if not self.group:
+            return False
         try:
             os.killpg(self.group, number)
         except ProcessLookupError:
@@ -104,41 +126,43 @@ class Child:
         """
         return self.send(0)
 
+    def dismiss(self, *, kill: bool = False) -> None:
+        """End the watch; ``kill`` ends the command and its group, too. Idempotent."""
+        if self._number is None or self._is_dismissed:
+            return
+        self._send(dismiss=True, kill=kill)
+        while not self._is_dismissed:
+            with contextlib.suppress(CommandFailed):
+                self._take(self._reports.get())
+
     def close(self) -> None:
-        """Dismiss the guard, and end the command where it was not started or has not ended."""
-        if not self._reaped:
-            self.send(signal.SIGKILL)
-            os.waitpid(self.group, 0)
-            self._reaped = True
-        self.guard.dismiss()
+        """End the command, if it has not ended, and what it started. Idempotent."""
+        self.dismiss(kill=not self._has_ended)
 
+    def _send(self, **order: Any) -> None:
+        assert self._number is not None, "before the start"
+        self._guard.send(self._number, **order)
 
-def _reason(error: OSError, command: str) -> int:
-    """The errno for people: a directory on the PATH that may not be searched hides nothing else."""
-    nowhere = "/" not in command and not any(
-        os.path.isfile(os.path.join(directory, command)) for directory in os.get_exec_path()
-    )
-    return errno.ENOENT if nowhere or error.errno is None else error.errno
-
-
-def _become(command: tuple[str, ...], orders: int, failure: int) -> NoReturn:
-    """The child's side: wait for the order, then become the command. Never returns."""
-    try:
-        with contextlib.suppress(OSError):
-            os.setpgid(0, 0)
-        # What Python changed goes back; what the caller ignores (nohup) stays ignored.
-        for number in (*ENDING, signal.SIGPIPE, signal.SIGXFSZ):
-            if number in (signal.SIGPIPE, signal.SIGXFSZ) or (
-                signal.getsignal(number) is not signal.SIG_IGN
-            ):
-                signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
-        # One write of less than PIPE_BUF arrives as one piece.
-        if order := os.read(orders, 65536):
-            os.environ.update(json.loads(order))
-            try:
-                os.execvp(command[0], command)
-            except OSError as error:
-                os.write(failure, str(_reason(error, command[0])).encode())
-    finally:
-        os._exit(Exit.NOT_FOUND)
+    def _take(self, report: Message) -> Change | None:
+        match report:
+            case {"started": int(group)}:
+                self.group = group
+            case {"failed": int(error)}:
+                self._has_ended = True
+                raise CommandFailed(self.command[0], error)
+            case {"stopped": int(number)}:
+                return Change(stopped=number)
+            case {"ended": int(code)}:
+                self._has_ended = True
+                return Change(status=code if code >= 0 else killed_by(-code))
+            case {"killed": True}:
+                self.was_late = True
+            case {"dismissed": True}:
+                self._is_dismissed = True
+            case {"gone": True}:
+                self._is_dismissed = True
+                if not self._has_ended:  # nothing would end it with this process
+                    self._has_ended = True
+                    self.send(signal.SIGKILL)
+                    return Change(status=killed_by(signal.SIGKILL), unguarded=True)
+        return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, cast
 
@@ -19,7 +19,6 @@ from coordlock.locks.grant import Grant
 from coordlock.locks.lock import Lock
 from coordlock.model.claim import Mode
 from coordlock.model.names import check_name
-from coordlock.runtime.log import PREFIX
 from coordlock.settings import Settings
 
 if TYPE_CHECKING:
@@ -78,34 +77,48 @@ class LockRequest:
         Raises `Refused` with the conflict status when the lock was not acquired.
         """
         started = time.monotonic()
-        timeout = 0.0 if self.nonblock else self.timeout
-        if timeout is None:
-            timeout = settings.timeout
-        if timeout:
+        with self.connected(settings) as client:
+            yield self.acquire(client, settings, time.monotonic() - started)
+
+    @contextmanager
+    def connected(self, settings: Settings) -> Iterator[Client]:
+        """A client, closed at the end. The timeout bounds connecting."""
+        if timeout := self._timeout(settings):
             bound = min(settings.connect_timeout, max(timeout, _CONNECT_AT_LEAST))
             settings = replace(settings, connect_timeout=bound)
-        with self._connected(settings) as client:
+        with connected(settings) as client:
             self.say(f"connected to {settings}")
-            acquire = self._acquire(client)
-            # A new process knows of no refusals, and may be one of many: a try looks first.
-            client._engine.refusals.note(self._lock(client)._claims)
-            try:
-                # Only to tell whether there is something to wait for.
-                grant = self._try(acquire) if self.verbose else None
-                if grant is None:
-                    if self.verbose and timeout != 0:
-                        self.say(f"waiting for {self.what}{self._held_by(client)}")
-                    if timeout:
-                        timeout = max(0.0, timeout - (time.monotonic() - started))
-                    grant = acquire(timeout)
-            except (WaitTimeout, Evicted, DeadlockDetected) as error:
-                self.warn(self._refusal(client) if timeout == 0 else str(error))
-                raise Refused(self.conflict_exit_code) from None
-            self.say(f"holding {self.what}, token {self.token(grant)}")
-            yield grant
+            yield client
 
-    def _connected(self, settings: Settings) -> AbstractContextManager[Client]:
-        return connected(settings)
+    def acquire(self, client: Client, settings: Settings, waited: float = 0.0) -> Grant:
+        """Acquire it within what is left of the timeout after ``waited`` seconds.
+
+        Raises `Refused` with the conflict status when the lock was not acquired.
+        """
+        started = time.monotonic() - waited
+        timeout = self._timeout(settings)
+        acquire = self._acquire(client)
+        # A new process knows of no refusals, and may be one of many: a try looks first.
+        client._engine.refusals.note(self._lock(client)._claims)
+        try:
+            # Only to tell whether there is something to wait for.
+            grant = self._try(acquire) if self.verbose else None
+            if grant is None:
+                if self.verbose and timeout != 0:
+                    self.say(f"waiting for {self.what}{self._held_by(client)}")
+                if timeout:
+                    timeout = max(0.0, timeout - (time.monotonic() - started))
+                grant = acquire(timeout)
+        except (WaitTimeout, Evicted, DeadlockDetected) as error:
+            self.warn(self._refusal(client) if timeout == 0 else str(error))
+            raise Refused(self.conflict_exit_code) from None
+        self.say(f"holding {self.what}, token {self.token(grant)}")
+        return grant
+
+    def _timeout(self, settings: Settings) -> float | None:
+        if self.nonblock:
+            return 0.0
+        return settings.timeout if self.timeout is None else self.timeout
 
     def _try(self, acquire: Callable[[float | None], Grant]) -> Grant | None:
         with suppress(WaitTimeout):
@@ -202,7 +215,7 @@ def _log_to_stderr() -> None:
 
     class ToStderr(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            complain(record.getMessage().removeprefix(PREFIX))
+            complain(record.getMessage())
 
     logger = logging.getLogger("coordlock")
     logger.setLevel(logging.INFO)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, NoReturn, Self
 
 from coordlock.cli.exits import Exit
-from coordlock.cli.text import folded, terminal_width
+from coordlock.cli.text import echo, folded, terminal_width
 
 __all__ = [
     "Aborted",
@@ -55,7 +55,12 @@ class Refused(Exception):
 
 
 class Lost(Exception):
-    """The lock was lost while it was held, which has been told."""
+    """The lock was lost while it was held, and a message has said so."""
+
+    def __init__(self, *, ending: bool = False) -> None:
+        super().__init__()
+        #: Whether a signal had asked to end.
+        self.ending: Final = ending
 
 
 class _Formatter(argparse.HelpFormatter):
@@ -222,6 +227,10 @@ class Parser(argparse.ArgumentParser):
         _Formatter.width = min(terminal_width(80), 80) - 2
         self.description = cleandoc(self._action.__doc__ or "")
         return super().format_help()
+
+    def print_help(self, file: object = None) -> None:
+        """Print the help. Raises OSError if it cannot be written, which argparse would hide."""
+        echo(self.format_help(), end="")
 
 
 class Group(Parser):

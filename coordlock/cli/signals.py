@@ -55,19 +55,25 @@ class Inbox:
 
     #: The one that serves.
     newest: ClassVar[Inbox | None] = None
+    #: Its two ends, made once: another thread may ring after `close`.
+    _pipe: ClassVar[tuple[int, int] | None] = None
 
     def __init__(self, numbers: Sequence[int]) -> None:
         #: The signals that came and ask to end.
         self.ending: Final[set[int]] = set()
         Inbox.newest = self
-        self._read, self._write = os.pipe()
-        os.set_blocking(self._read, False)
-        os.set_blocking(self._write, False)
+        if Inbox._pipe is None:
+            Inbox._pipe = os.pipe()
+            for end in Inbox._pipe:
+                os.set_blocking(end, False)
+        self._read, self._write = Inbox._pipe
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        for number in numbers:
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                # Only signals that have a handler in Python reach the pipe.
-                signal.signal(number, lambda *_: None)
+        # Only signals that have a handler in Python reach the pipe.
+        self._before = {
+            number: signal.signal(number, lambda *_: None)
+            for number in numbers
+            if signal.getsignal(number) is not signal.SIG_IGN
+        }
 
     def ring(self, *_: object) -> None:
         """Wake the main thread. From any thread; never blocks."""
@@ -88,8 +94,8 @@ class Inbox:
         return [number for number in arrived if number], ready
 
     def close(self) -> None:
-        """Let the signals do what they do without it: those that ask to end, end the process."""
-        for number in ENDING:
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, signal.SIG_DFL)
-        self.wait(0)  # what has come before
+        """Let the signals do what they did before. `ending` has those that came meanwhile."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(-1)
+        self.wait(0)

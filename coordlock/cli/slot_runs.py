@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from coordlock.cli.child import Child, CommandFailed
 from coordlock.cli.connection import connected
 from coordlock.cli.exits import complain, killed_by
+from coordlock.cli.guard import Guard
 from coordlock.cli.lock_request import LockRequest
 from coordlock.cli.parser import Lost, Refused, UsageError
 from coordlock.cli.signals import Inbox
@@ -64,8 +65,7 @@ def run_slots(
         return lacking.status
     due, statuses = _left()
     settings = request.settings(label=os.path.basename(command[0]))
-    child = Child(command)  # before connecting, because that starts threads
-    with contextlib.closing(child), connected(settings) as client:
+    with Guard() as guard, connected(settings) as client:  # forks, so it comes before threads
         request.say(f"connected to {settings}")
         job = slots.job(client, request, schedule)
         if fixed is not None:
@@ -79,7 +79,7 @@ def run_slots(
                 return slots.already_done_exit_code
         slot = due.pop(0)
         try:
-            with job.run(slot) as run, contextlib.closing(child):
+            with job.run(slot) as run, contextlib.closing(Child(guard, command)) as child:
                 statuses.append(_supervised(request, child, run, settings, grace, on_ask))
                 if statuses[-1]:
                     raise ExitStatus(statuses[-1])
@@ -170,5 +170,5 @@ def _supervised(
         complain(error)
         status = error.status
     if supervision.lost:
-        raise Lost("the lock was lost, or about to be")
+        raise Lost
     return status

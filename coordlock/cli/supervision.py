@@ -81,7 +81,7 @@ class Supervision:
         self._warn = warn
         #: What the command gets, once, when somebody asks for the lock; None for nothing.
         self._on_ask = on_ask
-        self._inbox = Inbox((*_FORWARDED, signal.SIGCHLD, signal.SIGCONT))
+        self._inbox = Inbox((*_FORWARDED, signal.SIGCONT))
         self._kill_at: float | None = None
         #: While the command is stopped, and this process with it: whether it had the terminal.
         self._paused_with_terminal: bool | None = None
@@ -98,16 +98,22 @@ class Supervision:
         self._grant.on_lost(self._inbox.ring)
         if self._on_ask is not None:
             self._grant.on_release_requested(self._inbox.ring)
-        if terminal is not None and terminal.is_mine and alone_at_terminal():
-            terminal.give_to(child.group)
+        gets_terminal = terminal is not None and terminal.is_mine and alone_at_terminal()
+        if terminal is not None:
+            terminal.remember()
         status: int | None = None
         try:
-            self._extend(self._deadline)
-            child.start(environment)
+            child.start(
+                environment,
+                self._late(self._deadline),
+                foreground=gets_terminal,
+                wake=self._inbox.ring,
+            )
             status = self._until_end()
             if self._kill_at is not None:
                 self._end_the_rest(self._kill_at)
-            if child.guard.dismiss() and not self.lost:
+            child.dismiss()
+            if child.was_late and not self.lost:
                 self.lost = True
                 self._warn(f"{self._what} ran out while coordlock did not run")
         finally:
@@ -115,9 +121,16 @@ class Supervision:
                 terminal.take_back(child.group, repair=status is None or status > 128)
         return status
 
+    def close(self) -> bool:
+        """Let signals interrupt this process again; whether one has asked to end meanwhile."""
+        self._inbox.close()
+        return bool(self._inbox.ending)
+
     def _until_end(self) -> int:
         while True:
             while (change := self._child.change()) is not None:
+                if change.unguarded:
+                    self._warn("the command's guard was killed, so the command was, too")
                 if change.status is not None:
                     return change.status
                 if change.stopped is not None:
@@ -172,7 +185,11 @@ class Supervision:
 
     def _extend(self, deadline: float) -> None:
         """Let the guard wait until ``deadline``; it strikes a little before, to be in time."""
-        self._child.guard.extend(deadline - self._limits.kill / 2)
+        self._child.extend(self._late(deadline))
+
+    def _late(self, deadline: float) -> float:
+        """When the guard kills: after this process would have, and before ``deadline``."""
+        return deadline - self._limits.kill / 2
 
     def _end_the_rest(self, kill_at: float) -> None:
         """The command itself has gone. What it started gets the rest of the grace, then SIGKILL."""

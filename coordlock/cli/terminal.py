@@ -48,9 +48,13 @@ class Terminal:
 
     def give_to(self, group: int) -> None:
         """Let it listen to ``group`` from now on."""
+        self.remember()
+        self._set(group)
+
+    def remember(self) -> None:
+        """Note the modes that `take_back` repairs."""
         with contextlib.suppress(OSError, termios.error):
             self._modes = termios.tcgetattr(self._file)
-        self._set(group)
 
     def take_back(self, group: int, *, repair: bool = False) -> None:
         """Take it back from ``group``, unless another group has taken it meanwhile.

@@ -31,6 +31,8 @@ K = TypeVar("K")
 #: Seconds from a loss to the withdrawal of what was held. The holder may wait for a processor, and
 #: should hear of the loss before the next one is granted.
 _NOTICE: Final = 0.2
+#: How many lost locks a line of the log names.
+_NAMED: Final = 5
 
 
 class Tickets:
@@ -133,7 +135,7 @@ class Tickets:
             ticket.lose(copy(error))  # each waiter's traceback goes on its own
         if isinstance(error, ClientClosed):
             return
-        log.warning("%s: %s; %d contender(s) lost", self._service, error, len(lost))
+        log.warning("%s: %s; %s", self._service, error, _what_is_lost(lost))
         self._withdraw_after(self.notice_period(session), lost)
 
     def notice_period(self, session: Session) -> float:
@@ -174,6 +176,15 @@ class Tickets:
             return
         except RuntimeError:  # no thread can be started
             _withdraw(lost)
+
+
+def _what_is_lost(lost: Sequence[Ticket]) -> str:
+    """For the log: "lost: lock 'a', lock 'b'", up to `_NAMED` of them."""
+    if not lost:
+        return "nothing was held or waited for"
+    names = [f"{ticket.kind} {ticket.name!r}" for ticket in lost[:_NAMED]]
+    more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
+    return f"lost: {', '.join(names)}{more}"
 
 
 def _withdraw(tickets: Iterable[Ticket]) -> None:

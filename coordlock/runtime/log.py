@@ -14,15 +14,12 @@ from coordlock.runtime.worker import Worker
 if TYPE_CHECKING:
     import logging
 
-__all__ = ["PREFIX", "Log", "flush", "mute"]
+__all__ = ["Log", "flush", "mute"]
 
 #: Seconds that the interpreter's exit waits for messages that are not written yet.
 _AT_EXIT: Final = 1.0
 #: Levels, as `logging` has them.
 _DEBUG, _INFO, _WARNING, _ERROR = 10, 20, 30, 40
-
-#: Begins each message: without a configured log, Python prints nothing else.
-PREFIX: Final = "coordlock: "
 
 _worker = Worker("coordlock-log")
 _is_muted = False
@@ -90,11 +87,16 @@ class Log:
         exception = sys.exc_info() if kwargs.get("exc_info") else None
         file, line, function, _ = logger.findCaller(stacklevel=3)  # the caller of `warning`
         record = logger.makeRecord(
-            logger.name, level, file, line, f"{PREFIX}{msg}", args, exception, func=function
+            logger.name, level, file, line, f"{_begin(logger)}{msg}", args, exception, func=function
         )
         _prepare_exit()
         # Filters may read the context, such as the id of a request.
         _worker.run(partial(copy_context().run, logger.handle, record))
+
+
+def _begin(logger: logging.Logger) -> str:
+    """What a message begins with: without a configured log, Python prints nothing but messages."""
+    return "" if logger.hasHandlers() else "coordlock: "
 
 
 def mute() -> None:

@@ -31,7 +31,7 @@ class Cli:
         return [sys.executable, "-m", "coordlock.cli", *arguments]
 
     def run(
-        self, *arguments: str, input: str = "", **options: Any
+        self, *arguments: str, input: str | None = "", **options: Any
     ) -> subprocess.CompletedProcess[str]:
         """Run to the end."""
         done: subprocess.CompletedProcess[str] = subprocess.run(

@@ -326,11 +326,12 @@ def test_every_command_works_on_closed_standard_files(cli: Cli, closed: str) -> 
     assert status("no-such-command") == 64
 
 
-def test_output_that_cannot_be_written_is_an_error_in_one_line(cli: Cli) -> None:
+@pytest.mark.parametrize("words", [("show", "x", "--json"), ("run", "--help")])
+def test_output_that_cannot_be_written_is_an_error_in_one_line(cli: Cli, words: list[str]) -> None:
     """The fault: the disk is full."""
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            cli.command("show", "x", "--json"),
+            cli.command(*words),
             env=cli.environment,
             stdout=full,
             stderr=subprocess.PIPE,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -207,6 +208,36 @@ def test_whoever_leads_or_stands_by_campaigns_on_through_an_outage(
             process.send_signal(signal.SIGTERM)
         for process in processes:
             assert process.wait(60) == 128 + signal.SIGTERM
+
+
+@pytest.mark.faults
+def test_after_an_outage_a_leader_does_not_wait_for_its_own_dead_candidacy(
+    server: Server, root: str, tmp_path: Path
+) -> None:
+    """The fault: the server restarts after the loss, and gives sessions their whole time again."""
+    ttl = 8.0
+    cli = Cli(server.url_for(root, ttl=f"{ttl}s"), tmp_path)
+    with cli.started("elect", "sched", "--", "sh", "-c", "echo up; sleep 600") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "up\n"
+        server.pause()
+        while "campaigns again" not in process.stderr.readline():
+            pass
+        server.kill()
+        server.start()
+        began = time.monotonic()
+        assert process.stdout.readline() == "up\n"
+        assert time.monotonic() - began < ttl
+
+
+def test_what_elect_lacks_is_refused_with_what_to_write(cli: Cli) -> None:
+    done = cli.run("elect", "sched", "--label", "x", "--", "true")
+    assert done.returncode == 64
+    assert "others see the leader's --value" in done.stderr
+    done = cli.run("elect", "sched", stdin=subprocess.DEVNULL, input=None)
+    assert done.returncode == 64
+    assert "give it a COMMAND or --http" in done.stderr
 
 
 def test_a_lost_lead_ends_a_command_that_is_to_exit_then(cli: Cli) -> None:

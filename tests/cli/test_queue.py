@@ -183,7 +183,7 @@ def test_a_signal_ends_the_wait_for_an_item(cli: Cli) -> None:
 def test_the_item_of_a_killed_command_line_is_taken_by_another(cli: Cli, tmp_path: Path) -> None:
     put(cli, "one")
     pids = tmp_path / "pids"
-    command = ("sh", "-c", f"echo $PPID $$ > {pids}; exec sleep 600")
+    command = ("sh", "-c", f"echo $(ps -o ppid= -p $PPID) $$ > {pids}; exec sleep 600")
     with cli.started("queue", "take", "q", "--", *command) as process:
         eventually(lambda: pids.exists() and pids.read_text().endswith("\n"))
         worker, child = map(int, pids.read_text().split())
@@ -202,7 +202,7 @@ def test_a_signal_to_the_process_that_was_started_ends_the_command(
     """As a supervisor sends it: to that process alone."""
     put(cli, "one")
     pids = tmp_path / "pids"
-    command = ("sh", "-c", f"echo $PPID $$ > {pids}; exec sleep 600")
+    command = ("sh", "-c", f"echo $(ps -o ppid= -p $PPID) $$ > {pids}; exec sleep 600")
     take = ("queue", "take", "q", "--grace", "1s", "--", *command)
     with cli.started(*take, start_new_session=True) as process:
         eventually(lambda: pids.exists() and pids.read_text().endswith("\n"))
@@ -229,7 +229,7 @@ def test_nothing_goes_on_when_the_process_that_was_started_is_killed(
 ) -> None:
     put(cli, "one")
     pids = tmp_path / "pids"
-    command = ("sh", "-c", f"echo $PPID $$ > {pids}; exec sleep 600")
+    command = ("sh", "-c", f"echo $(ps -o ppid= -p $PPID) $$ > {pids}; exec sleep 600")
     with cli.started("queue", "take", "q", "--grace", "1s", "--", *command) as process:
         eventually(lambda: pids.exists() and pids.read_text().endswith("\n"))
         process.kill()

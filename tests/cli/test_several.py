@@ -34,6 +34,14 @@ def test_a_command_runs_under_several_locks_and_finds_their_tokens(cli: Cli) -> 
     assert names(cli) == []
 
 
+def test_a_command_may_find_more_tokens_than_a_pipe_holds(cli: Cli) -> None:
+    longs = [f"{number}-{'n' * 200}" for number in range(400)]
+    words = [word for name in longs for word in ("-l", name)]
+    code = "import json, os; print(len(json.loads(os.environ['COORDLOCK_TOKENS'])))"
+    done = cli.run("run", *words, "--", sys.executable, "-c", code)
+    assert (done.returncode, done.stdout) == (0, "400\n"), done.stderr[:200]
+
+
 def test_the_command_follows_the_options_without_dashes(cli: Cli) -> None:
     done = cli.run("run", "-l", "a", "-l", "b", sys.executable, "-c", "print('done')")
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")

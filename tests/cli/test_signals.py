@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,9 @@ def test_a_command_that_ignores_sigterm_keeps_the_lock(cli: Cli, beating: Beatin
 
 def test_what_the_caller_ignores_stays_ignored(cli: Cli) -> None:
     script = "trap '' HUP; exec \"$@\""
-    command = cli.command("run", "x", "--", "sh", "-c", "kill -HUP $$ $PPID; echo alive")
+    command = cli.command(
+        "run", "x", "--", "sh", "-c", "kill -HUP $$ $(ps -o ppid= -p $PPID); echo alive"
+    )
     done = subprocess.run(
         ["sh", "-c", script, "sh", *command],
         env=cli.environment,
@@ -113,11 +116,40 @@ def test_a_command_that_waits_for_its_lock_never_starts_when_coordlock_is_killed
     assert not (tmp_path / "ran").exists()
 
 
+def test_the_command_ends_when_its_guard_is_killed(cli: Cli, beating: Beating) -> None:
+    """The fault: SIGKILL to the guard alone, as the kernel does it that runs out of memory."""
+    with cli.started("run", "x", "--", *beating.command(stubborn=True)) as process:
+        beating.wait_until_both_beat()
+        (guard,) = _children(process.pid)
+        os.kill(guard, signal.SIGKILL)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 128 + signal.SIGKILL
+        assert "guard was killed" in errors
+        eventually(beating.are_gone, "both have ended")
+
+
+def test_no_command_survives_a_kill_at_any_moment_of_the_start(cli: Cli, tmp_path: Path) -> None:
+    """The fault: SIGKILL at moments from the fork of the guard to the command's start."""
+    began = time.monotonic()
+    assert cli.run("run", "x", "--", "true").returncode == 0
+    whole = time.monotonic() - began
+    command = ("sh", "-c", f"echo $$ >> {tmp_path}/pids; exec sleep 600")
+    for moment in range(24):
+        with cli.started("run", f"x{moment}", "--", *command) as process:
+            time.sleep(whole * moment / 12)
+            process.kill()
+            process.wait(60)
+    pids = tmp_path / "pids"
+    assert pids.exists(), "some had started"
+    eventually(lambda: all(is_gone(int(pid)) for pid in pids.read_text().split()))
+
+
 def test_no_process_is_left_behind(cli: Cli) -> None:
     with cli.started("run", "x", "--", "cat") as process:
         cli.wait_for_queue("x", 1)
-        children = _children(process.pid)
-        assert len(children) == 2  # the command and the guard
+        (guard,) = _children(process.pid)
+        children = [guard, *_children(guard)]
+        assert len(children) == 2
         process.communicate("", timeout=60)
         assert all(map(is_gone, children))
 

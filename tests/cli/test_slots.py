@@ -144,7 +144,8 @@ def test_a_signal_after_the_commands_end_is_heard_before_the_next_slot() -> None
 
 
 @pytest.mark.parametrize(
-    ("command", "told"), [("exit 7", "has failed"), ("kill -KILL $PPID", "was started by")]
+    ("command", "told"),
+    [("exit 7", "has failed"), ("kill -KILL $(ps -o ppid= -p $PPID)", "was started by")],
 )
 def test_a_slot_that_came_to_no_good_end_is_told_of(cli: Cli, command: str, told: str) -> None:
     words = ("run", "x", "--every", "24h", "--")

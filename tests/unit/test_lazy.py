@@ -294,6 +294,6 @@ def test_a_fork_with_a_connection_that_children_may_not_survive_is_warned_of(
     in_child(lambda: True)
     log.flush(10)
     assert [record.message for record in caplog.records if "crash" in record.message] == [
-        "coordlock: memory:///coordlock: children may crash"
+        "memory:///coordlock: children may crash"
     ]
     client.close()

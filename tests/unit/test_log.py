@@ -51,7 +51,7 @@ def test_a_record_tells_who_logged_it_and_in_which_thread(log: Log, handler: Rec
     log.warning("%s is %d", "seven", 7)
     assert flush(BOUND)
     [record] = handler.records
-    assert record.getMessage() == "coordlock: seven is 7"
+    assert record.getMessage() == "seven is 7"
     assert (record.name, record.levelname) == ("coordlock.test", "WARNING")
     assert record.filename == os.path.basename(__file__)
     assert record.funcName == "test_a_record_tells_who_logged_it_and_in_which_thread"
@@ -86,11 +86,7 @@ def test_a_handler_that_blocks_blocks_nobody_who_logs(log: Log, handler: Records
     assert not flush(0.05)
     handler.may_go_on.set()
     assert flush(BOUND)
-    assert [record.getMessage() for record in handler.records] == [
-        "coordlock: 0",
-        "coordlock: 1",
-        "coordlock: 2",
-    ]
+    assert [record.getMessage() for record in handler.records] == ["0", "1", "2"]
 
 
 def run(code: str) -> str:
@@ -122,6 +118,8 @@ def test_a_line_of_a_program_that_configures_no_log_names_the_library() -> None:
         "from coordlock.runtime.log import Log\nLog('coordlock').warning('a session is in doubt')"
     )
     assert printed(code) == "coordlock: a session is in doubt\n"
+    configured = f"import logging\nlogging.basicConfig(format='%(name)s: %(message)s')\n{code}"
+    assert printed(configured) == "coordlock: a session is in doubt\n"
 
 
 def test_what_is_logged_at_the_exit_is_written_too() -> None:

@@ -43,7 +43,7 @@ from coordlock.errors import (
     WaitUnavailable,
 )
 from coordlock.runtime.driver import Steps, run
-from coordlock.runtime.log import PREFIX, flush
+from coordlock.runtime.log import flush
 from coordlock.settings import COMMON_OPTIONS, Settings
 from coordlock.settings.sources import DEFAULT_ORIGIN
 
@@ -154,7 +154,7 @@ class _Warnings(logging.Handler):
         self.texts: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.texts.append(record.getMessage().removeprefix(PREFIX))
+        self.texts.append(record.getMessage())
 
 
 @contextmanager

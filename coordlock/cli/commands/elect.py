@@ -5,17 +5,18 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from coordlock.cli.commands.hold import hold_for
-from coordlock.cli.commands.run import run_under
+from coordlock.cli.child import Child
+from coordlock.cli.commands.hold import check_stdin, keep
+from coordlock.cli.commands.run import supervise
 from coordlock.cli.completion import complete_election
 from coordlock.cli.data import given
+from coordlock.cli.guard import Guard
 from coordlock.cli.lock_request import LockRequest
 from coordlock.cli.options import (
     grace_option,
@@ -26,7 +27,6 @@ from coordlock.cli.options import (
     waiting_options,
 )
 from coordlock.cli.parser import Lost, Parser, UsageError
-from coordlock.cli.signals import Inbox
 from coordlock.client import Client
 from coordlock.errors import BackendUnavailable, Evicted, LockLost, SessionLost
 from coordlock.locks.grant import Grant
@@ -39,8 +39,6 @@ __all__ = ["elect", "parser"]
 _OUTAGES: Final = (BackendUnavailable, Evicted, SessionLost)
 #: Seconds from one attempt to campaign to the next, after the service was silent.
 _PAUSE: Final = 1.0
-#: The variable by which a program that campaigns again knows it.
-_AGAIN: Final = "COORDLOCK_CAMPAIGNS_AGAIN"
 
 
 @dataclass(eq=False, repr=False)
@@ -49,16 +47,15 @@ class _Campaign(LockRequest):
 
     value: bytes | None = None
     exit_on_loss: bool = False
-    #: Whether it has led before. Then the service is known to be the right one, and may be away.
-    again: bool = False
     #: Where to tell by HTTP who leads; None for nowhere.
     http: tuple[str, int] | None = None
     #: The newest term.
     term: Grant | None = None
 
     @contextmanager
-    def _connected(self, settings: Settings) -> Iterator[Client]:
-        with Client(settings) if self.again else super()._connected(settings) as client:
+    def connected(self, settings: Settings) -> Iterator[Client]:
+        """A client, closed at the end, and the server of --http beside it."""
+        with super().connected(settings) as client:
             if self.http is None:
                 yield client
                 return
@@ -104,6 +101,12 @@ class _Elect(Parser):
         """Keep what belongs to COMMAND from being taken for an option of ours."""
         own, command = self.split(words, 1)
         return self.act({**vars(self.parsed(own)), "command": tuple(command)}, inherited)
+
+    def refuse(self, word: str) -> NoReturn:
+        """An option that is not ours."""
+        if word.partition("=")[0] == "--label":
+            self.error("elect has no --label: others see the leader's --value")
+        super().refuse(word)
 
 
 def parser() -> Parser:
@@ -172,38 +175,29 @@ def elect(
         value=encoded,
         exit_on_loss=exit_on_loss,
         http=http,
-        again=os.environ.pop(_AGAIN, None) is not None,
         **options,
     )
     if command and as_json:
         raise UsageError("--json prints the tokens of an election without COMMAND: leave one out")
-    try:
-        if not command:
-            return hold_for(request, None if http is None else math.inf, as_json)
-        return run_under(request, command, grace, on_ask)
-    except (Lost, LockLost) as lost:
-        if exit_on_loss:
-            raise
-        if isinstance(lost, LockLost):  # too late to start COMMAND
-            request.warn(str(lost))
-        if Inbox.newest is not None:
-            Inbox.newest.close()
-            if Inbox.newest.ending:
-                raise
-        request.warn(f"{request.what}: campaigns again")
-        _begin_again()
-
-
-def _begin_again() -> NoReturn:
-    """Become the program that this one was at its start.
-
-    The processes of the next COMMAND are forked before it connects: this one has threads by now,
-    and cannot fork safely. The process, its terminal and its files stay the same.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os.environ[_AGAIN] = "1"
-    os.execv(sys.executable, sys.orig_argv)
+    if not command and http is None:
+        check_stdin("coordlock would resign", "give it a COMMAND or --http, or ")
+    with Guard() if command else nullcontext() as guard:  # forks: before the client's threads
+        settings = request.settings(label=os.path.basename(command[0]) if command else "")
+        with request.connected(settings) as client:
+            while True:
+                try:
+                    term = request.acquire(client, settings)
+                    if guard is None:
+                        duration = None if http is None else math.inf
+                        return keep(request, term, settings, duration, as_json)
+                    child = Child(guard, command)
+                    return supervise(request, child, term, settings, grace, on_ask)
+                except (Lost, LockLost) as lost:
+                    if exit_on_loss or (isinstance(lost, Lost) and lost.ending):
+                        raise
+                    if isinstance(lost, LockLost):  # too late to start COMMAND
+                        request.warn(str(lost))
+                    request.warn(f"{request.what}: campaigns again")
 
 
 def _address(text: str) -> tuple[str, int]:

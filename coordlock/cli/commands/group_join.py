@@ -15,6 +15,7 @@ from coordlock.cli.completion import complete_group
 from coordlock.cli.connection import Service, connected
 from coordlock.cli.data import given
 from coordlock.cli.exits import Exit, complain, killed_by
+from coordlock.cli.guard import Guard
 from coordlock.cli.options import label_option, name_argument, service_options, ttl_option
 from coordlock.cli.parser import Parser, UsageError
 from coordlock.cli.signals import ENDING, Inbox
@@ -96,15 +97,13 @@ def _join(
         with connected(settings) as client, client.group(name).keep_joined(published):
             number = wait_for_end(_STAYING, Inbox(ENDING), None)
         return killed_by(number) if number else Exit.OK
-    # Before connecting, because that starts threads, and after that no fork is safe.
-    child = Child(command)
-    with contextlib.closing(child):
+    with Guard() as guard:  # forks, so it comes before the threads of a client
         settings = service.settings(ttl=ttl, label=label or os.path.basename(command[0]))
         variables = {"COORDLOCK_NAME": name, "COORDLOCK_BACKEND": settings.scheme}
         with (
             connected(settings) as client,
             client.group(name).keep_joined(published),
-            contextlib.closing(child),
+            contextlib.closing(Child(guard, command)) as child,
         ):
             supervision = Supervision(
                 child, _STAYING, f"group {name!r}", 0.0, Terminal.open(), complain

@@ -16,8 +16,9 @@ from coordlock.cli.terminal import in_background
 from coordlock.cli.text import echo
 from coordlock.locks.grant import Grant, GrantState
 from coordlock.runtime.clock import SYSTEM_CLOCK
+from coordlock.settings import Settings
 
-__all__ = ["check_stdin", "hold", "hold_for", "parser", "wait_for_end"]
+__all__ = ["check_stdin", "hold", "keep", "parser", "wait_for_end"]
 
 #: How often to look, in seconds, whether the terminal listens to this process again.
 _LOOK: Final = 0.5
@@ -53,10 +54,10 @@ def hold(*, name: str | None, duration: float | None, as_json: bool, **options: 
     0, 128+N if signal N ended it, 75 if the lock was not acquired, 79 if it was lost. With -l and
     --tree it holds several locks, acquired in one step.
     """
-    return hold_for(LockRequest(name=name, **options), duration, as_json)
+    return _hold_for(LockRequest(name=name, **options), duration, as_json)
 
 
-def hold_for(request: LockRequest, duration: float | None, as_json: bool) -> int:
+def _hold_for(request: LockRequest, duration: float | None, as_json: bool) -> int:
     """Acquire what ``request`` asks for, and hold it until the end; the exit status.
 
     Raises `Lost` when the lock was lost.
@@ -65,7 +66,17 @@ def hold_for(request: LockRequest, duration: float | None, as_json: bool) -> int
         check_stdin("the lock would be released", "add --for, or ")
     settings = request.settings()
     with request.acquired(settings) as grant:
-        inbox = Inbox(ENDING)
+        return keep(request, grant, settings, duration, as_json)
+
+
+def keep(
+    request: LockRequest, grant: Grant, settings: Settings, duration: float | None, as_json: bool
+) -> int:
+    """Show ``grant``, keep it until the end, and release it; the exit status.
+
+    Raises `Lost` when the lock was lost.
+    """
+    with contextlib.closing(Inbox(ENDING)) as inbox:
         line = {**request.description(grant), "backend": settings.scheme}
         echo(json.dumps(line) if as_json else request.token(grant))
         number = wait_for_end(grant, inbox, duration)

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any, cast
 from coordlock.cli.child import Child, CommandFailed
 from coordlock.cli.completion import complete_work_queue, completed_by
 from coordlock.cli.exits import Exit, complain, killed_by
+from coordlock.cli.guard import Guard
 from coordlock.cli.lock_request import LockRequest
 from coordlock.cli.options import grace_option, grant_options, seconds, waiting_options
 from coordlock.cli.parser import Parser, whole
@@ -157,17 +157,12 @@ class _Task:
         The pipe ``starter`` closes when the process has died that started this one.
         """
         request = _Request(name=self.name, **self.options)
-        with tempfile.TemporaryFile() as data:
-            os.dup2(data.fileno(), 0)  # what is written to the file, the command reads
-            os.set_inheritable(0, True)
-            # Before connecting, because that starts threads, and after that no fork is safe.
-            child = Child(self.command)
+        with Guard() as guard:  # forks, so it comes before the threads of a client
             threading.Thread(target=_end_with, args=(starter,), daemon=True).start()
-            with contextlib.closing(child):
-                settings = request.settings(label=os.path.basename(self.command[0]))
-                with request.acquired(settings) as grant, contextlib.closing(child):
-                    item = cast("Item", grant)
-                    os.pwrite(data.fileno(), item.data, 0)
+            settings = request.settings(label=os.path.basename(self.command[0]))
+            with request.acquired(settings) as grant:
+                item = cast("Item", grant)
+                with contextlib.closing(Child(guard, self.command, item.data)) as child:
                     return self._supervise(request, item, child, settings, report)
 
     def _supervise(

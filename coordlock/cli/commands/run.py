@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from coordlock.cli.child import Child, CommandFailed
 from coordlock.cli.exits import complain
+from coordlock.cli.guard import Guard
 from coordlock.cli.lock_request import LockRequest
 from coordlock.cli.options import (
     acquire_options,
@@ -21,9 +22,10 @@ from coordlock.cli.parser import Lost, Parser, did_you_mean
 from coordlock.cli.slot_options import SlotOptions
 from coordlock.cli.supervision import Supervision
 from coordlock.cli.terminal import Terminal
-from coordlock.settings import DEFAULT
+from coordlock.locks.grant import Grant
+from coordlock.settings import DEFAULT, Settings
 
-__all__ = ["parser", "run", "run_under"]
+__all__ = ["parser", "run", "supervise"]
 
 
 class _Run(Parser):
@@ -93,10 +95,10 @@ def run(
         from coordlock.cli.slot_runs import run_slots  # it costs others a moment at each start
 
         return run_slots(request, slots_of_job, command, grace, on_ask)
-    return run_under(request, command, grace, on_ask)
+    return _run_under(request, command, grace, on_ask)
 
 
-def run_under(
+def _run_under(
     request: LockRequest, command: tuple[str, ...], grace: float, on_ask: int | None
 ) -> int:
     """Acquire what ``request`` asks for, and hold it while ``command`` runs; the exit status.
@@ -104,26 +106,38 @@ def run_under(
     ``on_ask`` is the signal that the command gets when somebody asks for the lock; None for none.
     Raises `Lost` when the lock was lost: then the command has ended.
     """
-    # Before connecting, because that starts threads, and after that no fork is safe.
-    child = Child(command)
-    with contextlib.closing(child):
+    with Guard() as guard:  # forks, so it comes before the threads of a client
         settings = request.settings(label=os.path.basename(command[0]))
-        # Closed twice, so that the command has ended before the lock is released.
-        with request.acquired(settings) as grant, contextlib.closing(child):
-            supervision = Supervision(
-                child, grant, request.what, grace, Terminal.open(), request.warn, on_ask
-            )
-            try:
-                status = supervision.run(request.environment(grant, settings))
-            except CommandFailed as error:
-                complain(error)
-                status = error.status
-            released = grant.release(0.5 if supervision.lost else DEFAULT)
-            if supervision.lost:
-                raise Lost
-            if not released:
-                reason = grant.lost.reason
-                request.warn(f"{request.what} was lost before the command ended: {reason}")
-                raise Lost
-            request.say(f"released {request.what}, status {status}")
-            return status
+        with request.acquired(settings) as grant:
+            return supervise(request, Child(guard, command), grant, settings, grace, on_ask)
+
+
+def supervise(
+    request: LockRequest,
+    child: Child,
+    grant: Grant,
+    settings: Settings,
+    grace: float,
+    on_ask: int | None,
+) -> int:
+    """Run ``child`` while ``grant`` is held, then release it; the exit status.
+
+    Raises `Lost` when the lock was lost: then the command has ended.
+    """
+    with contextlib.closing(child):  # before the lock is released
+        supervision = Supervision(
+            child, grant, request.what, grace, Terminal.open(), request.warn, on_ask
+        )
+        try:
+            status = supervision.run(request.environment(grant, settings))
+        except CommandFailed as error:
+            complain(error)
+            status = error.status
+    released = grant.release(0.5 if supervision.lost else DEFAULT)
+    if not released and not supervision.lost:
+        reason = grant.lost.reason
+        request.warn(f"{request.what} was lost before the command ended: {reason}")
+    if not released or supervision.lost:
+        raise Lost(ending=supervision.close())
+    request.say(f"released {request.what}, status {status}")
+    return status
