@@ -160,8 +160,9 @@ class Ticket:
             self.departures = Departures(self._backend, self.contenders)
         if not (later or self._backend.finds_waiters):
             self._watch(snapshots)
-            # What was told before says nothing of contenders that were not watched.
-            self.departures.in_doubt |= self._is_late
+            if self._is_late:
+                # What was told before says nothing of contenders that were not watched.
+                self.departures.doubt()
         elif self._stop_watching is None:
             self._watch_late(snapshots)
         self._is_late = later

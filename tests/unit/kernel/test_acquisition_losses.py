@@ -174,6 +174,55 @@ def test_a_waiter_that_left_one_of_its_queues_before_that_was_watched_is_not_gra
     assert isinstance(call.error, Evicted)
 
 
+def test_a_waiter_that_left_one_queue_is_not_granted_when_it_has_read_another(
+    world: World, party: Party, other: Party
+) -> None:
+    on_p, on_q = other.held("p"), world.party().held("q")
+    impatient = party.acquire("p")
+    world.settle()
+    waiting = party.acquire_all({"p": Mode.EX, "q": Mode.EX})
+    behind = world.party().acquire("q")
+    world.settle()
+    # News from p, and the answer to the withdrawal, for which the waiter waits 0.4 s; news from p;
+    # from q that the waiter was removed, which is late, and that the holder has left.
+    delays = iter([0.0, 0.0, 0.4, 0.0, 5.0, 0.0])
+    party.network.faults.latency = lambda: next(delays, 0.01)
+    impatient.cancel()
+    release(on_p)
+    world.advance(0.1)
+    world.service.remove(world.queue("q")[1])
+    release(on_q)
+    world.advance(0.1)
+    assert behind.done
+    assert not waiting.done
+    world.advance(1)
+    assert isinstance(waiting.error, Evicted)
+
+
+def test_a_waiter_that_left_one_queue_is_not_granted_when_it_reads_its_turn_in_another(
+    world: World, party: Party, other: Party
+) -> None:
+    on_q = other.held("q")
+    impatient = party.acquire("q")
+    world.settle()
+    waiting = party.acquire_all({"p": Mode.EX, "q": Mode.EX})
+    behind = world.party().acquire("p")
+    world.settle()
+    # News from q, and the answer to the withdrawal, for which the waiter waits 0.4 s; from p that
+    # the waiter was removed, which is late.
+    delays = iter([0.0, 0.0, 0.4, 5.0])
+    party.network.faults.latency = lambda: next(delays, 0.01)
+    impatient.cancel()
+    world.advance(0.1)
+    world.service.remove(world.queue("p")[0])
+    release(on_q)
+    world.advance(0.1)
+    assert behind.done
+    assert not waiting.done
+    world.advance(1)
+    assert isinstance(waiting.error, Evicted)
+
+
 @pytest.mark.parametrize("fault", [Fault.LATE, Fault.LOSE_REQUEST])
 def test_a_waiter_that_goes_at_once_with_a_holder_that_was_being_released_is_not_granted(
     world: World, party: Party, other: Party, fault: Fault
