@@ -280,7 +280,8 @@ class _Acquisition:
         lost: CoordlockError | None = gone
         if isinstance(gone, Evicted):
             # The end of a session removes its contenders, too: a heartbeat tells which it was.
-            yield within(self.engine.timers, ticket.session.beat(), PATIENCE)
+            probe = ticket.probe or ticket.session.probe()
+            yield within(self.engine.timers, probe, PATIENCE)
             lost = copy(ticket.session.ended)
         self.engine.check()
         if lost is None:

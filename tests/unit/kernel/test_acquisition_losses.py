@@ -118,6 +118,20 @@ def test_an_evicted_waiter_is_told(world: World, party: Party, other: Party) -> 
     assert party.engine.sessions._latest.ended is None
 
 
+def test_one_heartbeat_tells_many_evicted_waiters_that_their_session_lives(
+    world: World, party: Party, other: Party
+) -> None:
+    other.held()
+    calls = [party.acquire() for _ in range(100)]
+    world.settle()
+    before = party.network.requests.count("heartbeat")
+    for contender in world.queue()[1:]:
+        world.service.remove(contender)
+    world.advance(1)
+    assert {type(call.error) for call in calls} == {Evicted}
+    assert party.network.requests.count("heartbeat") - before == 1
+
+
 def test_a_contender_that_is_gone_when_the_queue_is_read_was_evicted(
     world: World, party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
