@@ -220,7 +220,8 @@ class AcquireTimeout(WaitTimeout):
     """The lock was not granted within the caller's timeout; the contender was withdrawn.
 
     ``waited`` is in seconds. ``position`` counts the contenders ahead of this one when the client
-    last saw the queue; None if it never did. ``holder`` describes the nearest of them. After a
+    last saw the queue, half a second before the deadline; None if it never did, and after a timeout
+    of 0 as that try found it. ``holder`` describes the nearest of them. After a
     timeout of 0 it may be only a key, because its owner would cost another request. ``held_here``
     says since when, and in which thread or task, this process itself holds the lock, if it does.
     """
