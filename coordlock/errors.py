@@ -35,7 +35,7 @@
     ├── VersionMismatch (RuntimeError)       a key is not at the version that a write expected
     ├── InvalidKey (ValueError)              a key that cannot be used for a value
     ├── Unsupported (NotImplementedError)    the backend cannot do this
-    ├── ClientClosed (RuntimeError)          the client was used after ``close``
+    ├── ClientClosed                         the client was used after ``close``
     ├── ForkedClient (RuntimeError)          the client was used in a forked child
     └── BackendError                         the service refused, or did not answer
         ├── BackendUnavailable (ConnectionError)            no answer; the outcome may be unknown
@@ -44,7 +44,7 @@
         ├── AuthenticationFailed (PermissionError)          wrong credentials, or missing rights
         └── SessionLost (WaitError, ConnectionError)      the session ended with its contenders
 
-Each is also the built-in exception that fits, carries its facts as fields, and pickles.
+Most are also the built-in exception that fits. Each carries its facts as fields, and pickles.
 """
 
 from __future__ import annotations
@@ -220,7 +220,8 @@ class AcquireTimeout(WaitTimeout):
     """The lock was not granted within the caller's timeout; the contender was withdrawn.
 
     ``waited`` is in seconds. ``position`` counts the contenders ahead of this one when the client
-    last saw the queue; None if it never did. ``holder`` describes the nearest of them. After a
+    last saw the queue, half a second before the deadline; None if it never did, and after a timeout
+    of 0 as that try found it. ``holder`` describes the nearest of them. After a
     timeout of 0 it may be only a key, because its owner would cost another request. ``held_here``
     says since when, and in which thread or task, this process itself holds the lock, if it does.
     """
@@ -636,7 +637,7 @@ class Unsupported(CoordlockError, NotImplementedError):
 
 
 @dataclass(eq=False, repr=False)
-class ClientClosed(CoordlockError, RuntimeError):
+class ClientClosed(CoordlockError):
     """The client was closed; connect a new one."""
 
     def __str__(self) -> str:

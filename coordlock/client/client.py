@@ -260,6 +260,10 @@ class _BaseClient(Resident, shown="Client"):
     def _close(self) -> Steps[None]:
         """Release what is held, end the session and disconnect. Idempotent, bounded, quiet.
 
+        Grants that were held are `GrantState.LOST` from then on: ``check`` raises `LockLost`. But
+        no callback of ``on_lost`` is called, and ``cancel_on_loss`` cancels no body. Calls that
+        wait raise `ClientClosed`.
+
         Takes up to ``request_timeout`` when the service is silent; its session then ends by its
         time-to-live. The session of a client that was passed to `connect` goes on: its locks are
         released in the background, as soon as the service answers. The interpreter's exit closes

@@ -5,17 +5,19 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Final
 from weakref import WeakSet
 
 from coordlock.errors import ClientClosed
 from coordlock.kernel.engine import Engine
 from coordlock.runtime.clock import soon
-from coordlock.runtime.driver import Steps, run, run_in_background
+from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
 from coordlock.runtime.process import PROCESS
 
@@ -126,6 +128,8 @@ _unclosed: Final[WeakSet[Access]] = WeakSet()
 #: What the program has dropped: closed at the exit, too, or once it holds nothing any more. No held
 #: lock is lost to garbage collection.
 _abandoned: Final[set[Engine]] = set()
+#: For so long the exit waits for services, for all clients together.
+_EXIT_PATIENCE_S: Final = 2.0
 
 
 def _close_when_unused(engine: Engine) -> None:
@@ -140,12 +144,25 @@ def _close_abandoned(engine: Engine) -> None:
 @atexit.register
 def _close_all() -> None:
     PROCESS.is_exiting = True
-    for access in [*_unclosed]:
-        with suppress(Exception):
-            run(access.close(2.0))
-    while _abandoned:
-        with suppress(Exception):
-            run(_abandoned.pop().close(2.0))
+    closings = [access.close(_EXIT_PATIENCE_S) for access in [*_unclosed]]
+    closings += [engine.close(_EXIT_PATIENCE_S) for engine in _abandoned]
+    _close_together(closings)
+
+
+def _close_together(closings: list[Steps[None]]) -> None:
+    """Run all ``closings`` at the same time, in this thread, for up to `_EXIT_PATIENCE_S`."""
+    ready: SimpleQueue[Callable[[], None]] = SimpleQueue()
+    running = [run_in_background(steps, go_on=ready.put) for steps in closings]
+    until = time.monotonic() + _EXIT_PATIENCE_S
+    try:
+        while not all(one.done() for one in running):
+            ready.get(timeout=max(0.0, until - time.monotonic()))()
+    except Empty:
+        pass  # the service is silent
+    finally:
+        for steps in closings:
+            with suppress(Exception):
+                steps.close()  # which closes what needs no answer
 
 
 def _warn_of_fork() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -157,6 +157,8 @@ class _Acquisition:
     def _wait_until_next(self, ticket: Ticket, queues: list[Snapshot]) -> Steps[None]:
         """Wait until nobody is in the way of ``ticket`` in any of its ``queues``."""
         while True:
+            if ticket.departures is not None and ticket.departures.in_doubt:
+                yield from self._read(ticket, queues)
             # A try that was refused is in no queue; the snapshots show what was in its way.
             mine = ticket.contenders or tuple(map(newcomer, ticket.entries))
             for snapshot, me in zip(queues, mine, strict=True):
@@ -173,20 +175,17 @@ class _Acquisition:
                 yield from self._wait(ticket, queues, waiting_for)
                 continue
             # NL conflicts with no mode, so what its snapshot omits does not matter.
-            pairs = zip(queues, ticket.entries, strict=True)
-            omitting = [
-                number
-                for number, (one, entry) in enumerate(pairs)
-                if one.omitted and not one.harmless and entry.claim is not Mode.NL
-            ]
-            if not omitting:
+            if not any(
+                one.omitted and not one.harmless and entry.claim is not Mode.NL
+                for one, entry in zip(queues, ticket.entries, strict=True)
+            ):
                 return
-            yield from self._read(ticket, queues, omitting, whole=True)
+            yield from self._read(ticket, queues, whole=True)
 
     def _wait(
         self, ticket: Ticket, queues: list[Snapshot], waiting_for: list[tuple[Contender, ...]]
     ) -> Steps[None]:
-        """Wait until one of ``waiting_for`` has left; ``queues`` then show me in each queue.
+        """Wait until one of ``waiting_for`` has left; then ``queues`` show it, or are in doubt.
 
         No read is needed when `next_in_line` proves the grant. The watches on my own contenders,
         which were set before, prove that I am still there: the backend tells of departures in the
@@ -208,16 +207,18 @@ class _Acquisition:
         departure = ticket.departure(queues, waiting_for, later=later)
         yield from self.report.ask_before_deadline(departure, ticket)
         yield departure
-        assert ticket.departures is not None
-        departed = ticket.departures.seen  # more may go meanwhile
-        doubtful = later or ticket.departures.in_doubt
+        departures = ticket.departures
+        assert departures is not None
+        departed = departures.seen  # more may go meanwhile
+        if later:
+            departures.doubt()
         for one, own in own_tickets.items():
-            if own is not None and one in departed and not doubtful:
-                doubtful = not (yield from self._was_withdrawn(one, own, ticket))
-        if doubtful:
-            yield from self._read(ticket, queues, range(len(queues)))
+            if own is None or one not in departed or departures.in_doubt:
+                continue
+            if not (yield from self._was_withdrawn(one, own, ticket)):
+                departures.doubt()
+        if departures.in_doubt:
             return
-        unproved = []
         for number, ahead in enumerate(waiting_for):
             if departed.isdisjoint(ahead):
                 continue
@@ -229,10 +230,9 @@ class _Acquisition:
             known = departed.union(backend.departed(queues[number]))
             left = next_in_line(queues[number], me, known, nearest if hands_over else None)
             if left is None:
-                unproved.append(number)
+                departures.doubt()
             else:
                 queues[number] = left
-        yield from self._read(ticket, queues, unproved)
 
     def _was_withdrawn(self, one: Contender, own: Ticket, ticket: Ticket) -> Steps[bool]:
         """Whether the withdrawal of ``own``, and nothing else, has removed its contender ``one``.
@@ -247,24 +247,15 @@ class _Acquisition:
         yield within(self.engine.timers, answer, PATIENCE)
         return own.withdrawal.removed_alone
 
-    def _read(
-        self,
-        ticket: Ticket,
-        queues: list[Snapshot],
-        numbers: Collection[int],
-        *,
-        whole: bool = False,
-    ) -> Steps[None]:
-        """Read the ``queues`` with these ``numbers`` again, each up to me.
+    def _read(self, ticket: Ticket, queues: list[Snapshot], *, whole: bool = False) -> Steps[None]:
+        """Read all ``queues`` again, each up to me.
 
+        All of them: that my turn has come in one queue counts only while I stand in the others.
         With ``whole``, the reading lists all contenders that conflict with me and omits none.
         """
-        if not numbers:
-            return
-        ask = partial(self._ask, ticket, numbers, whole=whole)
+        ask = partial(self._ask, ticket, whole)
         snapshots = yield from retried(ask, self.engine.timers)
-        for number, snapshot in zip(numbers, snapshots, strict=True):
-            me = ticket.contenders[number]
+        for number, (snapshot, me) in enumerate(zip(snapshots, ticket.contenders, strict=True)):
             # Not by its id: a late attempt may have made another contender of the same entry.
             if not any(are_same(one, me) for one in snapshot.contenders):
                 raise Evicted(self.report.called or snapshot.queue)
@@ -272,15 +263,13 @@ class _Acquisition:
                 ticket.departures.stand_again(snapshot.contenders)
             queues[number] = snapshot
 
-    def _ask(
-        self, ticket: Ticket, numbers: Iterable[int], *, whole: bool = False
-    ) -> Promise[tuple[Snapshot, ...]]:
+    def _ask(self, ticket: Ticket, whole: bool) -> Promise[tuple[Snapshot, ...]]:
         """Send the requests of `_read`."""
         if ticket.departures is not None:
-            ticket.departures.in_doubt = False
+            ticket.departures.reads()
         backend = self.engine.backend
-        pairs = ((ticket.entries[one].queue, ticket.contenders[one]) for one in numbers)
-        asked = (backend.snapshot(queue, me, conflicting=whole) for queue, me in pairs)
+        pairs = zip(ticket.entries, ticket.contenders, strict=True)
+        asked = (backend.snapshot(entry.queue, me, conflicting=whole) for entry, me in pairs)
         return ticket.unless_lost(all_of(asked))
 
     # Rare cases
@@ -291,7 +280,8 @@ class _Acquisition:
         lost: CoordlockError | None = gone
         if isinstance(gone, Evicted):
             # The end of a session removes its contenders, too: a heartbeat tells which it was.
-            yield within(self.engine.timers, ticket.session.beat(), PATIENCE)
+            probe = ticket.probe or ticket.session.probe()
+            yield within(self.engine.timers, probe, PATIENCE)
             lost = copy(ticket.session.ended)
         self.engine.check()
         if lost is None:

@@ -20,16 +20,26 @@ _NONE: Final[frozenset[Contender]] = frozenset()  # Python makes a new one each 
 class Departures:
     """What ``waiters`` learn of those before them: which have departed, and in which order."""
 
-    __slots__ = ("_backend", "_lock", "_waiters", "_waiting", "_watches", "in_doubt", "seen")
+    __slots__ = (
+        "_backend",
+        "_doubts",
+        "_lock",
+        "_settled",
+        "_waiters",
+        "_waiting",
+        "_watches",
+        "seen",
+    )
 
     def __init__(self, backend: Backend, waiters: Sequence[Contender]) -> None:
         #: Those that were waited for and have departed; of convertible ones, that have changed.
         self.seen = _NONE
-        #: Whether one of those may have been told before an earlier departure of a waiter itself.
-        self.in_doubt = False
         self._backend = backend
         self._waiters = waiters
         self._lock = threading.RLock()
+        #: How many doubts there were, and how many of them a reading of the queues has settled.
+        #: Only the caller of acquire writes the second, so no doubt that comes meanwhile is lost.
+        self._doubts = self._settled = 0
         self._waiting: Promise[None] | None = None
         self._watches: dict[Contender, Callable[[], None]] | None = {}
 
@@ -37,6 +47,23 @@ class Departures:
     def watched(self) -> tuple[Contender, ...]:
         """Those that are watched now."""
         return tuple(self._watches or ())
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether a waiter may have left its queue before a departure that was seen.
+
+        Then departures prove nothing before the queues are read.
+        """
+        return self._settled != self._doubts
+
+    def doubt(self) -> None:
+        """Let nothing be proved by what was seen so far."""
+        with self._lock:
+            self._doubts += 1
+
+    def reads(self) -> None:
+        """A reading of the queues of all waiters is sent now. It settles the doubts before it."""
+        self._settled = self._doubts
 
     def any_of(self, blockers: Mapping[Contender, int]) -> Promise[None]:
         """A promise that is kept when any of ``blockers`` has left its queue after a revision."""
@@ -92,7 +119,8 @@ class Departures:
 
     def _depart(self, contender: Contender, in_order: bool) -> None:
         with self._lock:
-            self.in_doubt = self.in_doubt or not in_order
+            if not in_order:
+                self._doubts += 1  # before it is seen
             self.seen |= {contender}  # a new set: others read it without the lock
             waiting = self._waiting
         if waiting is not None:

@@ -52,7 +52,9 @@ class Report:
     #: The queue that is waited for, once that is known; all of them before.
     _queue: str = field(init=False)
     _started: float = field(init=False)
+    #: How many stood before it at the latest reading, and of these behind the nearest blocker.
     _position: int | None = None
+    _between: int = 0
     _ahead: Contender | None = None
     _answer: Promise[Snapshot] | None = None
     _warns: bool = False
@@ -79,6 +81,7 @@ class Report:
         is_news = self._position is None
         entry, me, snapshot, ahead = blocked[0]
         self._queue, self._ahead, self._position = entry.queue, ahead[-1], _position(snapshot, me)
+        self._between = len([one for one in snapshot.before(me) if one.order > ahead[-1].order])
         if is_news and (listeners := self._engine.listeners).exist:
             from coordlock.kernel.events import Queued
 
@@ -116,11 +119,11 @@ class Report:
     def busy(self) -> AcquireTimeout:
         """The error of a call that asked once, or waited in vain, at a lock that is held."""
         held_here = None if self._once else self._held_here()
-        return AcquireTimeout(self.name, self._waited, self._position, self._described(), held_here)
+        return AcquireTimeout(self.name, self._waited, self._seen(), self._described(), held_here)
 
     def unavailable(self, silent: BackendUnavailable) -> WaitUnavailable:
         """The error of a call that ends without an answer, because of ``silent``."""
-        facts = self.name, self._waited, self._position, self._described(), self._held_here()
+        facts = self.name, self._waited, self._seen(), self._described(), self._held_here()
         return WaitUnavailable(silent.service, silent.reason, *facts)
 
     def silence(self, late: DeadlineReached, ticket: Ticket | None) -> BackendUnavailable | None:
@@ -139,6 +142,23 @@ class Report:
     @property
     def _waited(self) -> float:
         return self._engine.clock.now() - self._started
+
+    def _seen(self) -> int | None:
+        """How many stood ahead at the last look: the latest reading, or the answer before the end.
+
+        That answer shows the queue up to the nearest blocker alone.
+        """
+        position, answer = self._position, self._answer
+        if (
+            position is None
+            or answer is None
+            or not answer.done()
+            or answer.exception() is not None
+        ):
+            return position
+        queue = answer.result()
+        # The blocker had left just then if the answer lists nobody; this call was not told yet.
+        return max(1, min(position, queue.omitted + len(queue.contenders) + self._between))
 
     def _described(self) -> str | None:
         """The contender that is waited for, with its owner if that is known."""

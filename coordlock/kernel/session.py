@@ -10,12 +10,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from coordlock.backend import Backend
-from coordlock.errors import BackendUnavailable, CoordlockError, SessionLost
+from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, SessionLost
 from coordlock.kernel.retry import retried
 from coordlock.runtime.clock import Timer, Timers, soon
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log
-from coordlock.runtime.promise import Promise
+from coordlock.runtime.promise import Promise, failed
 
 if TYPE_CHECKING:
     from coordlock.kernel.events import Event  # most clients have no listener
@@ -28,6 +28,8 @@ log = Log("coordlock")
 _BEATS_PER_TTL: Final = 3
 #: And this often after one has failed.
 _RETRIES_PER_TTL: Final = 10
+#: Probes are sent so far apart at least: many contenders may be removed at once.
+_PROBE_GAP_S: Final = 0.1
 
 
 @dataclass(eq=False, repr=False)
@@ -65,6 +67,9 @@ class Session:
     _deadline: float = math.inf
     _end: CoordlockError | None = None
     _has_told: bool = False
+    #: The probe that is yet to be sent, and when the one before was.
+    _probe: Promise[float] | None = None
+    _probed: float = -math.inf
     _next_beat: Timer | None = None
     _expiry_timer: Timer | None = None
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -133,6 +138,30 @@ class Session:
         sent = self._timers.clock.now()
         self._backend.heartbeat().add_done_callback(partial(self._beaten, sent, answer))
         return answer
+
+    def probe(self) -> Promise[float]:
+        """The answer to a heartbeat that is sent after this call, one for all that ask for it.
+
+        It tells whether the session is gone, where the service has removed a contender.
+        """
+        with self._lock:
+            if self._probe is not None:
+                return self._probe
+            probe: Promise[float] = Promise()
+            when = max(self._timers.clock.now(), self._probed + _PROBE_GAP_S)
+            try:
+                self._timers.call_at(when, partial(self._send_probe, probe))
+                self._probe = probe
+                return probe
+            except ClientClosed as error:
+                return failed(error)
+            except RuntimeError:  # no thread can be started
+                return self.beat()
+
+    def _send_probe(self, probe: Promise[float]) -> None:
+        with self._lock:
+            self._probe, self._probed = None, self._timers.clock.now()
+        self.beat().add_done_callback(probe.follow)
 
     def end(self, error: CoordlockError) -> None:
         """The session is over, because of ``error``. Only the first call counts."""

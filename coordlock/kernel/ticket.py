@@ -65,6 +65,8 @@ class Ticket:
     caller: Caller | None = None
     #: When it was granted, by the wall clock. From then on no earlier contender is in its way.
     granted_at: float | None = None
+    #: Tells whether the session was lost, too, where the service has reported that it vanished.
+    probe: Promise[float] | None = None
     #: How long it may be held, where that has a limit.
     limit: HoldLimit | None = None
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -160,8 +162,9 @@ class Ticket:
             self.departures = Departures(self._backend, self.contenders)
         if not (later or self._backend.finds_waiters):
             self._watch(snapshots)
-            # What was told before says nothing of contenders that were not watched.
-            self.departures.in_doubt |= self._is_late
+            if self._is_late:
+                # What was told before says nothing of contenders that were not watched.
+                self.departures.doubt()
         elif self._stop_watching is None:
             self._watch_late(snapshots)
         self._is_late = later
@@ -248,17 +251,22 @@ class Ticket:
             # Sessions that end take their contenders along. In a process that stood still, this
             # news may come before its timers do, so the session looks at the clock.
             ended = self.session.ended
-            evicted = Evicted(self.called or queue, kind=self.kind)
-            self.lose(evicted if ended is None else copy(ended))
-            # The service is there. A lease that was revoked looks like an eviction: the heartbeat
-            # that this sends tells.
-            self.session.recovered()
+            if ended is None:
+                # A lease that was revoked looks like an eviction: a heartbeat tells.
+                self.probe = self.session.probe()
+                self.lose(Evicted(self.called or queue, kind=self.kind))
+            else:
+                self.lose(copy(ended))
+                self.session.recovered()  # the service is there
 
     def _watch_late(self, snapshots: Sequence[Snapshot]) -> None:
         when = self._timers.clock.now() + _WATCH_DELAY
         try:
             timer = self._timers.call_at(when, partial(self._watch, snapshots))
-        except RuntimeError:  # no thread can be started: then the session alone tells of a loss
+        except (
+            ClientClosed,
+            RuntimeError,
+        ):  # no thread can be started: the session tells of a loss
             return
         self._stop_watching = timer.cancel
 

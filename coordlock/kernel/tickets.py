@@ -94,9 +94,13 @@ class Tickets:
         return self._by_id.get(contender.id)
 
     def held(self, queue: str) -> list[Ticket]:
-        """The grants of ``queue``, the oldest first."""
+        """The grants of ``queue`` that are neither lost nor released, the oldest first.
+
+        Looks at the clock.
+        """
         with self.lock:
-            return [one for one in self._granted.get(queue, ()) if not one.end.done()]
+            granted = list(self._granted.get(queue, ()))
+        return [one for one in granted if one.lost is None and not one.is_leaving]
 
     def has_granted(self, caller: Caller) -> bool:
         """Whether ``caller`` was granted something that is not gone. Needs no lock."""

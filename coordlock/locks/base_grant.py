@@ -213,14 +213,14 @@ class BaseGrant(Resident, shown="Grant"):
 
         Waits up to ``timeout`` seconds for the service's acknowledgement (default: the client's
         ``request_timeout``; None: as long as it takes). The removal goes on in the background until
-        it is certain, also when Ctrl-C or a cancellation ends this call. Called again, it repeats
-        its answer. Raises `ForkedClient` in a forked child.
+        it is certain, also when Ctrl-C or a cancellation ends this call. Another call waits for
+        the same removal and gives the same answer. Raises `ForkedClient` in a forked child.
         """
         if self._engine.inherited:
             self._engine.check()
         patience = self._engine.settings.request_timeout
         seconds = timeout_of("release", patience if timeout is DEFAULT else timeout)
-        if self._let_go() and not self._ticket.is_leaving:
+        if self._let_go():
             yield from self._leave_queue(seconds)
         self._released = True
         return self.state is GrantState.RELEASED

@@ -215,7 +215,8 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
     def owned(self) -> bool:
         """Whether this client holds the lock, by any of its lock objects. Does not ask the service.
 
-        False in a forked child for a lock that its parent holds.
+        It looks at the clock, as `Grant.state` does. False in a forked child for a lock that its
+        parent holds.
         """
         engine = self._access.engine
         return not engine.inherited and all(engine.tickets.held(name) for name in self._claims)

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from coordlock.errors import ClientClosed, CoordlockError
 from coordlock.locks.base_grant import BaseGrant, GrantState
 from coordlock.runtime.driver import completion
 from coordlock.runtime.promise import Promise
@@ -139,8 +140,8 @@ class _Signals(BaseGrant, shown="Grant"):
     def on_lost(self, callback: Callable[[Self], object]) -> None:
         """Call ``callback(grant)`` once if the lock is lost, or at once if it already is.
 
-        A release never calls it. It runs in a thread for callbacks, which logs exceptions, or with
-        asyncio in the event loop of this call.
+        A release never calls it, and neither does the client's close. It runs in a thread for
+        callbacks, which logs exceptions, or with asyncio in the event loop of this call.
         """
         self._when_lost(self._scheduling(_checked(callback)))
 
@@ -151,20 +152,30 @@ class _Signals(BaseGrant, shown="Grant"):
         `on_lost` run. Raises `Unsupported` if the backend keeps no data.
         """
         call = self._scheduling(_checked(callback))
-        _call_unless_none(self._listen()[0].asked, call)
+
+        def asked(request: Promise[str | None]) -> None:
+            if request.result() is not None:
+                call()
+
+        self._listen()[0].asked.add_done_callback(asked)
 
     def _scheduling(self, callback: Callable[[Self], object]) -> Callable[[], None]:
         """A function that schedules ``callback(self)`` where callbacks run, from any thread."""
         raise NotImplementedError
 
     def _when_lost(self, tell: Callable[[], object]) -> None:
-        """Call ``tell`` at the loss, in any thread, or now if it has come; not after a release."""
+        """Call ``tell`` at the loss, in any thread, or now if it has come; not after a release.
 
-        def lost() -> None:
+        The program that closes the client ends the hold itself, so that is not called, either.
+        """
+
+        def ended(end: Promise[CoordlockError | None]) -> None:
+            if isinstance(end.result(), ClientClosed | None):
+                return
             if self._loss() is not None:  # it is None if this reentrant grant was released before
                 tell()
 
-        _call_unless_none(self._end, lost)
+        self._end.add_done_callback(ended)
 
     @cached_property
     def _loss_end(self) -> _End:
@@ -191,16 +202,6 @@ def _checked(callback: C) -> C:
             "start a task, or await grant.lost.wait()"
         )
     return callback
-
-
-def _call_unless_none(promise: Promise[Any], tell: Callable[[], object]) -> None:
-    """Call ``tell`` when ``promise`` is kept with something, in any thread."""
-
-    def kept(done: Promise[Any]) -> None:
-        if done.result() is not None:
-            tell()
-
-    promise.add_done_callback(kept)
 
 
 class BlockingSignals(_Signals, shown="Grant"):
@@ -259,7 +260,8 @@ class AwaitingSignals(_Signals, shown="AsyncGrant"):
         """Cancel the body when the lock is lost, and raise `LockLost` from the block.
 
         Like ``asyncio.timeout`` at its deadline: the body gets ``CancelledError`` at its next
-        ``await``. Other cancellations pass through unchanged.
+        ``await``. Other cancellations pass through unchanged. The client's close does not cancel
+        the body; the block raises `LockLost` when the body ends.
         """
         import asyncio
 

@@ -25,6 +25,8 @@ def test_show_tells_who_holds_and_who_waits(cli: Cli) -> None:
         assert (waiter["position"], waiter["holding"], waiter["mode"]) == (1, False, "PR")
         assert waiter["token"] > holder["token"]
         plain = cli.run("show", "x").stdout.splitlines()
+        assert "QUEUED" in plain[0]  # for a holder, too: since when it holds, nobody tells
+        assert "AGE" not in plain[0]
         assert plain[1].split()[:3] == ["0", "holds", "EX"]
         assert plain[2].split()[:3] == ["1", "waits", "PR"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import coordlock.kernel.acquisition
 import coordlock.model.admission
+from coordlock.errors import Evicted
 from coordlock.kernel.acquisition import _Acquisition
 from coordlock.kernel.departures import Departures
 from coordlock.kernel.retry import retried
@@ -17,6 +17,7 @@ from coordlock.model.admission import blockers
 from coordlock.model.claim import Mode, Permit
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.promise import Promise, all_of
 from coordlock.testing.faults.exclusion import HeldTogether
 from coordlock.testing.faults.fifo import NeverFirst, Overtaken
 from coordlock.testing.faults.liveness import Unanswered
@@ -29,6 +30,7 @@ from tests.simulation.contention import (
     Modes,
     Readers,
     Several,
+    SeveralDoubts,
     TwoPermits,
 )
 
@@ -40,15 +42,10 @@ Queues = list[Snapshot]
 
 
 def _read_without_a_look(
-    self: _Acquisition, ticket: Ticket, queues: Queues, numbers: list[int], *, whole: bool = False
+    self: _Acquisition, ticket: Ticket, queues: Queues, *, whole: bool = False
 ) -> Steps[None]:
-    for number in numbers:
-        me = ticket.contenders[number]
-        ask = partial(self.engine.backend.snapshot, queues[number].queue, me, conflicting=whole)
-        queues[number] = yield from retried(
-            lambda ask=ask: ticket.unless_lost(ask()),  # type: ignore[misc]
-            self.engine.timers,
-        )
+    ask = partial(self._ask, ticket, whole)
+    queues[:] = yield from retried(ask, self.engine.timers)
 
 
 @mutant(
@@ -151,10 +148,11 @@ def _wait_without_doubt(
 ) -> Steps[None]:
     yield ticket.departure(queues, waiting_for)
     assert ticket.departures is not None
+    ticket.departures.reads()
     for number, me in enumerate(ticket.contenders):
         queues[number] = left = queues[number].without(ticket.departures.seen)
         if left.omitted or blockers(left, me):
-            yield from self._read(ticket, queues, [number])
+            ticket.departures.doubt()
 
 
 @mutant(
@@ -203,17 +201,49 @@ def looks_at_all_queues_but_the_last() -> Changes:
 
 @mutant("Several locks are granted to a waiter that has lost one place.", simulated=(Several,))
 def looks_for_its_place_in_one_queue_only() -> Changes:
-    read = _Acquisition._read
-
     def read_one(
-        self: _Acquisition, ticket: Ticket, queues: Queues, numbers: Any, *, whole: bool = False
+        self: _Acquisition, ticket: Ticket, queues: Queues, *, whole: bool = False
     ) -> Steps[None]:
-        yield from read(self, ticket, queues, numbers[:1], whole=whole)
-        for number in numbers[1:]:
+        ask = partial(self._ask, ticket, whole)
+        snapshots = yield from retried(ask, self.engine.timers)
+        queues[0] = snapshots[0]
+        for number in range(1, len(queues)):
             left = queues[number].contenders[-1:]
             queues[number] = replace(queues[number], contenders=left, omitted=0)
 
     return [(_Acquisition, "_read", read_one), (Ticket, "vanished", nothing)]
+
+
+@mutant(
+    "Several locks are granted to a waiter that has lost one place and has read another queue.",
+    simulated=(SeveralDoubts,),
+)
+def takes_a_reading_of_one_queue_for_one_of_all() -> Changes:
+    """What it reads settles the doubts about the queues that it does not read, too."""
+    read = _Acquisition._read
+
+    def read_those_that_changed(
+        self: _Acquisition, ticket: Ticket, queues: Queues, *, whole: bool = False
+    ) -> Steps[None]:
+        if whole or (departures := ticket.departures) is None:
+            return (yield from read(self, ticket, queues, whole=whole))
+        gone = departures.seen
+        changed = [one for one, queue in enumerate(queues) if not gone.isdisjoint(queue.contenders)]
+
+        def ask() -> Promise[tuple[Snapshot, ...]]:
+            departures.reads()
+            pairs = ((ticket.entries[one].queue, ticket.contenders[one]) for one in changed)
+            asked = (self.engine.backend.snapshot(*pair) for pair in pairs)
+            return ticket.unless_lost(all_of(asked))
+
+        snapshots = yield from retried(ask, self.engine.timers)
+        for number, snapshot in zip(changed, snapshots, strict=True):
+            if snapshot.find(ticket.entries[number].id) is None:
+                raise Evicted(snapshot.queue)
+            queues[number] = snapshot
+        return None
+
+    return [(_Acquisition, "_read", read_those_that_changed)]
 
 
 # The rule.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -334,6 +335,51 @@ class Several(Contention):
         super().welcome(party, grant)
 
 
+class SeveralDoubts(Several):
+    """Some of three locks at once, and one place is lost without the news, as others leave."""
+
+    @rule(
+        which=indices,
+        fault=st.sampled_from([None, *Fault]),
+        seconds=st.sampled_from([0.0, 0.1, 0.3]),
+        seed=indices,
+    )
+    def doubt(self, which: int, fault: Fault | None, seconds: float, seed: int) -> None:
+        """One who waits for several loses one place, as those before him leave; news are slow."""
+        for number in range(4):
+            party = self.pick(which + number)
+            if not party.paused and len(self.waiting) <= 12:
+                self.waiting.append((party, self.ask(party, seed + number, None)))
+                self.world.settle()
+        waiting = [
+            (party, read, lost)
+            for party in self.world.parties
+            for ticket in party.engine.tickets
+            for read, lost in itertools.permutations(ticket.contenders, 2)
+            if not (ticket.granted_at or ticket.is_leaving or party.paused) and self.ahead(read)
+        ]
+        if waiting:
+            party, read, lost = waiting[which % len(waiting)]
+            dice = random.Random(seed)
+            if fault is not None:
+                party.network.faults.inject("snapshot", fault)
+            *others, nearest = self.ahead(read)
+            others += [lost, *self.ahead(lost)]
+            dice.shuffle(others)
+            for contender in (nearest, *others):
+                delays = [3.0] if contender is lost else [0.0, 0.2]
+                party.network.faults.latency = partial(dice.choice, delays)
+                self.remove(contender)
+                self.check()
+                self.world.advance(seconds)
+            party.network.faults.latency = partial(dice.choice, [0.0, 0.2])
+
+    def ahead(self, me: Contender) -> list[Contender]:
+        """Those that stand before ``me``, as the service knows them."""
+        [queue] = [one for one in self.queues if me.key.startswith(f"{one}/")]
+        return [one for one in self.world.queue(queue) if one.order < me.order]
+
+
 class SeveralModes(Several):
     """Some of three locks at once, in all modes."""
 
@@ -402,6 +448,7 @@ KINDS: list[type[Contention]] = [
     TwoPermits,
     ThreePermits,
     Several,
+    SeveralDoubts,
     SeveralModes,
     Tries,
     SeveralTries,

@@ -198,7 +198,6 @@ def test_a_long_name_is_cut_in_messages_and_kept_in_the_field() -> None:
         (WaitUnavailable, ConnectionError),
         (Evicted, RuntimeError),
         (LockLost, RuntimeError),
-        (ClientClosed, RuntimeError),
         (ForkedClient, RuntimeError),
         (BackendUnavailable, ConnectionError),
         (AuthenticationFailed, PermissionError),
@@ -208,6 +207,10 @@ def test_a_long_name_is_cut_in_messages_and_kept_in_the_field() -> None:
 def test_an_error_is_the_built_in_that_fits(error: type, built_in: type) -> None:
     assert issubclass(error, built_in)
     assert issubclass(error, CoordlockError)
+
+
+def test_a_closed_client_does_not_pass_for_a_process_that_can_start_no_thread() -> None:
+    assert not issubclass(ClientClosed, RuntimeError)
 
 
 def test_every_end_of_a_wait_in_vain_is_a_wait_error_and_nothing_else_is() -> None:

@@ -12,6 +12,9 @@ import pytest
 from coordlock_memory import Fault
 
 from coordlock import Client, Grant, GrantState, LockLost
+from coordlock.locks.base_lock import AcquireOptions
+from coordlock.locks.lock import Lock
+from coordlock.model.claim import Mode
 from coordlock.runtime.log import flush
 from coordlock.testing.waiting import eventually
 from tests.simulation.world import TTL, Party, World
@@ -202,6 +205,40 @@ def test_threads_that_release_at_once_agree(service: Service, client: Client) ->
 # With blocks
 
 
+@pytest.mark.parametrize("bound", [0.0, 5.0])
+def test_a_second_release_waits_for_the_answer_of_the_first(
+    world: World, party: Party, bound: float
+) -> None:
+    grant = party.held()
+    party.network.faults.latency = lambda: 0.3
+    world.service.remove(world.queue()[0])
+    first, second = (party.run(grant._release(seconds)) for seconds in (bound, 5.0))
+    assert not second.done
+    world.advance(0.4)
+    assert second.result is False
+    assert first.result is (bound == 0.0)  # which did not wait
+    third = party.run(grant._release())
+    world.settle()
+    assert third.result is False
+    assert party.network.requests.count("withdraw") == 1
+
+
+@pytest.mark.parametrize("max_hold", [None, 10.0])
+def test_a_lock_whose_time_is_over_is_not_owned_though_no_timer_has_run(
+    world: World, party: Party, max_hold: float | None
+) -> None:
+    lock = Lock(party.access, "q", Mode.EX, AcquireOptions(None, None, max_hold, None))
+    call = party.run(lock._acquire())
+    world.settle()
+    assert lock.owned()
+    party.pause()
+    world.advance(TTL - 1)
+    assert lock.owned() is (max_hold is None)
+    world.advance(1)
+    assert not lock.owned()
+    assert call.result.state is GrantState.LOST
+
+
 def test_leaving_a_body_that_raised_keeps_its_exception_over_the_loss(
     service: Service, client: Client
 ) -> None:
@@ -332,6 +369,21 @@ def test_closing_in_a_callback_does_not_hang(service: Service) -> None:
     assert closed.wait(30)
 
 
+def test_closing_the_client_calls_no_callback_of_a_loss(service: Service) -> None:
+    told: list[Grant] = []
+    with service.client() as client:
+        grant = client.lock("q").acquire()
+        grant.on_lost(told.append)
+        reentrant = client.reentrant_lock("r").acquire()
+        reentrant.on_lost(told.append)
+    grant.on_lost(told.append)
+    client._engine.callbacks.close()
+    assert told == []
+    assert grant.lost.wait(0)
+    with pytest.raises(LockLost, match="closed"):
+        grant.check()
+
+
 def test_waiting_for_a_loss_is_bounded_and_ends_with_the_release(client: Client) -> None:
     grant = client.lock("q").acquire()
     assert grant.lost.wait(0.01) is False
@@ -419,6 +471,25 @@ def test_the_body_is_cancelled_at_the_loss_and_the_loss_is_raised() -> None:
             assert task is not None
             assert task.cancelling() == 0
             await asyncio.sleep(0)
+
+    in_loop(body)
+
+
+def test_closing_the_client_does_not_cancel_the_body_that_ends_in_the_loss() -> None:
+    async def body(service: Service) -> None:
+        async with service.async_client() as client:
+            grant = await client.lock("q").acquire()
+            reached = []
+
+            async def work() -> None:
+                async with grant.cancel_on_loss():
+                    await client.close()
+                    await asyncio.sleep(0)
+                    reached.append("the end")
+
+            with pytest.raises(LockLost, match="closed"):
+                await work()
+            assert reached == ["the end"]
 
     in_loop(body)
 

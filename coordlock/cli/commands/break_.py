@@ -177,4 +177,5 @@ def _nobody(name: str, queue_view: tuple[QueueEntry, ...], token: int | None) ->
 def _describe(one: QueueEntry) -> str:
     state = "holds" if one.holding else "waits"
     owner = printable(str(one.owner or one.contender.key))
-    return f"{owner}: {state}, {mode_of(one)}, token {dashed(one.token)}, for {age(one.age)}"
+    queued = "" if one.age is None else f", queued {age(one.age)} ago"
+    return f"{owner}: {state}, {mode_of(one)}, token {dashed(one.token)}{queued}"

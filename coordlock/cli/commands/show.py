@@ -59,6 +59,8 @@ def show(
     NAME may also be an election with its candidates, a group with its members, or a barrier.
     Records under NAME, such as a counter or a work queue, are shown below. With --tree, NAME is a
     path in a tree of locks.
+
+    QUEUED is how long ago each entered the queue. A holder that had to wait has held it for less.
     """
     check_name(name)
     settings = service.settings()
@@ -133,7 +135,7 @@ def _print_queue(
     if queue_view:
         has_values = any(map(_value, queue_view))
         print_table(
-            ("", "STATE", "MODE", "TOKEN", "AGE", "OWNER", *["VALUE"] * has_values, "SESSION"),
+            ("", "STATE", "MODE", "TOKEN", "QUEUED", "OWNER", *["VALUE"] * has_values, "SESSION"),
             [
                 [
                     one.position,
@@ -171,7 +173,7 @@ def _print_tree(path: str, queues: Queues, *, as_json: bool) -> None:
         echo(json.dumps({"path": path, "locks": documents}))
     elif queues:
         print_table(
-            ("NAME", "STATE", "MODE", "TOKEN", "AGE", "OWNER"),
+            ("NAME", "STATE", "MODE", "TOKEN", "QUEUED", "OWNER"),
             [
                 [
                     "  " * (len(name.split("/")) - 1) + name.split("/")[-1],

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from coordlock_etcd import EtcdBackend
@@ -16,7 +17,7 @@ from coordlock.errors import BackendUnavailable
 from coordlock.runtime.clock import SystemTimers
 from coordlock.testing.backend_contract import BOUND, Party
 from coordlock.testing.proxy import FaultProxy
-from testbed.servers.etcd import Etcd
+from testbed.servers.etcd import Etcd, EtcdServer
 from tests.integration.etcd.conftest import EtcdClient, Join
 
 #: Ends as scripts do, with a session, a watch on its own contender, and heartbeats under way.
@@ -26,6 +27,15 @@ client = coordlock.connect(sys.argv[1])
 grant = client.lock("q").acquire(30)
 time.sleep(float(sys.argv[2]))
 print(client.contenders("q")[0].session)
+"""
+
+#: Ends with four clients, when the server has fallen silent.
+LEAVE_FOUR = """
+import sys, coordlock
+clients = [coordlock.connect(sys.argv[1]) for _ in range(4)]
+grants = [client.lock(str(number)).acquire(30) for number, client in enumerate(clients)]
+print("ready", flush=True)
+sys.stdin.read()
 """
 
 
@@ -108,3 +118,25 @@ def test_a_process_that_does_not_close_its_client_leaves_nothing_behind(
     if seconds:  # for a heartbeat, which a busy machine may send late
         complaints = [line for line in complaints if "is in doubt" not in line]
     assert not complaints
+
+
+def test_the_exit_waits_once_for_a_silent_server_however_many_clients_it_has(
+    tmp_path: Path,
+) -> None:
+    with (
+        EtcdServer(tmp_path) as server,
+        subprocess.Popen(
+            [sys.executable, "-c", LEAVE_FOUR, server.url_for("/exit")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ) as leaving,
+    ):
+        assert leaving.stdout is not None
+        assert leaving.stdout.readline() == "ready\n"
+        server.pause()
+        began = time.monotonic()
+        leaving.communicate(timeout=60)
+        assert time.monotonic() - began < 5  # 2 s each, one after the other, would be 8
+        assert leaving.returncode == 0

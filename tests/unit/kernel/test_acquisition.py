@@ -253,6 +253,27 @@ def test_a_timeout_tells_the_position_and_the_owner_ahead(
     assert len(world.queue()) == 2
 
 
+@pytest.mark.parametrize("claim", [Mode.EX, Mode.PR, Permit(2)], ids=str)
+def test_a_timeout_tells_the_position_just_before_it_and_not_that_at_the_beginning(
+    world: World, party: Party, claim: Claim
+) -> None:
+    ahead = [world.party().acquire("q", claim) for _ in range(5)]
+    world.settle()
+    if claim is Mode.PR:  # or it would not wait
+        ahead.insert(2, world.party().acquire("q", Mode.EX))
+        world.settle()
+        ahead.insert(3, world.party().acquire("q", claim))
+        world.settle()
+    call = party.acquire("q", claim, timeout=5.0)
+    world.advance(1)
+    for leaving in ahead[:2]:
+        leaving.result.withdraw() if leaving.done else leaving.cancel()
+        world.settle()
+    world.advance(4)
+    assert isinstance(call.error, AcquireTimeout)
+    assert call.error.position == len(world.queue())
+
+
 def test_a_timeout_without_any_answer_says_so(world: World, party: Party) -> None:
     party.cut_off()
     call = party.acquire(timeout=3)

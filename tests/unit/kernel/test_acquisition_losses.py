@@ -118,6 +118,20 @@ def test_an_evicted_waiter_is_told(world: World, party: Party, other: Party) -> 
     assert party.engine.sessions._latest.ended is None
 
 
+def test_one_heartbeat_tells_many_evicted_waiters_that_their_session_lives(
+    world: World, party: Party, other: Party
+) -> None:
+    other.held()
+    calls = [party.acquire() for _ in range(100)]
+    world.settle()
+    before = party.network.requests.count("heartbeat")
+    for contender in world.queue()[1:]:
+        world.service.remove(contender)
+    world.advance(1)
+    assert {type(call.error) for call in calls} == {Evicted}
+    assert party.network.requests.count("heartbeat") - before == 1
+
+
 def test_a_contender_that_is_gone_when_the_queue_is_read_was_evicted(
     world: World, party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +186,55 @@ def test_a_waiter_that_left_one_of_its_queues_before_that_was_watched_is_not_gra
     next_one.result.withdraw()
     world.settle()
     assert isinstance(call.error, Evicted)
+
+
+def test_a_waiter_that_left_one_queue_is_not_granted_when_it_has_read_another(
+    world: World, party: Party, other: Party
+) -> None:
+    on_p, on_q = other.held("p"), world.party().held("q")
+    impatient = party.acquire("p")
+    world.settle()
+    waiting = party.acquire_all({"p": Mode.EX, "q": Mode.EX})
+    behind = world.party().acquire("q")
+    world.settle()
+    # News from p, and the answer to the withdrawal, for which the waiter waits 0.4 s; news from p;
+    # from q that the waiter was removed, which is late, and that the holder has left.
+    delays = iter([0.0, 0.0, 0.4, 0.0, 5.0, 0.0])
+    party.network.faults.latency = lambda: next(delays, 0.01)
+    impatient.cancel()
+    release(on_p)
+    world.advance(0.1)
+    world.service.remove(world.queue("q")[1])
+    release(on_q)
+    world.advance(0.1)
+    assert behind.done
+    assert not waiting.done
+    world.advance(1)
+    assert isinstance(waiting.error, Evicted)
+
+
+def test_a_waiter_that_left_one_queue_is_not_granted_when_it_reads_its_turn_in_another(
+    world: World, party: Party, other: Party
+) -> None:
+    on_q = other.held("q")
+    impatient = party.acquire("q")
+    world.settle()
+    waiting = party.acquire_all({"p": Mode.EX, "q": Mode.EX})
+    behind = world.party().acquire("p")
+    world.settle()
+    # News from q, and the answer to the withdrawal, for which the waiter waits 0.4 s; from p that
+    # the waiter was removed, which is late.
+    delays = iter([0.0, 0.0, 0.4, 5.0])
+    party.network.faults.latency = lambda: next(delays, 0.01)
+    impatient.cancel()
+    world.advance(0.1)
+    world.service.remove(world.queue("p")[0])
+    release(on_q)
+    world.advance(0.1)
+    assert behind.done
+    assert not waiting.done
+    world.advance(1)
+    assert isinstance(waiting.error, Evicted)
 
 
 @pytest.mark.parametrize("fault", [Fault.LATE, Fault.LOSE_REQUEST])
