@@ -1,20 +1,24 @@
-"""Looking for deadlocks, on behalf of a contender that waits while its caller holds others.
+"""Looking for deadlocks on behalf of those who wait while their callers hold others.
 
-After a while its client publishes what the caller holds and waits for, reads what others have
+Each client has one detector, which works while such waits are under way. For each wait that lasts,
+it publishes what the caller holds and waits for. From time to time it reads what all clients have
 published, and the queues that this leads through. What is published is a contender in a queue of
 coordlock's own, in a mode that conflicts with nothing: it is gone with its session, on every
 backend.
 
 A cycle is real if all its contenders are there when the queues are read again: what has departed
-never returns, so each of them stood in the other's way at the moment between the two readings. What
+never returns, so each of them was in the other's way at the moment between the two readings. What
 a convertible one claims may come back, so it must not have published anything in between. The
 youngest one that waits gives up; no other contender is touched.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from coordlock.errors import ClientClosed, CoordlockError, DeadlockDetected, SessionLost
@@ -27,9 +31,10 @@ from coordlock.model.contender import Contender, Snapshot
 from coordlock.model.names import internal
 from coordlock.model.waits import Deadlock
 from coordlock.runtime.caller import Caller, described
-from coordlock.runtime.clock import sleep
+from coordlock.runtime.clock import Timer, sleep
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
+from coordlock.runtime.promise import Promise, all_of, settled
 
 __all__ = ["WAITS", "DeadlockDetector", "deadlocks"]
 
@@ -37,97 +42,177 @@ log = Log("coordlock")
 
 #: The queue of what is published.
 WAITS: Final = internal("waits")
-#: Seconds from one look to the next, at most: what closes a cycle looks soon after it has come.
-_LONGEST: Final = 8.0
+#: Seconds from one look to the next, at most, while the client's waits stay the same.
+_LONGEST_PAUSE_S: Final = 8.0
+
+
+@dataclass(slots=True, eq=False)
+class _Wait:
+    """A wait under way. ``give_up`` ends it with an error, and returns whether it did."""
+
+    ticket: Ticket
+    caller: Caller
+    give_up: Callable[[CoordlockError], bool]
+    since: float
+    record: Ticket | None = None
+    is_over: bool = False
 
 
 class DeadlockDetector:
-    """Looks for a deadlock while ``ticket`` waits, from ``delay`` seconds on."""
+    """Looks for deadlocks through the waits of one client. Its looks share their readings."""
 
-    def __init__(
+    def __init__(self, engine: Engine, delay: float) -> None:
+        """A wait takes part once it lasts for ``delay`` seconds."""
+        self._engine = engine
+        self._delay = delay
+        self._lock = engine.lock
+        self._waits: dict[_Wait, None] = {}
+        self._timer: Timer | None = None
+        self._next_look = math.inf
+        self._pause = delay
+        self._is_looking = False
+        self._warned_of: set[type[CoordlockError]] = set()
+
+    @staticmethod
+    def of(engine: Engine, delay: float) -> DeadlockDetector:
+        """That of the client."""
+        return engine.share(WAITS, partial(DeadlockDetector, engine, delay))
+
+    def watch(
         self,
-        engine: Engine,
         ticket: Ticket,
         caller: Caller,
-        delay: float,
         give_up: Callable[[CoordlockError], bool] | None = None,
-    ) -> None:
-        """``give_up`` ends the wait with an error, where that is not the ticket's for its turn.
+    ) -> Callable[[], None]:
+        """Look for deadlocks while ``ticket`` waits, until the function returned is called.
 
-        It returns whether it did: what waits may just have been told something, and wait again.
+        That function is idempotent. ``give_up`` ends the wait with an error, where that is not the
+        ticket's for its turn. It returns whether it did: what waits may just have been granted
+        something, and wait again.
         """
-        self._give_up = give_up or ticket.give_up
-        self._engine = engine
-        self._ticket = ticket
-        self._caller = caller
-        self._delay = delay
-        self._record: Ticket | None = None
-        self._is_over = False
-        self._timer = engine.timers.call_at(engine.clock.now() + delay, self._begin)
+        now = self._engine.clock.now()
+        wait = _Wait(ticket, caller, give_up or ticket.give_up, now)
+        with self._lock:
+            self._waits[wait] = None
+            self._look_by(now + self._delay)
+        return partial(self._end, wait)
 
-    def stop(self) -> None:
-        """The wait is over. Idempotent."""
-        self._is_over = True
-        self._timer.cancel()
-        self._stop_publishing()
+    def _end(self, wait: _Wait) -> None:
+        with self._lock:
+            wait.is_over = True  # so its record is not made any more
+        if wait.record is not None:
+            wait.record.withdraw()
+        self._waits.pop(wait, None)  # last: what a signal interrupts, the next look does
+
+    # When it looks
+
+    def _look_by(self, when: float) -> None:
+        if self._is_looking or self._next_look <= when:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._engine.timers.call_at(when, self._begin)
+        self._next_look = when
 
     def _begin(self) -> None:
-        if not self._is_over:
-            run_in_background(self._watch())
+        with self._lock:
+            self._next_look = math.inf
+            self._is_looking = bool(self._waits)
+        if self._is_looking:
+            self._engine.aside(self._run)
 
-    def _watch(self) -> Steps[None]:
-        ticket, pause = self._ticket, self._delay / 2
-        if not ticket.withdrawal.keep_ids():
-            return
-        wait = self._what_it_waits_for()
-        if not wait.holds and len(wait.waits) == 1:
-            return
-        try:
-            self._record = self._make_record(wait.encode())
-            yield from self._record.enqueue()
-            while not self._is_over:
-                mine = yield from self._own(wait)
-                if mine is not None and _are_same(mine, (yield from self._own(wait))):
-                    name, steps = mine.steps[0].name, tuple(map(str, mine.steps))
-                    if self._give_up(DeadlockDetected(name, steps)):
-                        log.warning("lock %r: deadlock: %s", ticket.name, mine)
-                        return
-                yield sleep(self._engine.timers, pause)
-                pause = min(2 * pause, _LONGEST)
-        except (SessionLost, ClientClosed):
-            pass  # as the wait, which says so
-        except CoordlockError as error:
-            # Once for each client and reason: where it lacks a right, it lacks it at every wait.
-            told = self._engine.share((DeadlockDetector, type(error)), threading.Event)
-            say = log.debug if told.is_set() else log.warning
-            told.set()
-            say("lock %r: a deadlock of this wait would go undetected: %s", ticket.name, error)
-        finally:
-            self._stop_publishing()
+    def _run(self) -> None:
+        run_in_background(self._look(), self._engine.aside).add_done_callback(self._looked)
 
-    def _make_record(self, record: bytes) -> Ticket:
+    def _looked(self, look: Promise[bool]) -> None:
+        error = look.exception()
+        if isinstance(error, CoordlockError):
+            self._warn("the client", error)
+        elif error is not None:
+            log.error("looking for deadlocks failed", exc_info=error)
+        changed = error is None and look.result()
+        longest = max(self._delay, _LONGEST_PAUSE_S)
+        self._pause = self._delay if changed else min(2 * self._pause, longest)
+        with self._lock, suppress(ClientClosed):
+            self._is_looking = False
+            if self._waits:
+                self._look_by(self._engine.clock.now() + self._pause)
+
+    # What it looks at
+
+    def _look(self) -> Steps[bool]:
+        """Look once; whether waits have begun lately, so that the next look should be soon."""
+        ripe_since = self._engine.clock.now() - self._delay
+        with self._lock:
+            all_waits = list(self._waits)
+        for wait in all_waits:
+            if wait.is_over or wait.ticket.is_leaving or wait.ticket.end.done():
+                self._end(wait)
+        ripe = [one for one in all_waits if one.since <= ripe_since and not one.is_over]
+        new = [one for one in ripe if one.record is None]
+        answers = [(one, run_in_background(self._publish(one), self._engine.aside)) for one in new]
+        for wait, answer in answers:
+            yield settled(answer)
+            if isinstance(error := answer.exception(), CoordlockError):
+                self._warn(f"lock {wait.ticket.name!r}", error)
+                self._end(wait)
+        mine = {
+            entry.id: one
+            for one in ripe
+            if one.record is not None and not one.is_over
+            for entry in one.ticket.entries
+        }
+        found = yield from self._own(mine)
+        again = (yield from self._own(mine)) if found else {}
+        for victim, deadlock in found.items():
+            wait = mine[victim]
+            if _are_same(deadlock, again.get(victim)) and not wait.is_over:
+                name, steps = deadlock.steps[0].name, tuple(map(str, deadlock.steps))
+                if wait.give_up(DeadlockDetected(name, steps)):
+                    log.warning("lock %r: deadlock: %s", wait.ticket.name, deadlock)
+                    self._end(wait)
+        return bool(new) or len(ripe) < len(self._waits)
+
+    def _publish(self, wait: _Wait) -> Steps[None]:
+        yield sleep(self._engine.timers, 0.0)  # so each is a call of its own, aside
+        record = self._what_it_waits_for(wait)
+        if not wait.ticket.withdrawal.keep_ids() or (len(record.waits) == 1 and not record.holds):
+            self._end(wait)
+            return
+        with self._lock:
+            if wait.is_over:
+                return
+            ticket = wait.record = self._make_record(wait.ticket, record.encode())
+        yield from ticket.enqueue()
+
+    def _make_record(self, waiting: Ticket, record: bytes) -> Ticket:
         # In the session of the wait: what is lost with the one is lost with the other.
-        ticket, session = self._engine.ticket, self._ticket.session
+        ticket, session = self._engine.ticket, waiting.session
         if self._engine.backend.capabilities.publishing:  # of any length
             return ticket(session, {WAITS: Mode.NL}, announcement=Announcement(record))
         return ticket(session, {WAITS: Mode.NL}, record.decode())
 
-    def _stop_publishing(self) -> None:
-        if self._record is not None:
-            self._record.withdraw()
-
-    def _what_it_waits_for(self) -> waits.Wait:
-        ticket = self._ticket
-        places = tuple((entry.queue, entry.id) for entry in ticket.entries)
-        held = [one for one in self._engine.held_by(self._caller) if one.withdrawal.keep_ids()]
+    def _what_it_waits_for(self, wait: _Wait) -> waits.Wait:
+        places = tuple((entry.queue, entry.id) for entry in wait.ticket.entries)
+        held = [one for one in self._engine.held_by(wait.caller) if one.withdrawal.keep_ids()]
         holds = frozenset(entry.id for one in held for entry in one.entries)
-        return waits.Wait(described(self._caller, None), places, holds)
+        return waits.Wait(described(wait.caller, None), places, holds)
 
-    def _own(self, wait: waits.Wait) -> Steps[Deadlock | None]:
-        """The deadlock of which this is the victim, if there is one."""
-        mine = {id for _, id in wait.waits}
-        found = yield from _found(self._engine, [queue for queue, _ in wait.waits])
-        return next((one for one in found if one.victim in mine), None)
+    def _own(self, mine: dict[str, _Wait]) -> Steps[dict[str, Deadlock]]:
+        """The deadlocks whose victims are contenders in ``mine``, by victim."""
+        if not mine:
+            return {}
+        queues = {entry.queue for one in mine.values() for entry in one.ticket.entries}
+        found = yield from _found(self._engine, queues)
+        return {one.victim: one for one in found if one.victim in mine}
+
+    def _warn(self, what: str, error: CoordlockError) -> None:
+        """Once for each reason: where the client lacks a right, it lacks it at every wait."""
+        if isinstance(error, (SessionLost, ClientClosed)):
+            return  # as the wait, which says so
+        say = log.debug if type(error) in self._warned_of else log.warning
+        self._warned_of.add(type(error))
+        say("%s: a deadlock of this wait would go undetected: %s", what, error)
 
 
 def _are_same(one: Deadlock, again: Deadlock | None) -> bool:
@@ -144,17 +229,18 @@ def deadlocks(engine: Engine) -> Steps[tuple[Deadlock, ...]]:
     return tuple((yield from _found(engine, ())))
 
 
-def _found(engine: Engine, start: Sequence[str]) -> Steps[list[Deadlock]]:
+def _found(engine: Engine, start: Iterable[str]) -> Steps[list[Deadlock]]:
     """The deadlocks through the queues ``start``; through all, where none is given."""
-    published = yield from _read(engine, WAITS)
+    [published] = yield from _read(engine, [WAITS])
     records = map(_record_of, published.contenders)
     found = [wait for record in records if (wait := waits.Wait.decode(record)) is not None]
+    actors = waits.by_contender(found)
     queues: dict[str, Snapshot] = {}
     missing = set(start) or {queue for wait in found for queue, _ in wait.waits}
     while missing:
-        for queue in sorted(missing):
-            queues[queue] = yield from _read(engine, queue)
-        missing = waits.needed(found, queues)
+        read = yield from _read(engine, sorted(missing))
+        queues |= {snapshot.queue: snapshot for snapshot in read}
+        missing = waits.needed(actors, read) - queues.keys()
     return list(waits.deadlocks(found, queues))
 
 
@@ -163,5 +249,8 @@ def _record_of(published: Contender) -> bytes:
     return published.value or (published.owner.label.encode() if published.owner else b"")
 
 
-def _read(engine: Engine, queue: str) -> Steps[Snapshot]:
-    return (yield from engine.repeated(lambda: engine.backend.snapshot(queue, owners=True)))
+def _read(engine: Engine, queues: Iterable[str]) -> Steps[tuple[Snapshot, ...]]:
+    snapshot = engine.backend.snapshot
+    return (
+        yield from engine.repeated(lambda: all_of(snapshot(one, owners=True) for one in queues))
+    )
