@@ -162,15 +162,12 @@ class DeadlockDetector:
             if one.record is not None and not one.is_over
             for entry in one.ticket.entries
         }
-        found = yield from self._own(mine)
-        again = (yield from self._own(mine)) if found else {}
-        for victim, deadlock in found.items():
-            wait = mine[victim]
-            if _are_same(deadlock, again.get(victim)) and not wait.is_over:
-                name, steps = deadlock.steps[0].name, tuple(map(str, deadlock.steps))
-                if wait.give_up(DeadlockDetected(name, steps)):
-                    log.warning("lock %r: deadlock: %s", wait.ticket.name, deadlock)
-                    self._end(wait)
+        for deadlock in (yield from self._own(mine)):
+            wait = mine[deadlock.victim]
+            name, steps = deadlock.steps[0].name, tuple(map(str, deadlock.steps))
+            if not wait.is_over and wait.give_up(DeadlockDetected(name, steps)):
+                log.warning("lock %r: deadlock: %s", wait.ticket.name, deadlock)
+                self._end(wait)
         return bool(new) or len(ripe) < len(self._waits)
 
     def _publish(self, wait: _Wait) -> Steps[None]:
@@ -198,13 +195,17 @@ class DeadlockDetector:
         holds = frozenset(entry.id for one in held for entry in one.entries)
         return waits.Wait(described(wait.caller, None), places, holds)
 
-    def _own(self, mine: dict[str, _Wait]) -> Steps[dict[str, Deadlock]]:
-        """The deadlocks whose victims are contenders in ``mine``, by victim."""
-        if not mine:
-            return {}
-        queues = {entry.queue for one in mine.values() for entry in one.ticket.entries}
+    def _own(self, mine: dict[str, _Wait]) -> Steps[list[Deadlock]]:
+        """The deadlocks whose victims are contenders in ``mine``, each seen in two readings."""
+        queues = {entry.queue for wait in mine.values() for entry in wait.ticket.entries}
+        # Most looks find no cycle, and to know that they need not read who the owners are.
+        if not queues or not (yield from _found(self._engine, queues, owners=False)):
+            return []
         found = yield from _found(self._engine, queues)
-        return {one.victim: one for one in found if one.victim in mine}
+        again = {one.victim: one for one in (yield from _found(self._engine, queues))}
+        return [
+            one for one in found if one.victim in mine and _are_same(one, again.get(one.victim))
+        ]
 
     def _warn(self, what: str, error: CoordlockError) -> None:
         """Once for each reason: where the client lacks a right, it lacks it at every wait."""
@@ -229,16 +230,16 @@ def deadlocks(engine: Engine) -> Steps[tuple[Deadlock, ...]]:
     return tuple((yield from _found(engine, ())))
 
 
-def _found(engine: Engine, start: Iterable[str]) -> Steps[list[Deadlock]]:
+def _found(engine: Engine, start: Iterable[str], *, owners: bool = True) -> Steps[list[Deadlock]]:
     """The deadlocks through the queues ``start``; through all, where none is given."""
-    [published] = yield from _read(engine, [WAITS])
+    [published] = yield from _read(engine, [WAITS], owners=True)
     records = map(_record_of, published.contenders)
     found = [wait for record in records if (wait := waits.Wait.decode(record)) is not None]
     actors = waits.by_contender(found)
     queues: dict[str, Snapshot] = {}
     missing = set(start) or {queue for wait in found for queue, _ in wait.waits}
     while missing:
-        read = yield from _read(engine, sorted(missing))
+        read = yield from _read(engine, sorted(missing), owners=owners)
         queues |= {snapshot.queue: snapshot for snapshot in read}
         missing = waits.needed(actors, read) - queues.keys()
     return list(waits.deadlocks(found, queues))
@@ -249,8 +250,6 @@ def _record_of(published: Contender) -> bytes:
     return published.value or (published.owner.label.encode() if published.owner else b"")
 
 
-def _read(engine: Engine, queues: Iterable[str]) -> Steps[tuple[Snapshot, ...]]:
-    snapshot = engine.backend.snapshot
-    return (
-        yield from engine.repeated(lambda: all_of(snapshot(one, owners=True) for one in queues))
-    )
+def _read(engine: Engine, queues: Iterable[str], *, owners: bool) -> Steps[tuple[Snapshot, ...]]:
+    read = partial(engine.backend.snapshot, owners=owners)
+    return (yield from engine.repeated(lambda: all_of(map(read, queues))))
