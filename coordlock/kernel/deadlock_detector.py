@@ -14,9 +14,8 @@ youngest one that waits gives up; no other contender is touched.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -31,10 +30,10 @@ from coordlock.model.contender import Contender, Snapshot
 from coordlock.model.names import internal
 from coordlock.model.waits import Deadlock
 from coordlock.runtime.caller import Caller, described
-from coordlock.runtime.clock import Timer, sleep
+from coordlock.runtime.clock import sleep
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
-from coordlock.runtime.promise import Promise, all_of, settled
+from coordlock.runtime.promise import all_of
 
 __all__ = ["WAITS", "DeadlockDetector", "deadlocks"]
 
@@ -59,18 +58,15 @@ class _Wait:
 
 
 class DeadlockDetector:
-    """Looks for deadlocks through the waits of one client. Its looks share their readings."""
+    """Looks for deadlocks through the waits of one client, while there are any."""
 
     def __init__(self, engine: Engine, delay: float) -> None:
         """A wait takes part once it lasts for ``delay`` seconds."""
         self._engine = engine
         self._delay = delay
-        self._lock = engine.lock
+        self._lock = threading.RLock()
         self._waits: dict[_Wait, None] = {}
-        self._timer: Timer | None = None
-        self._next_look = math.inf
-        self._pause = delay
-        self._is_looking = False
+        self._is_at_work = False
         self._warned_of: set[type[CoordlockError]] = set()
 
     @staticmethod
@@ -94,93 +90,75 @@ class DeadlockDetector:
         wait = _Wait(ticket, caller, give_up or ticket.give_up, now)
         with self._lock:
             self._waits[wait] = None
-            self._look_by(now + self._delay)
+            if not self._is_at_work:
+                self._engine.timers.call_at(now + self._delay, self._begin)
+                self._is_at_work = True
         return partial(self._end, wait)
 
     def _end(self, wait: _Wait) -> None:
         with self._lock:
-            wait.is_over = True  # so its record is not made any more
+            wait.is_over = True  # no record is made any more
         if wait.record is not None:
             wait.record.withdraw()
-        self._waits.pop(wait, None)  # last: what a signal interrupts, the next look does
-
-    # When it looks
-
-    def _look_by(self, when: float) -> None:
-        if self._is_looking or self._next_look <= when:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._engine.timers.call_at(when, self._begin)
-        self._next_look = when
+        self._waits.pop(wait, None)  # last: if a signal interrupts this, `_under_way` repeats it
 
     def _begin(self) -> None:
-        with self._lock:
-            self._next_look = math.inf
-            self._is_looking = bool(self._waits)
-        if self._is_looking:
-            self._engine.aside(self._run)
+        self._engine.aside(self._start)
 
-    def _run(self) -> None:
-        run_in_background(self._look(), self._engine.aside).add_done_callback(self._looked)
+    def _start(self) -> None:
+        run_in_background(self._work(), self._engine.aside)
 
-    def _looked(self, look: Promise[bool]) -> None:
-        error = look.exception()
-        if isinstance(error, CoordlockError):
-            self._warn("the client", error)
-        elif error is not None:
-            log.error("looking for deadlocks failed", exc_info=error)
-        changed = error is None and look.result()
-        longest = max(self._delay, _LONGEST_PAUSE_S)
-        self._pause = self._delay if changed else min(2 * self._pause, longest)
-        with self._lock, suppress(ClientClosed):
-            self._is_looking = False
-            if self._waits:
-                self._look_by(self._engine.clock.now() + self._pause)
+    def _work(self) -> Steps[None]:
+        next_look = pause = 0.0
+        while under_way := self._under_way():
+            now = self._engine.clock.now()
+            ripe = [one for one in under_way if one.since <= now - self._delay]
+            new = [one for one in ripe if one.record is None]
+            if new:
+                next_look, pause = now, self._delay / 2
+            try:
+                # One after the other, so that a crowd's records are no burst.
+                for wait in new:
+                    yield from self._publish(wait)
+                if now >= next_look:
+                    pause = min(2 * pause, _LONGEST_PAUSE_S)
+                    next_look = now + pause
+                    yield from self._look([one for one in ripe if one.record is not None])
+            except (SessionLost, ClientClosed):
+                pass  # as the waits, which say so
+            except CoordlockError as error:
+                # Once for each reason: where the client lacks a right, it lacks it at every wait.
+                say = log.debug if type(error) in self._warned_of else log.warning
+                self._warned_of.add(type(error))
+                say("deadlocks of this client's waits may go undetected: %s", error)
+            yield sleep(self._engine.timers, self._delay)
 
-    # What it looks at
-
-    def _look(self) -> Steps[bool]:
-        """Look once; whether waits have begun lately, so that the next look should be soon."""
-        ripe_since = self._engine.clock.now() - self._delay
-        with self._lock:
-            all_waits = list(self._waits)
-        for wait in all_waits:
+    def _under_way(self) -> list[_Wait]:
+        for wait in list(self._waits):
             if wait.is_over or wait.ticket.is_leaving or wait.ticket.end.done():
                 self._end(wait)
-        ripe = [one for one in all_waits if one.since <= ripe_since and not one.is_over]
-        new = [one for one in ripe if one.record is None]
-        answers = [(one, run_in_background(self._publish(one), self._engine.aside)) for one in new]
-        for wait, answer in answers:
-            yield settled(answer)
-            if isinstance(error := answer.exception(), CoordlockError):
-                self._warn(f"lock {wait.ticket.name!r}", error)
-                self._end(wait)
-        mine = {
-            entry.id: one
-            for one in ripe
-            if one.record is not None and not one.is_over
-            for entry in one.ticket.entries
-        }
-        for deadlock in (yield from self._own(mine)):
-            wait = mine[deadlock.victim]
+        with self._lock:
+            self._is_at_work = bool(self._waits)
+            return list(self._waits)
+
+    def _publish(self, wait: _Wait) -> Steps[None]:
+        record = self._what_it_waits_for(wait)
+        if not wait.ticket.withdrawal.keep_ids() or len(record.waits) + len(record.holds) < 2:
+            self._end(wait)
+        with self._lock:
+            if wait.is_over:
+                return
+            wait.record = self._make_record(wait.ticket, record.encode())
+        yield from wait.record.enqueue()
+
+    def _look(self, waits: Iterable[_Wait]) -> Steps[None]:
+        by_id = {entry.id: wait for wait in waits for entry in wait.ticket.entries}
+        for deadlock in (yield from self._own(by_id)):
+            wait = by_id[deadlock.victim]
             name, steps = deadlock.steps[0].name, tuple(map(str, deadlock.steps))
             if not wait.is_over and wait.give_up(DeadlockDetected(name, steps)):
                 log.warning("lock %r: deadlock: %s", wait.ticket.name, deadlock)
                 self._end(wait)
-        return bool(new) or len(ripe) < len(self._waits)
-
-    def _publish(self, wait: _Wait) -> Steps[None]:
-        yield sleep(self._engine.timers, 0.0)  # so each is a call of its own, aside
-        record = self._what_it_waits_for(wait)
-        if not wait.ticket.withdrawal.keep_ids() or (len(record.waits) == 1 and not record.holds):
-            self._end(wait)
-            return
-        with self._lock:
-            if wait.is_over:
-                return
-            ticket = wait.record = self._make_record(wait.ticket, record.encode())
-        yield from ticket.enqueue()
 
     def _make_record(self, waiting: Ticket, record: bytes) -> Ticket:
         # In the session of the wait: what is lost with the one is lost with the other.
@@ -195,34 +173,21 @@ class DeadlockDetector:
         holds = frozenset(entry.id for one in held for entry in one.entries)
         return waits.Wait(described(wait.caller, None), places, holds)
 
-    def _own(self, mine: dict[str, _Wait]) -> Steps[list[Deadlock]]:
+    def _own(self, mine: Mapping[str, _Wait]) -> Steps[list[Deadlock]]:
         """The deadlocks whose victims are contenders in ``mine``, each seen in two readings."""
         queues = {entry.queue for wait in mine.values() for entry in wait.ticket.entries}
         # Most looks find no cycle, and to know that they need not read who the owners are.
         if not queues or not (yield from _found(self._engine, queues, owners=False)):
             return []
         found = yield from _found(self._engine, queues)
-        again = {one.victim: one for one in (yield from _found(self._engine, queues))}
-        return [
-            one for one in found if one.victim in mine and _are_same(one, again.get(one.victim))
-        ]
-
-    def _warn(self, what: str, error: CoordlockError) -> None:
-        """Once for each reason: where the client lacks a right, it lacks it at every wait."""
-        if isinstance(error, (SessionLost, ClientClosed)):
-            return  # as the wait, which says so
-        say = log.debug if type(error) in self._warned_of else log.warning
-        self._warned_of.add(type(error))
-        say("%s: a deadlock of this wait would go undetected: %s", what, error)
+        again = list(map(_seen, (yield from _found(self._engine, queues))))
+        return [one for one in found if one.victim in mine and _seen(one) in again]
 
 
-def _are_same(one: Deadlock, again: Deadlock | None) -> bool:
-    """Whether none in the cycle has left or published anything in between."""
-    return one == again and _versions(one) == _versions(again)
-
-
-def _versions(deadlock: Deadlock) -> list[tuple[int, int]]:
-    return [(step.waiter.version, step.blocker.version) for step in deadlock.steps]
+def _seen(deadlock: Deadlock) -> tuple[Deadlock, list[int]]:
+    """What stays the same while none in the cycle leaves or publishes anything."""
+    pairs = [(step.waiter, step.blocker) for step in deadlock.steps]
+    return deadlock, [one.version for pair in pairs for one in pair]
 
 
 def deadlocks(engine: Engine) -> Steps[tuple[Deadlock, ...]]:

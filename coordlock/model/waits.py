@@ -5,7 +5,7 @@ earlier ones in its way have left. A contender that was granted leaves after its
 it waits for, which the actor publishes. A wait for several locks is granted as a whole.
 
 The graph grows with the number of contenders, not with that of pairs: all that ask a queue for the
-same claim share one chain of the contenders in their way. Only a conversion has an edge for each.
+same claim share one chain of the contenders in their way.
 """
 
 from __future__ import annotations
@@ -140,6 +140,7 @@ def deadlocks(waits: Sequence[Wait], queues: Mapping[str, Snapshot]) -> Iterator
 
 #: What happens, and to which contender or wait.
 _Event = tuple[object, ...]
+_Events = dict[_Event, list[_Event]]
 _GRANTED = "the contender is granted"
 _LEAVES = "the contender leaves, or claims less"
 _CLEAR = "the contender and all earlier ones in the way of this claim leave"
@@ -151,7 +152,7 @@ class _Graph:
 
     def __init__(self, waits: Sequence[Wait], queues: Iterable[Snapshot]) -> None:
         #: By event: those that must come before it.
-        self._before: dict[_Event, list[_Event]] = {}
+        self._before: _Events = {}
         #: By a contender that leaves: those that wait for a permit, of which it lets the next in.
         self._lines: dict[_Event, deque[_Event]] = {}
         self._places: dict[str, tuple[str, Contender]] = {}
@@ -160,12 +161,11 @@ class _Graph:
         for snapshot in queues:
             self._add(snapshot)
         for id in self._places:
-            named, waits_itself = self._waits.get(id, ()), (_GRANTED, id) in self._before
-            if waits_itself:
-                named = [wait for wait in named if any(id == place for _, place in wait.waits)]
-            actors = [(_GOES_ON, wait.id) for wait in named]
-            alone = [(_GRANTED, id)] if waits_itself and not actors else []
-            self._before[_LEAVES, id] = [*actors, *alone]
+            actors, waits_itself = self._waits.get(id, ()), (_GRANTED, id) in self._before
+            if waits_itself:  # it is not what its actor holds, whatever was published
+                actors = [wait for wait in actors if any(id == place for _, place in wait.waits)]
+            must: list[_Event] = [(_GOES_ON, wait.id) for wait in actors]
+            self._before[_LEAVES, id] = must or [(_GRANTED, id)] * waits_itself
         #: The waits of actors that hold up others, each with a contender that waits.
         self.candidates: dict[_Event, Contender] = {}
         for wait in waits:
@@ -175,107 +175,90 @@ class _Graph:
                 self.candidates[_GOES_ON, wait.id] = self._places[waiting[-1]][1]
 
     def _add(self, snapshot: Snapshot) -> None:
-        admitted = holders(snapshot)
+        admitted, all_ = holders(snapshot), snapshot.contenders
         self._admitted |= admitted
-        self._places |= {one.id: (snapshot.queue, one) for one in snapshot.contenders}
-        waiting = [one for one in snapshot.contenders if one.id not in admitted]
+        self._places |= {one.id: (snapshot.queue, one) for one in all_}
+        waiting = [one for one in all_ if one.id not in admitted]
+        # No conversion lets one pass that waits: those that do not wait any more go first.
         for claim, asks in {one.claim: one for one in waiting}.items():
             clear: list[_Event] = []  # the latest of the chain
-            converting: list[Contender] = []
-            for one in snapshot.contenders:
+            for one in all_:
                 if one.claim == claim and one.id not in admitted:
-                    pairs = (other for other in converting if keeps_out(other, one))
-                    ahead = [*clear, *((_LEAVES, other.id) for other in pairs)]
-                    self._before[_GRANTED, one.id] = ahead
-                if _converts(one):
-                    converting.append(one)
-                elif keeps_out(one, asks):
-                    event = _CLEAR, one.id, claim
-                    self._before[event] = [(_LEAVES, one.id), *clear]
-                    clear = [event]
-        for one in filter(_converts, snapshot.contenders):
-            ahead = [(_LEAVES, other.id) for other in waited_for(snapshot, one)]
-            self._before[_GRANTED, one.id] = ahead
-        line: deque[_Event] = deque()
-        line.extend((_GRANTED, one.id) for one in waiting if isinstance(one.claim, Permit))
-        if line:
-            self._lines |= {(_LEAVES, one.id): line for one in snapshot.contenders}
+                    self._before[_GRANTED, one.id] = clear
+                if keeps_out(one, asks):
+                    self._before[_CLEAR, one.id, claim] = [(_LEAVES, one.id), *clear]
+                    clear = [(_CLEAR, one.id, claim)]
+        for one in all_:
+            if isinstance(one.claim, Convertible) and one.claim.target is not None:
+                ahead: list[_Event] = [(_LEAVES, other.id) for other in waited_for(snapshot, one)]
+                self._before[_GRANTED, one.id] = ahead
+        line = deque[_Event]((_GRANTED, one.id) for one in waiting if isinstance(one.claim, Permit))
+        self._lines |= {(_LEAVES, one.id): line for one in all_}
 
-    def stuck(self) -> dict[_Event, list[_Event]]:
+    def stuck(self) -> _Events:
         """The events that never come, each with those among them that must come before it."""
-        after: defaultdict[_Event, list[_Event]] = defaultdict(list)
-        for event, before in self._before.items():
-            for one in before:
-                after[one].append(event)
         missing = {event: len(before) for event, before in self._before.items()}
         for line in self._lines.values():
             missing |= dict.fromkeys(line, -1)  # they come one for each that leaves
+        after = _reversed(self._before)
         come = [event for event, count in missing.items() if not count]
         for event in come:
             for later in after[event]:
                 missing[later] -= 1
                 if not missing[later]:
                     come.append(later)
-            if next_ones := self._lines.get(event):
-                come.append(next_ones.popleft())
-        left = self._before.keys() - come
-        return {
-            event: [one for one in before if one in left]
-            for event, before in self._before.items()
-            if event in left
-        }
+            if line := self._lines.get(event, deque()):
+                come.append(line.popleft())
+        left = dict.fromkeys(self._before)
+        for event in come:
+            left.pop(event, None)
+        return {event: [one for one in self._before[event] if one in left] for event in left}
 
     def steps(self, way: Iterable[_Event]) -> Iterator[DeadlockStep]:
         """The events of a circle, in words for people."""
-        waiter = ""
-        for kind, id, *_ in way:
-            if kind == _GRANTED:
-                waiter = str(id)
-            elif kind == _LEAVES:
-                yield self._step(waiter, str(id))
-
-    def _step(self, waiter: str, blocker: str) -> DeadlockStep:
-        (queue, one), (_, other) = self._places[waiter], self._places[blocker]
-        actors = self._actor_of(waiter), self._actor_of(blocker)
-        return DeadlockStep(queue, one, other, blocker in self._admitted, *actors)
+        ids = [str(event[1]) for event in way if event[0] in (_GRANTED, _LEAVES)]
+        for waiter, blocker in zip(ids[::2], ids[1::2], strict=True):
+            (queue, one), (_, other) = self._places[waiter], self._places[blocker]
+            actors = self._actor_of(waiter), self._actor_of(blocker)
+            yield DeadlockStep(queue, one, other, blocker in self._admitted, *actors)
 
     def _actor_of(self, id: str) -> str:
         return next((wait.actor for wait in self._waits.get(id, ())), "")
 
 
-def _converts(one: Contender) -> bool:
-    return isinstance(one.claim, Convertible) and one.claim.target is not None
+def _reversed(graph: _Events) -> _Events:
+    found: _Events = {event: [] for event in graph}
+    for event, others in graph.items():
+        for other in others:
+            found[other].append(event)
+    return found
 
 
-def _circles(graph: Mapping[_Event, Sequence[_Event]]) -> Iterator[list[_Event]]:
+def _circles(graph: _Events) -> Iterator[list[_Event]]:
     """The strongly connected parts of ``graph`` that have several nodes (Kosaraju's search)."""
-    behind: dict[_Event, list[_Event]] = {node: [] for node in graph}
     seen: set[_Event] = set()
     finished: dict[_Event, None] = {}
-    for left in ([node] for node in graph):
+    for left in ([event] for event in graph):
         while left:
-            node = left[-1]
-            if node in seen:
+            event = left[-1]
+            if event in seen:
                 finished[left.pop()] = None
-                continue
-            seen.add(node)
-            for other in graph[node]:
-                behind[other].append(node)
-                if other not in seen:
-                    left.append(other)
+            else:
+                seen.add(event)
+                left += [one for one in graph[event] if one not in seen]
+    behind = _reversed(graph)
     for start in reversed(finished):
         circle, left = [], [start]
         while left:
-            node = left.pop()
-            if node in seen:
-                seen.remove(node)
-                circle.append(node)
-                left += behind[node]
+            if (event := left.pop()) in seen:
+                seen.remove(event)
+                circle.append(event)
+                left += behind[event]
         if len(circle) > 1:
             yield circle
 
 
-def _way_round(graph: Mapping[_Event, Sequence[_Event]], start: _Event) -> list[_Event]:
+def _way_round(graph: _Events, start: _Event) -> list[_Event]:
     """The events of the shortest circle through ``start``, by the number of waits in it."""
     origin: dict[_Event, _Event] = {}
     left = deque((one, start) for one in graph[start])

@@ -216,7 +216,6 @@ WRONG: dict[str, tuple[str, object]] = {
     ),
     "one holder of a semaphore is enough": ("coordlock.model.waits.Permit", ()),
     "who reads is in nobody's way": ("coordlock.model.waits.keeps_out", _only_ex),
-    "it looks only once": ("coordlock.kernel.deadlock_detector.DeadlockDetector._looked", _nothing),
 }
 #: It is found after a hundred days.
 RARE = "the conversion does not end"
