@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from coordlock.errors import (
     AcquireTimeout,
@@ -34,9 +34,6 @@ from coordlock.runtime.deadline import Cancelled, DeadlineReached
 from coordlock.runtime.driver import Steps, or_undo
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, all_of
-
-if TYPE_CHECKING:
-    from coordlock.kernel.deadlock_detector import DeadlockDetector
 
 __all__ = ["acquisition"]
 
@@ -101,7 +98,8 @@ class _Acquisition:
     announcement: Announcement | None
     once: bool
     ticket: Ticket | None = None
-    detector: DeadlockDetector | None = None
+    #: Ends the detection of deadlocks, where it has begun.
+    undetect: Callable[[], None] | None = None
     #: How many sessions in a row have ended before the contender was in its queues.
     lost_sessions: int = 0
 
@@ -146,9 +144,9 @@ class _Acquisition:
             try:
                 yield from self._wait_until_next(ticket, queues)
             finally:
-                if self.detector is not None:
-                    self.detector.stop()
-                    self.detector = None
+                if self.undetect is not None:
+                    self.undetect()
+                    self.undetect = None
         # The snapshots prove the grant: no contender enters a queue before me, and one that has
         # departed never returns. And I am still in my queues: see `_wait`.
         self.engine.grant(ticket, queues, self.caller)
@@ -313,12 +311,12 @@ class _Acquisition:
     def _detect_deadlocks(self, ticket: Ticket) -> None:
         """Look for deadlocks if the caller keeps other positions while it waits."""
         delay, caller = self.engine.settings.deadlock_delay, self.caller
-        if self.detector is not None or delay is None or caller is None:
+        if self.undetect is not None or delay is None or caller is None:
             return
         if len(ticket.entries) > 1 or self.engine.held_by(caller):
             from coordlock.kernel.deadlock_detector import DeadlockDetector
 
-            self.detector = DeadlockDetector(self.engine, ticket, caller, delay)
+            self.undetect = DeadlockDetector.of(self.engine, delay).watch(ticket, caller)
 
 
 def _hands_over(predecessor: Ticket | None, nearest: Contender, me: Contender) -> bool:

@@ -113,7 +113,7 @@ class Conversions:
             yield self._publish(self._settled)
 
     def _strengthen(self, target: Mode) -> Steps[None]:
-        detector: DeadlockDetector | None = None
+        undetect: Callable[[], None] | None = None
         try:
             yield settled(self._publisher.last)
             while True:
@@ -133,11 +133,11 @@ class Conversions:
                         return
                 else:
                     self._in_the_way = decision.contenders
-                    detector = detector or self._detector()
+                    undetect = undetect or self._detect()
                     yield from self._wait(decision.contenders, snapshot.revision)
         finally:
-            if detector is not None:
-                detector.stop()
+            if undetect is not None:
+                undetect()
 
     def _must_not_wait(self, snapshot: Snapshot, decision: Publish | WaitFor, target: Mode) -> None:
         """Raise where it would have to wait, before what it publishes keeps anybody out."""
@@ -197,11 +197,11 @@ class Conversions:
             for cancel in cancels:
                 cancel()
 
-    def _detector(self) -> DeadlockDetector | None:
+    def _detect(self) -> Callable[[], None] | None:
         delay, caller = self._engine.settings.deadlock_delay, self._ticket.caller
         if delay is None or caller is None or len(self._engine.held_by(caller)) < 2:
             return None
-        return DeadlockDetector(self._engine, self._ticket, caller, delay, self._give_up)
+        return DeadlockDetector.of(self._engine, delay).watch(self._ticket, caller, self._give_up)
 
     def _give_up(self, error: CoordlockError) -> bool:
         return self._news.fail(error)

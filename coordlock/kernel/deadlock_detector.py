@@ -1,12 +1,13 @@
-"""Looking for deadlocks, on behalf of a contender that waits while its caller holds others.
+"""Looking for deadlocks on behalf of those who wait while their callers hold others.
 
-After a while its client publishes what the caller holds and waits for, reads what others have
+Each client has one detector, which works while such waits are under way. For each wait that lasts,
+it publishes what the caller holds and waits for. From time to time it reads what all clients have
 published, and the queues that this leads through. What is published is a contender in a queue of
 coordlock's own, in a mode that conflicts with nothing: it is gone with its session, on every
 backend.
 
 A cycle is real if all its contenders are there when the queues are read again: what has departed
-never returns, so each of them stood in the other's way at the moment between the two readings. What
+never returns, so each of them was in the other's way at the moment between the two readings. What
 a convertible one claims may come back, so it must not have published anything in between. The
 youngest one that waits gives up; no other contender is touched.
 """
@@ -14,7 +15,9 @@ youngest one that waits gives up; no other contender is touched.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from coordlock.errors import ClientClosed, CoordlockError, DeadlockDetected, SessionLost
@@ -30,6 +33,7 @@ from coordlock.runtime.caller import Caller, described
 from coordlock.runtime.clock import sleep
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
+from coordlock.runtime.promise import all_of
 
 __all__ = ["WAITS", "DeadlockDetector", "deadlocks"]
 
@@ -37,106 +41,155 @@ log = Log("coordlock")
 
 #: The queue of what is published.
 WAITS: Final = internal("waits")
-#: Seconds from one look to the next, at most: what closes a cycle looks soon after it has come.
-_LONGEST: Final = 8.0
+#: Seconds from one look to the next, at most, while the client's waits stay the same.
+_LONGEST_PAUSE_S: Final = 8.0
+
+
+@dataclass(slots=True, eq=False)
+class _Wait:
+    """A wait under way. ``give_up`` ends it with an error, and returns whether it did."""
+
+    ticket: Ticket
+    caller: Caller
+    give_up: Callable[[CoordlockError], bool]
+    since: float
+    record: Ticket | None = None
+    is_over: bool = False
 
 
 class DeadlockDetector:
-    """Looks for a deadlock while ``ticket`` waits, from ``delay`` seconds on."""
+    """Looks for deadlocks through the waits of one client, while there are any."""
 
-    def __init__(
+    def __init__(self, engine: Engine, delay: float) -> None:
+        """A wait takes part once it lasts for ``delay`` seconds."""
+        self._engine = engine
+        self._delay = delay
+        self._lock = threading.RLock()
+        self._waits: dict[_Wait, None] = {}
+        self._is_at_work = False
+        self._warned_of: set[type[CoordlockError]] = set()
+
+    @staticmethod
+    def of(engine: Engine, delay: float) -> DeadlockDetector:
+        """That of the client."""
+        return engine.share(WAITS, partial(DeadlockDetector, engine, delay))
+
+    def watch(
         self,
-        engine: Engine,
         ticket: Ticket,
         caller: Caller,
-        delay: float,
         give_up: Callable[[CoordlockError], bool] | None = None,
-    ) -> None:
-        """``give_up`` ends the wait with an error, where that is not the ticket's for its turn.
+    ) -> Callable[[], None]:
+        """Look for deadlocks while ``ticket`` waits, until the function returned is called.
 
-        It returns whether it did: what waits may just have been told something, and wait again.
+        That function is idempotent. ``give_up`` ends the wait with an error, where that is not the
+        ticket's for its turn. It returns whether it did: what waits may just have been granted
+        something, and wait again.
         """
-        self._give_up = give_up or ticket.give_up
-        self._engine = engine
-        self._ticket = ticket
-        self._caller = caller
-        self._delay = delay
-        self._record: Ticket | None = None
-        self._is_over = False
-        self._timer = engine.timers.call_at(engine.clock.now() + delay, self._begin)
+        now = self._engine.clock.now()
+        wait = _Wait(ticket, caller, give_up or ticket.give_up, now)
+        with self._lock:
+            self._waits[wait] = None
+            if not self._is_at_work:
+                self._engine.timers.call_at(now + self._delay, self._begin)
+                self._is_at_work = True
+        return partial(self._end, wait)
 
-    def stop(self) -> None:
-        """The wait is over. Idempotent."""
-        self._is_over = True
-        self._timer.cancel()
-        self._stop_publishing()
+    def _end(self, wait: _Wait) -> None:
+        with self._lock:
+            wait.is_over = True  # no record is made any more
+        if wait.record is not None:
+            wait.record.withdraw()
+        self._waits.pop(wait, None)  # last: if a signal interrupts this, `_under_way` repeats it
 
     def _begin(self) -> None:
-        if not self._is_over:
-            run_in_background(self._watch())
+        self._engine.aside(self._start)
 
-    def _watch(self) -> Steps[None]:
-        ticket, pause = self._ticket, self._delay / 2
-        if not ticket.withdrawal.keep_ids():
-            return
-        wait = self._what_it_waits_for()
-        if not wait.holds and len(wait.waits) == 1:
-            return
-        try:
-            self._record = self._make_record(wait.encode())
-            yield from self._record.enqueue()
-            while not self._is_over:
-                mine = yield from self._own(wait)
-                if mine is not None and _are_same(mine, (yield from self._own(wait))):
-                    name, steps = mine.steps[0].name, tuple(map(str, mine.steps))
-                    if self._give_up(DeadlockDetected(name, steps)):
-                        log.warning("lock %r: deadlock: %s", ticket.name, mine)
-                        return
-                yield sleep(self._engine.timers, pause)
-                pause = min(2 * pause, _LONGEST)
-        except (SessionLost, ClientClosed):
-            pass  # as the wait, which says so
-        except CoordlockError as error:
-            # Once for each client and reason: where it lacks a right, it lacks it at every wait.
-            told = self._engine.share((DeadlockDetector, type(error)), threading.Event)
-            say = log.debug if told.is_set() else log.warning
-            told.set()
-            say("lock %r: a deadlock of this wait would go undetected: %s", ticket.name, error)
-        finally:
-            self._stop_publishing()
+    def _start(self) -> None:
+        run_in_background(self._work(), self._engine.aside)
 
-    def _make_record(self, record: bytes) -> Ticket:
+    def _work(self) -> Steps[None]:
+        next_look = pause = 0.0
+        while under_way := self._under_way():
+            now = self._engine.clock.now()
+            ripe = [one for one in under_way if one.since <= now - self._delay]
+            new = [one for one in ripe if one.record is None]
+            if new:
+                next_look, pause = now, self._delay / 2
+            try:
+                # One after the other, so that a crowd's records are no burst.
+                for wait in new:
+                    yield from self._publish(wait)
+                if now >= next_look:
+                    pause = min(2 * pause, _LONGEST_PAUSE_S)
+                    next_look = now + pause
+                    yield from self._look([one for one in ripe if one.record is not None])
+            except (SessionLost, ClientClosed):
+                pass  # as the waits, which say so
+            except CoordlockError as error:
+                # Once for each reason: where the client lacks a right, it lacks it at every wait.
+                say = log.debug if type(error) in self._warned_of else log.warning
+                self._warned_of.add(type(error))
+                say("deadlocks of this client's waits may go undetected: %s", error)
+            except Exception:  # a fault of ours must not end the detection for good
+                log.exception("looking for deadlocks failed")
+            yield sleep(self._engine.timers, self._delay)
+
+    def _under_way(self) -> list[_Wait]:
+        for wait in list(self._waits):
+            if wait.is_over or wait.ticket.is_leaving or wait.ticket.end.done():
+                self._end(wait)
+        with self._lock:
+            self._is_at_work = bool(self._waits)
+            return list(self._waits)
+
+    def _publish(self, wait: _Wait) -> Steps[None]:
+        record = self._what_it_waits_for(wait)
+        if not wait.ticket.withdrawal.keep_ids() or len(record.waits) + len(record.holds) < 2:
+            self._end(wait)
+        with self._lock:
+            if wait.is_over:
+                return
+            wait.record = self._make_record(wait.ticket, record.encode())
+        yield from wait.record.enqueue()
+
+    def _look(self, waits: Iterable[_Wait]) -> Steps[None]:
+        by_id = {entry.id: wait for wait in waits for entry in wait.ticket.entries}
+        for deadlock in (yield from self._own(by_id)):
+            wait = by_id[deadlock.victim]
+            name, steps = deadlock.steps[0].name, tuple(map(str, deadlock.steps))
+            if not wait.is_over and wait.give_up(DeadlockDetected(name, steps)):
+                log.warning("lock %r: deadlock: %s", wait.ticket.name, deadlock)
+                self._end(wait)
+
+    def _make_record(self, waiting: Ticket, record: bytes) -> Ticket:
         # In the session of the wait: what is lost with the one is lost with the other.
-        ticket, session = self._engine.ticket, self._ticket.session
+        ticket, session = self._engine.ticket, waiting.session
         if self._engine.backend.capabilities.publishing:  # of any length
             return ticket(session, {WAITS: Mode.NL}, announcement=Announcement(record))
         return ticket(session, {WAITS: Mode.NL}, record.decode())
 
-    def _stop_publishing(self) -> None:
-        if self._record is not None:
-            self._record.withdraw()
-
-    def _what_it_waits_for(self) -> waits.Wait:
-        ticket = self._ticket
-        places = tuple((entry.queue, entry.id) for entry in ticket.entries)
-        held = [one for one in self._engine.held_by(self._caller) if one.withdrawal.keep_ids()]
+    def _what_it_waits_for(self, wait: _Wait) -> waits.Wait:
+        places = tuple((entry.queue, entry.id) for entry in wait.ticket.entries)
+        held = [one for one in self._engine.held_by(wait.caller) if one.withdrawal.keep_ids()]
         holds = frozenset(entry.id for one in held for entry in one.entries)
-        return waits.Wait(described(self._caller, None), places, holds)
+        return waits.Wait(described(wait.caller, None), places, holds)
 
-    def _own(self, wait: waits.Wait) -> Steps[Deadlock | None]:
-        """The deadlock of which this is the victim, if there is one."""
-        mine = {id for _, id in wait.waits}
-        found = yield from _found(self._engine, [queue for queue, _ in wait.waits])
-        return next((one for one in found if one.victim in mine), None)
+    def _own(self, mine: Mapping[str, _Wait]) -> Steps[list[Deadlock]]:
+        """The deadlocks whose victims are contenders in ``mine``, each seen in two readings."""
+        queues = {entry.queue for wait in mine.values() for entry in wait.ticket.entries}
+        # Most looks find no cycle, and to know that they need not read who the owners are.
+        if not queues or not (yield from _found(self._engine, queues, owners=False)):
+            return []
+        found = yield from _found(self._engine, queues)
+        again = list(map(_seen, (yield from _found(self._engine, queues))))
+        return [one for one in found if one.victim in mine and _seen(one) in again]
 
 
-def _are_same(one: Deadlock, again: Deadlock | None) -> bool:
-    """Whether none in the cycle has left or published anything in between."""
-    return one == again and _versions(one) == _versions(again)
-
-
-def _versions(deadlock: Deadlock) -> list[tuple[int, int]]:
-    return [(step.waiter.version, step.blocker.version) for step in deadlock.steps]
+def _seen(deadlock: Deadlock) -> tuple[Deadlock, list[int]]:
+    """What stays the same while none in the cycle leaves or publishes anything."""
+    pairs = [(step.waiter, step.blocker) for step in deadlock.steps]
+    return deadlock, [one.version for pair in pairs for one in pair]
 
 
 def deadlocks(engine: Engine) -> Steps[tuple[Deadlock, ...]]:
@@ -144,17 +197,18 @@ def deadlocks(engine: Engine) -> Steps[tuple[Deadlock, ...]]:
     return tuple((yield from _found(engine, ())))
 
 
-def _found(engine: Engine, start: Sequence[str]) -> Steps[list[Deadlock]]:
+def _found(engine: Engine, start: Iterable[str], *, owners: bool = True) -> Steps[list[Deadlock]]:
     """The deadlocks through the queues ``start``; through all, where none is given."""
-    published = yield from _read(engine, WAITS)
+    [published] = yield from _read(engine, [WAITS], owners=True)
     records = map(_record_of, published.contenders)
     found = [wait for record in records if (wait := waits.Wait.decode(record)) is not None]
+    actors = waits.by_contender(found)
     queues: dict[str, Snapshot] = {}
     missing = set(start) or {queue for wait in found for queue, _ in wait.waits}
     while missing:
-        for queue in sorted(missing):
-            queues[queue] = yield from _read(engine, queue)
-        missing = waits.needed(found, queues)
+        read = yield from _read(engine, sorted(missing), owners=owners)
+        queues |= {snapshot.queue: snapshot for snapshot in read}
+        missing = waits.needed(actors, read) - queues.keys()
     return list(waits.deadlocks(found, queues))
 
 
@@ -163,5 +217,6 @@ def _record_of(published: Contender) -> bytes:
     return published.value or (published.owner.label.encode() if published.owner else b"")
 
 
-def _read(engine: Engine, queue: str) -> Steps[Snapshot]:
-    return (yield from engine.repeated(lambda: engine.backend.snapshot(queue, owners=True)))
+def _read(engine: Engine, queues: Iterable[str], *, owners: bool) -> Steps[tuple[Snapshot, ...]]:
+    read = partial(engine.backend.snapshot, owners=owners)
+    return (yield from engine.repeated(lambda: all_of(map(read, queues))))

@@ -37,6 +37,7 @@ from coordlock.runtime.deadline import Deadline, DeadlineReached
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.process import PROCESS
 from coordlock.runtime.promise import Promise
+from coordlock.runtime.worker import Worker
 from coordlock.settings import Settings
 
 if TYPE_CHECKING:
@@ -61,8 +62,12 @@ class Engine:
         settings: Settings,
         timers: Timers | None = None,
         given: object = None,
+        aside: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
-        """``given`` is the client of another library that the backend uses, if it does."""
+        """``given`` is the client of another library that the backend uses, if it does.
+
+        ``aside`` makes a call soon, without keeping the caller; by default in a thread.
+        """
         self._pid: Final = PROCESS.id
         self._given: Final = given
         self.backend: Final = backend
@@ -71,6 +76,8 @@ class Engine:
         self.clock: Final = self.timers.clock
         #: Runs the user's callbacks, so that no thread of ours ever does.
         self.callbacks: Final = SystemTimers("coordlock-callbacks")
+        #: Makes calls that take long, in no thread that heartbeats need.
+        self.aside: Final = aside or Worker("coordlock-aside").run
         self.listeners: Final = Listeners(self.callbacks)
         self.recovery: Final = Recovery(self.timers)
         self.tickets: Final = Tickets(settings, self.timers)

@@ -19,10 +19,10 @@ __all__ = [
     "blockers",
     "holders",
     "is_blocked",
+    "keeps_out",
     "mismatch",
     "newcomer",
     "next_in_line",
-    "obstacles",
 ]
 
 
@@ -40,7 +40,7 @@ def blockers(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
         return ()
     if isinstance(me.claim, Permit):
         return earlier[-me.claim.of :] if len(earlier) >= me.claim.of else ()
-    nearest = next((one for one in reversed(earlier) if _keeps_out(one, me)), None)
+    nearest = next((one for one in reversed(earlier) if keeps_out(one, me)), None)
     return () if nearest is None else (nearest,)
 
 
@@ -59,17 +59,6 @@ def is_blocked(snapshot: Snapshot, entry: Entry) -> bool:
         return False
     me = newcomer(entry)
     return mismatch(snapshot, me) is not None or bool(blockers(snapshot, me))
-
-
-def obstacles(snapshot: Snapshot, me: Contender) -> tuple[tuple[Contender, ...], int]:
-    """All earlier contenders in the way of ``me``, and how many of them suffice to keep it waiting.
-
-    The snapshot must omit none.
-    """
-    earlier = snapshot.before(me)
-    if isinstance(me.claim, Permit):
-        return earlier, me.claim.of
-    return tuple(one for one in earlier if _keeps_out(one, me)), 1
 
 
 def next_in_line(
@@ -109,7 +98,7 @@ def next_in_line(
 _SHARED: Final = frozenset(Mode) - {Mode.EX}
 
 
-def _keeps_out(other: Contender, me: Contender) -> bool:
+def keeps_out(other: Contender, me: Contender) -> bool:
     """Whether ``me``, which asks for a mode, must wait for ``other``, which stands before it."""
     mine, theirs = me.claim, other.claim
     if isinstance(mine, Mode) and isinstance(theirs, Mode):
@@ -137,7 +126,7 @@ def holders(snapshot: Snapshot) -> frozenset[str]:
             free = position < mine.of
         else:
             is_converting = isinstance(mine, Convertible) and mine.target is not None
-            free = is_converting or not any(_keeps_out(other, one) for other in earlier.values())
+            free = is_converting or not any(keeps_out(other, one) for other in earlier.values())
         if free:
             admitted.add(one.id)
         if isinstance(mine, Convertible) and mine.yields_to is None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from coordlock.model.admission import holders, obstacles
+from coordlock.model.admission import holders, keeps_out
 from coordlock.model.claim import Convertible, Mode, Permit
 from coordlock.model.contender import Contender, Snapshot
 
@@ -160,7 +160,7 @@ def _is_stuck_behind(
         if isinstance(one.claim, Convertible) and one.claim.target is not None:
             left += waited_for(snapshot, one)
         elif one.id not in admitted:
-            left += obstacles(snapshot, one)[0]
+            left += [other for other in snapshot.before(one) if keeps_out(other, one)]
     return False
 
 

@@ -1,27 +1,27 @@
 """Deadlocks: which contenders wait for each other in a cycle, over all queues. No I/O.
 
-The graph has two kinds of edges. A contender that waits is stuck behind the earlier ones in its
-queue that are in its way. A contender that is admitted stays until its actor goes on, so it is
-stuck behind whatever the actor waits for, which the actor publishes.
+The graph tells which events must come before which. A contender that waits is granted after the
+earlier ones in its way have left. A contender that was granted leaves after its actor has got what
+it waits for, which the actor publishes. A wait for several locks is granted as a whole.
 
-A wait for several locks is granted as a whole. So its contenders are one node of the graph: it is
-stuck as long as one of them is, and holds up everything behind any of them.
+The graph grows with the number of contenders, not with that of pairs: all that ask a queue for the
+same claim share one chain of the contenders in their way.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from coordlock.model.admission import holders, obstacles
-from coordlock.model.claim import Convertible
+from coordlock.model.admission import holders, keeps_out
+from coordlock.model.claim import Convertible, Permit
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.model.conversion import waited_for
 from coordlock.model.record import NewerFormat, decode, encode
 
-__all__ = ["Deadlock", "DeadlockStep", "Wait", "deadlocks", "needed"]
+__all__ = ["Deadlock", "DeadlockStep", "Wait", "by_contender", "deadlocks", "needed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,169 +110,168 @@ class Deadlock:
         return "; ".join(map(str, self.steps))
 
 
-def needed(waits: Sequence[Wait], queues: Mapping[str, Snapshot]) -> set[str]:
-    """The queues that must be read, too, to know which contenders in ``queues`` are stuck."""
-    by_id = _by_id(waits)
-    standing = {one.id for snapshot in queues.values() for one in snapshot.contenders}
-    found = {queue for id in standing for wait in by_id.get(id, ()) for queue, _ in wait.waits}
-    return found - queues.keys()
+def by_contender(waits: Iterable[Wait]) -> dict[str, list[Wait]]:
+    """By entry id: the ``waits`` of the actors to which the contender belongs."""
+    found: defaultdict[str, list[Wait]] = defaultdict(list)
+    for wait in waits:
+        for id in wait.holds.union(id for _, id in wait.waits):
+            found[id].append(wait)
+    return found
+
+
+def needed(waits: Mapping[str, Sequence[Wait]], queues: Iterable[Snapshot]) -> set[str]:
+    """The queues in which actors wait who have contenders in ``queues``; see `by_contender`."""
+    standing = (one.id for snapshot in queues for one in snapshot.contenders)
+    return {queue for id in standing for wait in waits.get(id, ()) for queue, _ in wait.waits}
 
 
 def deadlocks(waits: Sequence[Wait], queues: Mapping[str, Snapshot]) -> Iterator[Deadlock]:
-    """The deadlocks in ``queues``, which are read whole and with owners."""
-    graph = _Graph(waits, queues)
-    ahead = graph.ahead()
-    behind: dict[str, set[str]] = {}
-    for one, others in ahead.items():
-        for other in others:
-            behind.setdefault(other, set()).add(one)
-    seen: set[str] = set()
-    for start in graph.candidates:
-        if start in seen or start not in ahead:
-            continue
-        round_ = _reachable(ahead, start) & _reachable(behind, start)
-        if start in round_:
-            seen |= round_
-            able = round_ & graph.candidates.keys()
-            victim = max(able, key=lambda one: _age(graph.contenders[graph.candidates[one]]))
-            steps = tuple(graph.way_round(victim))
+    """The deadlocks in ``queues``, which are read whole and with owners: one victim for each."""
+    graph = _Graph(waits, queues.values())
+    stuck = graph.stuck()
+    for circle in _circles(stuck):
+        able = [event for event in circle if event in graph.candidates]
+        if able:
+            victim = max(able, key=lambda event: _age(graph.candidates[event]))
+            steps = tuple(graph.steps(_way_round(stuck, victim)))
             if len(steps) > 1:  # else it waits for its own lock, which another thread may release
-                yield Deadlock(steps, graph.candidates[victim])
+                yield Deadlock(steps, graph.candidates[victim].id)
+
+
+#: What happens, and to which contender or wait.
+_Event = tuple[object, ...]
+_Events = dict[_Event, list[_Event]]
+_GRANTED = "the contender is granted"
+_LEAVES = "the contender leaves, or claims less"
+_CLEAR = "the contender and all earlier ones in the way of this claim leave"
+_GOES_ON = "the actor of the wait has what it waits for"
 
 
 class _Graph:
-    """Which nodes are stuck behind which.
+    """Which events come before which."""
 
-    A node is a published wait, known by its `Wait.id`, or one contender, known by its entry id.
-    """
-
-    def __init__(self, waits: Sequence[Wait], queues: Mapping[str, Snapshot]) -> None:
-        self.contenders = {
-            one.id: one for snapshot in queues.values() for one in snapshot.contenders
-        }
-        self._nodes = {id: wait.id for wait in waits for _, id in wait.waits}
-        #: By node: each of its contenders, those it is stuck behind, and how many of these suffice.
-        self._behind: dict[str, list[tuple[str, list[str], int]]] = {}
-        self._queue_of: dict[str, str] = {}
+    def __init__(self, waits: Sequence[Wait], queues: Iterable[Snapshot]) -> None:
+        #: By event: those that must come before it.
+        self._before: _Events = {}
+        #: By a contender that leaves: those that wait for a permit, of which it lets the next in.
+        self._lines: dict[_Event, deque[_Event]] = {}
+        self._places: dict[str, tuple[str, Contender]] = {}
         self._admitted: set[str] = set()
-        self._waiting: set[str] = set()
-        for queue, snapshot in queues.items():
-            admitted = holders(snapshot)
-            self._admitted |= admitted
-            for one in snapshot.contenders:
-                self._queue_of[one.id] = queue
-                if one.id not in admitted:
-                    ahead, most = obstacles(snapshot, one)
-                elif isinstance(one.claim, Convertible) and one.claim.target is not None:
-                    ahead, most = waited_for(snapshot, one), 1  # it holds, and waits for more
-                else:
-                    continue
-                self._waiting.add(one.id)
-                self._add(one.id, [other.id for other in ahead], most)
-        for wait in waits:
-            for id in wait.holds & (self._admitted - self._waiting):
-                if self._node(id) != wait.id:
-                    self._add(id, [wait.id], 1)
-        self._free()
-        #: By node that is stuck: see `_edges`.
-        self._steps = {node: self._edges(node) for node in self._behind}
-        self._waits_of = _by_id(waits)
+        self._waits = by_contender(waits)
+        for snapshot in queues:
+            self._add(snapshot)
+        for id in self._places:
+            actors, waits_itself = self._waits.get(id, ()), (_GRANTED, id) in self._before
+            if waits_itself:  # it is not what its actor holds, whatever was published
+                actors = [wait for wait in actors if any(id == place for _, place in wait.waits)]
+            must: list[_Event] = [(_GOES_ON, wait.id) for wait in actors]
+            self._before[_LEAVES, id] = must or [(_GRANTED, id)] * waits_itself
         #: The waits of actors that hold up others, each with a contender that waits.
-        self.candidates = {
-            wait.id: id
-            for wait in waits
-            for _, id in wait.waits
-            if id in self._waiting and wait.id in self._behind
-        }
+        self.candidates: dict[_Event, Contender] = {}
+        for wait in waits:
+            waiting = [id for _, id in wait.waits if (_GRANTED, id) in self._before]
+            self._before[_GOES_ON, wait.id] = [(_GRANTED, id) for id in waiting]
+            if waiting:
+                self.candidates[_GOES_ON, wait.id] = self._places[waiting[-1]][1]
 
-    def _node(self, id: str) -> str:
-        return self._nodes.get(id, id)
+    def _add(self, snapshot: Snapshot) -> None:
+        admitted, all_ = holders(snapshot), snapshot.contenders
+        self._admitted |= admitted
+        self._places |= {one.id: (snapshot.queue, one) for one in all_}
+        waiting = [one for one in all_ if one.id not in admitted]
+        # No conversion lets one pass that waits: those that do not wait any more go first.
+        for claim, asks in {one.claim: one for one in waiting}.items():
+            clear: list[_Event] = []  # the latest of the chain
+            for one in all_:
+                if one.claim == claim and one.id not in admitted:
+                    self._before[_GRANTED, one.id] = clear
+                if keeps_out(one, asks):
+                    self._before[_CLEAR, one.id, claim] = [(_LEAVES, one.id), *clear]
+                    clear = [(_CLEAR, one.id, claim)]
+        for one in all_:
+            if isinstance(one.claim, Convertible) and one.claim.target is not None:
+                ahead: list[_Event] = [(_LEAVES, other.id) for other in waited_for(snapshot, one)]
+                self._before[_GRANTED, one.id] = ahead
+        line = deque[_Event]((_GRANTED, one.id) for one in waiting if isinstance(one.claim, Permit))
+        self._lines |= {(_LEAVES, one.id): line for one in all_}
 
-    def _add(self, place: str, ahead: list[str], most: int) -> None:
-        self._behind.setdefault(self._node(place), []).append((place, ahead, most))
+    def stuck(self) -> _Events:
+        """The events that never come, each with those among them that must come before it."""
+        missing = {event: len(before) for event, before in self._before.items()}
+        for line in self._lines.values():
+            missing |= dict.fromkeys(line, -1)  # they come one for each that leaves
+        after = _reversed(self._before)
+        come = [event for event, count in missing.items() if not count]
+        for event in come:
+            for later in after[event]:
+                missing[later] -= 1
+                if not missing[later]:
+                    come.append(later)
+            if line := self._lines.get(event, deque()):
+                come.append(line.popleft())
+        left = dict.fromkeys(self._before)
+        for event in come:
+            left.pop(event, None)
+        return {event: [one for one in self._before[event] if one in left] for event in left}
 
-    def _free(self) -> None:
-        """Forget the nodes that can go on, then those whose blockers can, until none is left."""
-        goes_on = True
-        while goes_on:
-            goes_on = False
-            for node in list(self._behind):  # in the order of their queues: few rounds are needed
-                if not self._edges(node):
-                    del self._behind[node]
-                    goes_on = True
-
-    def _edges(self, node: str) -> list[tuple[str, str]]:
-        """Each contender of ``node`` that is stuck, with each contender that it is stuck behind."""
-        edges = []
-        for place, ahead, most in self._behind[node]:
-            left = [one for one in ahead if self._node(one) in self._behind]
-            if len(left) >= most:
-                edges += [(place, one) for one in left]
-        return edges
-
-    def ahead(self) -> dict[str, set[str]]:
-        """The nodes behind which each is stuck, without those that wait behind a cycle.
-
-        Those are in no cycle: no node is stuck behind them, or only others of them are.
-        """
-        ahead = {
-            node: {self._node(place) for _, place in steps} for node, steps in self._steps.items()
-        }
-        kept = Counter(other for others in ahead.values() for other in others)
-        last = [node for node in ahead if not kept[node]]
-        for node in last:
-            for other in ahead.pop(node):
-                kept[other] -= 1
-                if not kept[other]:
-                    last.append(other)
-        return ahead
-
-    def way_round(self, start: str) -> Iterator[DeadlockStep]:
-        """The shortest cycle through ``start``."""
-        before: dict[str, tuple[str, str, str]] = {}
-        left = [start]
-        for node in left:
-            for place, other in self._steps[node]:
-                if (behind := self._node(other)) not in before:
-                    before[behind] = node, place, other
-                    left.append(behind)
-        node, place, other = before[start]
-        path = [(place, other)]
-        while node != start:
-            node, place, other = before[node]
-            path.append((place, other))
-        for one, other in reversed(path):
-            if one in self._waiting:
-                yield DeadlockStep(
-                    self._queue_of[one],
-                    self.contenders[one],
-                    self.contenders[other],
-                    other in self._admitted,
-                    self._actor_of(one),
-                    self._actor_of(other),
-                )
+    def steps(self, way: Iterable[_Event]) -> Iterator[DeadlockStep]:
+        """The events of a circle, in words for people."""
+        ids = [str(event[1]) for event in way if event[0] in (_GRANTED, _LEAVES)]
+        for waiter, blocker in zip(ids[::2], ids[1::2], strict=True):
+            (queue, one), (_, other) = self._places[waiter], self._places[blocker]
+            actors = self._actor_of(waiter), self._actor_of(blocker)
+            yield DeadlockStep(queue, one, other, blocker in self._admitted, *actors)
 
     def _actor_of(self, id: str) -> str:
-        return next((wait.actor for wait in self._waits_of.get(id, ())), "")
+        return next((wait.actor for wait in self._waits.get(id, ())), "")
 
 
-def _reachable(edges: Mapping[str, set[str]], start: str) -> set[str]:
-    """All nodes that ``edges`` reach from ``start``; itself, too, where they lead back."""
-    found: set[str] = set()
-    left = [start]
-    while left:
-        new = edges.get(left.pop(), set()) - found
-        found |= new
-        left += new
+def _reversed(graph: _Events) -> _Events:
+    found: _Events = {event: [] for event in graph}
+    for event, others in graph.items():
+        for other in others:
+            found[other].append(event)
     return found
 
 
-def _by_id(waits: Iterable[Wait]) -> dict[str, list[Wait]]:
-    found: dict[str, list[Wait]] = {}
-    for wait in waits:
-        for id in wait.holds.union(id for _, id in wait.waits):
-            found.setdefault(id, []).append(wait)
-    return found
+def _circles(graph: _Events) -> Iterator[list[_Event]]:
+    """The strongly connected parts of ``graph`` that have several nodes (Kosaraju's search)."""
+    seen: set[_Event] = set()
+    finished: dict[_Event, None] = {}
+    for left in ([event] for event in graph):
+        while left:
+            event = left[-1]
+            if event in seen:
+                finished[left.pop()] = None
+            else:
+                seen.add(event)
+                left += [one for one in graph[event] if one not in seen]
+    behind = _reversed(graph)
+    for start in reversed(finished):
+        circle, left = [], [start]
+        while left:
+            if (event := left.pop()) in seen:
+                seen.remove(event)
+                circle.append(event)
+                left += behind[event]
+        if len(circle) > 1:
+            yield circle
+
+
+def _way_round(graph: _Events, start: _Event) -> list[_Event]:
+    """The events of the shortest circle through ``start``, by the number of waits in it."""
+    origin: dict[_Event, _Event] = {}
+    left = deque((one, start) for one in graph[start])
+    while start not in origin:
+        node, before = left.popleft()
+        if node not in origin:
+            origin[node] = before
+            add = left.extend if node[0] == _GRANTED else left.extendleft
+            add((one, node) for one in graph[node])
+    way = [start]
+    while (node := origin[way[-1]]) != start:
+        way.append(node)
+    return way[::-1]
 
 
 def _age(contender: Contender) -> tuple[int, str]:

@@ -70,7 +70,9 @@ def described(holder: Caller | None, me: Caller | None) -> str:
     one = None if holder is None else holder()
     if one is None:
         return "by one that has ended"
-    kind, name = ("thread", one.name) if isinstance(one, threading.Thread) else ("task", None)
+    # Not by its class: gevent's threads are of another one.
+    name = getattr(one, "name", None)
+    kind = "task" if name is None else "thread"
     if me is not None and holder == me:
         return f"in this {kind}"
     return f"in {kind} {name or one.get_name()!r}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -80,6 +81,7 @@ class Worker:
             with suppress(Empty):
                 while True:
                     _make(self._calls.get(timeout=patience))
+                    time.sleep(0)  # under gevent, other greenlets go on between two calls
         finally:
             self._server = None
             # In this order: whoever puts a call after this line starts another thread, and a call

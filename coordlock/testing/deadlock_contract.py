@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -275,6 +276,35 @@ class DeadlockContract:
                 return await asyncio.gather(*map(work, range(3)))
 
         assert sorted(asyncio.run(main())) == ["both", "both", "victim"]
+
+    def test_a_crowd_of_waiters_costs_little_and_keeps_its_session(self, url: str) -> None:
+        """They wait in no circle: their looks neither cost much nor keep heartbeats back."""
+
+        async def main() -> float:
+            async with (
+                coordlock.connect_async(url, deadlock_delay=DELAY) as client,
+                coordlock.connect_async(url) as other,
+            ):
+
+                async def one_after_the_other(number: int) -> None:
+                    async with client.lock(f"own-{number}"), client.lock("common"):
+                        pass
+
+                async def at_once() -> None:
+                    async with client.multi_lock(["p", "q"]):
+                        pass
+
+                async with other.multi_lock(["common", "p"]):
+                    tasks = [asyncio.create_task(one_after_the_other(one)) for one in range(200)]
+                    tasks += [asyncio.create_task(at_once()) for _ in range(100)]
+                    await asyncio.sleep(2 * DELAY)
+                    began, used = time.monotonic(), time.process_time()
+                    await asyncio.sleep(8 * DELAY)
+                    load = (time.process_time() - used) / (time.monotonic() - began)
+                await asyncio.gather(*tasks)
+                return load
+
+        assert asyncio.run(main()) < 0.5  # of one processor
 
     def test_without_the_option_nobody_gives_up(self, connect: Connect, start: Start) -> None:
         one, two = connect(deadlock_delay=None), connect(deadlock_delay=None)

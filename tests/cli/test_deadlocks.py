@@ -13,13 +13,15 @@ import pytest
 
 import coordlock
 from coordlock.kernel.deadlock_detector import DeadlockDetector
+from coordlock.model.waits import Deadlock
 from coordlock.runtime.driver import Steps
 from coordlock.testing.waiting import eventually
 from tests.cli.command import Cli
 
 
-def find_nothing(*_: object) -> Steps[None]:
+def find_nothing(*_: object) -> Steps[list[Deadlock]]:
     yield from ()
+    return []
 
 
 @pytest.fixture

@@ -88,6 +88,29 @@ def lose(one: coordlock.Client, other: coordlock.Client, others: Others) -> None
         grant.check()
 
 
+def wait_in_a_circle(one: coordlock.Client, other: coordlock.Client, others: Others) -> None:
+    """One of two gives up, and the search stops nobody."""
+    ends: list[str] = []
+    held = 0
+
+    def work(client: coordlock.Client, first: str, second: str) -> None:
+        nonlocal held
+        with client.lock(first, timeout=120):
+            held += 1
+            while held < 2:
+                gevent.sleep(0.01)
+            try:
+                with client.lock(second, timeout=120):
+                    ends.append("both")
+            except coordlock.DeadlockDetected:
+                ends.append("victim")
+
+    jobs = [gevent.spawn(work, one, "left", "right"), gevent.spawn(work, other, "right", "left")]
+    others.go_on()
+    gevent.joinall(jobs, raise_error=True)
+    assert sorted(ends) == ["both", "victim"]
+
+
 def outside(client: coordlock.Client, others: Others) -> None:
     """The lock of another process comes, and nobody is stopped meanwhile."""
     waiting = gevent.spawn(client.lock("outside").acquire, 120)
@@ -112,6 +135,7 @@ def main(url: str) -> None:
         contend([one, other], 50)
         wait(one, other, others)
         lose(one, other, others)
+        wait_in_a_circle(one, other, others)
         if not url.startswith("memory"):
             outside(one, others)
         # More than gevent's pool has threads.

@@ -281,12 +281,12 @@ def waits_for_the_nearest_alone() -> Changes:
     simulated=(Readers,),
 )
 def lets_readers_pass_writers() -> Changes:
-    rule = coordlock.model.admission._keeps_out
+    rule = coordlock.model.admission.keeps_out
 
     def keeps_out(other: Contender, me: Contender) -> bool:
         return me.claim is not Mode.PR and rule(other, me)
 
-    return [(coordlock.model.admission, "_keeps_out", keeps_out)]
+    return [(coordlock.model.admission, "keeps_out", keeps_out)]
 
 
 @mutant("A contender with the number 10 comes before one with 9.", simulated=(Contention,))

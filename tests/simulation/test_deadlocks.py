@@ -21,7 +21,7 @@ from coordlock.errors import CoordlockError, DeadlockDetected
 from coordlock.kernel.acquisition import acquisition
 from coordlock.locks.convertible import ConvertibleGrant
 from coordlock.locks.grant import Grant
-from coordlock.model.admission import holders, obstacles
+from coordlock.model.admission import holders, keeps_out
 from coordlock.model.claim import AnyClaim, Convertible, Mode, Permit
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.model.conversion import waited_for
@@ -203,21 +203,19 @@ def _nothing(*_: object) -> None:
     """Do not."""
 
 
-def _any_of_them(snapshot: Snapshot, me: Contender) -> tuple[tuple[Contender, ...], int]:
-    return obstacles(snapshot, me)[0], 1
+def _only_ex(other: Contender, me: Contender) -> bool:
+    return other.claim is Mode.EX and keeps_out(other, me)
 
 
-def _holders_alone(snapshot: Snapshot, me: Contender) -> tuple[tuple[Contender, ...], int]:
-    ahead, most = obstacles(snapshot, me)
-    return tuple(one for one in ahead if one.id in holders(snapshot)), most
-
-
-WRONG = {
+WRONG: dict[str, tuple[str, object]] = {
     "nobody looks": ("coordlock.kernel.deadlock_detector.DeadlockDetector._begin", _nothing),
     "who converts waits for nobody": ("coordlock.model.waits.waited_for", lambda *_: ()),
-    "who can go on counts as stuck": ("coordlock.model.waits._Graph._free", _nothing),
-    "one holder of a semaphore is enough": ("coordlock.model.waits.obstacles", _any_of_them),
-    "who waits is in nobody's way": ("coordlock.model.waits.obstacles", _holders_alone),
+    "who can go on counts as stuck": (
+        "coordlock.model.waits._Graph.stuck",
+        lambda self: self._before,
+    ),
+    "one holder of a semaphore is enough": ("coordlock.model.waits.Permit", ()),
+    "who reads is in nobody's way": ("coordlock.model.waits.keeps_out", _only_ex),
 }
 #: It is found after a hundred days.
 RARE = "the conversion does not end"

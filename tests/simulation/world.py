@@ -20,6 +20,7 @@ from coordlock.locks.convertible import ConvertibleGrant
 from coordlock.locks.grant import Grant, GrantState
 from coordlock.model.claim import AnyClaim, Claim, Convertible, Mode
 from coordlock.model.contender import Contender
+from coordlock.runtime.clock import soon
 from coordlock.runtime.deadline import Deadline, DeadlineReached
 from coordlock.runtime.driver import Step, Steps
 from coordlock.runtime.promise import Promise
@@ -128,7 +129,8 @@ class Party:
         self.resumed = 0.0
         self.network = network(world.service, ttl, self.timers)
         self.engine = Engine(
-            self.network, Settings("memory", ttl=ttl, requeue=requeue), self.timers
+            *(self.network, Settings("memory", ttl=ttl, requeue=requeue), self.timers),
+            aside=partial(soon, self.timers),
         )
 
     @property

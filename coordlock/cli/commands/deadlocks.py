@@ -33,7 +33,7 @@ def parser() -> Parser:
 def deadlocks(*, service: Service, as_dot: bool, as_json: bool) -> int:
     """Show clients that wait for each other in a cycle.
 
-    Clients look for deadlocks themselves after a second, and the youngest waiter gives up: see the
+    Clients look for deadlocks themselves after a second or two, and the youngest gives up: see the
     option deadlock_delay. This does not end a deadlock that stays listed here. The exit status is 1
     if there is a deadlock.
     """

@@ -120,9 +120,7 @@ def test_a_record_that_the_service_refuses_is_told(
     world.advance(30.0)
     assert (conversion.done, waiting.done) == (False, False)
     log.flush(10)
-    for name in "ab":
-        text = f"lock {name!r}: a deadlock of this wait would go undetected: "
-        assert caplog.text.count(text) == 1
+    assert caplog.text.count("may go undetected: ") == 2  # once for each client
     assert "the record is too long" in caplog.text
 
 
@@ -137,7 +135,7 @@ def test_a_client_whose_records_are_refused_says_so_once(
         world.advance(6.0)
         assert waiting.done
     log.flush(10)
-    assert caplog.text.count("would go undetected") == 1
+    assert caplog.text.count("may go undetected") == 1
 
 
 def test_a_wait_whose_session_ends_says_so_and_nothing_of_deadlocks(

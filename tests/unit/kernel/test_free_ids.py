@@ -160,8 +160,9 @@ def test_a_published_wait_names_no_id_that_is_free(
 ) -> None:
     """Another thread may release what its caller holds just then."""
     held, waits = acquired(party, "a"), acquired(party, "b")
-    caller = this_caller()
-    detector = DeadlockDetector(party.engine, waits, caller, 1e9)
+    detector = DeadlockDetector(party.engine, 1e9)
+    stop = detector.watch(waits, this_caller())
+    [wait] = detector._waits
 
     def released_meanwhile(_: object) -> list[Ticket]:
         held.withdraw()
@@ -169,9 +170,9 @@ def test_a_published_wait_names_no_id_that_is_free(
         return [held]
 
     monkeypatch.setattr(party.engine, "held_by", released_meanwhile)
-    assert detector._what_it_waits_for().holds == frozenset()
+    assert detector._what_it_waits_for(wait).holds == frozenset()
     assert ids(acquired(party, "a")) == ids(held)
-    detector.stop()
+    stop()
 
 
 def test_an_id_that_was_published_is_not_used_again(world: World, party: Party) -> None:

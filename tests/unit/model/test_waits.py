@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordlock.model.admission import holders, obstacles
+from coordlock.model.admission import holders, keeps_out
 from coordlock.model.claim import AnyClaim, Claim, Convertible, Mode, Permit
 from coordlock.model.contender import Contender, Snapshot
-from coordlock.model.waits import Wait, _Graph, deadlocks, needed
+from coordlock.model.waits import _CLEAR, Wait, _Graph, by_contender, deadlocks, needed
 
 
 @dataclass
@@ -186,30 +186,23 @@ def test_a_wait_for_several_locks_that_nobody_keeps_up_goes_on() -> None:
     assert list(deadlocks(waits, queues)) == []
 
 
-@pytest.mark.parametrize("cycle", [False, True], ids=["behind two", "in the cycle"])
-def test_a_crowd_costs_a_few_looks_at_each_edge(
-    cycle: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its clients look while their sessions need heartbeats, by the same threads."""
-    crowd = 40
-    queue = [ex("h", 1), *(ex(f"w{one}", 10 + one) for one in range(crowd))]
-    waits = [Wait("W", (("a", f"w{one}"),), frozenset({f"k{one}"})) for one in range(crowd)]
-    waits.append(Wait("H", (("b", "h2"),), frozenset({"h"})))
-    kept = crowd - 1 if cycle else 0
-    queues = {
-        "a": Snapshot("a", tuple(queue)),
-        "b": Snapshot("b", (ex(f"k{kept}", 2), ex("h2", 3))),
-    }
-    looks: Counter[str] = Counter()
-    node = _Graph._node
+@pytest.mark.parametrize("claims", [[Mode.EX], [Mode.PR, Mode.EX], [Permit(1)]])
+def test_the_graph_grows_with_the_number_of_contenders_alone(claims: list[Claim]) -> None:
+    def size(crowd: int) -> int:
+        """The nodes and edges of a circle through a whole crowd."""
+        queue = [ex("h", 1, claims[-1])]
+        queue += [ex(f"w{one}", 10 + one, claims[one % len(claims)]) for one in range(crowd)]
+        waits = [Wait("W", (("a", f"w{one}"),), frozenset({f"k{one}"})) for one in range(crowd)]
+        waits.append(Wait("H", (("b", "h2"),), frozenset({"h"})))
+        queues = {
+            "a": Snapshot("a", tuple(queue)),
+            "b": Snapshot("b", (ex(f"k{crowd - 1}", 2), ex("h2", 3))),
+        }
+        assert len(list(deadlocks(waits, queues))) == 1
+        stuck = _Graph(waits, queues.values()).stuck()
+        return len(stuck) + sum(map(len, stuck.values()))
 
-    def look(graph: _Graph, id: str) -> str:
-        looks[id] += 1
-        return node(graph, id)
-
-    monkeypatch.setattr(_Graph, "_node", look)
-    assert len(list(deadlocks(waits, queues))) == 1
-    assert looks.total() < 10 * crowd**2 / 2
+    assert size(400) < 2.1 * size(200)
 
 
 def test_the_queues_that_matter_are_those_that_the_blockers_wait_in() -> None:
@@ -217,7 +210,8 @@ def test_the_queues_that_matter_are_those_that_the_blockers_wait_in() -> None:
         Wait("H", (("b", "h2"),), frozenset({"h"})),
         Wait("X", (("c", "x2"),), frozenset({"x"})),
     ]
-    assert needed(waits, {"a": Snapshot("a", (ex("h", 1), ex("me", 2)))}) == {"b"}
+    queue = Snapshot("a", (ex("h", 1), ex("me", 2)))
+    assert needed(by_contender(waits), [queue]) == {"b"}
 
 
 @pytest.mark.parametrize(
@@ -293,36 +287,43 @@ def test_who_waits_for_a_conversion_and_holds_what_its_client_waits_for_is_in_a_
 # The model can fail: each of these rules is needed
 
 
-def _nobody_goes_on(_: object) -> None:
-    """Who can go on counts as stuck."""
-
-
 def _oldest(contender: Contender) -> tuple[int, str]:
     return -contender.order, contender.id
 
 
-def _any_of_them(snapshot: Snapshot, me: Contender) -> tuple[tuple[Contender, ...], int]:
-    return obstacles(snapshot, me)[0], 1
+def _only_ex(other: Contender, me: Contender) -> bool:
+    return other.claim is Mode.EX and keeps_out(other, me)
 
 
-def _holders_alone(snapshot: Snapshot, me: Contender) -> tuple[tuple[Contender, ...], int]:
-    ahead, most = obstacles(snapshot, me)
-    return tuple(one for one in ahead if one.id in holders(snapshot)), most
+def _holders_alone(
+    self: _Graph, snapshot: Snapshot, add: Callable[[_Graph, Snapshot], None] = _Graph._add
+) -> None:
+    admitted = holders(snapshot)
+    add(self, snapshot)
+    for event in [event for event in self._before if event[0] == _CLEAR]:
+        if event[1] not in admitted and snapshot.find(str(event[1])):
+            self._before[event] = self._before[event][1:]
 
 
-def _itself(_: object, id: str) -> str:
-    return id
+def _each_alone(waits: Sequence[Wait]) -> dict[str, list[Wait]]:
+    """Only the first place of a wait for several belongs to it."""
+    parts = [replace(one, waits=one.waits[:1]) for one in waits]
+    return by_contender(parts)
 
 
-WRONG = {
+WRONG: dict[str, tuple[str, object]] = {
     "a place goes on without the others of its wait": (
-        "coordlock.model.waits._Graph._node",
-        _itself,
+        "coordlock.model.waits.by_contender",
+        _each_alone,
     ),
-    "who can go on counts as stuck": ("coordlock.model.waits._Graph._free", _nobody_goes_on),
+    "who can go on counts as stuck": (
+        "coordlock.model.waits._Graph.stuck",
+        lambda self: self._before,
+    ),
+    "one holder of a semaphore is enough": ("coordlock.model.waits.Permit", ()),
     "the oldest gives up": ("coordlock.model.waits._age", _oldest),
-    "one holder of a semaphore is enough": ("coordlock.model.waits.obstacles", _any_of_them),
-    "who waits is in nobody's way": ("coordlock.model.waits.obstacles", _holders_alone),
+    "who reads is in nobody's way": ("coordlock.model.waits.keeps_out", _only_ex),
+    "who waits is in nobody's way": ("coordlock.model.waits._Graph._add", _holders_alone),
 }
 
 
