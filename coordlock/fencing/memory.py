@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from coordlock.fencing.fence import AsyncGuardingFence, GuardingFence
 from coordlock.fencing.marks import Marks
 from coordlock.fencing.token import FencingToken, Presented, check_resource
 from coordlock.runtime.driver import Steps, run, run_async
+from coordlock.runtime.functions import block
 from coordlock.runtime.promise import Promise
 
 __all__ = ["AsyncMemoryFence", "MemoryFence"]
@@ -72,7 +73,7 @@ class MemoryFence(GuardingFence):
     def __init__(self) -> None:
         self._memory = _Memory()
 
-    @contextmanager
+    @block
     def guard(self, resource: str, token: Presented, shared: bool = False) -> Iterator[None]:
         """Check, and hold newer tokens back until the block ends: see `GuardingFence.guard`."""
         operation = _Operation(FencingToken.of(token, shared))

@@ -55,16 +55,24 @@ def once_per_run(
     other workers wait for it. If it raises, or its worker dies, the next worker calls it.
     """
     import coordlock
+    from coordlock.runtime.functions import PlainFunction
 
+    plain = PlainFunction(
+        "once_per_run takes a function without arguments",
+        "which would not run",
+        "give lambda: asyncio.run(...)",
+        "give a function that returns what the tests need",
+    )
     folder = tmp_path_factory.getbasetemp()
     if hasattr(request.config, "workerinput"):
         folder = folder.parent  # of all workers
     with coordlock.connect(f"local://{quote(str(folder))}/locks") as client:
 
         def once(name: str, make: Callable[[], T]) -> T:
+            plain.check(make)
             with client.value_lock(name) as grant:
                 if grant.value is None:
-                    grant.value = json.dumps(make()).encode()
+                    grant.value = json.dumps(plain.finished(make, make())).encode()
                 made: T = json.loads(grant.value)
             return made
 

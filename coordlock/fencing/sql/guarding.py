@@ -7,7 +7,6 @@ from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
     asynccontextmanager,
-    contextmanager,
 )
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
@@ -18,6 +17,7 @@ from coordlock.fencing.marks import Marks
 from coordlock.fencing.sql.fence import AsyncSQLFence, SQLFence
 from coordlock.fencing.sql.table import FENCE_TABLE
 from coordlock.fencing.token import Presented
+from coordlock.runtime.functions import block
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
@@ -59,7 +59,7 @@ class SQLGuardingFence(GuardingFence, Generic[C_co]):
         self._transactions = transactions
         self._table = table
 
-    @contextmanager
+    @block
     def guard(self, resource: str, token: Presented, shared: bool = False) -> Iterator[C_co]:
         """Check, and run the block in the same transaction: see `GuardingFence.guard`."""
         with self._transactions.begin() as connection:
