@@ -32,7 +32,7 @@ from coordlock.integrations.celery import (
 )
 from coordlock.testing.waiting import eventually
 from testbed.servers.redis import Redis
-from tests.unit.test_misuse import LAZY
+from tests.unit.test_misuse import BARE
 
 BOUND = 120.0
 APP = "tests.frameworks.apps.locked_tasks"
@@ -290,7 +290,7 @@ def test_options_that_cannot_be_meant_are_refused(options: dict[str, str], told:
         )
 
 
-@pytest.mark.parametrize("function", LAZY)
+@pytest.mark.parametrize("function", BARE)
 def test_a_task_whose_body_would_run_without_the_lock_is_refused(function: Any) -> None:
     app = Local("memory://lazy").app
     with pytest.raises(TypeError, match=r"makes a (coroutine|generator), whose body would run wit"):
@@ -301,7 +301,7 @@ def test_a_task_that_hides_a_coroutine_fails() -> None:
     app = Local("memory://hidden").app
 
     def hide() -> Any:
-        return LAZY[0]()
+        return BARE[0]()
 
     with pytest.raises(TypeError, match=r"hide.* makes a coroutine, whose body"):
         app.task(hide, base=LockedTask, name="hidden")()
