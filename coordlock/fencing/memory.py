@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -57,11 +57,21 @@ class _Memory:
         with self._lock:
             return self._marks.get(resource, Marks())
 
-    def forget_all_of(self, resource: str) -> None:
+    def prune(self, is_gone: Callable[[str, Marks], bool]) -> int:
         with self._lock:
+            known = list(self._marks.items())
+        gone = [(resource, marks) for resource, marks in known if is_gone(resource, marks)]
+        return sum(self.forget_all_of(resource, marks) for resource, marks in gone)
+
+    def forget_all_of(self, resource: str, seen: Marks | None = None) -> bool:
+        """Forget ``resource``, unless it has other marks than those that were ``seen``."""
+        with self._lock:
+            if seen is not None and self._marks.get(resource) != seen:
+                return False
             self._marks.pop(resource, None)
             if all(one.over.done() for one in self._operations.get(resource, ())):
                 self._operations.pop(resource, None)
+            return True
 
 
 class MemoryFence(GuardingFence):
@@ -91,6 +101,13 @@ class MemoryFence(GuardingFence):
         """Forget what was seen of ``resource``: see `Fence.forget`."""
         self._memory.forget_all_of(resource)
 
+    def prune(self, is_gone: Callable[[str, Marks], bool]) -> int:
+        """Forget the resources of which ``is_gone(resource, marks)`` is true; how many.
+
+        The conditions are those of `Fence.forget`. A resource that is checked meanwhile stays.
+        """
+        return self._memory.prune(is_gone)
+
 
 class AsyncMemoryFence(AsyncGuardingFence):
     """`MemoryFence` for asyncio; also for several event loops in threads."""
@@ -117,3 +134,10 @@ class AsyncMemoryFence(AsyncGuardingFence):
     async def forget(self, resource: str) -> None:
         """Forget what was seen of ``resource``: see `Fence.forget`."""
         self._memory.forget_all_of(resource)
+
+    async def prune(self, is_gone: Callable[[str, Marks], bool]) -> int:
+        """Forget the resources of which ``is_gone(resource, marks)`` is true; how many.
+
+        The conditions are those of `Fence.forget`. A resource that is checked meanwhile stays.
+        """
+        return self._memory.prune(is_gone)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -76,6 +76,11 @@ class SQLGuardingFence(GuardingFence, Generic[C_co]):
         with self._transactions.begin() as connection:
             SQLFence(connection, self._table).forget(resource)
 
+    def prune(self, is_gone: Callable[[str, Marks], bool]) -> int:
+        """Forget the resources of which ``is_gone(resource, marks)`` is true: see `SQLFence`."""
+        with self._transactions.begin() as connection:
+            return SQLFence(connection, self._table).prune(is_gone)
+
 
 class AsyncSQLGuardingFence(AsyncGuardingFence, Generic[AC_co]):
     """`SQLGuardingFence` for asyncio: over an ``AsyncEngine`` or an ``async_sessionmaker``."""
@@ -102,3 +107,8 @@ class AsyncSQLGuardingFence(AsyncGuardingFence, Generic[AC_co]):
         """Forget what was seen of ``resource``: see `Fence.forget`."""
         async with self._transactions.begin() as connection:
             await AsyncSQLFence(connection, self._table).forget(resource)
+
+    async def prune(self, is_gone: Callable[[str, Marks], bool]) -> int:
+        """Forget the resources of which ``is_gone(resource, marks)`` is true: see `SQLFence`."""
+        async with self._transactions.begin() as connection:
+            return await AsyncSQLFence(connection, self._table).prune(is_gone)
