@@ -440,7 +440,7 @@ def test_ticks_that_are_always_a_little_late_pass_over_no_slot_of_an_interval() 
         def apply_async(self, *_: object, **__: object) -> None:
             """Send nothing."""
 
-    class Beat(OncePerSlot, Sender):
+    class Beat(OncePerSlot, Sender):  # type: ignore[misc]  # Celery has no types
         """Records what it sends as jobs."""
 
     app = Local("memory://ticks").app
@@ -454,7 +454,9 @@ def test_ticks_that_are_always_a_little_late_pass_over_no_slot_of_an_interval() 
     while now.minute < 1:
         wait = beat.tick()
         now += timedelta(seconds=max(wait, 0.0) + random.uniform(0.01, 0.1))
-    by_entry = {job.name: [s.slot for s in job.slots] for job in get_client(app).jobs()}
+    by_entry: dict[str, list[Any]] = {
+        job.name: [one.slot for one in job.slots] for job in get_client(app).jobs()
+    }
     seconds = by_entry["beat/t"]
     assert len(seconds) > 50
     assert seconds == [seconds[0] + timedelta(seconds=n) for n in range(len(seconds))]

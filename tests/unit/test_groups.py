@@ -95,8 +95,8 @@ def test_a_presence_asks_less_and_less_often_while_an_error_lasts_that_does_not_
         join = presence._join
 
         def refuse(value: bytes) -> Steps[Ticket]:
+            yield None
             raise NameConflict("g", "a group", "a semaphore", "")
-            yield
 
         setattr(presence, "_join", refuse)  # noqa: B010 - it is final
         service.lose("g")

@@ -133,8 +133,10 @@ def test_asyncio_decorates_whatever_is_awaited_and_refuses_the_rest() -> None:
             await client.job("j")(Work())(1)
             assert len(ran) == 7
             async with client.lock("q"):
-                assert await client.lock_by(lambda: "q", on_busy=busy)(Work())() == "q"
-            for decorate in (client.lock("q"), client.lock_by(lambda: "q"), client.job("j")):
+                answered: Any = client.lock_by(lambda: "q", on_busy=busy)(Work())
+                assert await answered() == "q"
+            decorators: list[Any] = [client.lock("q"), client.lock_by(lambda: "q"), client.job("j")]
+            for decorate in decorators:
                 for wrong in (
                     generator,
                     functools.partial(async_generator),
@@ -143,7 +145,8 @@ def test_asyncio_decorates_whatever_is_awaited_and_refuses_the_rest() -> None:
                 ):
                     with pytest.raises(TypeError, match=r"makes a generator|not a coroutine func"):
                         decorate(wrong)
-            for wrong in (generator, async_generator, lambda term: None):
+            bodies: list[Any] = [generator, async_generator, lambda term: None]
+            for wrong in bodies:
                 with pytest.raises(TypeError, match="lead must be a coroutine function"):
                     await client.election("e").run(wrong)
             assert await client.names() == []
