@@ -33,11 +33,10 @@ def serving(
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 facts = _facts(name, leaders, term())
-                stale = facts["stale_for"]
                 is_well = {
                     "/": True,
                     "/leading": facts["leading"],
-                    "/healthz": not isinstance(stale, float) or stale < client.settings.ttl,
+                    "/healthz": _is_fresh(leaders, client.settings.ttl),
                 }
                 body = json.dumps(facts).encode() + b"\n"
                 if (answer := is_well.get(self.path)) is None:
@@ -68,6 +67,19 @@ def serving(
                 yield
             finally:
                 server.shutdown()
+
+
+def _is_fresh(leaders: Observer[Candidate | None], ttl: float) -> bool:
+    """Whether the service has answered this process, within the last ``ttl`` seconds.
+
+    A process that campaigns again after an outage begins anew, so silence counts from its start.
+    """
+    try:
+        leaders.state  # noqa: B018 - raises before the first answer
+    except LookupError:
+        return False
+    stale = leaders.stale_for
+    return stale is None or stale < ttl
 
 
 def _facts(

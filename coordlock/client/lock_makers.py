@@ -88,7 +88,8 @@ class _Makers(
 
         ``on_busy`` says what a call does whose lock is not granted within ``timeout``: ``"raise"``
         `AcquireTimeout`, ``"skip"`` it and return None, or return what a function of that error
-        returns. Without ``timeout``, the last two try once. The rest is as for `lock`.
+        returns (with asyncio, that may be a coroutine function). Without ``timeout``, the last two
+        try once. The rest is as for `lock`.
         """
         from coordlock.locks.keyed_lock import AsyncKeyedLock, KeyedLock
 

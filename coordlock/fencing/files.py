@@ -22,6 +22,7 @@ from coordlock.fencing.markfile import Damaged, MarkFile, Record, sync
 from coordlock.fencing.marks import Marks
 from coordlock.fencing.token import FencingToken, Presented, check_resource
 from coordlock.model.names import file_name
+from coordlock.runtime.functions import block
 
 __all__ = ["FileFence"]
 
@@ -52,7 +53,7 @@ class FileFence(GuardingFence):
         self._directory: Final = os.path.realpath(directory)
         _make(self._directory)
 
-    @contextmanager
+    @block
     def guard(self, resource: str, token: Presented, shared: bool = False) -> Iterator[None]:
         """Check, and hold all other tokens back until the block ends: see `GuardingFence.guard`.
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from coordlock.fencing.fence import AsyncGuardingFence, GuardingFence
 from coordlock.fencing.marks import Marks
 from coordlock.fencing.token import FencingToken, Presented, check_resource
 from coordlock.runtime.driver import Steps, run, run_async
+from coordlock.runtime.functions import block
 from coordlock.runtime.promise import Promise
 
 __all__ = ["AsyncMemoryFence", "MemoryFence"]
@@ -56,11 +57,21 @@ class _Memory:
         with self._lock:
             return self._marks.get(resource, Marks())
 
-    def forget_all_of(self, resource: str) -> None:
+    def prune(self, is_gone: Callable[[str, Marks], bool]) -> int:
         with self._lock:
+            known = list(self._marks.items())
+        gone = [(resource, marks) for resource, marks in known if is_gone(resource, marks)]
+        return sum(self.forget_all_of(resource, marks) for resource, marks in gone)
+
+    def forget_all_of(self, resource: str, seen: Marks | None = None) -> bool:
+        """Forget ``resource``, unless it has other marks than those that were ``seen``."""
+        with self._lock:
+            if seen is not None and self._marks.get(resource) != seen:
+                return False
             self._marks.pop(resource, None)
             if all(one.over.done() for one in self._operations.get(resource, ())):
                 self._operations.pop(resource, None)
+            return True
 
 
 class MemoryFence(GuardingFence):
@@ -72,7 +83,7 @@ class MemoryFence(GuardingFence):
     def __init__(self) -> None:
         self._memory = _Memory()
 
-    @contextmanager
+    @block
     def guard(self, resource: str, token: Presented, shared: bool = False) -> Iterator[None]:
         """Check, and hold newer tokens back until the block ends: see `GuardingFence.guard`."""
         operation = _Operation(FencingToken.of(token, shared))
@@ -89,6 +100,13 @@ class MemoryFence(GuardingFence):
     def forget(self, resource: str) -> None:
         """Forget what was seen of ``resource``: see `Fence.forget`."""
         self._memory.forget_all_of(resource)
+
+    def prune(self, is_gone: Callable[[str, Marks], bool]) -> int:
+        """Forget the resources of which ``is_gone(resource, marks)`` is true; how many.
+
+        The conditions are those of `Fence.forget`. A resource that is checked meanwhile stays.
+        """
+        return self._memory.prune(is_gone)
 
 
 class AsyncMemoryFence(AsyncGuardingFence):
@@ -116,3 +134,10 @@ class AsyncMemoryFence(AsyncGuardingFence):
     async def forget(self, resource: str) -> None:
         """Forget what was seen of ``resource``: see `Fence.forget`."""
         self._memory.forget_all_of(resource)
+
+    async def prune(self, is_gone: Callable[[str, Marks], bool]) -> int:
+        """Forget the resources of which ``is_gone(resource, marks)`` is true; how many.
+
+        The conditions are those of `Fence.forget`. A resource that is checked meanwhile stays.
+        """
+        return self._memory.prune(is_gone)

@@ -10,22 +10,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from apscheduler.events import EVENT_JOB_ERROR
+from apscheduler.events import EVENT_JOB_ERROR, JobExecutionEvent
 from apscheduler.executors.base import run_job
 from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.triggers.combining import BaseCombiningTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
 import coordlock
+from coordlock.integrations.slots import multiple_of
+from coordlock.runtime.functions import PlainFunction
 
 __all__ = ["OncePerSlot", "current_run"]
 
 _running: Final[ContextVar[coordlock.JobRun]] = ContextVar("running")
+_JOB: Final = PlainFunction(
+    "a job is a function",
+    "whose body would run after its slot was recorded as done",
+    "give a plain function that calls asyncio.run(...)",
+    "give a plain function",
+)
 
 
 def current_run() -> coordlock.JobRun:
@@ -43,8 +53,9 @@ class OncePerSlot(ThreadPoolExecutor):  # type: ignore[misc]  # APScheduler has 
     scheduler to come runs. It is a slot of the job that `Client.job` gives for the id. Where that
     job is at work, on any host, later slots are left out, as APScheduler does it in one process.
 
-    A job needs an id, the same on all hosts, and a trigger without jitter. Otherwise submitting it
-    fails, and APScheduler logs the ValueError that says so.
+    A job needs an id, the same on all hosts, a plain function, and a trigger whose times are the
+    same on all hosts: without jitter, and without an interval inside of an ``OrTrigger`` or
+    ``AndTrigger``. Otherwise submitting it fails, and APScheduler logs the error that says so.
 
     Args:
         client: a client, which stays the caller's to close.
@@ -56,6 +67,7 @@ class OncePerSlot(ThreadPoolExecutor):  # type: ignore[misc]  # APScheduler has 
         self._client = client
 
     def _do_submit_job(self, job: Any, run_times: Sequence[datetime]) -> None:
+        _JOB.check(job.func)
         slots = [slot_of(job, run_time) for run_time in run_times]
 
         def done(future: Future[list[Any]]) -> None:
@@ -77,6 +89,16 @@ class OncePerSlot(ThreadPoolExecutor):  # type: ignore[misc]  # APScheduler has 
         ]
 
     def _run(self, job: Any, run_time: datetime, slot: datetime) -> list[Any]:
+        """The events of one slot. A failure is one of them, and later slots run all the same."""
+        try:
+            return self._run_once(job, run_time, slot)
+        except Exception as error:
+            self._logger.error("job %s, slot %s: %s", job, slot, error, exc_info=error)
+            told = "".join(traceback.format_tb(error.__traceback__))
+            alias = job._jobstore_alias
+            return [JobExecutionEvent(EVENT_JOB_ERROR, job.id, alias, run_time, None, error, told)]
+
+    def _run_once(self, job: Any, run_time: datetime, slot: datetime) -> list[Any]:
         def run(job: Any) -> list[Any]:
             found: list[Any] = run_job(job, job._jobstore_alias, [run_time], self._logger.name)
             return found
@@ -110,6 +132,12 @@ class _Begun:
     def __init__(self, job: Any) -> None:
         self._job = job
 
+    @property
+    def func(self) -> Callable[..., Any]:
+        """The job's function, which fails if its body is yet to run when it returns."""
+        function = self._job.func
+        return lambda *args, **kwargs: _JOB.finished(function, function(*args, **kwargs))
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._job, name)
 
@@ -124,15 +152,28 @@ def slot_of(job: Any, run_time: datetime) -> datetime:
             f"job {job.name!r} has no id, so each scheduler would run it: write "
             f"add_job(..., id={job.name!r})"
         )
-    if getattr(job.trigger, "jitter", None):
+    triggers = list(_triggers_of(job.trigger))
+    if any(getattr(trigger, "jitter", None) for trigger in triggers):
         raise ValueError(
             f"job {job.id!r} has jitter, so its times differ on each host: remove jitter=..., and "
             "sleep in the job"
         )
-    if not isinstance(job.trigger, IntervalTrigger):
-        return run_time
-    interval = job.trigger.interval_length
-    return datetime.fromtimestamp(run_time.timestamp() // interval * interval, UTC)
+    if isinstance(job.trigger, IntervalTrigger):
+        return multiple_of(job.trigger.interval, run_time)
+    if any(isinstance(trigger, IntervalTrigger) for trigger in triggers):
+        raise ValueError(
+            f"job {job.id!r} has an interval inside of {type(job.trigger).__name__}, so its times "
+            "differ on each host: write it as cron, or as a job of its own"
+        )
+    return run_time
+
+
+def _triggers_of(trigger: Any) -> Iterator[Any]:
+    """``trigger``, and those that it combines."""
+    yield trigger
+    if isinstance(trigger, BaseCombiningTrigger):
+        for one in trigger.triggers:
+            yield from _triggers_of(one)
 
 
 def is_missed(job: Any, run_time: datetime) -> bool:

@@ -16,22 +16,30 @@ import inspect
 import re
 from collections.abc import Mapping
 from contextvars import ContextVar
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
 from string import Formatter
 from typing import Any, ClassVar, Final, Literal
 
 from celery import Celery, Task
 from celery.beat import PersistentScheduler
-from celery.schedules import crontab, schedule
+from celery.schedules import crontab, schedstate, schedule
 from celery.utils.log import get_logger
 
 import coordlock
+from coordlock.integrations.slots import multiple_of
+from coordlock.runtime.functions import PlainFunction
 
 __all__ = ["LockedTask", "OncePerSlot", "Scheduler", "get_client"]
 
 logger = get_logger(__name__)
 _held: Final[ContextVar[coordlock.Grant]] = ContextVar("held")
+_RUN: Final = PlainFunction(
+    "a LockedTask runs a function",
+    "whose body would run without the lock",
+    "make it a plain function that calls asyncio.run(...)",
+    "make it a plain function",
+)
 
 
 @cache
@@ -74,8 +82,9 @@ class LockedTask(Task):  # type: ignore[misc]  # Celery has no types
     busy_countdown: ClassVar[float] = 5.0
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Raise ValueError for options that can't be meant."""
+        """Raise ValueError for options that can't be meant, TypeError for a coroutine function."""
         super().__init_subclass__(**options)
+        _RUN.check(cls.run)
         if cls.on_busy not in ("retry", "drop"):
             raise ValueError(f"on_busy must be 'retry' or 'drop', not {cls.on_busy!r}")
         parameters = inspect.signature(cls.run).parameters
@@ -103,43 +112,42 @@ class LockedTask(Task):  # type: ignore[misc]  # Celery has no types
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the task under its lock."""
-        lock = get_client(self.app).lock(self.lock_name(*args, **kwargs))
         run = super().__call__ if self.request.called_directly else self.run
-        grant: coordlock.Grant | None
-        if self.request.called_directly or self.request.is_eager:
-            grant = lock.acquire()
-        else:
-            grant = self._try(lock)
-        if grant is None:
-            logger.info("%s[%s]: lock %r is busy", self.name, self.request.id, lock.name)
-            return None
-        with grant:
-            before = _held.set(grant)
-            try:
-                return run(*args, **kwargs)
-            finally:
-                _held.reset(before)
-
-    def _try(self, lock: coordlock.Lock) -> coordlock.Grant | None:
-        """The grant, or None where the task is dropped. Raises ``Retry`` where it is sent again."""
+        waits = self.request.called_directly or self.request.is_eager
+        name = self.lock_name(*args, **kwargs)
+        lock = get_client(self.app).lock(name, timeout=coordlock.DEFAULT if waits else 0)
+        is_held = False
         try:
-            grant = lock.try_acquire()
-        except coordlock.BackendUnavailable:
-            if self.on_busy == "drop":
-                raise  # nobody knows whether another one is at it
-            grant = None
-        if grant is None and self.on_busy == "retry":
+            # One statement, so that a soft time limit never strikes between grant and block.
+            with lock as grant:
+                is_held = True
+                before = _held.set(grant)
+                try:
+                    return _RUN.finished(self.run, run(*args, **kwargs))
+                finally:
+                    _held.reset(before)
+        except (coordlock.AcquireTimeout, coordlock.BackendUnavailable) as error:
+            if is_held or waits:
+                raise
+            self._not_granted(error)
+        return None
+
+    def _not_granted(self, error: coordlock.CoordlockError) -> None:
+        """Raise ``Retry`` if the task is to be sent again; otherwise it is dropped."""
+        if self.on_busy == "retry":
             self.request.retries -= 1  # `retry` adds one, which is for the task's own failures
             raise self.retry(countdown=self.busy_countdown)
-        return grant
+        if isinstance(error, coordlock.BackendUnavailable):
+            raise error  # whether another one is at it is unknown
+        logger.info("%s[%s]: %s", self.name, self.request.id, error)
 
 
 class OncePerSlot:
     """For schedulers of beat: several of them send each slot of each entry once.
 
     A mixin, to be named before a scheduler: `Scheduler` is that of Celery's own default one. Each
-    beat starts the job ``beat/NAME`` of the entry for the scheduled time, as `Client.job` does. Of
-    an interval, a slot is each multiple of it since 1970, and the first beat to come sends it.
+    beat starts the job ``beat/NAME`` of the entry for the scheduled time, as `Client.job` does. An
+    entry with an interval is due at each multiple of the interval since 1970; that is its slot.
     """
 
     #: What is promised of a slot whose beat is killed as it sends it: see `Client.job`.
@@ -150,6 +158,27 @@ class OncePerSlot:
         if not lazy:
             get_client(app)  # what is wrong with the configuration is said at once
         super().__init__(app, *args, lazy=lazy, **options)  # type: ignore[call-arg]  # a mixin
+
+    def is_due(self, entry: Any) -> tuple[bool, float]:
+        """Whether ``entry`` is due, and in how many seconds it is due again."""
+        found: tuple[bool, float] = super().is_due(entry)  # type: ignore[misc]  # a mixin
+        if not found[0] or not isinstance(entry.schedule, schedule):
+            return found
+        now, every = entry.schedule.now(), entry.schedule.run_every
+        next_slot = multiple_of(every, now) + every
+        return schedstate(is_due=True, next=(next_slot - now).total_seconds())  # type: ignore[no-any-return]  # Celery has no types
+
+    def reserve(self, entry: Any) -> Any:
+        """The entry for the next time. An interval counts from the slot, so lateness never adds up.
+
+        Otherwise ticks would come later and later, and pass over a slot now and then.
+        """
+        reserved = super().reserve(entry)  # type: ignore[misc]  # a mixin
+        if isinstance(entry.schedule, schedule):
+            now = entry.schedule.now()
+            slot = multiple_of(entry.schedule.run_every, now)
+            reserved.last_run_at = slot.astimezone(now.tzinfo)
+        return reserved
 
     def apply_async(self, entry: Any, *args: Any, **options: Any) -> Any:
         """Send the task of ``entry``, unless another beat has sent that of this slot."""
@@ -174,8 +203,7 @@ def slot_of(due: Any, last_run_at: datetime) -> datetime:
     is neither an interval nor a crontab.
     """
     if isinstance(due, schedule):
-        interval = due.run_every.total_seconds()
-        return datetime.fromtimestamp(due.now().timestamp() // interval * interval, UTC)
+        return multiple_of(due.run_every, due.now())
     if not isinstance(due, crontab):
         raise TypeError(f"slots are those of an interval or a crontab, not of {due!r}")
     slot = last_run_at

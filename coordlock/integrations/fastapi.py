@@ -26,6 +26,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse
 
 import coordlock
+from coordlock.integrations.statuses import refusal_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -58,9 +59,10 @@ G = TypeVar("G", bound=_Grant)
 class LockMiddleware:
     """Releases what a request has locked, when the application is done with the request.
 
-    Until the response begins it answers for locks: 409 where one was not granted in time; 503 where
-    one was lost, or the service of locks does not answer. Your own handlers of these errors come
-    first. No response below 400 begins after a lock of the request was lost.
+    Until the response begins it answers for locks: 423 where one was not granted in time; 503 where
+    one was lost, or the service of locks does not answer; both with ``Retry-After``. Your own
+    handlers of these errors come first. No response below 400 begins after a lock of the request
+    was lost.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -86,14 +88,15 @@ class LockMiddleware:
         try:
             async with request:
                 await self.app({**scope, _HELD: request}, receive, send_if_held)
-        except (coordlock.WaitError, coordlock.BackendUnavailable, coordlock.LockLost) as error:
-            if is_answered:
+        except coordlock.CoordlockError as error:
+            if is_answered or (refusal := refusal_of(error)) is None:
                 raise
-            is_busy = isinstance(error, coordlock.AcquireTimeout)
-            status = 409 if is_busy else 503
-            log.warning("%s %s: %d: %s", scope["method"], scope["path"], status, error)
-            detail = "locked by another" if is_busy else "the lock is not available"
-            answer = JSONResponse({"detail": f"{detail}; try again"}, status)
+            log.warning("%s %s: %d: %s", scope["method"], scope["path"], refusal.status, error)
+            answer = JSONResponse(
+                {"detail": refusal.detail},
+                refusal.status,
+                headers={"Retry-After": str(refusal.retry_after)},
+            )
             await answer(scope, receive, send)
 
 
@@ -102,8 +105,9 @@ def lifespan(
 ) -> Callable[[Any], AbstractAsyncContextManager[dict[str, coordlock.AsyncClient]]]:
     """The lifespan of an application with a client, which `locks` gives to its requests.
 
-    Takes what `coordlock.connect_async` takes, connects when the application starts, and closes
-    the client when it ends. Within a lifespan of your own, yield what it yields::
+    Takes what `coordlock.AsyncClient` takes, and closes the client when the application ends. The
+    client connects at its first use, so the application also starts, and answers what needs no
+    lock, while the service of locks is away. Within a lifespan of your own, yield what it yields::
 
         async with lifespan()(app) as state:
             yield state
@@ -111,14 +115,17 @@ def lifespan(
 
     @asynccontextmanager
     async def run(app: Any) -> AsyncIterator[dict[str, coordlock.AsyncClient]]:
-        async with coordlock.connect_async(target, **options) as client:
+        client = coordlock.AsyncClient(target, **options)
+        try:
             yield {"locks": client}
+        finally:
+            await client.close()
 
     return run
 
 
 def locks(connection: HTTPConnection) -> coordlock.AsyncClient:
-    """The client that `lifespan` has connected; also a dependency. RuntimeError without one."""
+    """The client that `lifespan` has made; also a dependency. RuntimeError without one."""
     client: coordlock.AsyncClient | None = getattr(connection.state, "locks", None)
     if client is None:
         raise RuntimeError(

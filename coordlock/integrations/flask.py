@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import logging
 from contextlib import AbstractContextManager, ExitStack
+from http import HTTPStatus
 from typing import Any, Final, Protocol, TypeVar
 
 from flask import Response, after_this_request, g, has_request_context, make_response
 from flask.signals import appcontext_tearing_down
-from werkzeug.exceptions import Conflict, ServiceUnavailable
+from werkzeug.exceptions import HTTPException, Locked, ServiceUnavailable
 
-from coordlock import AcquireTimeout, BackendUnavailable, LockLost, WaitError
+from coordlock import BackendUnavailable, CoordlockError, LockLost, WaitError
+from coordlock.integrations.statuses import refusal_of
 
 __all__ = ["hold"]
 
@@ -46,9 +48,10 @@ def hold(lock: AbstractContextManager[G]) -> G:
     """Acquire ``lock``, of any kind, and hold it until the application context ends; the grant.
 
     That is after the view and after all functions that tear the request or the context down, and
-    before a stream. In a request it raises what Flask answers with 409 if the lock was not granted
-    in time, and with 503 if the service of locks does not answer. No response below 400 leaves
-    after a loss: it becomes a 503. In a command it raises what ``acquire`` raises.
+    before a stream. In a request it raises what Flask answers with 423 if the lock was not granted
+    in time, and with 503 if the service of locks does not answer, both with ``Retry-After``. No
+    response below 400 leaves after a loss: it becomes a 503. In a command it raises what
+    ``acquire`` raises.
 
     Raises TypeError for a lock of an `AsyncClient`, and RuntimeError outside of a context.
     """
@@ -60,12 +63,8 @@ def hold(lock: AbstractContextManager[G]) -> G:
         return _entered(lock)
     try:
         grant = _entered(lock)
-    except AcquireTimeout as error:
-        log.warning("409: %s", error)
-        raise Conflict("locked by another; try again") from error
     except (WaitError, BackendUnavailable) as error:
-        log.warning("503: %s", error)
-        raise ServiceUnavailable("the lock is not available; try again") from error
+        raise _answer(error) from error
 
     @after_this_request
     def check(response: Response) -> Response:
@@ -73,11 +72,30 @@ def hold(lock: AbstractContextManager[G]) -> G:
             if response.status_code < 400:
                 grant.check()
         except LockLost as error:
-            log.warning("503: %s", error)
-            return make_response(ServiceUnavailable("the lock is not available; try again"))
+            return make_response(_answer(error))
         return response
 
     return grant
+
+
+class _Busy(Locked):
+    """423 with ``Retry-After``, which werkzeug has for 503 alone."""
+
+    def __init__(self, description: str, retry_after: int) -> None:
+        super().__init__(description)
+        self._retry_after = retry_after
+
+    def get_headers(self, *args: Any, **kwargs: Any) -> list[tuple[str, str]]:
+        return [*super().get_headers(*args, **kwargs), ("Retry-After", str(self._retry_after))]
+
+
+def _answer(error: CoordlockError) -> HTTPException:
+    """The answer to a request that does not hold its lock."""
+    refusal = refusal_of(error)
+    assert refusal is not None
+    log.warning("%d: %s", refusal.status, error)
+    kind = _Busy if refusal.status == HTTPStatus.LOCKED else ServiceUnavailable
+    return kind(refusal.detail, retry_after=refusal.retry_after)
 
 
 def _entered(lock: AbstractContextManager[G]) -> G:

@@ -55,18 +55,26 @@ def once_per_run(
     other workers wait for it. If it raises, or its worker dies, the next worker calls it.
     """
     import coordlock
+    from coordlock.runtime.functions import PlainFunction
 
+    plain = PlainFunction(
+        "once_per_run takes a function without arguments",
+        "which would not run",
+        "give lambda: asyncio.run(...)",
+        "give a function that returns what the tests need",
+    )
     folder = tmp_path_factory.getbasetemp()
     if hasattr(request.config, "workerinput"):
         folder = folder.parent  # of all workers
     with coordlock.connect(f"local://{quote(str(folder))}/locks") as client:
 
         def once(name: str, make: Callable[[], T]) -> T:
+            plain.check(make)
             kept = folder / f"{quote(name, safe='')}.json"
             with client.lock(name):
                 if not kept.exists():
                     written = kept.with_suffix(".new")  # renamed: a worker may die here
-                    written.write_text(json.dumps(make()))
+                    written.write_text(json.dumps(plain.finished(make, make())))
                     written.rename(kept)
                 made: T = json.loads(kept.read_text())
             return made

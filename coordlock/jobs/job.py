@@ -10,7 +10,6 @@ successor wrote.
 from __future__ import annotations
 
 import functools
-import inspect
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -50,6 +49,7 @@ from coordlock.model.contender import Contender
 from coordlock.recipes.shared.recipe import Recipe
 from coordlock.runtime.clock import within
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.functions import CoroutineFunction, PlainFunction
 from coordlock.runtime.log import Log
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.settings import DEFAULT, Duration, Timeout, seconds_of
@@ -73,6 +73,18 @@ R = TypeVar("R", JobRun, AsyncJobRun)
 _AHEAD: Final = 3600.0
 #: The longest history.
 _LONGEST: Final = 500
+
+_DECORATED: Final = PlainFunction(
+    "a job decorates functions",
+    "whose body would run after the job's block",
+    "decorate it with a job of connect_async()",
+    "write `with job.run(slot)` inside of it",
+)
+_DECORATED_COROUTINE: Final = CoroutineFunction(
+    "whose body would run after the job's block",
+    "decorate it with a job of connect()",
+    "write `async with job.run(slot)` inside of it",
+)
 
 
 class _BaseJob(Recipe, Generic[R], shown="Job"):
@@ -348,11 +360,7 @@ class Job(_BaseJob[JobRun]):
         The calls that do not run it return None. Raises TypeError for coroutine functions, which a
         job of `connect_async` decorates, and generators.
         """
-        if inspect.iscoroutinefunction(function) or _is_generator(function):
-            raise TypeError(
-                f"{function!r} would run after the job's block: decorate a plain function, or a "
-                "coroutine function with a job of connect_async()"
-            )
+        _DECORATED.check(function)
 
         @functools.wraps(function)
         def run(slot: Slot, *args: P.args, **kwargs: P.kwargs) -> T | None:
@@ -360,7 +368,7 @@ class Job(_BaseJob[JobRun]):
             try:
                 with self.run(slot) as begun:
                     is_begun = True
-                    return function(begun, *args, **kwargs)
+                    return _DECORATED.finished(function, function(begun, *args, **kwargs))
             except JobNotRun as refused:
                 if is_begun:
                     raise
@@ -400,10 +408,7 @@ class AsyncJob(_BaseJob[AsyncJobRun]):
         self, function: Callable[Concatenate[AsyncJobRun, P], Coroutine[Any, Any, T]]
     ) -> Callable[..., Coroutine[Any, Any, T | None]]:
         """Decorate the coroutine function ``function``: see `Job.__call__`."""
-        if not inspect.iscoroutinefunction(function):
-            raise TypeError(
-                f"{function!r} is not a coroutine function: decorate it with a job of connect()"
-            )
+        _DECORATED_COROUTINE.check(function)
 
         @functools.wraps(function)
         async def run(slot: Slot, *args: P.args, **kwargs: P.kwargs) -> T | None:
@@ -419,10 +424,6 @@ class AsyncJob(_BaseJob[AsyncJobRun]):
                 return None
 
         return run
-
-
-def _is_generator(function: object) -> bool:
-    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
 def _one_of(what: str, value: object, accepted: tuple[str, ...]) -> None:

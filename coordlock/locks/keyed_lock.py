@@ -10,7 +10,8 @@ from contextlib import AsyncExitStack, ExitStack
 from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar
 
 from coordlock.errors import AcquireTimeout
-from coordlock.locks.lock import AsyncLock, Lock, check_coroutine_function, check_function, checked
+from coordlock.locks.lock import DECORATED, DECORATED_COROUTINE, AsyncLock, Lock
+from coordlock.runtime.functions import PlainFunction, name_of
 from coordlock.runtime.log import Log
 from coordlock.runtime.resident import Resident
 
@@ -25,6 +26,19 @@ L = TypeVar("L", Lock, AsyncLock)
 #: What a call does whose lock is busy: raise the error, return None, or return what this returns.
 OnBusy = Literal["raise", "skip"] | Callable[[AcquireTimeout], Any]
 
+_KEY: Final = PlainFunction(
+    "key must be a function of the call's arguments",
+    "which is no name of a lock",
+    "give a plain function",
+    "give a plain function",
+)
+_ON_BUSY: Final = PlainFunction(
+    "on_busy must be 'raise', 'skip' or a function",
+    "which would not run before the call returns",
+    "give a plain function, or decorate with lock_by of connect_async()",
+    "give a plain function",
+)
+
 
 class _KeyedLock(Resident, Generic[L], shown="KeyedLock"):
     """What sync and async decorators by keys share."""
@@ -32,8 +46,7 @@ class _KeyedLock(Resident, Generic[L], shown="KeyedLock"):
     _instead = "decorate in the module that each process imports"
 
     def __init__(self, make: Callable[[str], L], key: Callable[..., str], on_busy: OnBusy) -> None:
-        if not callable(key):
-            raise TypeError(f"key must be a function of the call's arguments, not {key!r}")
+        _KEY.check(key)
         if on_busy not in ("raise", "skip") and not callable(on_busy):
             raise ValueError(f"on_busy must be 'raise', 'skip' or a function, not {on_busy!r}")
         self._make: Final[Callable[[str], L]] = make
@@ -58,7 +71,7 @@ class _KeyedLock(Resident, Generic[L], shown="KeyedLock"):
         wanted = list(inspect.signature(self._key).parameters)
         if unknown := [name for name in wanted if name not in signature.parameters]:
             raise TypeError(
-                f"key asks for {', '.join(unknown)}, and {function.__qualname__} has "
+                f"key asks for {', '.join(unknown)}, and {name_of(function)} has "
                 f"{', '.join(signature.parameters) or 'no parameters'}"
             )
 
@@ -77,7 +90,7 @@ class _KeyedLock(Resident, Generic[L], shown="KeyedLock"):
             self._refused += 1
         log.info(
             "%s was not called: %s; that is %d of %d calls",
-            *(function.__qualname__, error, self._refused, self._calls),
+            *(name_of(function), error, self._refused, self._calls),
         )
         if self._on_busy == "raise":
             raise error
@@ -87,13 +100,20 @@ class _KeyedLock(Resident, Generic[L], shown="KeyedLock"):
 class KeyedLock(_KeyedLock[Lock]):
     """A decorator: each call holds the lock that its arguments name. Made by `Client.lock_by`."""
 
+    def __init__(
+        self, make: Callable[[str], Lock], key: Callable[..., str], on_busy: OnBusy
+    ) -> None:
+        super().__init__(make, key, on_busy)
+        if callable(on_busy):
+            _ON_BUSY.check(on_busy)
+
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate ``function``. With ``on_busy``, a call may return what that gives.
 
         Raises TypeError for a key that asks for what is no parameter of ``function``, and for what
         a lock can't decorate: see `Lock`.
         """
-        check_function(function)
+        DECORATED.check(function)
         lock_of = self._maker(function)
 
         @functools.wraps(function)
@@ -102,9 +122,9 @@ class KeyedLock(_KeyedLock[Lock]):
                 try:
                     stack.enter_context(lock_of(args, kwargs))
                 except AcquireTimeout as error:
-                    given: R = self._refuse(function, error)
+                    given: R = _ON_BUSY.finished(self._on_busy, self._refuse(function, error))
                     return given
-                return checked(function, function(*args, **kwargs))
+                return DECORATED.finished(function, function(*args, **kwargs))
 
         return locked
 
@@ -119,7 +139,7 @@ class AsyncKeyedLock(_KeyedLock[AsyncLock]):
         self, function: Callable[P, Coroutine[Any, Any, R]]
     ) -> Callable[P, Coroutine[Any, Any, R]]:
         """Decorate the coroutine function ``function``: see `KeyedLock`."""
-        check_coroutine_function(function)
+        DECORATED_COROUTINE.check(function)
         lock_of = self._maker(function)
 
         @functools.wraps(function)
@@ -128,8 +148,9 @@ class AsyncKeyedLock(_KeyedLock[AsyncLock]):
                 try:
                     await stack.enter_async_context(lock_of(args, kwargs))
                 except AcquireTimeout as error:
-                    given: R = self._refuse(function, error)
-                    return given
+                    given: Any = self._refuse(function, error)
+                    found: R = await given if inspect.isawaitable(given) else given
+                    return found
                 return await function(*args, **kwargs)
 
         return locked

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, ExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from coordlock.kernel.access import Access
 from coordlock.locks.base_lock import AcquireOptions, BaseLock
@@ -15,6 +14,7 @@ from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.model.claim import AnyClaim, Claim, in_force
 from coordlock.model.names import check_name
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.functions import CoroutineFunction, PlainFunction
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.statement import (
     EnteredByAsyncWith,
@@ -28,14 +28,13 @@ if TYPE_CHECKING:
     from coordlock.locks.queue_view import QueueEntry
 
 __all__ = [
+    "DECORATED",
+    "DECORATED_COROUTINE",
     "AsyncLock",
     "AwaitingLock",
     "BlockingLock",
     "Lock",
     "NamedLock",
-    "check_coroutine_function",
-    "check_function",
-    "checked",
 ]
 
 P = ParamSpec("P")
@@ -43,6 +42,20 @@ R = TypeVar("R")
 G = TypeVar("G", bound=Grant | AsyncGrant)
 SyncG = TypeVar("SyncG", bound=Grant)
 AsyncG = TypeVar("AsyncG", bound=AsyncGrant)
+
+#: What locks decorate.
+DECORATED: Final = PlainFunction(
+    "a lock decorates functions",
+    "whose body would run without the lock",
+    "decorate it with a lock of connect_async()",
+    "take the lock inside of it",
+)
+#: What locks for asyncio decorate.
+DECORATED_COROUTINE: Final = CoroutineFunction(
+    "whose body would run without the lock",
+    "decorate it with a lock of connect()",
+    "take the lock inside of it",
+)
 
 
 class NamedLock(BaseLock[G], shown="Lock"):
@@ -107,13 +120,15 @@ class BlockingLock(EnteredByWith, BaseLock[SyncG], shown="Lock"):
         coroutine functions, which need a lock of `connect_async`. Raises ValueError for a name such
         as ``customer/{order}`` where ``order`` is a parameter: see `Client.lock_by`.
         """
-        check_function(function)
+        if isinstance(function, type):
+            raise TypeError(f"{DECORATED.role}, not {function!r}")
+        DECORATED.check(function)
         self._refuse_placeholders(function)
 
         @functools.wraps(function)
         def locked(*args: P.args, **kwargs: P.kwargs) -> R:
             with self:
-                return checked(function, function(*args, **kwargs))
+                return DECORATED.finished(function, function(*args, **kwargs))
 
         return locked
 
@@ -155,7 +170,7 @@ class AwaitingLock(EnteredByAsyncWith, BaseLock[AsyncG], shown="AsyncLock"):
         Raises ValueError for a name such as ``customer/{order}`` where ``order`` is a parameter:
         see `AsyncClient.lock_by`.
         """
-        check_coroutine_function(function)
+        DECORATED_COROUTINE.check(function)
         self._refuse_placeholders(function)
 
         @functools.wraps(function)
@@ -196,59 +211,3 @@ class AsyncLock(NamedLock[AsyncGrant], AwaitingLock[AsyncGrant]):
     _grant_kind = AsyncGrant
 
     contenders = awaiting(NamedLock[AsyncGrant]._contenders)
-
-
-def check_function(function: object) -> None:
-    """Raise TypeError unless calls of ``function`` can hold a lock."""
-    if not callable(function) or isinstance(function, type):
-        raise TypeError(f"{function!r} is not a function: a lock decorates functions")
-    if (kind := _lazy_kind(function)) is not None:
-        raise _runs_too_late(function, kind)
-
-
-def check_coroutine_function(function: object) -> None:
-    """Raise TypeError unless calls of ``function`` can hold a lock of asyncio."""
-    if not inspect.iscoroutinefunction(function):
-        if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
-            raise _runs_too_late(function, "a generator")
-        raise TypeError(
-            f"{function!r} is not a coroutine function: decorate it with a lock of connect()"
-        )
-
-
-def checked(function: object, result: R) -> R:
-    """The ``result`` of a call. Raises TypeError if the body of ``function`` is yet to run."""
-    if (kind := _kind_of_result(result)) is not None:
-        raise _runs_too_late(function, kind)
-    return result
-
-
-def _runs_too_late(function: object, kind: str) -> TypeError:
-    """The error for a function to decorate that makes ``kind``, which runs after the call."""
-    what_to_do = (
-        "decorate it with a lock of connect_async()"
-        if kind == "a coroutine"
-        else "take the lock inside of it"
-    )
-    return TypeError(
-        f"{function!r} makes {kind}, whose body would run without the lock: {what_to_do}"
-    )
-
-
-def _lazy_kind(function: Callable[..., object]) -> str | None:
-    """What a call of ``function`` returns before its body has run, if it does."""
-    if inspect.iscoroutinefunction(function):
-        return "a coroutine"
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        return "a generator"
-    return None
-
-
-def _kind_of_result(result: object) -> str | None:
-    """The same, of its result: a wrapper hides what the function is."""
-    if inspect.iscoroutine(result):
-        result.close()  # else Python warns that it was never awaited
-        return "a coroutine"
-    if inspect.isgenerator(result) or inspect.isasyncgen(result):
-        return "a generator"
-    return None

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from coordlock.errors import ClientClosed, CoordlockError
 from coordlock.locks.base_grant import BaseGrant, GrantState
 from coordlock.runtime.driver import completion
+from coordlock.runtime.functions import PlainFunction
 from coordlock.runtime.promise import Promise
 from coordlock.settings import Duration, timeout_of
 
@@ -30,7 +30,13 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-C = TypeVar("C", bound=Callable[..., object])
+
+_CALLBACK: Final = PlainFunction(
+    "callback must be a function of the grant",
+    "which nobody would run",
+    "give a plain function, which may start a task, or await grant.lost.wait()",
+    "give a plain function",
+)
 
 
 class _End:
@@ -75,8 +81,11 @@ class _BaseSignal:
         self._end = end
 
     def is_set(self) -> bool:
-        """Whether it is set."""
+        """Whether it is set; so is ``bool(signal)``."""
         return self._reason() is not None
+
+    def __bool__(self) -> bool:
+        return self.is_set()
 
     @property
     def reason(self) -> str | None:
@@ -143,7 +152,7 @@ class _Signals(BaseGrant, shown="Grant"):
         A release never calls it, and neither does the client's close. It runs in a thread for
         callbacks, which logs exceptions, or with asyncio in the event loop of this call.
         """
-        self._when_lost(self._scheduling(_checked(callback)))
+        self._when_lost(self._scheduling(_called(callback)))
 
     def on_release_requested(self, callback: Callable[[Self], object]) -> None:
         """Call ``callback(grant)`` once when another client asks that the lock be released.
@@ -151,7 +160,7 @@ class _Signals(BaseGrant, shown="Grant"):
         Also if the request came earlier; not after the end of the grant. It runs where callbacks of
         `on_lost` run. Raises `Unsupported` if the backend keeps no data.
         """
-        call = self._scheduling(_checked(callback))
+        call = self._scheduling(_called(callback))
 
         def asked(request: Promise[str | None]) -> None:
             if request.result() is not None:
@@ -192,16 +201,10 @@ class _Signals(BaseGrant, shown="Grant"):
             return self._requests
 
 
-def _checked(callback: C) -> C:
-    """``callback``. Raises TypeError if a call of it would do nothing, or fail at the loss."""
-    if not callable(callback):
-        raise TypeError(f"callback must be a function of the grant, not {callback!r}")
-    if inspect.iscoroutinefunction(callback):
-        raise TypeError(
-            f"nobody would await the coroutine of {callback!r}: give a plain function, which may "
-            "start a task, or await grant.lost.wait()"
-        )
-    return callback
+def _called(callback: Callable[[T], object]) -> Callable[[T], object]:
+    """A function that calls ``callback``. Raises TypeError if that would do nothing, or fail."""
+    _CALLBACK.check(callback)
+    return lambda grant: _CALLBACK.finished(callback, callback(grant))
 
 
 class BlockingSignals(_Signals, shown="Grant"):

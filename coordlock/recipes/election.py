@@ -26,6 +26,7 @@ from coordlock.runtime.caller import this_caller
 from coordlock.runtime.cancellation import Cancellation, checked
 from coordlock.runtime.clock import sleep
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.functions import PlainFunction
 from coordlock.runtime.log import Log
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.settings import DEFAULT, Default, Duration, Timeout, max_hold_of, timeout_of
@@ -38,6 +39,13 @@ T = TypeVar("T", Term, AsyncTerm)
 
 #: Seconds from one attempt to campaign to the next, after the service was silent.
 _PAUSE: Final = 1.0
+
+_LEAD: Final = PlainFunction(
+    "lead must be a function of the term",
+    "and would not run before the term has ended",
+    "use an election of coordlock.connect_async()",
+    "give a plain function",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,16 +226,12 @@ class Election(_BaseElection[Term]):
         `release_on_signals`; TypeError for a coroutine function; and, as `campaign` does,
         `NameConflict`, `DeadlockDetected`, `ClientClosed`, `AuthenticationFailed`, `ForkedClient`.
         """
+        _LEAD.check(lead)
         stop = self.cancellation if cancellation is None else cancellation
         while (term := self._elected(stop)) is not None:
             try:
                 with self._bodies.leading(self.name, term), term:
-                    if inspect.iscoroutine(result := lead(term)):
-                        result.close()  # else Python warns that it was never awaited
-                        raise TypeError(
-                            f"{lead!r} is a coroutine function, and would not run before the term "
-                            "has ended: use an election of coordlock.connect_async()"
-                        )
+                    _LEAD.finished(lead, lead(term))
             finally:
                 term._abandon()  # Ctrl-C may have come before its block was entered
 
@@ -257,13 +261,16 @@ class AsyncElection(_BaseElection[AsyncTerm]):
     ) -> None:
         """Campaign, await ``lead(term)``, resign when it is done, and campaign again, for ever.
 
-        It cancels ``lead`` when the term is lost. The rest is as for `Election.run`.
+        It cancels ``lead`` when the term is lost. The rest is as for `Election.run`. Raises
+        TypeError for a ``lead`` that can't be awaited.
         """
         stop = self.cancellation if cancellation is None else cancellation
         while (term := await self._elected(stop)) is not None:
             try:
                 with self._bodies.leading(self.name, term):
                     async with term, term.cancel_on_loss():
-                        await lead(term)
+                        if not inspect.isawaitable(led := lead(term)):
+                            raise TypeError(f"lead must be a coroutine function, not {lead!r}")
+                        await led
             finally:
                 term._abandon()

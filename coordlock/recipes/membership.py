@@ -6,7 +6,14 @@ import threading
 from collections.abc import Callable
 from typing import Final, Self
 
-from coordlock.errors import AuthenticationFailed, ClientClosed, CoordlockError
+from coordlock.errors import (
+    AuthenticationFailed,
+    BackendUnavailable,
+    ClientClosed,
+    CoordlockError,
+    Evicted,
+    SessionLost,
+)
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.publisher import Publisher
 from coordlock.kernel.ticket import Ticket
@@ -26,6 +33,8 @@ log = Log("coordlock")
 
 #: Seconds between two attempts to join again.
 _PAUSE: Final = 1.0
+#: The longest, after errors that pass only once somebody has mended something.
+_LONGEST_PAUSE: Final = 60.0
 
 
 class _BaseMembership(PublishingGrant, shown="Membership"):
@@ -143,6 +152,7 @@ class BasePresence(Resident, shown="Presence"):
             assert self._ticket is not None
             yield settled(self._ticket.end)
             self._ticket.withdraw()
+            pause = _PAUSE
             while not self._is_leaving:
                 try:
                     self._take((yield from self._join(self._value)))
@@ -153,8 +163,13 @@ class BasePresence(Resident, shown="Presence"):
                     log.warning("group %r: gave up joining again: %s", self.name, error)
                     return
                 except CoordlockError as error:
-                    log.warning("group %r: could not join again, will retry: %s", self.name, error)
-                    yield sleep(self._engine.timers, _PAUSE)
+                    log.warning(
+                        "group %r: could not join again, will retry in %.0f s: %s",
+                        *(self.name, pause, error),
+                    )
+                    yield sleep(self._engine.timers, pause)
+                    if not isinstance(error, BackendUnavailable | SessionLost | Evicted):
+                        pause = min(2 * pause, _LONGEST_PAUSE)
             if self._is_leaving:
                 return
 

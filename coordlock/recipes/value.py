@@ -19,10 +19,18 @@ from coordlock.kernel.access import Access
 from coordlock.locks.transaction import check_data, check_key, check_version, root_of
 from coordlock.recipes.shared.observer import AsyncObserver, Observer
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.functions import PlainFunction
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.resident import Resident
 
 __all__ = ["AsyncValue", "BaseData", "Value", "send"]
+
+_CHANGE: Final = PlainFunction(
+    "change must be a function of the value",
+    "which is no value",
+    "give a plain function: it may be called several times, and must not wait",
+    "give a plain function",
+)
 
 
 def send(access: Access, operations: list[Operation] | tuple[Operation, ...]) -> Steps[None]:
@@ -97,10 +105,11 @@ class _BaseValue(BaseData, shown="Value"):
         unless the key is deleted meanwhile. ``change`` may return its argument, and must have no
         other effects. Raises what `set` does, and what ``change`` raises.
         """
+        _CHANGE.check(change)
         while True:
             found = yield from self._get()
             before = None if found is None else found.data
-            wanted = change(before)
+            wanted = _CHANGE.finished(change, change(before))
             if wanted is not None:
                 check_data(wanted)
             if wanted == before:

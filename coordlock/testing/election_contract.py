@@ -307,6 +307,6 @@ class ElectionContract(ClientSuite):
             raise AssertionError
 
         if not hasattr(client, "_portal"):
-            with pytest.raises(TypeError, match="coroutine function"):
+            with pytest.raises(TypeError, match="makes a coroutine"):
                 client.election("e").run(lead)
             assert leading(client) is None

@@ -11,12 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MISSED
+from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED, EVENT_JOB_MISSED
 from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.combining import AndTrigger, OrTrigger
+from apscheduler.triggers.cron import CronTrigger
+from apscheduler.triggers.interval import IntervalTrigger
 
 import coordlock
 from coordlock.integrations.apscheduler import OncePerSlot, current_run, slot_of
 from coordlock.testing.waiting import eventually
+from tests.unit.test_misuse import LAZY
 
 BOUND = 120.0
 
@@ -140,6 +144,76 @@ def test_a_slot_of_an_interval_is_the_same_for_schedulers_that_began_at_other_ti
     midnight = datetime(2026, 3, 1, tzinfo=UTC)
     slots = [slot_of(one, midnight + timedelta(seconds=second)) for second in (0.5, 9.9, 10, 21)]
     assert slots == [midnight + timedelta(seconds=second) for second in (0, 0, 10, 20)]
+
+
+def test_a_slot_that_cannot_be_begun_costs_no_other_its_run_or_its_event(
+    client: coordlock.Client, scheduler: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, now = coordlock.Job.run, datetime.now(UTC).replace(microsecond=0)
+    slots = [now - timedelta(seconds=seconds) for seconds in (3, 2, 1)]
+
+    def run(job: coordlock.Job, slot: Any) -> Any:
+        if slot == slots[1]:
+            raise coordlock.BackendUnavailable("memory", "no answer")
+        return begin(job, slot)
+
+    monkeypatch.setattr(coordlock.Job, "run", run)
+    told: list[Any] = []
+    scheduler.add_listener(told.append, EVENT_JOB_ERROR | EVENT_JOB_EXECUTED)
+    job = scheduler.add_job(print, "date", run_date=now + timedelta(days=1), id="x")
+    scheduler._lookup_executor("default").submit_job(job, slots)
+    eventually(lambda: len(told) == 3)
+    assert [event.code for event in told] == [
+        EVENT_JOB_EXECUTED,
+        EVENT_JOB_ERROR,
+        EVENT_JOB_EXECUTED,
+    ]
+    assert [event.scheduled_run_time for event in told] == slots
+    assert isinstance(told[1].exception, coordlock.BackendUnavailable)
+    assert states(client) == ["done", "done"]
+    job.remove()
+
+
+@pytest.mark.parametrize("function", LAZY)
+def test_a_job_whose_body_would_run_too_late_is_refused_and_its_slot_is_free(
+    client: coordlock.Client, scheduler: Any, caplog: pytest.LogCaptureFixture, function: Any
+) -> None:
+    at = datetime.now(UTC)
+    with caplog.at_level(logging.ERROR, "apscheduler"):
+        scheduler.add_job(function, "date", run_date=at, id="x", name="lazy")
+        eventually(lambda: "whose body would run after its slot was recorded" in caplog.text)
+    with client.job("x").run(at):
+        pass  # nobody has begun it
+
+
+def test_a_job_that_hides_a_coroutine_has_failed(client: coordlock.Client, scheduler: Any) -> None:
+    told: list[Any] = []
+    scheduler.add_listener(told.append, EVENT_JOB_ERROR)
+    scheduler.add_job(lambda: LAZY[0](), "date", id="x")
+    eventually(lambda: told)
+    assert isinstance(told[0].exception, TypeError)
+    assert states(client) == ["failed"]
+
+
+@pytest.mark.parametrize("combined", [OrTrigger, AndTrigger])
+@pytest.mark.parametrize(
+    ("trigger", "told"),
+    [
+        (IntervalTrigger(seconds=1), "job 'x' has an interval inside of"),
+        (CronTrigger(second="*", jitter=1), "job 'x' has jitter"),
+        (OrTrigger([IntervalTrigger(seconds=1)]), "job 'x' has an interval inside of"),
+    ],
+)
+def test_triggers_inside_of_others_are_refused_like_those_outside(
+    scheduler: Any, combined: Any, trigger: Any, told: str
+) -> None:
+    every_second = CronTrigger(second="*")
+    job = scheduler.add_job(print, combined([every_second, trigger]), id="x", next_run_time=None)
+    with pytest.raises(ValueError, match=told):
+        slot_of(job, datetime.now(UTC))
+    job.modify(trigger=combined([every_second, CronTrigger(second="*/2")]))
+    assert slot_of(job, at := datetime.now(UTC)) == at
+    job.remove()
 
 
 @pytest.mark.parametrize(

@@ -8,19 +8,31 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import celery
 import pytest
+from celery.beat import Scheduler as Base
+from celery.exceptions import SoftTimeLimitExceeded
 from celery.schedules import BaseSchedule, crontab, schedule
 
 import coordlock
-from coordlock.integrations.celery import LockedTask, Scheduler, get_client, slot_of
+from coordlock.integrations import celery as integration
+from coordlock.integrations.celery import (
+    LockedTask,
+    OncePerSlot,
+    Scheduler,
+    get_client,
+    slot_of,
+)
 from coordlock.testing.waiting import eventually
 from testbed.servers.redis import Redis
+from tests.unit.test_misuse import BARE
 
 BOUND = 120.0
 APP = "tests.frameworks.apps.locked_tasks"
@@ -59,11 +71,11 @@ class Fleet:
             *("--pidfile=", "-s", str(self.directory / f"schedule{len(self.started)}")),
         )
 
-    def send(self, *calls: tuple[Any, ...]) -> None:
+    def send(self, *calls: tuple[Any, ...], **options: Any) -> None:
         with celery.Celery(broker=self.redis.url) as app:
             app.conf.broker_transport_options = {"global_keyprefix": self.prefix}
             for name, *arguments in calls:
-                app.send_task(name, arguments)
+                app.send_task(name, arguments, **options)
 
     def lines(self, word: str) -> list[str]:
         """The lines of the ledger that begin with ``word``."""
@@ -213,6 +225,32 @@ def test_a_warm_shutdown_lets_the_task_end_and_releases(
         eventually(lambda: client.contenders("account/a") == ())
 
 
+@pytest.mark.parametrize("tasks", [40, pytest.param(500, marks=pytest.mark.long)])
+def test_soft_time_limits_leave_nothing_behind_and_nobody_waits_longer_than_a_heartbeat(
+    make_fleet: Callable[[str], Fleet], redis: Redis, root: str, tasks: int
+) -> None:
+    """Celery raises in the worker's main thread: before, in, and after the task's own code."""
+    fleet = make_fleet(redis.url_for(root, ttl=15))
+    random = Random(tasks)
+    accounts = [f"account/{number}" for number in range(8)]
+    with coordlock.connect(fleet.url) as client:
+        fleet.worker(concurrency=4)
+        # Each process imports and connects first.
+        fleet.send(*[("churn", f"first/{number}", 0.3) for number in range(12)])
+        fleet.wait_for("churned", 12)
+        for number in range(tasks):
+            account, limit = accounts[number % 8].partition("/")[2], random.uniform(0.005, 0.2)
+            fleet.send(("churn", account, random.uniform(0.0, 0.04)), soft_time_limit=limit)
+        fleet.send(("mark", "sent"))
+        fleet.wait_for("sent")
+        eventually(lambda: not any(map(client.contenders, accounts)), within=BOUND)
+        for account in accounts:
+            client.lock(account).acquire(timeout=10).release()
+        struck = fleet.output().count("Soft time limit")
+        assert struck > tasks // 10, fleet.output()
+        assert len(fleet.lines("churned")) > 12
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("pool", ["prefork", "gevent"])
 def test_a_cold_shutdown_leaves_no_lock_held_for_longer_than_the_session(
@@ -278,6 +316,57 @@ def test_options_that_cannot_be_meant_are_refused(options: dict[str, str], told:
         )
 
 
+@pytest.mark.parametrize("function", BARE)
+def test_a_task_whose_body_would_run_without_the_lock_is_refused(function: Any) -> None:
+    app = Local("memory://lazy").app
+    with pytest.raises(TypeError, match=r"makes a (coroutine|generator), whose body would run wit"):
+        app.task(function, base=LockedTask, name="lazy", lazy=False, shared=False)
+
+
+def test_a_task_that_hides_a_coroutine_fails() -> None:
+    app = Local("memory://hidden").app
+
+    def hide() -> Any:
+        return BARE[0]()
+
+    with pytest.raises(TypeError, match=r"hide.* makes a coroutine, whose body"):
+        app.task(hide, base=LockedTask, name="hidden")()
+    assert get_client(app).names() == []
+
+
+@pytest.mark.parametrize("strike", range(40))
+def test_a_soft_time_limit_leaves_no_lock_behind_wherever_it_strikes(strike: int) -> None:
+    """A trace function raises at each line of `LockedTask` in turn, as the signal does."""
+    app = Local("memory://strikes").app
+
+    def work(word: str) -> str:
+        return word
+
+    task = app.task(work, base=LockedTask, name="struck", lock="struck", on_busy="drop")
+    task.push_request(id="struck", called_directly=False, is_eager=False)
+    left = strike
+
+    def trace(frame: Any, event: str, _: object) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename != integration.__file__:
+            return None
+        if event == "line":
+            left -= 1
+            if left == 0:
+                raise SoftTimeLimitExceeded
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        with suppress(SoftTimeLimitExceeded):
+            task("x")
+    finally:
+        sys.settrace(before)
+        task.pop_request()
+    eventually(lambda: get_client(app).contenders("struck") == ())
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [
@@ -341,6 +430,36 @@ def test_a_slot_of_an_interval_is_the_same_on_all_hosts() -> None:
 
     assert slot(12.5, 2.0) == slot(19.9, -40.0) == at(10)
     assert slot(20.0, 12.5) == at(20)
+
+
+def test_ticks_that_are_always_a_little_late_pass_over_no_slot_of_an_interval() -> None:
+    now = datetime(2001, 1, 1, 0, 0, 0, 900_000, tzinfo=UTC)
+    random = Random(1)
+
+    class Sender(Base):  # type: ignore[misc]  # Celery has no types
+        def apply_async(self, *_: object, **__: object) -> None:
+            """Send nothing."""
+
+    class Beat(OncePerSlot, Sender):  # type: ignore[misc]  # Celery has no types
+        """Records what it sends as jobs."""
+
+    app = Local("memory://ticks").app
+    app.conf.broker_url = "memory://"
+    every = {"task": "t", "schedule": schedule(1, nowfun=lambda: now, app=app)}
+    other = {"task": "u", "schedule": schedule(5, nowfun=lambda: now, app=app)}
+    app.conf.beat_schedule = {"t": every, "u": other}
+    beat = Beat(app)
+    for entry in beat.schedule.values():
+        entry.last_run_at = now
+    while now.minute < 1:
+        wait = beat.tick()
+        now += timedelta(seconds=max(wait, 0.0) + random.uniform(0.01, 0.1))
+    by_entry: dict[str, list[Any]] = {
+        job.name: [one.slot for one in job.slots] for job in get_client(app).jobs()
+    }
+    seconds = by_entry["beat/t"]
+    assert len(seconds) > 50
+    assert seconds == [seconds[0] + timedelta(seconds=n) for n in range(len(seconds))]
 
 
 def test_a_slot_of_a_crontab_is_the_same_on_all_hosts() -> None:

@@ -19,19 +19,21 @@ import pytest
 from django.conf import settings
 from django.core.management import call_command
 from django.db import connections, transaction
-from django.test import TestCase
+from django.test import Client, TestCase, override_settings
+from django.urls import path
 
 import coordlock
 from coordlock.fencing import Marks, Presented
 from coordlock.testing.fence_contract import FenceContract, Protected
 from coordlock.testing.waiting import eventually
 from testbed.servers.postgres import Postgres
+from tests.unit.test_misuse import LAZY
 
 BOUND = 120.0
 
 # This process's Django: the databases are the tests' own.
 settings.configure(
-    COORDLOCK={"url": "local:///production", "timeout": 60, "ttl": 3},
+    COORDLOCK={"url": "memory://tests", "timeout": 60},
     DATABASES={},
     INSTALLED_APPS=["coordlock.integrations.django"],
     LOGGING_CONFIG=None,
@@ -396,14 +398,51 @@ def test_settings_that_name_no_backend_are_refused_by_every_command(
     assert told in said
 
 
-def test_the_tests_of_a_project_lock_no_production(shop: Shop, locks: coordlock.Client) -> None:
+def test_the_tests_of_a_project_lock_what_their_settings_name(
+    shop: Shop, locks: coordlock.Client
+) -> None:
     with locks.lock("migrate"):
-        tests = shop.start("test", "shop")
+        tests = shop.start("test", "shop", coordlock='"memory://tests"')
         assert "OK" in output(tests)
     assert tests.returncode == 0
 
 
-def test_pytest_locks_no_production() -> None:
+def test_overridden_settings_are_those_of_the_client() -> None:
     client = get_client()
-    assert client.settings.scheme == "memory"
-    assert client.settings.timeout == 60
+    with override_settings(COORDLOCK="memory://others"):
+        others = get_client()
+        assert str(others.settings) != str(client.settings)
+        with client.lock("q"), others.lock("q", timeout=0):
+            pass
+    assert str(get_client().settings) == str(client.settings)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "retry_after"),
+    [
+        (coordlock.AcquireTimeout("one", 5.0), 423, "1"),
+        (coordlock.errors.WaitUnavailable("etcd", "no answer", "one", 5.0), 503, "5"),
+        (coordlock.BackendUnavailable("etcd", "no answer"), 503, "5"),
+        (coordlock.LockLost("one", 1, "it expired"), 503, "5"),
+        (KeyError("one"), 500, None),
+    ],
+)
+def test_a_view_without_its_lock_is_answered_as_what_it_is(
+    error: Exception, status: int, retry_after: str | None
+) -> None:
+    def view(request: object) -> None:
+        raise error
+
+    with override_settings(
+        ROOT_URLCONF=(path("", view),),
+        ALLOWED_HOSTS=["*"],
+        MIDDLEWARE=["coordlock.integrations.django.LockMiddleware"],
+    ):
+        answer = Client(raise_request_exception=False).get("/")
+    assert (answer.status_code, answer.headers.get("Retry-After")) == (status, retry_after)
+
+
+@pytest.mark.parametrize("function", LAZY)
+def test_a_function_whose_body_would_run_after_the_transaction_is_refused(function: Any) -> None:
+    with pytest.raises(TypeError, match=r"makes a (coroutine|generator), whose body .*: \w+"):
+        locked_atomic("q")(function)

@@ -117,11 +117,11 @@ def test_requests_for_one_name_are_answered_one_after_another(
 
 
 @pytest.mark.parametrize("handled", [False, True])
-def test_a_busy_lock_is_409_and_a_lost_one_503(
+def test_a_busy_lock_is_423_and_says_when_to_try_again_and_a_lost_one_503(
     application: flask.Flask, client: coordlock.Client, handled: bool
 ) -> None:
     if handled:
-        application.register_error_handler(409, lambda error: (f"mine: {error.__cause__}", 418))
+        application.register_error_handler(423, lambda error: (f"mine: {error.__cause__}", 418))
 
     @application.get("/")
     def work() -> str:
@@ -134,7 +134,8 @@ def test_a_busy_lock_is_409_and_a_lost_one_503(
     http = application.test_client()
     with client.lock("one"):
         answer = http.get("/")
-        assert answer.status_code == (418 if handled else 409)
+        assert answer.status_code == (418 if handled else 423)
+        assert handled or answer.headers["Retry-After"] == "1"
         assert ("mine: lock 'one' was not" if handled else "locked by another") in answer.text
     with pytest.raises(coordlock.LockLost):  # in the log of a server, which answers 503
         http.get("/?lose")

@@ -26,6 +26,7 @@ from coordlock import AsyncClient, AsyncGrant
 from coordlock.integrations.fastapi import LockMiddleware, held, hold, lifespan, locks
 from coordlock.testing.waiting import eventually
 from testbed.servers.ports import free_port
+from testbed.servers.redis import RedisServer
 
 BOUND = 60.0
 
@@ -122,7 +123,7 @@ def test_requests_for_one_name_are_answered_one_after_another_in_sync_endpoints_
     assert balances == {"alice": 50, "bob": 50}
 
 
-def test_a_lock_that_is_not_granted_in_time_is_409_and_the_log_says_who_has_it(
+def test_a_lock_that_is_not_granted_in_time_is_423_and_the_log_says_who_has_it(
     application: FastAPI, caplog: pytest.LogCaptureFixture
 ) -> None:
     @application.get("/")
@@ -134,13 +135,47 @@ def test_a_lock_that_is_not_granted_in_time_is_409_and_the_log_says_who_has_it(
             async with client.lock("report", label="nightly"):
                 answer = await ask("/")
         assert (answer.status_code, answer.json()["detail"]) == (
-            409,
+            423,
             "locked by another; try again",
         )
-        assert "GET /: 409: lock 'report' was not granted" in caplog.text
+        assert answer.headers["Retry-After"] == "1"
+        assert "GET /: 423: lock 'report' was not granted" in caplog.text
         assert "nightly" in caplog.text
 
     asked(application, test)
+
+
+def test_an_application_starts_without_its_lock_service_and_locks_once_that_is_back(
+    application: FastAPI, tmp_path: Path
+) -> None:
+    @application.get("/health")
+    async def health() -> str:
+        return "well"
+
+    @application.get("/")
+    async def work(grant: Annotated[AsyncGrant, held("report", timeout=BOUND)]) -> str:
+        return "done"
+
+    async def main(server: RedisServer) -> None:
+        server.kill()
+        options = "?connect_timeout=0.5&request_timeout=0.5&restart_delay=0"
+        async with lifespan(server.url + options)(application) as state:
+            up = lambda scope, *rest: application({**scope, "state": dict(state)}, *rest)  # noqa: E731
+            transport = httpx.ASGITransport(up)
+            async with httpx.AsyncClient(
+                transport=transport, base_url="http://bank", timeout=BOUND
+            ) as http:
+                assert (await http.get("/health")).status_code == 200
+                away = await http.get("/")
+                assert (away.status_code, away.headers["Retry-After"]) == (503, "5")
+                assert (await http.get("/health")).status_code == 200
+                server.start()
+                async with asyncio.timeout(BOUND):
+                    while (await http.get("/")).status_code != 200:
+                        continue
+
+    with RedisServer(tmp_path / "server") as server:
+        asyncio.run(main(server))
 
 
 async def lose(client: AsyncClient, grant: AsyncGrant) -> None:
@@ -170,6 +205,7 @@ def test_a_loss_before_the_response_is_503_and_is_thrown_into_the_dependencies(
         answer = await ask("/")
         assert answer.status_code == 503
         assert answer.json()["detail"] == "the lock is not available; try again"
+        assert answer.headers["Retry-After"] == "5"
 
     asked(application, test)
     assert ends == ["rollback"]

@@ -7,8 +7,9 @@ import json
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from http.client import HTTPConnection
 from threading import Barrier, Event
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -208,6 +209,19 @@ def test_each_path_is_a_resource_by_default(serve: Serve, client: httpx.Client) 
         fenced(client, 33).get(f"{served.url}/a%20b/é")
     assert refused.value.resource == "/a b/é"
     assert served.marks("/a b/é") == Marks(34)
+
+
+@pytest.mark.parametrize(
+    "spelling", ["//alice", "/%61lice", "/%2561lice", "/alice/", "/./b/../alice"]
+)
+def test_a_path_is_one_resource_however_it_is_spelled(serve: Serve, spelling: str) -> None:
+    served = serve(tell)
+    for path, token, status in (("/alice", "34", 200), (spelling, "33", 409)):
+        # Clients of a higher level would change the spelling.
+        with closing(HTTPConnection(served.url.removeprefix("http://"), timeout=60)) as connection:
+            connection.request("PUT", path, headers={"Fencing-Token": token})
+            assert connection.getresponse().status == status
+    assert served.marks("/alice") == Marks(34)
 
 
 def test_what_is_no_resource_is_not_protected(
@@ -480,7 +494,7 @@ class Recording(MemoryFence):
         self.events = events
 
     @contextmanager
-    def guard(self, *arguments: Any) -> Iterator[None]:
+    def guard(self, *arguments: Any) -> Iterator[None]:  # type: ignore[override]  # it decorates nothing
         with super().guard(*arguments):
             self.events.append("entered")
             try:

@@ -7,8 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from coordlock.client import Client
-from coordlock.errors import ClientClosed, ForkedClient
+from coordlock.errors import ClientClosed, ForkedClient, NameConflict
 from coordlock.kernel.publisher import Publisher
+from coordlock.kernel.ticket import Ticket
+from coordlock.runtime.driver import Steps
+from coordlock.testing.lock_service import LockService
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service, backend
 
@@ -78,3 +81,34 @@ def test_a_value_that_nobody_would_publish_is_refused(service: Service) -> None:
     with pytest.raises(ClientClosed):
         presence.publish(b"late")
     assert presence.value == b"first"
+
+
+def test_a_presence_asks_less_and_less_often_while_an_error_lasts_that_does_not_pass(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("WARNING", "coordlock")
+    with (
+        LockService() as service,
+        service.connect() as client,
+        client.group("g").keep_joined(b"first") as presence,
+    ):
+        join = presence._join
+
+        def refuse(value: bytes) -> Steps[Ticket]:
+            yield None
+            raise NameConflict("g", "a group", "a semaphore", "")
+
+        setattr(presence, "_join", refuse)  # noqa: B010 - it is final
+        service.lose("g")
+
+        def refused() -> int:
+            return sum("could not join again" in one.message for one in caplog.records)
+
+        eventually(lambda: refused() == 1)
+        for _ in range(600):
+            service.advance(1)
+        eventually(lambda: refused() >= 14)
+        assert refused() <= 16  # each second, it would be 600
+        setattr(presence, "_join", join)  # noqa: B010
+        service.advance(61)
+        eventually(lambda: presence.is_member)

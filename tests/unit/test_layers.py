@@ -40,7 +40,8 @@ FRONT: Final = ("coordlock", "coordlock.types")
 BESIDE: Final = {
     "fencing": {"errors", "runtime", "model"},
     "cli": {*ROOMS, "fencing"},
-    "integrations": {"client", "errors", "fencing", "settings", "testing"},  # the public API
+    # The public API, and what checks the functions that users give.
+    "integrations": {"client", "errors", "fencing", "runtime", "settings", "testing"},
     "testing": {*ROOMS, "fencing"},
 }
 #: What backends import.

@@ -15,6 +15,8 @@ import pytest
 import coordlock
 from coordlock import Client, Grant, LockLost
 from coordlock.errors import ClientClosed
+from coordlock.fencing import MemoryFence
+from coordlock.fencing.http import FencingMiddleware, WSGIFencingMiddleware
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service
 
@@ -31,42 +33,137 @@ def client(service: Service, no_leaks: None) -> Iterator[Client]:
 
 
 class Coroutine:
-    async def __call__(self) -> None:
+    async def __call__(self, *args: object) -> None:
         """Do not."""
 
 
 def hidden(function: Callable[..., Any]) -> Callable[..., Any]:
     """As a decorator of another library does."""
 
-    @functools.wraps(function)
-    def wrapper() -> Any:
-        return function()
+    def wrapper(*args: object) -> Any:
+        return function(*args)
 
     return wrapper
 
 
-async def coroutine() -> None:
+async def coroutine(*args: object) -> None:
     """Do not."""
 
 
-def generator() -> Iterator[None]:
+def generator(*args: object) -> Iterator[None]:
     yield
 
 
-async def async_generator() -> Any:
+async def async_generator(*args: object) -> Any:
     yield
 
 
-LAZY = [Coroutine(), hidden(coroutine), hidden(generator), hidden(async_generator)]
+BARE: list[Any] = [coroutine, generator, async_generator]
+#: Functions whose body runs after the call.
+LAZY = [
+    *BARE,
+    Coroutine(),
+    *(functools.partial(one) for one in [*BARE, Coroutine()]),
+    functools.partial(functools.partial(generator)),
+]
+#: The same, where only the call shows it.
+HIDDEN = [hidden(one) for one in BARE]
+
+
+def guarded(client: Client, function: Any) -> None:
+    MemoryFence().guard("q", 1)(function)()
+
+
+#: Each place of the public API for a function of the user's, and that function's way to its call.
+PLACES: dict[str, Callable[[Client, Any], object]] = {
+    "lock": lambda client, function: client.lock("q")(function)(),
+    "multi_lock": lambda client, function: client.multi_lock(["q", "r"])(function)(),
+    "reentrant_lock": lambda client, function: client.reentrant_lock("q")(function)(),
+    "lock_by": lambda client, function: client.lock_by(lambda: "q")(function)(),
+    "job": lambda client, function: client.job("j")(function)(1),
+    "election": lambda client, function: client.election("e").run(function),
+    "update": lambda client, function: client.value("/x").update(function),
+    "guard": guarded,
+}
+
+
+@pytest.mark.parametrize("function", [*LAZY, *HIDDEN])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_function_whose_body_would_run_too_late_is_refused_by_name(
+    client: Client, place: str, function: Any
+) -> None:
+    with pytest.raises(TypeError, match=r"makes a (coroutine|generator), .*: \w+"):
+        PLACES[place](client, function)
+    assert client.names() == []
 
 
 @pytest.mark.parametrize("function", LAZY)
-def test_a_decorated_function_whose_body_would_run_without_the_lock_is_refused_when_called(
-    client: Client, function: Callable[[], Any]
-) -> None:
-    with pytest.raises(TypeError, match="whose body would run without the lock"):
-        client.lock("q")(function)()
-    assert client.contenders("q") == ()
+def test_a_callback_that_could_not_run_is_refused_at_once(client: Client, function: Any) -> None:
+    with client.lock("q") as grant:
+        for place in (
+            grant.on_lost,
+            grant.on_release_requested,
+            client.lock_by,
+            lambda busy: client.lock_by(lambda: "q", on_busy=busy),
+            lambda resource: FencingMiddleware(coroutine, None, resource=resource),
+            lambda resource: WSGIFencingMiddleware(lambda *_: [], None, resource=resource),
+        ):
+            with pytest.raises(TypeError, match=r"makes a (coroutine|generator), .*: \w+"):
+                place(function)
+        with pytest.raises(TypeError, match="a function of the grant, not None"):
+            grant.on_lost(None)  # type: ignore[arg-type]  # on purpose
+
+
+def test_asyncio_decorates_whatever_is_awaited_and_refuses_the_rest() -> None:
+    async def main() -> None:
+        async with coordlock.connect_async("memory://misuse") as client:
+            ran: list[str] = []
+
+            class Work:
+                async def __call__(self, *args: object) -> None:
+                    ran.append(repr(await client.names()))
+
+            async def busy(error: coordlock.AcquireTimeout) -> str:
+                return error.name
+
+            for work in (Work(), functools.partial(Work()), Work().__call__):
+                await client.lock("q")(work)()
+                await client.lock_by(lambda: "q")(work)()
+            assert ran == ["['q']"] * 6
+            await client.job("j")(Work())(1)
+            assert len(ran) == 7
+            async with client.lock("q"):
+                answered: Any = client.lock_by(lambda: "q", on_busy=busy)(Work())
+                assert await answered() == "q"
+            decorators: list[Any] = [client.lock("q"), client.lock_by(lambda: "q"), client.job("j")]
+            for decorate in decorators:
+                for wrong in (
+                    generator,
+                    functools.partial(async_generator),
+                    len,
+                    hidden(coroutine),
+                ):
+                    with pytest.raises(TypeError, match=r"makes a generator|not a coroutine func"):
+                        decorate(wrong)
+            bodies: list[Any] = [generator, async_generator, lambda term: None]
+            for wrong in bodies:
+                with pytest.raises(TypeError, match="lead must be a coroutine function"):
+                    await client.election("e").run(wrong)
+            assert await client.names() == []
+
+    asyncio.run(main())
+
+
+def test_a_signal_is_true_once_it_is_set(service: Service, client: Client) -> None:
+    with client.lock("q").acquire() as grant:
+        assert not grant.lost
+        assert not grant.release_requested
+        client.request_release("q", "please")
+        eventually(lambda: bool(grant.release_requested))
+    term = client.election("e").campaign()
+    assert not term.lost
+    client.evict(client.contenders("e")[0])
+    eventually(lambda: bool(term.lost))
 
 
 @pytest.mark.parametrize("what", [None, "text", int])
@@ -143,15 +240,6 @@ def test_a_lock_that_is_asked_for_what_a_grant_has_says_so(client: Client) -> No
         with pytest.raises(AttributeError, match=r"attribute 'nonsense'$"):
             _ = lock.nonsense
         assert not hasattr(lock, "token")
-
-
-def test_a_callback_that_could_not_run_is_refused_at_once(client: Client) -> None:
-    with client.lock("q") as grant:
-        for register in (grant.on_lost, grant.on_release_requested):
-            with pytest.raises(TypeError, match="a function of the grant, not None"):
-                register(None)  # type: ignore[arg-type]
-            with pytest.raises(TypeError, match="nobody would await"):
-                register(coroutine)  # type: ignore[arg-type]
 
 
 def test_a_loss_behind_raise_from_none_is_a_note(service: Service, client: Client) -> None:

@@ -166,8 +166,9 @@ def elect(
     each term.
 
     With --http, other programs ask it who leads, also while it waits: / answers with JSON, /leading
-    with 200 while this process leads and 503 while not, /healthz with 503 once the service has been
-    silent for the time-to-live. Without COMMAND it does not read stdin then.
+    with 200 while this process leads and 503 while not, /healthz with 503 until the service has
+    answered, and once it has been silent for the time-to-live. Without COMMAND it does not read
+    stdin then.
     """
     encoded = None if value is None else _value(value)
     request = _Campaign(

@@ -26,6 +26,8 @@ middleware had raised it. Frameworks that answer errors themselves must be told 
 
 What to mind:
 
+- Each path is a resource, unless ``resource`` names it. Where several paths reach one thing, as
+  ``/accounts/1`` and ``/accounts/alice`` may do, give a ``resource`` that names the thing.
 - The token is what the client says. It protects from honest clients that are late, not from others:
   a token of 2**63 - 1 shuts all others out. So authenticate before the middleware.
 - A newer token waits until the handling of older ones is over. A client that stops in the middle

@@ -9,7 +9,14 @@ from typing import Any, Final
 from coordlock.errors import StaleToken
 from coordlock.fencing.fence import AsyncGuardingFence
 from coordlock.fencing.http.header import HEADER
-from coordlock.fencing.http.policy import TOKEN_KEY, Require, check_options, judge
+from coordlock.fencing.http.policy import (
+    RESOURCE,
+    TOKEN_KEY,
+    Require,
+    check_options,
+    judge,
+    resource_of,
+)
 from coordlock.fencing.http.problem import Problem
 from coordlock.fencing.token import FencingToken
 
@@ -25,8 +32,7 @@ _NAME: Final = HEADER.lower().encode()
 
 
 def _path(scope: Scope) -> str | None:
-    path: str = scope["path"]
-    return path
+    return resource_of(scope["path"])
 
 
 class FencingMiddleware:
@@ -41,7 +47,7 @@ class FencingMiddleware:
         fence: holds newer tokens back while the application works. None when the application
             checks the token itself, which it finds in ``scope[TOKEN_KEY]``.
         resource: tells a request's resource by its scope; None for what is not protected. By
-            default each path is a resource of its own.
+            default each path is a resource of its own, however it is spelled: see `resource_of`.
         require: which requests must have the header: ``"all"``, ``"none"``, or ``"unsafe"`` for all
             but GET, HEAD, OPTIONS and TRACE; then no client may write what it derived from a
             read without a token. A request that has the header is always checked.
@@ -59,7 +65,7 @@ class FencingMiddleware:
     ) -> None:
         self._app = app
         self._fence = fence
-        self._resource = resource
+        self._resource = RESOURCE.check(resource)
         self._require = require
         check_options(require, fence, AsyncGuardingFence, "ASGI")
 

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from coordlock.errors import StaleToken
 from coordlock.fencing.fence import GuardingFence
-from coordlock.fencing.http.policy import TOKEN_KEY, Require, check_options, judge
+from coordlock.fencing.http.policy import (
+    RESOURCE,
+    TOKEN_KEY,
+    Require,
+    check_options,
+    judge,
+    resource_of,
+)
 from coordlock.fencing.http.problem import Problem
 from coordlock.fencing.token import FencingToken
 
@@ -22,7 +29,7 @@ __all__ = ["WSGIFencingMiddleware"]
 def _path(environ: WSGIEnvironment) -> str | None:
     # WSGI hands bytes over as Latin-1; ASGI servers decode paths so.
     path: str = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
-    return path.encode("latin-1").decode("utf-8", "replace")
+    return resource_of(path.encode("latin-1").decode("utf-8", "replace"))
 
 
 class WSGIFencingMiddleware:
@@ -37,7 +44,7 @@ class WSGIFencingMiddleware:
         fence: holds newer tokens back while the application works. None when the application
             checks the token itself, which it finds in ``environ[TOKEN_KEY]``.
         resource: tells a request's resource by its environ; None for what is not protected. By
-            default each path is a resource of its own.
+            default each path is a resource of its own, however it is spelled: see `resource_of`.
         require: which requests must have the header: ``"all"``, ``"none"``, or ``"unsafe"`` for all
             but GET, HEAD, OPTIONS and TRACE; then no client may write what it derived from a
             read without a token. A request that has the header is always checked.
@@ -55,7 +62,7 @@ class WSGIFencingMiddleware:
     ) -> None:
         self._app = app
         self._fence = fence
-        self._resource = resource
+        self._resource = RESOURCE.check(resource)
         self._require = require
         check_options(require, fence, GuardingFence, "WSGI")
 

@@ -136,6 +136,25 @@ class SQLFence(Fence):
         table = self._table
         self._connection().execute(delete(table).where(table.c.resource == resource))
 
+    def prune(self, is_gone: Callable[[str, Marks], bool]) -> int:
+        """Forget the resources of which ``is_gone(resource, marks)`` is true; how many.
+
+        At the commit. The conditions are those of `Fence.forget`. A resource that is checked
+        meanwhile stays.
+        """
+        columns, pruned = self._table.c, 0
+        connection = self._connection()
+        wanted = select(columns.resource, columns.exclusive_token, columns.shared_token)
+        for resource, exclusive, shared in connection.execute(wanted).all():
+            if is_gone(resource, Marks(exclusive, shared)):
+                unchanged = and_(
+                    columns.resource == resource,
+                    columns.exclusive_token == exclusive,
+                    columns.shared_token == shared,
+                )
+                pruned += connection.execute(delete(self._table).where(unchanged)).rowcount
+        return pruned
+
     def _connection(self) -> Connection:
         if isinstance(self._given, Connection):
             return self._given
@@ -168,6 +187,12 @@ class AsyncSQLFence(AsyncFence):
         """Forget what was seen of ``resource``, at the commit: see `Fence.forget`."""
         await self._given.run_sync(
             lambda connection: SQLFence(connection, self._table).forget(resource)
+        )
+
+    async def prune(self, is_gone: Callable[[str, Marks], bool]) -> int:
+        """Forget the resources of which ``is_gone(resource, marks)`` is true: see `SQLFence`."""
+        return await self._given.run_sync(
+            lambda connection: SQLFence(connection, self._table).prune(is_gone)
         )
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
     asynccontextmanager,
-    contextmanager,
 )
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
@@ -18,6 +17,7 @@ from coordlock.fencing.marks import Marks
 from coordlock.fencing.sql.fence import AsyncSQLFence, SQLFence
 from coordlock.fencing.sql.table import FENCE_TABLE
 from coordlock.fencing.token import Presented
+from coordlock.runtime.functions import block
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
@@ -59,7 +59,7 @@ class SQLGuardingFence(GuardingFence, Generic[C_co]):
         self._transactions = transactions
         self._table = table
 
-    @contextmanager
+    @block
     def guard(self, resource: str, token: Presented, shared: bool = False) -> Iterator[C_co]:
         """Check, and run the block in the same transaction: see `GuardingFence.guard`."""
         with self._transactions.begin() as connection:
@@ -75,6 +75,11 @@ class SQLGuardingFence(GuardingFence, Generic[C_co]):
         """Forget what was seen of ``resource``: see `Fence.forget`."""
         with self._transactions.begin() as connection:
             SQLFence(connection, self._table).forget(resource)
+
+    def prune(self, is_gone: Callable[[str, Marks], bool]) -> int:
+        """Forget the resources of which ``is_gone(resource, marks)`` is true: see `SQLFence`."""
+        with self._transactions.begin() as connection:
+            return SQLFence(connection, self._table).prune(is_gone)
 
 
 class AsyncSQLGuardingFence(AsyncGuardingFence, Generic[AC_co]):
@@ -102,3 +107,8 @@ class AsyncSQLGuardingFence(AsyncGuardingFence, Generic[AC_co]):
         """Forget what was seen of ``resource``: see `Fence.forget`."""
         async with self._transactions.begin() as connection:
             await AsyncSQLFence(connection, self._table).forget(resource)
+
+    async def prune(self, is_gone: Callable[[str, Marks], bool]) -> int:
+        """Forget the resources of which ``is_gone(resource, marks)`` is true: see `SQLFence`."""
+        async with self._transactions.begin() as connection:
+            return await AsyncSQLFence(connection, self._table).prune(is_gone)

@@ -15,6 +15,7 @@ On several hosts, ``manage.py locked migrate migrate`` migrates on one of them a
 
 from coordlock.integrations.django.client import get_client
 from coordlock.integrations.django.fence import DjangoFence
+from coordlock.integrations.django.middleware import LockMiddleware
 from coordlock.integrations.django.transaction import locked_atomic
 
-__all__ = ["DjangoFence", "get_client", "locked_atomic"]
+__all__ = ["DjangoFence", "LockMiddleware", "get_client", "locked_atomic"]

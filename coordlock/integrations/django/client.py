@@ -1,14 +1,13 @@
-"""The client of ``settings.COORDLOCK``; another one where tests run."""
+"""The client of ``settings.COORDLOCK``."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 from django.conf import settings
+from django.core.signals import setting_changed
 
 import coordlock
 
@@ -22,8 +21,8 @@ def get_client() -> coordlock.Client:
     """The client of ``settings.COORDLOCK``, which is a URL or a mapping that `connect` takes.
 
     It connects at its first use, in each process separately, and the interpreter's exit closes it.
-    When tests run, it is a client of ``COORDLOCK["TEST"]``, or else of ``memory://``, so that no
-    test waits for production's locks or holds them.
+    Tests lock what their settings name: give them other ones, such as ``memory://tests``. After
+    ``override_settings(COORDLOCK=...)`` it is another client.
 
     Raises `ConfigurationError` for settings that name no backend, or can't be used.
     """
@@ -41,14 +40,15 @@ def target() -> dict[str, Any]:
         raise coordlock.ConfigurationError(f"it is not set: write {_EXAMPLE}")
     if not isinstance(found, str | Mapping):
         raise coordlock.ConfigurationError(f"it is no URL and no dict: write {_EXAMPLE}")
-    given = {"url": found} if isinstance(found, str) else dict(found)
-    for_tests = given.pop("TEST", "memory://tests")
-    if not _tests_run():
-        return given
-    if isinstance(for_tests, Mapping):
-        return dict(for_tests)
-    kept = ("timeout", "max_hold", "label")
-    return {"url": for_tests} | {name: given[name] for name in kept if name in given}
+    return {"url": found} if isinstance(found, str) else dict(found)
+
+
+def _forget(*, setting: str, **_: Any) -> None:
+    if setting == "COORDLOCK":
+        get_client.cache_clear()
+
+
+setting_changed.connect(_forget)
 
 
 def check_settings(**_: Any) -> list[Any]:
@@ -60,16 +60,3 @@ def check_settings(**_: Any) -> list[Any]:
     except coordlock.ConfigurationError as error:
         return [Error(str(error), id="coordlock.E001")]
     return []
-
-
-def _tests_run() -> bool:
-    """Whether this is a process of tests; also while it imports them.
-
-    Only then is Django's test environment set up. Before that, modules that take a client as they
-    are imported must not get production's.
-    """
-    by_pytest = "pytest" in sys.modules and "PYTEST_VERSION" in os.environ
-    program = os.path.basename(sys.argv[0])
-    by_command = sys.argv[1:2] == ["test"] and program in ("manage.py", "django-admin")
-    of_django = getattr(sys.modules.get("django.test.utils"), "_TestState", None)
-    return by_pytest or by_command or hasattr(of_django, "saved_data")

@@ -8,6 +8,7 @@ makes this transaction the only writer.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django.db import router, transaction
@@ -71,10 +72,32 @@ class DjangoFence(Fence):
         """Forget what was seen of ``resource``: see `Fence.forget`."""
         self._rows(resource).delete()
 
+    def prune(self, is_gone: Callable[[str, Marks], bool]) -> int:
+        """Forget the resources of which ``is_gone(resource, marks)`` is true; how many.
+
+        The conditions are those of `Fence.forget`. A resource that is checked meanwhile stays.
+        """
+        pruned = 0
+        for row in list(self._all()):
+            if is_gone(row.resource, Marks(row.exclusive_token, row.shared_token)):
+                pruned += (
+                    self._all()
+                    .filter(
+                        resource=row.resource,
+                        exclusive_token=row.exclusive_token,
+                        shared_token=row.shared_token,
+                    )
+                    .delete()[0]
+                )
+        return pruned
+
     def _rows(self, resource: str) -> Any:
         from coordlock.fencing.token import check_resource
+
+        return self._all().filter(resource=check_resource(resource))
+
+    def _all(self) -> Any:
         from coordlock.integrations.django.models import FenceMark
 
-        check_resource(resource)
         database = self._using or router.db_for_write(FenceMark)
-        return FenceMark.objects.using(database).filter(resource=resource)
+        return FenceMark.objects.using(database).all()

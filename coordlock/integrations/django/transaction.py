@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Final
 
 from django.db import transaction
 
 import coordlock
 from coordlock.integrations.django.client import get_client
 from coordlock.integrations.django.fence import DjangoFence
+from coordlock.runtime.functions import Block, PlainFunction, block
 
 __all__ = ["locked_atomic"]
 
 
-@contextmanager
+_DECORATED: Final = PlainFunction(
+    "locked_atomic decorates functions",
+    "whose body would run without the lock and the transaction",
+    "decorate a plain function, and call it by sync_to_async",
+    "write `with locked_atomic(...)` inside of it",
+)
+
+
 def locked_atomic(
     lock: str | coordlock.Lock, *, using: str | None = None, fenced: bool = False
-) -> Iterator[coordlock.Grant]:
+) -> Block[coordlock.Grant]:
     """Hold ``lock``, and run the block in a transaction that ends before the release.
 
     A context manager that gives the grant, and a decorator. The transaction is rolled back, and
@@ -31,8 +39,15 @@ def locked_atomic(
 
     Raises RuntimeError, before it acquires, where a transaction is open already: that one would be
     committed after the release, and updates would be lost. Raises what acquiring the lock raises,
-    `StaleToken` where ``fenced``, and TypeError for a lock of asyncio.
+    `StaleToken` where ``fenced``, and TypeError for a lock of asyncio, and for coroutine functions
+    and generators, whose body would run after the transaction.
     """
+    return _block(lock, using, fenced)
+
+
+def _locked_atomic(
+    lock: str | coordlock.Lock, using: str | None, fenced: bool
+) -> Iterator[coordlock.Grant]:
     wanted: object = lock
     if isinstance(wanted, coordlock.AsyncLock):
         raise TypeError(
@@ -46,6 +61,9 @@ def locked_atomic(
             DjangoFence(using).check(held.name, grant)
         yield grant
         grant.check()  # the last moment at which the transaction can still be rolled back
+
+
+_block: Final = block(_locked_atomic, _DECORATED)
 
 
 def _refuse_open_transaction(using: str | None) -> None:

@@ -22,12 +22,17 @@ logger = get_task_logger(__name__)
 )
 def pack(self, customer):
     """Pack all that a customer has ordered into one parcel."""
-    orders = [order.pk for order in Order.objects.filter(customer=customer, parcel=None)]
+    with transaction.atomic():
+        # Before anything is read: from here on, an earlier holder that was paused commits nothing.
+        DjangoFence().check(self.grant.name, self.grant)
+        orders = list(
+            Order.objects.filter(customer=customer, parcel=None).values_list("pk", flat=True)
+        )
     if not orders:
         return  # an earlier task has packed them
     time.sleep(settings.PACKING_SECONDS)
     with transaction.atomic():
-        # Refuses a process that has lost its lock, such as one that was paused.
+        # Again: refuses this process if it has lost its lock meanwhile, such as by a pause.
         DjangoFence().check(self.grant.name, self.grant)
         parcel = Parcel.objects.create(customer=customer)
         Order.objects.filter(pk__in=orders).update(parcel=parcel)

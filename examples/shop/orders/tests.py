@@ -1,6 +1,7 @@
 import pytest
 
 import coordlock
+from coordlock.integrations.django import DjangoFence, get_client
 from orders.models import Order, Product
 from orders.tasks import pack
 
@@ -28,8 +29,7 @@ def test_an_order_is_taken_from_the_stock_and_packed(client, django_capture_on_c
 def test_an_order_is_rolled_back_when_its_lock_is_lost(client, locks, monkeypatch):
     before = in_stock()
     monkeypatch.setattr(Order.objects, "create", lambda **_: locks.lose("stock/book"))
-    with pytest.raises(coordlock.LockLost):
-        client.post("/order/book/alice")
+    assert client.post("/order/book/alice").status_code == 503
     assert in_stock() == before
 
 
@@ -38,3 +38,17 @@ def test_nothing_is_packed_when_the_lock_is_lost(client, locks, monkeypatch):
     monkeypatch.setattr("time.sleep", lambda _: locks.lose("parcels/alice"))
     with pytest.raises(coordlock.LockLost):
         pack("alice")
+
+
+def test_while_orders_are_packed_no_earlier_holder_packs_them_too(client, monkeypatch):
+    client.post("/order/book/alice")
+    with get_client().lock("parcels/alice") as earlier:
+        pass
+
+    def continued(_):
+        """The earlier holder was paused just before its check."""
+        with pytest.raises(coordlock.StaleToken):
+            DjangoFence().check("parcels/alice", earlier.token)
+
+    monkeypatch.setattr("time.sleep", continued)
+    pack("alice")

@@ -4,7 +4,6 @@ from django.db import transaction
 from django.http import HttpResponse, JsonResponse
 from django.views.decorators.http import require_POST
 
-import coordlock
 from coordlock.integrations.django import get_client
 from orders.models import Order, Parcel, Product, Report, SoldOut, changing_stock
 from orders.tasks import pack
@@ -21,9 +20,7 @@ def order(request, product, customer):
     except Product.DoesNotExist:
         return HttpResponse("there is no such product\n", status=404)
     except SoldOut:
-        return HttpResponse("sold out\n", status=409)
-    except coordlock.AcquireTimeout:
-        return HttpResponse("too many orders at once; try again\n", status=503)
+        return HttpResponse("sold out\n", status=410)
     return HttpResponse(f"ordered, {taken.stock} left\n")
 
 

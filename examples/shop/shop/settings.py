@@ -7,6 +7,9 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 SECRET_KEY = os.environ.get("SECRET_KEY", "for trials only")
 ALLOWED_HOSTS = ["*"]
 INSTALLED_APPS = ["coordlock.integrations.django", "orders"]
+MIDDLEWARE = [
+    "coordlock.integrations.django.LockMiddleware"
+]  # 423 for a busy lock, 503 for no answer
 ROOT_URLCONF = "shop.urls"
 TIME_ZONE = "UTC"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

@@ -120,3 +120,21 @@ def test_a_naming_convention_is_kept(empty: Engine) -> None:
 def test_databases_that_are_not_supported_are_refused_by_name() -> None:
     with pytest.raises(ConfigurationError, match="postgresql and sqlite, not on 'oracle'"):
         fence_ddl("oracle")
+
+
+def test_pruning_forgets_what_is_gone_and_nothing_that_is_checked_meanwhile(empty: Engine) -> None:
+    create_fence_table(empty)
+    fence = SQLGuardingFence(empty)
+    for resource, token in (("a", 1), ("b", 2), ("c", 3)):
+        fence.check(resource, token)
+    with empty.begin() as connection:
+        within = SQLFence(connection)
+
+        def is_gone(resource: str, marks: Marks) -> bool:
+            if resource == "b":
+                within.check("b", 9)
+            return marks.exclusive < 3
+
+        assert within.prune(is_gone) == 1
+    assert [fence.marks(one) for one in "abc"] == [Marks(), Marks(9), Marks(3)]
+    assert fence.prune(lambda *_: True) == 2

@@ -284,3 +284,19 @@ def test_threads_and_loops_share_a_fence() -> None:
         done = sum(pool.map(lambda first: asyncio.run(work(first)), range(1, 5)))
     assert overlaps == []
     assert done > 0
+
+
+def test_pruning_forgets_what_is_gone_and_nothing_that_is_checked_meanwhile() -> None:
+    fence = MemoryFence()
+    for number in range(100):
+        fence.check(f"order/{number}", number + 1)
+
+    def is_gone(resource: str, marks: Marks) -> bool:
+        if resource == "order/7":
+            fence.check(resource, 1000)
+        return marks.exclusive <= 50
+
+    assert fence.prune(is_gone) == 49
+    assert fence.marks("order/7") == Marks(1000)
+    assert (fence.marks("order/8"), fence.marks("order/50")) == (Marks(), Marks(51))
+    assert asyncio.run(AsyncMemoryFence().prune(is_gone)) == 0
