@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 from kazoo.exceptions import NoNodeError
 
 from coordlock.runtime.promise import Promise
-from coordlock.runtime.receiving import BLOCKING
 from coordlock_zookeeper.errors import translate
 
 __all__ = ["Dated", "ask", "full", "promise_of", "request"]
@@ -36,12 +34,13 @@ def promise_of(result: Any) -> Promise[Any]:
     return promise
 
 
-def request(client: Any, request: Any) -> Promise[Any]:
+def request(client: Any, request: Any, promise: Promise[Any] | None = None) -> Promise[Any]:
     """Send ``request``, one of kazoo's own objects, whose path is a `full` one; see `promise_of`.
 
-    It costs a part of what kazoo's methods do: for what each lock sends.
+    It costs a part of what kazoo's methods do: for what each lock sends. ``promise`` is what is
+    returned, where the caller has made it before.
     """
-    promise: Promise[Any] = Promise()
+    promise = Promise() if promise is None else promise
     client._call(request, _Reply(client.handler, promise))
     return promise
 
@@ -69,11 +68,9 @@ def full(client: Any, path: str) -> str:
 class _Reply:
     """Takes the answer to a request, in place of kazoo's ``AsyncResult``."""
 
-    __slots__ = ("_handler", "_promise", "thread")
+    __slots__ = ("_handler", "_promise")
 
     def __init__(self, handler: Any, promise: Promise[Any]) -> None:
-        #: The one that will wait for it, and does nothing else; 0 for none.
-        self.thread = threading.get_ident() if BLOCKING.is_near else 0
         self._handler = handler
         self._promise = promise
 

@@ -28,8 +28,7 @@ from kazoo.protocol.states import Callback
 from coordlock.runtime.clock import Clock
 from coordlock_zookeeper.buffered_socket import BufferedSocket
 from coordlock_zookeeper.connection import Connection
-from coordlock_zookeeper.io_thread import AnswerCondition, Calls, Completions
-from coordlock_zookeeper.receiving import Receiving, Sleep
+from coordlock_zookeeper.io_thread import AnswerCondition, Calls, Completions, Wakeups
 
 __all__ = ["Handler"]
 
@@ -71,7 +70,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self._socket: socket.socket | None = None
         self._aborted = False
         #: What it waited for last.
-        self._poll: _Poll | Sleep | None = None
+        self._poll: _Poll | None = None
         #: How often in a row there was something to do, so that it did not wait.
         self._passed = 0
         #: Called with `failure`, on the connection's thread, repeatedly, while kazoo pauses because
@@ -199,7 +198,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
     def create_socket_pair(self) -> tuple[Any, Any]:
         """What wakes the I/O thread, and what it is woken by."""
-        wakeups = Receiving(self.requests, self._completions, self._clock)
+        wakeups = Wakeups(self.requests)
         return wakeups, wakeups
 
     def select(
@@ -210,7 +209,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             return [], _Poll([], wlist).ready(timeout)[1], []
         self._completions.complete()
         for one in rlist:
-            if isinstance(one, Receiving):
+            if isinstance(one, Wakeups):
                 rest = [other for other in rlist if other is not one]
                 return self._awaited(one, rest, timeout), [], []
         ready = [one for one in rlist if one.pending() > 0]
@@ -224,7 +223,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
                 one.read_ahead()
         return ready, [], []
 
-    def _awaited(self, wakeups: Receiving, sockets: list[Any], timeout: float | None) -> list[Any]:
+    def _awaited(self, wakeups: Wakeups, sockets: list[Any], timeout: float | None) -> list[Any]:
         """Which of both have something to do; nothing only after ``timeout`` seconds."""
         until = None if timeout is None else time.monotonic() + timeout
         poll = self._poll_for(wakeups, sockets)
@@ -237,7 +236,6 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
                 self._passed = 0
                 found = poll.ready(0 if is_ready else timeout)[0]
             wakeups.awakes(wakeups in found)
-            # Only now: a receiver may have taken it.
             for one in found:
                 if one is not wakeups:
                     one.read_ahead()
@@ -250,14 +248,12 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             if ready or timeout == 0:
                 return ready
 
-    def _poll_for(self, wakeups: Receiving, sockets: list[Any]) -> _Poll | Sleep:
+    def _poll_for(self, wakeups: Wakeups, sockets: list[Any]) -> _Poll:
         rlist = [wakeups, *sockets]
         if self._poll is None or self._poll.rlist != rlist:
-            if sockets and self.connection is not None and sockets[0].is_direct:
-                self._poll = Sleep(wakeups, sockets[0])
-                wakeups.share(self.connection, self._poll)
-            else:
-                self._poll = _Poll(rlist, [])
+            self._poll = _Poll(rlist, [])
+            if sockets and self.connection is not None and sockets[0].is_plain:
+                wakeups.share(self.connection)
         return self._poll
 
 
