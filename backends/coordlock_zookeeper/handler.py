@@ -69,6 +69,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self._lock = threading.RLock()
         self._socket: socket.socket | None = None
         self._aborted = False
+        #: When to abort, by `time.monotonic`.
+        self._end: float | None = None
         #: What it waited for last.
         self._poll: _Poll | None = None
         #: How often in a row there was something to do, so that it did not wait.
@@ -132,6 +134,17 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
                 # Not TLS's own, which would pull the rug from under the reading thread.
                 socket.socket.shutdown(current, socket.SHUT_RDWR)
 
+    def abort_in(self, seconds: float) -> None:
+        """Let the I/O thread abort so many seconds after it has something to do; at once for 0."""
+        self._end = time.monotonic() + seconds
+        if not seconds:
+            self.abort()
+
+    def _abort_on_time(self) -> None:
+        if self._end is not None and time.monotonic() >= self._end:
+            self._end = None
+            self.abort()
+
     def create_connection(
         self, address: tuple[str, int], hostname: str | None = None, **_: Any
     ) -> BufferedSocket:
@@ -184,6 +197,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return address[0]
 
     def _track(self, connection: socket.socket) -> None:
+        self._abort_on_time()
         with self._lock:
             if self._aborted:
                 raise ConnectionAbortedError("the client is closed")
@@ -228,13 +242,14 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         until = None if timeout is None else time.monotonic() + timeout
         poll = self._poll_for(wakeups, sockets)
         while True:
+            self._abort_on_time()
             is_ready = any(one.pending() > 0 for one in sockets)
             is_ready = not wakeups.falls_asleep() or is_ready
             found: list[Any] = []
             self._passed = self._passed + 1 if is_ready else 0
             if not is_ready or self._passed > _PASSED:
                 self._passed = 0
-                found = poll.ready(0 if is_ready else timeout)[0]
+                found = poll.ready(0 if is_ready else self._limited(timeout))[0]
             wakeups.awakes(wakeups in found)
             for one in found:
                 if one is not wakeups:
@@ -247,6 +262,13 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             # To find nothing means to kazoo that the time is over.
             if ready or timeout == 0:
                 return ready
+
+    def _limited(self, timeout: float | None) -> float | None:
+        """``timeout``, or the time until it is to abort."""
+        if self._end is None:
+            return timeout
+        left = max(0.0, self._end - time.monotonic())
+        return left if timeout is None else min(timeout, left)
 
     def _poll_for(self, wakeups: Wakeups, sockets: list[Any]) -> _Poll:
         rlist = [wakeups, *sockets]

@@ -102,9 +102,8 @@ class OwnClient:
         while self.client._connection.comes_again and time.monotonic() < until:
             time.sleep(_LOOK)
         # Without a connection there is no farewell to wait for; on a silent one the wait is short.
-        hang_up = threading.Timer(_GRACE if self.client.connected else 0.0, self._handler.abort)
-        hang_up.daemon = True
-        hang_up.start()
+        # kazoo's I/O thread counts it: at the interpreter's exit no other thread can be started.
+        self._handler.abort_in(_GRACE if self.client.connected else 0.0)
         try:
             # One after the other: kazoo lets the second of two return before it has stopped.
             with self._stopping:
@@ -112,9 +111,6 @@ class OwnClient:
                 self.client.close()
         except Exception as error:
             log.warning("closing a ZooKeeper client failed: %s", error)
-        finally:
-            hang_up.cancel()
-            hang_up.join()
 
     def dial(self, host: str, port: int, timeout: float) -> socket.socket:
         return self._handler.dial((host, port), host, timeout)
