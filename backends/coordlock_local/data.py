@@ -190,7 +190,8 @@ def _write(kept: sqlite3.Connection, operations: Sequence[Operation]) -> int:
             kept.execute("UPDATE revision SET number = number + 1")
         revision = _revision(kept)
     except BaseException:
-        kept.execute("ROLLBACK")
+        if kept.in_transaction:  # SQLite ends it itself where the disk is full
+            kept.execute("ROLLBACK")
         raise
     try:
         kept.execute("COMMIT")

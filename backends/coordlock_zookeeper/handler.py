@@ -17,7 +17,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Sized
 from functools import partial
 from typing import Any, Final
 
@@ -82,14 +82,18 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self.requests: Callable[[], Sized] = tuple
         #: What callers may send by, too.
         self.connection: Connection | None = None
-        #: The host and port of each server, as configured.
-        self.servers: Sequence[tuple[str, int]] = ()
         #: Seconds that the server granted at the last handshake; 0 before the first.
         self.negotiated = 0.0
         #: When the newest attempt to connect began.
         self.dialled = 0.0
-        #: Why there is no connection, when there is none.
-        self.failure = "no host name could be resolved"
+        #: Why there is no connection, by host, port and address, the latest last.
+        self._failures: dict[tuple[str, object], str] = {}
+
+    @property
+    def failure(self) -> str:
+        """Why there is no connection, when there is none: each address has its own reason."""
+        reasons = dict.fromkeys(self._failures.values())
+        return "; ".join(reasons) or "no host name could be resolved"
 
     def async_result(self) -> AsyncResult:
         """Where the answer to a request will be."""
@@ -151,20 +155,21 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         """A connection to ``address``, an IP address and a port; raises OSError."""
         self._completions.complete()  # of the connection before
         self.dialled = self._clock.now()
-        hostname = hostname or self._name_of(address)
+        hostname = hostname or address[0]
         where = self._where = f"{hostname}:{address[1]}"
         try:
             connection = self.dial(address, hostname, self._timeout, track=True)
         except OSError as error:
             hint = "; does this port speak TLS?" if isinstance(error, ssl.SSLError) else ""
-            self.failure = f"{where}: {error.strerror or error}{hint}"
+            self._failures[where, address] = f"{where}: {error.strerror or error}{hint}"
             raise
-        self.failure = f"{where} accepts connections but does not answer"
+        failure = f"{where} accepts connections but does not answer"
         if where not in self._answered:
-            self.failure += (
+            failure += (
                 " as ZooKeeper does; is it the right port, and does it speak "
                 f"{'TLS' if self._context else 'plain TCP'}?"
             )
+        self._failures[where, address] = failure
         return BufferedSocket(connection, self._greeted)
 
     def dial(
@@ -188,14 +193,6 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             raise
         return connection
 
-    def _name_of(self, address: tuple[str, int]) -> str:
-        # kazoo before 2.11 doesn't say which host's address it is.
-        for host, port in self.servers:
-            with contextlib.suppress(OSError):
-                if any(found[4][:2] == address for found in socket.getaddrinfo(host, port)):
-                    return host
-        return address[0]
-
     def _track(self, connection: socket.socket) -> None:
         self._abort_on_time()
         with self._lock:
@@ -208,7 +205,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         if timeout_ms > 0:
             self.negotiated = timeout_ms / 1000
             self._answered.add(self._where)
-            self.failure = "the connection was lost"
+            self._failures = {("", None): "the connection was lost"}
 
     def create_socket_pair(self) -> tuple[Any, Any]:
         """What wakes the I/O thread, and what it is woken by."""

@@ -73,7 +73,6 @@ class OwnClient:
 
     def start(self, connected: Callable[[], None], failed: Callable[[str], None]) -> None:
         self._handler.failed = failed
-        self._handler.servers = self.client.hosts
         self._handler.requests = lambda: self.client._queue or self.client._connection.rest
 
         def changed(state: str) -> bool:

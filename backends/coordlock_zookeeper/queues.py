@@ -99,7 +99,9 @@ class QueueReader:
         )
         if owners or not are_known(contenders):
             answers = [
-                promise_of(self._client.get_async(one.key)) if owners or not is_known(one) else None
+                promise_of(self._client.get_async(one.key), one.key)
+                if owners or not is_known(one)
+                else None
                 for one in contenders
             ]
             complete = []
@@ -115,7 +117,7 @@ class QueueReader:
         """See `Backend.queues`. Two round trips: a queue's node stays when its contenders leave."""
         root = self._layout.root
         synced = promise_of(self._client.sync_async(root or "/"))
-        listed = promise_of(self._client.get_children_async(root or "/"))
+        listed = promise_of(self._client.get_children_async(root or "/"), root or "/")
         yield synced
         try:
             children = yield listed
