@@ -60,6 +60,12 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
 
     # In the I/O thread
 
+    def _expand_client_hosts(self) -> Any:
+        # kazoo resolves the names anew for each round.
+        addresses = super()._expand_client_hosts()
+        self.handler.divide(len(addresses))
+        return addresses
+
     def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
         socket = self._socket
         data, socket.rest = socket.rest or self._frames(self.client._pending), b""

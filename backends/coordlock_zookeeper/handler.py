@@ -43,7 +43,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """The handler of one `KazooClient`.
 
     Args:
-        timeout: seconds that connecting may take, and the handshake as much again.
+        seconds: what a round of attempts at all servers may take. It must end before the session.
         context: for TLS.
         answered: hosts and ports that have answered as ZooKeeper does; others are added.
     """
@@ -52,7 +52,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
     def __init__(
         self,
-        timeout: float,
+        seconds: float,
         context: ssl.SSLContext | None,
         answered: set[str],
         clock: Clock,
@@ -60,7 +60,9 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         super().__init__()
         # kazoo puts there what is to be called back; when it stops, it takes another one.
         self._completions = self.completion_queue = Completions()
-        self._timeout = timeout
+        self._seconds = seconds
+        #: How long one attempt may take, and its handshake as much again.
+        self._timeout = seconds / 2
         self._context = context
         self._answered = answered
         self._clock = clock
@@ -137,6 +139,10 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             with contextlib.suppress(OSError):  # it was not connected any more
                 # Not TLS's own, which would pull the rug from under the reading thread.
                 socket.socket.shutdown(current, socket.SHUT_RDWR)
+
+    def divide(self, addresses: int) -> None:
+        """A round of attempts at so many addresses begins: a name may have several."""
+        self._timeout = max(1.0, self._seconds / (2 * max(1, addresses)))
 
     def abort_in(self, seconds: float) -> None:
         """Let the I/O thread abort so many seconds after it has something to do; at once for 0."""

@@ -46,11 +46,9 @@ class OwnClient:
 
     def __init__(self, access: Access, clock: Clock) -> None:
         self._stopping = threading.Lock()
-        # A round of attempts, each with a handshake, shall end before the session does.
-        attempts = 2 * (access.hosts.count(",") + 1)
-        attempt = max(1.0, min(access.connect_timeout, access.ttl) / attempts)
         self._log = _KazooLog()
-        self._handler = Handler(attempt, access.tls, access.answered, clock)
+        seconds = min(access.connect_timeout, access.ttl)
+        self._handler = Handler(seconds, access.tls, access.answered, clock)
         self.client = Client(
             hosts=access.hosts,
             timeout=access.ttl,
