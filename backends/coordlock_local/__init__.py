@@ -17,7 +17,6 @@ tells which processes live. A process that dies, by SIGKILL too, leaves its queu
 
   this process
     session      a locked file, by which others see that the process lives
-    files        the queues' files that it keeps open
     contenders   the session's own contenders
     attempts     what waits for a lock of the directory: here for an instant, then in a thread
     watcher      watches contenders until they leave

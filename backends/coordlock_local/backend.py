@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar
 
@@ -272,7 +273,8 @@ class LocalBackend(Backend):
         with self._lock:
             closed = self._closed
             if not closed:
-                self._contenders, self._listener = Contenders(session), listener
+                self._contenders = Contenders(session, self._died)
+                self._listener = listener
         if closed:
             session.end()
             raise SessionLost(SERVICE, "the client was closed")
@@ -323,9 +325,15 @@ class LocalBackend(Backend):
             raise self._lose(contenders)
         return contenders
 
+    def _died(self) -> None:
+        """A look has shown that the session is dead to other processes."""
+        with suppress(SessionLost):
+            self._living()
+
     def _lose(self, contenders: Contenders | None) -> SessionLost:
-        """End a session whose file was removed: to other processes it is dead."""
-        lost = SessionLost(SERVICE, f"its file in {self.root} was removed")
+        """End a session whose file is not where others look: to them it is dead."""
+        reason = "it has ended" if contenders is None else contenders.session.why_dead()
+        lost = SessionLost(SERVICE, reason)
         with self._lock:
             if contenders is None or contenders is not self._contenders:
                 return lost

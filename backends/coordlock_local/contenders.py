@@ -27,9 +27,10 @@ _KEPT: Final = 256
 class Contenders:
     """The contenders of ``session``, which is alive at first."""
 
-    def __init__(self, session: LocalSession) -> None:
+    def __init__(self, session: LocalSession, died: Callable[[], object] = lambda: None) -> None:
+        """``died`` is called when other processes are found to take ``session`` for dead."""
         self.session: Final = session
-        self.watcher: Final = Watcher(session)
+        self.watcher: Final = Watcher(session, died=died)
         self._directory = session.directory
         self._queues: dict[str, LocalQueue] = {}  # by name; the longest in use comes first
         self._slots: dict[str, Slot] = {}  # by entry id
@@ -105,8 +106,7 @@ class Contenders:
             was_there, follower = False, None
             with session.changing:
                 if not session.has_ended:
-                    kept = session.files.find(slot.path)
-                    was_there, follower = leave(self._directory, slot, kept, id, self._slots)
+                    was_there, follower = leave(self._directory, slot, id, self._slots)
             tell(self._directory, session.id, id, follower)
         except OSError as error:
             # As long as the session lives, so does the contender: this must be tried again.
@@ -158,10 +158,7 @@ class Contenders:
             queue = self._queues[name] = self.queue(name)
             if len(self._queues) > _KEPT:
                 with suppress(KeyError, StopIteration, RuntimeError):  # another thread does it
-                    path = self._queues.pop(next(iter(self._queues))).path
-                    with self.session.changing:
-                        self.session.files.drop(path)
-                    self._tidy(path)
+                    self._tidy(self._queues.pop(next(iter(self._queues))).path)
         return queue
 
     def _tidy(self, path: str) -> None:

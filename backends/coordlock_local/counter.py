@@ -14,24 +14,13 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from coordlock.errors import BackendError, ConfigurationError
-from coordlock.runtime.shared_file import (
-    Descriptor,
-    close_kept,
-    closed_in_children,
-    keep_from_children,
-    no_fork,
-    overwrite,
-    seal,
-    to_disk,
-    unseal,
-)
+from coordlock.runtime.shared_file import no_fork, overwrite, seal, to_disk, unseal
 from coordlock_local.directory import UNKNOWN, Directory
 from coordlock_local.errors import SERVICE, Busy
-from coordlock_local.flock import try_lock
+from coordlock_local.flock import is_at, try_lock
 
 if sys.platform != "win32":
     import fcntl
@@ -83,13 +72,8 @@ class _Fields(NamedTuple):
 class Counter:
     """The counter of a directory."""
 
-    def __init__(self, directory: Directory, *, keeps: bool = False) -> None:
-        """With ``keeps``, the file stays open until `close`."""
+    def __init__(self, directory: Directory) -> None:
         self._directory = directory
-        self._keeps = keeps
-        self._kept: Descriptor | None = None
-        #: Whether `hold` is under way: a signal handler may call it once more in that thread.
-        self._is_held = False
         #: What this process wrote last, as bytes and as fields. Another process may have written
         #: since.
         self._written: tuple[bytes, _Fields] | None = None
@@ -105,60 +89,26 @@ class Counter:
             # Held with the file's lock, which no child must inherit.
             if not no_fork.acquire(timeout=PATIENCE):
                 raise Busy
-            if self._is_held:
-                raise Busy
-            file = self._open()
-            number = file.number
+            path = self._directory.counter
+            number = self._directory.open(path, os.O_RDWR | os.O_CREAT)
             try:
-                self._is_held = True
-                # Where the file was removed, the next attempt finds a new one.
-                if not try_lock(number) or not _is_there(file):
+                # Where the file was removed or moved, the next attempt finds a new one.
+                if not try_lock(number) or not is_at(path, number):
                     raise Busy
-                path = self._directory.counter
                 tokens = Tokens(number, path, self._directory.boot, self._written)
                 result = action(tokens)
                 self._written = tokens.written
                 return result
             finally:
-                self._is_held = False
                 try:
                     fcntl.flock(number, fcntl.LOCK_UN)
                 finally:
-                    if not self._keeps:
-                        os.close(number)
-                        closed_in_children.discard(file.close)
+                    os.close(number)
         finally:
             try:  # noqa: SIM105 - `suppress` is Python's
                 no_fork.release()
             except RuntimeError:  # it was not acquired
                 pass
-
-    def close(self) -> None:
-        """Keep the file open no longer, nor later. Idempotent."""
-        with no_fork:
-            self._keeps = False
-            kept, self._kept = self._kept, None
-            if kept is not None and not self._is_held:  # else `hold` closes it
-                close_kept(kept)
-
-    def _open(self) -> Descriptor:
-        """The file: the one that is kept, if it still is the counter."""
-        if self._kept is not None:
-            if _is_there(self._kept):
-                return self._kept
-            kept, self._kept = self._kept, None
-            close_kept(kept)
-        made = partial(self._directory.open, self._directory.counter, os.O_RDWR | os.O_CREAT)
-        if not self._keeps:
-            return Descriptor(made())
-        self._kept = keep_from_children(made)
-        return self._kept
-
-
-def _is_there(file: Descriptor) -> bool:
-    """Whether the descriptor is still the file's, and the file was not removed."""
-    status = file.status()
-    return status is not None and status.st_nlink > 0
 
 
 class Tokens:

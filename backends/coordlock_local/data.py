@@ -38,7 +38,7 @@ from coordlock.model.contender import Contender
 from coordlock.runtime.shared_file import Descriptor, close_kept, keep_from_children
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE, Busy
-from coordlock_local.flock import try_lock, unlock
+from coordlock_local.flock import is_at, try_lock, unlock
 from coordlock_local.slots import Slot, stands
 
 __all__ = ["DataFile"]
@@ -112,7 +112,7 @@ class DataFile:
             lambda: self._directory.open(self._directory.data_lock, os.O_RDWR | os.O_CREAT)
         )
         try:
-            if not try_lock(lock.number) or os.fstat(lock.number).st_nlink == 0:
+            if not try_lock(lock.number) or not is_at(self._directory.data_lock, lock.number):
                 raise Busy
             return self._use(action)
         finally:
@@ -190,7 +190,8 @@ def _write(kept: sqlite3.Connection, operations: Sequence[Operation]) -> int:
             kept.execute("UPDATE revision SET number = number + 1")
         revision = _revision(kept)
     except BaseException:
-        kept.execute("ROLLBACK")
+        if kept.in_transaction:  # SQLite ends it itself where the disk is full
+            kept.execute("ROLLBACK")
         raise
     try:
         kept.execute("COMMIT")

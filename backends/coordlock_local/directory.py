@@ -21,31 +21,20 @@ administrator made writable for a group (mode 2770) is shared by its members.
 from __future__ import annotations
 
 import os
-import re
 import stat
-import sys
 import time
 from contextlib import suppress
 from typing import Final, Self
 
 from coordlock.errors import ConfigurationError
 from coordlock.model.names import file_name
+from coordlock.runtime import file_system
 
 __all__ = ["UNKNOWN", "Directory", "default_root"]
 
 #: The boot id where the system has none.
 UNKNOWN: Final = "-" * 36
 
-#: File systems of one machine, by the types of proc(5). Several machines may use any other. Locks
-#: of another machine's processes may not be seen here, so these would count as dead and lose their
-#: contenders. FUSE has a type for each program that serves one.
-_LOCAL: Final = frozenset(
-    {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "jfs", "nilfs2", "ubifs"}
-    | {"reiserfs", "reiser4", "jffs2", "udf", "ufs", "minix", "hfs", "hfsplus", "apfs"}
-    | {"vfat", "msdos", "exfat", "ntfs", "ntfs3", "fuseblk"}
-    | {"tmpfs", "ramfs", "rootfs", "overlay", "aufs", "fuse.fuse-overlayfs", "ecryptfs", "shiftfs"}
-    | {"lxfs", "wslfs"}
-)
 _TRUSTING: Final = "trust_filesystem=true"
 
 #: How often to open a file again to which its maker may not have given its mode yet.
@@ -149,14 +138,7 @@ class Directory:
 
     def foreign(self) -> str:
         """The file system, in words, if it is not known to be local to this machine; else empty."""
-        if sys.platform != "linux":
-            return ""  # only Linux has /proc/self/mountinfo
-        kind = _file_system(self.root)
-        if kind in _LOCAL:
-            return ""
-        if not kind:
-            return "a file system of which /proc/self/mountinfo says nothing"
-        return f"a file system ({kind}) that is not known to be local to this machine"
+        return file_system.foreign(self.root)
 
     def session(self, id: str) -> str:
         """The file of the session ``id``."""
@@ -248,22 +230,3 @@ def _boot_id() -> str:
             return file.read().strip()
     except (OSError, ValueError):
         return ""
-
-
-def _file_system(path: str) -> str:
-    """The type of the file system that holds ``path``, or "" where that is not known."""
-    try:
-        with open("/proc/self/mountinfo", "rb") as file:
-            table = file.read()
-    except OSError:
-        return ""
-    path = os.path.join(os.path.realpath(path), "")
-    found, longest = "", 0
-    for line in table.splitlines():
-        # proc(5): id, parent, device, root, mount point, options, tags..., "-", type, source, ...
-        before, _, after = line.partition(b" - ")
-        point = re.sub(rb"\\([0-7]{3})", lambda m: bytes([int(m[1], 8)]), before.split()[4])
-        prefix = os.path.join(os.fsdecode(point), "")
-        if path.startswith(prefix) and len(prefix) >= longest:
-            found, longest = after.split()[0].decode(), len(prefix)
-    return found

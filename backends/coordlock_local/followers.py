@@ -163,8 +163,7 @@ class Followers:
         try:
             if not is_session:
                 os.close(self._directory.open(file, os.O_RDONLY | os.O_CREAT))
-            # Processes keep the files of queues open.
-            self._notices.add(file, written=file.startswith(self._directory.queues))
+            self._notices.add(file)
         except OSError as error:
             # A session that has no file has ended, as the next reading shows. Another process has
             # removed any other file just now, which is made again then.

@@ -16,7 +16,6 @@ from coordlock.runtime.shared_file import Descriptor, closed_in_children, no_for
 
 __all__ = ["Inotify"]
 
-_MODIFY: Final = 0x2
 _CLOSE_WRITE: Final = 0x8
 _ATTRIB: Final = 0x4  # the link count is an attribute: removed, though a process has it open
 _DELETE_SELF: Final = 0x400
@@ -64,24 +63,21 @@ class Inotify:
             except BaseException:
                 self.close()
                 raise
-        self._poll, self._resting = select.poll(), select.poll()
+        self._poll = select.poll()
         self._poll.register(self._inotify.number, select.POLLIN)
-        for poll in (self._poll, self._resting):
-            poll.register(self._woken.number, select.POLLIN)
-        #: Whether a thread that waits here lets others run: gevent has a poll() of its own.
-        self.is_direct: Final = type(self._poll).__module__ == "select"
+        self._poll.register(self._woken.number, select.POLLIN)
 
     def _kept(self, number: int) -> Descriptor:
         descriptor = Descriptor(number)
         self._descriptors.append(descriptor)
         return descriptor
 
-    def add(self, path: str, *, closed: bool = True, written: bool = False) -> None:
+    def add(self, path: str, *, closed: bool = True) -> None:
         """Tell of ``path``; OSError where it's gone or limits are reached.
 
         Look at the file afterwards: what happened before is not told.
         """
-        mask = _REMOVED | (_CLOSE_WRITE if closed else 0) | (_MODIFY if written else 0)
+        mask = _REMOVED | (_CLOSE_WRITE if closed else 0)
         with self._lock:
             self._check()
             number = self._inotify.number
@@ -111,37 +107,16 @@ class Inotify:
         Raises OSError when the program has closed the descriptors.
         """
         self._check()
-        ready = dict(self._poll.poll(_milliseconds(timeout)))
+        milliseconds = None if timeout is None else int(timeout * 1000) + 1
+        ready = dict(self._poll.poll(milliseconds))
         self._check()
         if self._woken.number in ready:
             with suppress(BlockingIOError):
                 os.read(self._woken.number, 4096)
         return self._read() if self._inotify.number in ready else ()
 
-    def rest(self, timeout: float | None) -> None:
-        """Sleep until `wake`, while another thread receives. Raises as `wait`."""
-        self._check()
-        if self._resting.poll(_milliseconds(timeout)):
-            self._check()
-            with suppress(BlockingIOError):
-                os.read(self._woken.number, 4096)
-
-    def is_readable(self, timeout: float) -> bool:
-        """Whether there are notices within ``timeout`` seconds. In any thread, beside `rest`."""
-        poll = select.poll()  # of its own: a signal handler may wait, too
-        poll.register(self._inotify.number, select.POLLIN)
-        return bool(poll.poll(_milliseconds(timeout)))
-
-    def read(self) -> Collection[str] | None:
-        """What `wait` returns, of the notices that are there."""
-        self._check()
-        return self._read()
-
     def _read(self) -> Collection[str] | None:
-        try:
-            data = os.read(self._inotify.number, 65_536)
-        except BlockingIOError:  # another thread was quicker
-            return ()
+        data = os.read(self._inotify.number, 65_536)
         changed = set()
         offset = 0
         while offset < len(data):
@@ -183,10 +158,6 @@ class Inotify:
     def _check(self) -> None:
         if not self._is_open():
             raise OSError(errno.EBADF, "the program closed a descriptor that belongs to coordlock")
-
-
-def _milliseconds(seconds: float | None) -> int | None:
-    return None if seconds is None else int(seconds * 1000) + 1
 
 
 def _last_error(path: str | None = None) -> OSError:

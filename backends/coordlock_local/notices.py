@@ -24,11 +24,11 @@ class Notices(Protocol):
     #: How often a caller of `wait` must look at the files itself, in seconds.
     interval: float
 
-    def add(self, path: str, *, closed: bool = True, written: bool = False) -> None:
+    def add(self, path: str, *, closed: bool = True) -> None:
         """Tell of ``path`` from now on; OSError where that's impossible.
 
         Tells of its removal, of changes of its attributes and, with ``closed``, of each process
-        that closes it after it had it open for writing; with ``written``, of each write.
+        that closes it after it had it open for writing.
         """
         return
 
@@ -38,30 +38,13 @@ class Notices(Protocol):
 
     def is_watched(self, path: str) -> bool:
         """Whether it tells of ``path`` still: not of a file that was removed."""
-        return True
+        return False
 
     def wait(self, timeout: float | None) -> Collection[str] | None:
         """The paths that may have changed; None when that is not known, empty when none."""
 
     def wake(self) -> None:
-        """Let `wait` or `rest` return."""
-
-    @property
-    def is_direct(self) -> bool:
-        """Whether another thread may `read` while one rests."""
-        return False
-
-    def rest(self, timeout: float | None) -> None:
-        """Sleep until `wake`, while another thread reads."""
-        self.wait(timeout)
-
-    def is_readable(self, timeout: float) -> bool:
-        """Whether there are notices within ``timeout`` seconds. In any thread, beside `rest`."""
-        return False
-
-    def read(self) -> Collection[str] | None:
-        """What `wait` returns, of the notices that are there."""
-        return ()
+        """Let `wait` return."""
 
     def close(self) -> None:
         """Free what the operating system gave. Forked children do it by themselves."""

@@ -74,7 +74,8 @@ class LocalQueue:
         slot, and whether there will be a file in ``values``. This calls it before it writes the
         contender, so a contender that stands in the queue is always known.
         """
-        with session.files.open(self.path, self._header) as slots:
+        flags = os.O_RDWR | os.O_CREAT
+        with Slots(self._directory, self.path, flags, self._header) as slots:
             index = slots.read()
             if not slots.ready and _is_used(self._directory, slots):
                 raise BackendError(
@@ -353,7 +354,6 @@ def tidy(
                     left += 1
             if not left:
                 os.unlink(path)  # the owner of an evicted one finds nothing, or another file
-                slots.clear()  # who keeps it open sees that
 
     counter.hold(remove)
 

@@ -9,23 +9,19 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from coordlock.errors import BackendError
 from coordlock.runtime.shared_file import Descriptor, close_kept, keep_from_children
-from coordlock_local.counter import PATIENCE, Counter, Tokens
+from coordlock_local.counter import Counter, Tokens
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE
-from coordlock_local.files import Files
 from coordlock_local.flock import is_locked, try_lock
-from coordlock_local.slots import Slot, Slots, stands
+from coordlock_local.slots import Slots
 
 __all__ = ["LocalSession", "has_died", "is_alive", "rings"]
-
-T = TypeVar("T")
 
 #: What the file of a session says whose process rings bells. Others leave it empty.
 _RINGS: Final = b"rings\n"
@@ -37,15 +33,13 @@ class LocalSession:
     def __init__(self, directory: Directory) -> None:
         self.id: Final = os.urandom(16).hex()
         self.directory: Final = directory
-        self.counter: Final = Counter(directory, keeps=True)
+        self.counter: Final = Counter(directory)
         self._path = directory.session(self.id)
         #: A lock, held while one of its contenders is removed, and while it ends. After either,
         #: another contender may use the slot, which this session must then leave untouched. It is
         #: also held while contenders are added: threads of a client that wait here don't take the
         #: interpreter from each other at every system call.
         self.changing: Final = threading.RLock()
-        #: The queues' files that it keeps open. Callers hold `changing`.
-        self.files: Final = Files(directory)
         self._descriptor: Descriptor | None = None
 
     def start(self) -> list[str]:
@@ -77,40 +71,31 @@ class LocalSession:
         return self._descriptor is None
 
     def is_alive(self) -> bool:
-        """Whether other processes find it alive: its file was neither removed nor closed."""
+        """Whether other processes find it alive: its file is open here, and where they look."""
         descriptor = self._descriptor
         status = None if descriptor is None else descriptor.status()
-        return status is not None and status.st_nlink > 0
+        try:
+            return status is not None and os.path.samestat(status, os.stat(self._path))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
-    def stands(self, slot: Slot) -> bool:
-        """Whether the contender of ``slot``, of whichever session, is in its queue."""
-        found = self._in_kept(slot.path, lambda slots: slots.get(slot.number))
-        return stands(self.directory, slot) if found is None else found == slot.token
+    def why_dead(self) -> str:
+        """What has happened to the session's file, in words, where `is_alive` is false."""
+        root, descriptor = self.directory.root, self._descriptor
+        status = None if descriptor is None else descriptor.status()
+        if status is None:
+            return f"its file in {root} was closed"
+        if not status.st_nlink:
+            return f"its file in {root} was removed"
+        return f"{root} was moved, with its file, or is another directory now"
 
     def before(self, path: str, token: int) -> list[int]:
         """The tokens of those that stand before ``token`` in the queue of the file ``path``."""
-        index = self._in_kept(path, Slots.index)
-        if index is None:
-            try:
-                with Slots(self.directory, path) as slots:
-                    index = slots.index()
-            except FileNotFoundError:
-                index = []
-        return [one for one in index if 0 < one < token]
-
-    def _in_kept(self, path: str, find: Callable[[Slots], T]) -> T | None:
-        """What ``find`` finds in the queue's file, where that is open."""
-        changing = self.changing
         try:
-            if changing.acquire(timeout=PATIENCE) and (kept := self.files.find(path)):
-                with kept:
-                    return find(kept)
-        finally:
-            try:  # noqa: SIM105 - as in `Counter.hold`
-                changing.release()
-            except RuntimeError:
-                pass
-        return None
+            with Slots(self.directory, path) as slots:
+                return [one for one in slots.index() if 0 < one < token]
+        except FileNotFoundError:
+            return []
 
     def end(self) -> None:
         """Remove the file and unlock it. Idempotent."""
@@ -121,9 +106,6 @@ class LocalSession:
             descriptor, self._descriptor = self._descriptor, None
             if descriptor is not None:
                 close_kept(descriptor)
-            self.files.close()
-        # Outside: a signal handler that interrupts a use of a counter may wait for `changing`.
-        self.counter.close()
 
 
 def rings(directory: Directory, id: str) -> bool:

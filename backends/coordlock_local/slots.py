@@ -125,9 +125,8 @@ class Slots:
         path: str,
         flags: int = os.O_RDONLY,
         header: bytes = b"",
-        descriptor: int | None = None,
     ) -> None:
-        """Open ``path``, unless it is open as ``descriptor``; ``flags`` are those of open(2).
+        """Open ``path``; ``flags`` are those of open(2).
 
         ``header`` is what `header` gives for the queue, where that is known.
         """
@@ -139,8 +138,7 @@ class Slots:
         self._boot = directory.boot
         self._header = header
         self._indexes = 1
-        self._size: int | None = None
-        self._descriptor = directory.open(path, flags) if descriptor is None else descriptor
+        self._descriptor = directory.open(path, flags)
 
     def __enter__(self) -> Self:
         return self
@@ -190,9 +188,10 @@ class Slots:
                     yield contender
 
     def _index(self, data: bytes) -> list[int]:
-        size = os.fstat(self._descriptor).st_size if self._size is None else self._size
-        most = size // _BLOCK + 1
-        self._indexes = min(int.from_bytes(data[_INDEXES:_PAGE], byteorder), most)
+        self._indexes = int.from_bytes(data[_INDEXES:_PAGE], byteorder)
+        if self._indexes > 1:
+            most = os.fstat(self._descriptor).st_size // _BLOCK + 1
+            self._indexes = min(self._indexes, most)
         data = data[_PAGE:]
         for number in range(1, self._indexes):
             data += os.pread(self._descriptor, _PAGE, _entry(number * _SLOTS))
@@ -219,10 +218,6 @@ class Slots:
         one = (1).to_bytes(8, byteorder)
         self._write(self._header + one + bytes(_PAGE), 0)
         self._indexes = 1
-
-    def clear(self) -> None:
-        """Empty the file, which was removed."""
-        os.ftruncate(self._descriptor, 0)
 
     def add(self, slot: int, token: int, record: bytes) -> None:
         """Let a contender stand in the free ``slot``, with what `record` gives for it."""
@@ -384,15 +379,15 @@ def stands(directory: Directory, slot: Slot) -> bool:
 
 
 def leave(
-    directory: Directory, slot: Slot, kept: Slots | None, id: str, own: Mapping[str, Slot]
+    directory: Directory, slot: Slot, id: str, own: Mapping[str, Slot]
 ) -> tuple[bool, str | None]:
     """Remove this process's contender ``id`` from ``slot``. Idempotent.
 
-    ``kept`` is the queue's file, where that is open. ``own`` are the slots of this process, by the
-    ids of their contenders. Returns whether it was there, and the session of the next contender.
+    ``own`` are the slots of this process, by the ids of their contenders. Returns whether it was
+    there, and the session of the next contender.
     """
     try:
-        with kept or Slots(directory, slot.path, os.O_RDWR) as slots:
+        with Slots(directory, slot.path, os.O_RDWR) as slots:
             value = slots.get(slot.number)
             if value & ~EVICTED == slot.token:
                 slots.free(slot.number, id, own)

@@ -68,14 +68,13 @@ def publish(
 ) -> None:
     """See `Backend.publish`; of contenders of ``session``. Calls ``note`` before it makes a file.
 
-    Those who follow the queue hear a write to its file, or its closing.
+    Those who follow the queue hear the closing of its file.
     """
     directory, slot = session.directory, Slot.of(contender)
     is_convertible = isinstance(contender.claim, Convertible)
     with session.changing:
-        kept = session.files.find(slot.path) if is_convertible else None
         try:
-            slots = kept or Slots(directory, slot.path, os.O_RDWR)
+            slots = Slots(directory, slot.path, os.O_RDWR)
         except (FileNotFoundError, NotADirectoryError):
             raise Evicted(contender.key) from None
         with slots:

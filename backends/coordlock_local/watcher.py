@@ -15,7 +15,7 @@ from coordlock_local import values
 from coordlock_local.listening import Key, Listening
 from coordlock_local.notices import Notices, notices
 from coordlock_local.session import LocalSession, is_alive, rings
-from coordlock_local.slots import SERVED, Slot
+from coordlock_local.slots import SERVED, Slot, stands
 
 __all__ = ["Watcher"]
 
@@ -39,6 +39,8 @@ class _Watched:
         self.paths: Final[list[str]] = []
         #: The one among them that tells of nothing else.
         self.own_file: str | None = None
+        #: Whether a look has shown that it was there, after its files were watched.
+        self.was_seen = False
         #: What is called, and the contenders on whose behalf.
         self.watchers: dict[object, tuple[_Told, Sequence[Contender]]] = {}
 
@@ -51,21 +53,25 @@ class Watcher:
     when the contender has left. That is the bell of this session, if the next contender is this
     session's: who leaves reads whose that is. Otherwise this makes a file for the contender, which
     the contender's process also removes. The session's own contenders leave through
-    `own_left`, without such a file.
+    `own_left`, without such a file. The state directory itself tells when it is moved.
 
     A notice only says where to look. The watcher always reads from the queue and the session's lock
     whether a contender has left. Now and then it looks at all contenders, so no lost notice loses a
     departure.
     """
 
-    def __init__(self, session: LocalSession, source: Callable[[], Notices] = notices) -> None:
+    def __init__(
+        self,
+        session: LocalSession,
+        source: Callable[[], Notices] = notices,
+        died: Callable[[], object] = lambda: None,
+    ) -> None:
+        """``died`` is called, perhaps repeatedly, while other processes find ``session`` dead."""
         self._session = session
+        self._died = died
         self._directory = session.directory
         self._lock = threading.RLock()
         self._watched: dict[Key, _Watched] = {}
-        #: Those of other sessions, and the thread that has ordered all of them, or 0.
-        self._foreign: set[Key] = set()
-        self._orderer = 0
         #: Whether other sessions ring the bell.
         self._ringing: dict[str, bool] = {}
         #: Contenders that have left and before which none stood then.
@@ -114,7 +120,6 @@ class Watcher:
                     self._watched.pop(key, None)
                     self._drop(key, watched)
 
-        is_own = contender.session == self._session.id
         with self._lock:
             if self._closed:
                 return cancel
@@ -134,26 +139,23 @@ class Watcher:
                     with suppress(OSError):  # made in vain: no process removes it any more
                         os.unlink(watched.own_file)
                 return cancel
+            watched.was_seen = True
             with self._lock:
                 if looks == self._looks:
                     self._listening.note_life(watched.paths[0])
-        self._listening.serve(None if is_own else self._orderer)
         return cancel
 
     def _order(self, watched: _Watched, key: Key, waiters: Sequence[Contender]) -> bool:
         """Watch the files that report the departure of ``watched``; whether it is still there.
 
-        True if the files were watched before: they would have reported it. False in doubt.
+        True if the files were watched when it was there: they would have reported it. False in
+        doubt.
         """
         contender, slot = watched.contender, Slot.of(watched.contender)
-        paths = [self._directory.session(contender.session), slot.path]
+        root = self._directory.root
+        paths = [self._directory.session(contender.session), slot.path, root]
         stood = False  # the session's own may have left without a notice
         if contender.session != self._session.id:
-            if not self._foreign:
-                self._orderer = threading.get_ident()
-            elif self._orderer != threading.get_ident():
-                self._orderer = 0
-            self._foreign.add(key)
             nearest = self._before(contender, slot, waiters)
             stood = nearest == slot.token
             if nearest is not None and nearest <= slot.token:
@@ -161,10 +163,9 @@ class Watcher:
             else:
                 watched.own_file = self._directory.watch(contender.session, contender.id)
                 paths.append(watched.own_file)
-        new = [path for path in paths if path not in watched.paths]
-        watched.paths.extend(new)
-        fresh = [path for path in new if self._listening.add(path, key)]
-        return not new or (stood and not fresh and self._listening.lives(paths[0]))
+        watched.paths.extend([path for path in paths if path not in watched.paths])
+        fresh = [path for path in paths if self._listening.add(path, key)]
+        return not fresh and (watched.was_seen or (stood and self._listening.lives(paths[0])))
 
     def _before(self, contender: Contender, slot: Slot, waiters: Sequence[Contender]) -> int | None:
         """The token just before that of the waiter in the queue of ``contender``, or 0.
@@ -204,16 +205,16 @@ class Watcher:
         with self._lock:
             self._closed = True
             self._watched.clear()
-            self._foreign.clear()
         self._listening.close()
 
     def _drop(self, key: Key, watched: _Watched) -> None:
         for path in watched.paths:
             self._listening.drop(path, key)
-        self._foreign.discard(key)
 
     def _look(self, changed: Collection[str] | None) -> bool:
         """Look at all contenders, or those of ``changed`` files, and tell; whether all were due."""
+        if not self._session.is_alive():
+            self._died()
         with self._lock:
             self._looks += 1
             keys: Collection[Key] = self._watched
@@ -239,7 +240,7 @@ class Watcher:
         session, slot = contender.session, Slot.of(contender)
         try:
             if session == self._session.id:
-                return not (self._session.stands(slot) and self._session.is_alive())
+                return not (stands(self._directory, slot) and self._session.is_alive())
             before = self._session.before(slot.path, slot.token + 1)
             if slot.token not in before:
                 if not before:
@@ -256,7 +257,7 @@ class Watcher:
         if not waiters or not self._session.is_alive():
             return False
         try:
-            return all(self._session.stands(Slot.of(waiter)) for waiter in waiters)
+            return all(stands(self._directory, Slot.of(waiter)) for waiter in waiters)
         except OSError:
             return False
 

@@ -29,8 +29,7 @@
 
   kazoo
     handler          the own client's threads and sockets, put together from the next four
-    io_thread        what wakes the I/O thread, and what it does with answers
-    receiving        which thread sends and receives
+    io_thread        what wakes the I/O thread, who sends meanwhile, and what it does with answers
     connection       the connection's frames, in fewer steps
     buffered_socket  a socket that reads ahead, and tells what the handshake granted
     answers          kazoo's answers as promises

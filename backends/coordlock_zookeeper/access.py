@@ -81,9 +81,16 @@ def _tls(settings: Settings) -> ssl.SSLContext | None:
         context = ssl.create_default_context(cafile=ca)
     except OSError as error:  # ssl.SSLError is one, and names no file
         raise ConfigurationError(f"option 'ca': {ca}: {error.strerror or error}") from None
+
+    def refuse() -> str:  # else OpenSSL asks on the terminal
+        raise ConfigurationError(
+            f"option 'key': {key or cert} is encrypted, and nobody is asked for its pass phrase: "
+            "write it without one (openssl pkey -in KEY -out NEW), readable for this user alone"
+        )
+
     try:
         if cert:
-            context.load_cert_chain(cert, key)
+            context.load_cert_chain(cert, key, refuse)
     except OSError as error:
         files = f"{cert}, {key}" if key else cert
         raise ConfigurationError(f"option 'cert': {files}: {error.strerror or error}") from None

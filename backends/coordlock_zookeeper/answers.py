@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from kazoo.exceptions import NoNodeError
+from kazoo.protocol.serialization import Create, Create2, Delete
 
 from coordlock.runtime.promise import Promise
-from coordlock.runtime.receiving import BLOCKING
 from coordlock_zookeeper.errors import translate
 
-__all__ = ["Dated", "ask", "full", "promise_of", "request"]
+__all__ = ["Dated", "above", "ask", "full", "promise_of", "request"]
 
+_BY_PARENT: Final = frozenset({Create.type, Create2.type, Delete.type})
 #: What an answer says, None where there is no such node, and the last transaction that it shows.
 Dated = tuple[Any, int]
 
 
-def promise_of(result: Any) -> Promise[Any]:
-    """A promise for ``result``, kazoo's ``AsyncResult``; it fails with coordlock's errors."""
+def promise_of(result: Any, path: str = "") -> Promise[Any]:
+    """A promise for ``result``, kazoo's ``AsyncResult``; it fails with coordlock's errors.
+
+    ``path`` is the node whose ACL decides: an error names it.
+    """
     promise: Promise[Any] = Promise()
 
     def answered(result: Any) -> None:
@@ -30,19 +33,20 @@ def promise_of(result: Any) -> Promise[Any]:
         if error is None:
             promise.resolve(result.value)
         else:
-            promise.fail(translate(error))
+            promise.fail(translate(error, path))
 
     result.rawlink(answered)
     return promise
 
 
-def request(client: Any, request: Any) -> Promise[Any]:
+def request(client: Any, request: Any, promise: Promise[Any] | None = None) -> Promise[Any]:
     """Send ``request``, one of kazoo's own objects, whose path is a `full` one; see `promise_of`.
 
-    It costs a part of what kazoo's methods do: for what each lock sends.
+    It costs a part of what kazoo's methods do: for what each lock sends. ``promise`` is what is
+    returned, where the caller has made it before.
     """
-    promise: Promise[Any] = Promise()
-    client._call(request, _Reply(client.handler, promise))
+    promise = Promise() if promise is None else promise
+    client._call(request, _Reply(client.handler, promise, _decides(request)))
     return promise
 
 
@@ -57,7 +61,7 @@ def ask(
     promise: Promise[Dated] = Promise()
     if answered is not None:
         promise.add_done_callback(answered)  # before the answer can come
-    client._call(request, _Answer(client, promise))
+    client._call(request, _Answer(client, promise, _decides(request)))
     return promise
 
 
@@ -66,14 +70,24 @@ def full(client: Any, path: str) -> str:
     return path if not client.chroot else f"{client.chroot}{path}".removesuffix("/")
 
 
+def above(path: str) -> str:
+    """The node above ``path``: its ACL decides on creating and deleting that."""
+    return path.rpartition("/")[0] or "/"
+
+
+def _decides(request: Any) -> str:
+    """The node whose ACL decides on ``request``; empty for what concerns several."""
+    path: str = getattr(request, "path", "")
+    return above(path) if getattr(request, "type", None) in _BY_PARENT else path
+
+
 class _Reply:
     """Takes the answer to a request, in place of kazoo's ``AsyncResult``."""
 
-    __slots__ = ("_handler", "_promise", "thread")
+    __slots__ = ("_handler", "_path", "_promise")
 
-    def __init__(self, handler: Any, promise: Promise[Any]) -> None:
-        #: The one that will wait for it, and does nothing else; 0 for none.
-        self.thread = threading.get_ident() if BLOCKING.is_near else 0
+    def __init__(self, handler: Any, promise: Promise[Any], path: str) -> None:
+        self._path = path
         self._handler = handler
         self._promise = promise
 
@@ -81,7 +95,7 @@ class _Reply:
         self._complete(partial(self._promise.resolve, value))
 
     def set_exception(self, error: Exception) -> None:
-        self._complete(partial(self._promise.fail, translate(error)))
+        self._complete(partial(self._promise.fail, translate(error, self._path)))
 
     def _complete(self, complete: Callable[[], object]) -> None:
         if self._handler.running:
@@ -93,9 +107,10 @@ class _Reply:
 class _Answer:
     """Takes the answer to a request, in place of kazoo's ``AsyncResult``, which has no date."""
 
-    __slots__ = ("_client", "_promise")
+    __slots__ = ("_client", "_path", "_promise")
 
-    def __init__(self, client: Any, promise: Promise[Dated]) -> None:
+    def __init__(self, client: Any, promise: Promise[Dated], path: str) -> None:
+        self._path = path
         self._client = client
         self._promise = promise
 
@@ -107,4 +122,4 @@ class _Answer:
         if isinstance(error, NoNodeError):
             self.set()
         else:
-            self._promise.fail(translate(error))
+            self._promise.fail(translate(error, self._path))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import select
 import socket
 import ssl
 import struct
@@ -56,13 +54,9 @@ class BufferedSocket:
         return connection.pending() if isinstance(connection, ssl.SSLSocket) else 0
 
     @property
-    def is_direct(self) -> bool:
-        """Whether it is readable exactly when the system says so; and that can be shared."""
-        return (
-            hasattr(select, "epoll")
-            and hasattr(os, "eventfd")
-            and not isinstance(self._connection, ssl.SSLSocket)
-        )
+    def is_plain(self) -> bool:
+        """Whether one thread may send while another one waits for it to be readable: no TLS."""
+        return not isinstance(self._connection, ssl.SSLSocket)
 
     @property
     def has_ended(self) -> bool:

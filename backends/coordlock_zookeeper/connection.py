@@ -8,9 +8,9 @@ from collections import deque
 from typing import Any, Final
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import EXCEPTIONS, ConnectionClosedError, ConnectionLoss, NoNodeError
-from kazoo.protocol.connection import PING_XID, WATCH_XID, ConnectionHandler
-from kazoo.protocol.serialization import Auth, Close, Exists, ReplyHeader, Transaction
+from kazoo.exceptions import ConnectionClosedError, ConnectionLoss
+from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.serialization import Auth, Close, ReplyHeader
 from kazoo.protocol.states import KeeperState
 
 __all__ = ["Client", "Connection"]
@@ -45,7 +45,7 @@ class Client(KazooClient):  # type: ignore[misc]
 class Connection(ConnectionHandler):  # type: ignore[misc]
     """Sends the requests that are there at once, and takes frames as a whole.
 
-    Callers may use it while kazoo's I/O thread sleeps: see `coordlock_zookeeper.receiving`.
+    Callers may send by it while kazoo's I/O thread sleeps: see `io_thread.Wakeups`.
     """
 
     _socket: Any = None
@@ -59,6 +59,12 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         return b"" if self._socket is None else bytes(self._socket.rest)
 
     # In the I/O thread
+
+    def _expand_client_hosts(self) -> Any:
+        # kazoo resolves the names anew for each round.
+        addresses = super()._expand_client_hosts()
+        self.handler.divide(len(addresses))
+        return addresses
 
     def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
         socket = self._socket
@@ -105,19 +111,18 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
 
     # In any thread, while the I/O thread sleeps
 
-    def is_left(self) -> bool:
-        """Whether there is something for the I/O thread to do."""
-        return bool(self.rest or self.client._queue or self._socket.pending())
+    @property
+    def current(self) -> tuple[Any, deque[_Sent]]:
+        """The socket, and the requests that were sent by it and have no answer yet."""
+        return self._socket, self.client._pending
 
-    def is_of(self, thread: int) -> bool:
-        """Whether no other thread than this one waits for an answer."""
-        client = self.client
-        under_way = [*list(client._queue), *list(client._pending)]
-        return all(getattr(one[1], "thread", 0) == thread for one in under_way)
+    def send_now(self, socket: Any, pending: deque[_Sent]) -> bool:
+        """Send what can be sent without waiting; whether that is all there is.
 
-    def send_now(self) -> bool:
-        """Send what can be sent without waiting; whether that is all there is."""
-        socket, pending = self._socket, self.client._pending
+        Nothing is sent where ``socket`` and ``pending`` are not `current` any more.
+        """
+        if socket is not self._socket or pending is not self.client._pending:
+            return False
         try:
             socket.rest = socket.rest or self._frames(pending)
             if socket.rest:
@@ -130,47 +135,6 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             while pending and pending is not self.client._pending:  # see `abandon`
                 pending.popleft()[1].set_exception(ConnectionLoss())
         return not socket.rest and not self.client._queue
-
-    def fileno(self) -> int:
-        """The socket's descriptor; -1 where that is closed."""
-        return int(self._socket.fileno())
-
-    def take(self) -> None:
-        """Read what has come, and tell who waits for it: answers to what `request` has sent."""
-        socket, pending = self._socket, self.client._pending
-        socket.read_ahead()
-        while (frame := socket.frame()) is not None:
-            header, offset = ReplyHeader.deserialize(frame, 0)
-            if header.xid == PING_XID:
-                self.ping_outstanding.clear()
-            elif header.xid == WATCH_XID:
-                self._read_watch_event(frame, offset)
-            else:
-                self._take(pending, header, frame, offset)
-
-    def _take(self, pending: deque[_Sent], header: Any, frame: bytes, offset: int) -> None:
-        """As kazoo's `_read_response`. What Ctrl-C ends here fails with the connection."""
-        client = self.client
-        request, reply, xid = pending[0]
-        if header.xid != xid:
-            raise ConnectionError("the server has left out an answer")
-        client.last_zxid = max(client.last_zxid, header.zxid)
-        if header.err == NoNodeError.code and request.type == Exists.type:
-            reply.set(None)
-        elif header.err:
-            reply.set_exception(EXCEPTIONS[header.err]())
-        else:
-            try:
-                response = request.deserialize(frame, offset)
-                if request.type == Transaction.type:
-                    response = Transaction.unchroot(client, response)
-            except Exception as error:
-                reply.set_exception(error)
-            else:
-                reply.set(response)
-                if watcher := getattr(request, "watcher", None):
-                    client._data_watchers[request.path].add(watcher)
-        pending.popleft()
 
     @property
     def has_ended(self) -> bool:

@@ -115,10 +115,15 @@ def is_out_of_turn(error: BaseException | None) -> bool:
     return str(next(iter(error.args), "")).startswith("xids do not match")
 
 
-def translate(error: BaseException) -> CoordlockError:
-    """The error of `coordlock.errors` that says what ``error`` means. Never raises."""
+def translate(error: BaseException, path: str = "") -> CoordlockError:
+    """The error of `coordlock.errors` that says what ``error`` means. Never raises.
+
+    ``path`` is the node whose ACL decides, where that is known.
+    """
     if isinstance(error, CoordlockError):
         return error
+    if isinstance(error, NoAuthError) and path:
+        return AuthenticationFailed(SERVICE, f"the ACL of the node {path} does not allow this")
     for kind, meaning, reason in _MEANINGS:
         if isinstance(error, kind):
             return meaning(SERVICE, reason)

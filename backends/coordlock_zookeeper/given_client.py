@@ -87,9 +87,6 @@ class GivenClient:
 
     def dial(self, host: str, port: int, timeout: float) -> socket.socket:
         client = self.client
-        names = {}
-        if hasattr(client, "check_hostname"):  # since kazoo 2.11
-            names = {"hostname": host, "check_hostname": client.check_hostname}
         connection: socket.socket = client.handler.create_connection(
             (host, port),
             timeout=timeout,
@@ -99,7 +96,8 @@ class GivenClient:
             keyfile=client.keyfile,
             keyfile_password=client.keyfile_password,
             verify_certs=client.verify_certs,
-            **names,
+            hostname=host,
+            check_hostname=client.check_hostname,
         )
         return connection
 

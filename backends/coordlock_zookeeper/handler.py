@@ -17,7 +17,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Sized
 from functools import partial
 from typing import Any, Final
 
@@ -28,8 +28,7 @@ from kazoo.protocol.states import Callback
 from coordlock.runtime.clock import Clock
 from coordlock_zookeeper.buffered_socket import BufferedSocket
 from coordlock_zookeeper.connection import Connection
-from coordlock_zookeeper.io_thread import AnswerCondition, Calls, Completions
-from coordlock_zookeeper.receiving import Receiving, Sleep
+from coordlock_zookeeper.io_thread import AnswerCondition, Calls, Completions, Wakeups
 
 __all__ = ["Handler"]
 
@@ -44,7 +43,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """The handler of one `KazooClient`.
 
     Args:
-        timeout: seconds that connecting may take, and the handshake as much again.
+        seconds: what a round of attempts at all servers may take. It must end before the session.
         context: for TLS.
         answered: hosts and ports that have answered as ZooKeeper does; others are added.
     """
@@ -53,7 +52,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
     def __init__(
         self,
-        timeout: float,
+        seconds: float,
         context: ssl.SSLContext | None,
         answered: set[str],
         clock: Clock,
@@ -61,7 +60,9 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         super().__init__()
         # kazoo puts there what is to be called back; when it stops, it takes another one.
         self._completions = self.completion_queue = Completions()
-        self._timeout = timeout
+        self._seconds = seconds
+        #: How long one attempt may take, and its handshake as much again.
+        self._timeout = seconds / 2
         self._context = context
         self._answered = answered
         self._clock = clock
@@ -70,8 +71,10 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self._lock = threading.RLock()
         self._socket: socket.socket | None = None
         self._aborted = False
+        #: When to abort, by `time.monotonic`.
+        self._end: float | None = None
         #: What it waited for last.
-        self._poll: _Poll | Sleep | None = None
+        self._poll: _Poll | None = None
         #: How often in a row there was something to do, so that it did not wait.
         self._passed = 0
         #: Called with `failure`, on the connection's thread, repeatedly, while kazoo pauses because
@@ -81,14 +84,18 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self.requests: Callable[[], Sized] = tuple
         #: What callers may send by, too.
         self.connection: Connection | None = None
-        #: The host and port of each server, as configured.
-        self.servers: Sequence[tuple[str, int]] = ()
         #: Seconds that the server granted at the last handshake; 0 before the first.
         self.negotiated = 0.0
         #: When the newest attempt to connect began.
         self.dialled = 0.0
-        #: Why there is no connection, when there is none.
-        self.failure = "no host name could be resolved"
+        #: Why there is no connection, by host, port and address, the latest last.
+        self._failures: dict[tuple[str, object], str] = {}
+
+    @property
+    def failure(self) -> str:
+        """Why there is no connection, when there is none: each address has its own reason."""
+        reasons = dict.fromkeys(self._failures.values())
+        return "; ".join(reasons) or "no host name could be resolved"
 
     def async_result(self) -> AsyncResult:
         """Where the answer to a request will be."""
@@ -133,26 +140,42 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
                 # Not TLS's own, which would pull the rug from under the reading thread.
                 socket.socket.shutdown(current, socket.SHUT_RDWR)
 
+    def divide(self, addresses: int) -> None:
+        """A round of attempts at so many addresses begins: a name may have several."""
+        self._timeout = max(1.0, self._seconds / (2 * max(1, addresses)))
+
+    def abort_in(self, seconds: float) -> None:
+        """Let the I/O thread abort so many seconds after it has something to do; at once for 0."""
+        self._end = time.monotonic() + seconds
+        if not seconds:
+            self.abort()
+
+    def _abort_on_time(self) -> None:
+        if self._end is not None and time.monotonic() >= self._end:
+            self._end = None
+            self.abort()
+
     def create_connection(
         self, address: tuple[str, int], hostname: str | None = None, **_: Any
     ) -> BufferedSocket:
         """A connection to ``address``, an IP address and a port; raises OSError."""
         self._completions.complete()  # of the connection before
         self.dialled = self._clock.now()
-        hostname = hostname or self._name_of(address)
+        hostname = hostname or address[0]
         where = self._where = f"{hostname}:{address[1]}"
         try:
             connection = self.dial(address, hostname, self._timeout, track=True)
         except OSError as error:
             hint = "; does this port speak TLS?" if isinstance(error, ssl.SSLError) else ""
-            self.failure = f"{where}: {error.strerror or error}{hint}"
+            self._failures[where, address] = f"{where}: {error.strerror or error}{hint}"
             raise
-        self.failure = f"{where} accepts connections but does not answer"
+        failure = f"{where} accepts connections but does not answer"
         if where not in self._answered:
-            self.failure += (
+            failure += (
                 " as ZooKeeper does; is it the right port, and does it speak "
                 f"{'TLS' if self._context else 'plain TCP'}?"
             )
+        self._failures[where, address] = failure
         return BufferedSocket(connection, self._greeted)
 
     def dial(
@@ -176,15 +199,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             raise
         return connection
 
-    def _name_of(self, address: tuple[str, int]) -> str:
-        # kazoo before 2.11 doesn't say which host's address it is.
-        for host, port in self.servers:
-            with contextlib.suppress(OSError):
-                if any(found[4][:2] == address for found in socket.getaddrinfo(host, port)):
-                    return host
-        return address[0]
-
     def _track(self, connection: socket.socket) -> None:
+        self._abort_on_time()
         with self._lock:
             if self._aborted:
                 raise ConnectionAbortedError("the client is closed")
@@ -195,11 +211,11 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         if timeout_ms > 0:
             self.negotiated = timeout_ms / 1000
             self._answered.add(self._where)
-            self.failure = "the connection was lost"
+            self._failures = {("", None): "the connection was lost"}
 
     def create_socket_pair(self) -> tuple[Any, Any]:
         """What wakes the I/O thread, and what it is woken by."""
-        wakeups = Receiving(self.requests, self._completions, self._clock)
+        wakeups = Wakeups(self.requests)
         return wakeups, wakeups
 
     def select(
@@ -210,7 +226,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             return [], _Poll([], wlist).ready(timeout)[1], []
         self._completions.complete()
         for one in rlist:
-            if isinstance(one, Receiving):
+            if isinstance(one, Wakeups):
                 rest = [other for other in rlist if other is not one]
                 return self._awaited(one, rest, timeout), [], []
         ready = [one for one in rlist if one.pending() > 0]
@@ -224,20 +240,20 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
                 one.read_ahead()
         return ready, [], []
 
-    def _awaited(self, wakeups: Receiving, sockets: list[Any], timeout: float | None) -> list[Any]:
+    def _awaited(self, wakeups: Wakeups, sockets: list[Any], timeout: float | None) -> list[Any]:
         """Which of both have something to do; nothing only after ``timeout`` seconds."""
         until = None if timeout is None else time.monotonic() + timeout
         poll = self._poll_for(wakeups, sockets)
         while True:
+            self._abort_on_time()
             is_ready = any(one.pending() > 0 for one in sockets)
             is_ready = not wakeups.falls_asleep() or is_ready
             found: list[Any] = []
             self._passed = self._passed + 1 if is_ready else 0
             if not is_ready or self._passed > _PASSED:
                 self._passed = 0
-                found = poll.ready(0 if is_ready else timeout)[0]
+                found = poll.ready(0 if is_ready else self._limited(timeout))[0]
             wakeups.awakes(wakeups in found)
-            # Only now: a receiver may have taken it.
             for one in found:
                 if one is not wakeups:
                     one.read_ahead()
@@ -250,14 +266,19 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             if ready or timeout == 0:
                 return ready
 
-    def _poll_for(self, wakeups: Receiving, sockets: list[Any]) -> _Poll | Sleep:
+    def _limited(self, timeout: float | None) -> float | None:
+        """``timeout``, or the time until it is to abort."""
+        if self._end is None:
+            return timeout
+        left = max(0.0, self._end - time.monotonic())
+        return left if timeout is None else min(timeout, left)
+
+    def _poll_for(self, wakeups: Wakeups, sockets: list[Any]) -> _Poll:
         rlist = [wakeups, *sockets]
         if self._poll is None or self._poll.rlist != rlist:
-            if sockets and self.connection is not None and sockets[0].is_direct:
-                self._poll = Sleep(wakeups, sockets[0])
-                wakeups.share(self.connection, self._poll)
-            else:
-                self._poll = _Poll(rlist, [])
+            self._poll = _Poll(rlist, [])
+            if sockets and self.connection is not None and sockets[0].is_plain:
+                wakeups.share(self.connection)
         return self._poll
 
 

@@ -13,10 +13,16 @@ from collections.abc import Callable, Sized
 from contextlib import suppress
 
 from coordlock.runtime.log import Log
+from coordlock_zookeeper.connection import Connection
 
 __all__ = ["AnswerCondition", "Calls", "Completions", "Wakeups"]
 
 log = Log("coordlock.zookeeper")
+
+#: For how long the I/O thread waits for a caller that sends, in seconds: after the connection has
+#: ended, and otherwise so many times as long. Callers need microseconds, unless a signal handler
+#: keeps one in the midst of it.
+_PATIENCE, _TIMES = 0.05, 20
 
 
 class Wakeups:
@@ -27,6 +33,11 @@ class Wakeups:
     the I/O thread itself, which sends too, for ever. And Ctrl-C between a request and its byte
     would make each later request wait for the next one's. So here nothing is counted: the I/O
     thread looks at ``left``, kazoo's queue of requests, and bytes are written only while it sleeps.
+
+    While it sleeps, a caller sends its request itself, which spares a change of threads. Answers
+    come to the I/O thread alone. Whoever sends has a lock, which the I/O thread has whenever it is
+    awake. No caller waits for that: it wakes the I/O thread. Where a signal handler asks for
+    something while its thread sends, the connection is given up, as nobody knows what was sent.
     """
 
     def __init__(self, left: Callable[[], Sized]) -> None:
@@ -37,6 +48,17 @@ class Wakeups:
         self._sleeps = False
         # It also keeps a late writer from a descriptor number that was closed and reused.
         self._lock = threading.RLock()
+        #: What callers may send by.
+        self._connection: Connection | None = None
+        #: Whoever sends has it. Replaced where a caller keeps it.
+        self._sending = threading.RLock()
+        #: The caller that has it; 0 for none.
+        self._sender = 0
+        self._is_mine = False  # the I/O thread's
+
+    def share(self, connection: Connection) -> None:
+        """Callers may send by ``connection`` while the I/O thread sleeps."""
+        self._connection = connection
 
     def fileno(self) -> int:
         """The descriptor to wait for; -1 when closed."""
@@ -48,21 +70,62 @@ class Wakeups:
         self._sleeps = True
         if self.left():
             self._sleeps = False
+        elif self._is_mine:
+            self._is_mine = False
+            self._sending.release()
         return self._sleeps
 
     def awakes(self, woken: bool) -> None:
         """The I/O thread looks at the requests by itself again; ``woken`` if there is a byte."""
         self._sleeps = False
+        if not self._is_mine:
+            self._take_back()
+            self._is_mine = True
         if woken:
             os.read(self._reader, 65536)
+
+    def _take_back(self) -> None:
+        """Take the connection back, once no caller sends."""
+        connection = self._connection
+        for _ in range(_TIMES):
+            if self._sending.acquire(timeout=_PATIENCE):
+                return
+            if connection is None or connection.has_ended:
+                break
+        self._sending, self._sender = threading.RLock(), 0
+        self._sending.acquire()
+        if connection is not None:
+            connection.abandon()
 
     def send(self, data: bytes) -> int:
         """Announce a request. Raises OSError when closed."""
         if self._writer < 0:
             raise OSError("the connection is closed")
-        if self._sleeps:
+        if self._sleeps and not self._is_sent():
             self._wake()
         return len(data)
+
+    def _is_sent(self) -> bool:
+        """Send what was asked for, without waiting; whether the I/O thread may sleep on."""
+        connection, sending, me = self._connection, self._sending, threading.get_ident()
+        if connection is None:
+            return False
+        if self._sender == me:  # this is a signal handler
+            connection.give_up()
+            return False
+        current = connection.current  # before: the I/O thread may give it up from then on
+        try:
+            if not sending.acquire(blocking=False):
+                return False
+            self._sender = me
+            return connection.send_now(*current)
+        finally:
+            if self._sender == me:
+                self._sender = 0
+            try:  # noqa: SIM105 - `suppress` is Python's, so that Ctrl-C could strike before this
+                sending.release()
+            except RuntimeError:  # it was not acquired
+                pass
 
     def _wake(self) -> None:
         with self._lock, suppress(BlockingIOError):  # so many bytes will do
@@ -75,6 +138,7 @@ class Wakeups:
 
     def close(self) -> None:
         """Nothing more can be announced."""
+        self._connection = None
         with self._lock:
             if self._writer >= 0:
                 os.close(self._reader)
@@ -99,48 +163,37 @@ class Completions(Calls):
 
     def __init__(self) -> None:
         super().__init__()
-        self._home: int | None = None
         self._io_thread: int | None = None
         self._here: deque[Callable[[], object]] = deque()
 
     def serve(self, loop: Callable[[], object]) -> None:
         """Run ``loop``, the I/O thread's, here, and complete what is left when it ends."""
-        self._home = self._io_thread = threading.get_ident()
+        self._io_thread = threading.get_ident()
         try:
             loop()
         finally:
             self.complete()
-            self._home = self._io_thread = None
+            self._io_thread = None
 
     def put(
         self, item: Callable[[], object], block: bool = True, timeout: float | None = None
     ) -> None:
         """Have ``item`` called."""
-        if threading.get_ident() == self._home:
+        if threading.get_ident() == self._io_thread:
             self._here.append(item)
         else:
             super().put(item, block, timeout)
 
-    def stand_in(self) -> None:
-        """Let the calling thread do what the I/O thread does, which sleeps."""
-        self._home = threading.get_ident()
-
-    def stand_back(self) -> None:
-        """The I/O thread does it again."""
-        self._home = self._io_thread
-
     def complete(self) -> None:
         """Call what the I/O thread has put here; nothing in any other thread."""
-        if threading.get_ident() != self._home:
+        if threading.get_ident() != self._io_thread:
             return
         while self._here:
-            one = self._here[0]
+            one = self._here.popleft()
             try:
                 one()
             except Exception:
                 log.exception("a callback for an answer failed")
-            with suppress(ValueError):  # the I/O thread has called it, too
-                self._here.remove(one)  # not before: what a signal handler ends is called again
 
 
 class AnswerCondition(type(threading.RLock())):  # type: ignore[misc]

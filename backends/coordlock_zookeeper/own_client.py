@@ -46,11 +46,9 @@ class OwnClient:
 
     def __init__(self, access: Access, clock: Clock) -> None:
         self._stopping = threading.Lock()
-        # A round of attempts, each with a handshake, shall end before the session does.
-        attempts = 2 * (access.hosts.count(",") + 1)
-        attempt = max(1.0, min(access.connect_timeout, access.ttl) / attempts)
         self._log = _KazooLog()
-        self._handler = Handler(attempt, access.tls, access.answered, clock)
+        seconds = min(access.connect_timeout, access.ttl)
+        self._handler = Handler(seconds, access.tls, access.answered, clock)
         self.client = Client(
             hosts=access.hosts,
             timeout=access.ttl,
@@ -73,7 +71,6 @@ class OwnClient:
 
     def start(self, connected: Callable[[], None], failed: Callable[[str], None]) -> None:
         self._handler.failed = failed
-        self._handler.servers = self.client.hosts
         self._handler.requests = lambda: self.client._queue or self.client._connection.rest
 
         def changed(state: str) -> bool:
@@ -102,9 +99,8 @@ class OwnClient:
         while self.client._connection.comes_again and time.monotonic() < until:
             time.sleep(_LOOK)
         # Without a connection there is no farewell to wait for; on a silent one the wait is short.
-        hang_up = threading.Timer(_GRACE if self.client.connected else 0.0, self._handler.abort)
-        hang_up.daemon = True
-        hang_up.start()
+        # kazoo's I/O thread counts it: at the interpreter's exit no other thread can be started.
+        self._handler.abort_in(_GRACE if self.client.connected else 0.0)
         try:
             # One after the other: kazoo lets the second of two return before it has stopped.
             with self._stopping:
@@ -112,9 +108,6 @@ class OwnClient:
                 self.client.close()
         except Exception as error:
             log.warning("closing a ZooKeeper client failed: %s", error)
-        finally:
-            hang_up.cancel()
-            hang_up.join()
 
     def dial(self, host: str, port: int, timeout: float) -> socket.socket:
         return self._handler.dial((host, port), host, timeout)

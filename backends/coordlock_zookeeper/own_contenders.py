@@ -32,7 +32,7 @@ from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, settled
 from coordlock_zookeeper import nodes
-from coordlock_zookeeper.answers import full, promise_of, request
+from coordlock_zookeeper.answers import above, full, promise_of, request
 from coordlock_zookeeper.errors import SERVICE, BadVersion, NodeExists, NoNode, NotEmpty
 from coordlock_zookeeper.multis import LONGEST, failure
 from coordlock_zookeeper.nodes import session_name
@@ -319,9 +319,9 @@ class OwnContenders:
         data = (me.owner or Owner("", 0)).encode(value)
         try:
             try:
-                yield promise_of(self._client.set_async(me.key, data, version - 1))
+                yield promise_of(self._client.set_async(me.key, data, version - 1), me.key)
             except BadVersion:
-                found, stat = yield promise_of(self._client.get_async(me.key))
+                found, stat = yield promise_of(self._client.get_async(me.key), me.key)
                 if (found, stat.version) != (data, version):
                     raise VersionMismatch(me.key, version) from None
         except NoNode:
@@ -365,7 +365,7 @@ class OwnContenders:
             return (yield from self.delete(path))
         parent = self._path(entry)
         synced = promise_of(self._client.sync_async(parent))
-        listed = promise_of(self._client.get_children_async(parent))
+        listed = promise_of(self._client.get_children_async(parent), parent)
         yield synced
         try:
             children = yield listed
@@ -417,7 +417,7 @@ class OwnContenders:
         until there is an answer.
         """
         self._unwanted[path] = None
-        promise_of(self._client.delete_async(path)).add_done_callback(
+        promise_of(self._client.delete_async(path), above(path)).add_done_callback(
             partial(self._node_discarded, path)
         )
 

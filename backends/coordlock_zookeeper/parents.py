@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, settled
-from coordlock_zookeeper.answers import full, promise_of
+from coordlock_zookeeper.answers import above, full, promise_of
 from coordlock_zookeeper.errors import NodeExists, NoNode, UnknownRequest
 
 __all__ = ["CreateContainer", "Parents"]
@@ -52,16 +52,17 @@ class Parents:
         if "" not in self._known:
             parts = self._root.split("/")
             ancestors = ["/".join(parts[: end + 1]) for end in range(1, len(parts))]
-            asked = [client.create_async(one, acl=acl) for one in ancestors]
+            asked = [(client.create_async(one, acl=acl), one) for one in ancestors]
         if self._are_containers:
             container = client.handler.async_result()
             client._call(CreateContainer(full(client, queue), acl), container)
-            asked.append(container)
+            asked.append((container, queue))
         else:
-            asked.append(client.create_async(queue, acl=acl))
+            asked.append((client.create_async(queue, acl=acl), queue))
         if self._are_lasting:
-            asked.append(client.create_async(f"{queue}/{_KEEPER}", acl=acl))
-        return [promise_of(one) for one in asked]
+            keeper = f"{queue}/{_KEEPER}"
+            asked.append((client.create_async(keeper, acl=acl), keeper))
+        return [promise_of(answer, above(path)) for answer, path in asked]
 
     def check(self, created: Iterable[Promise[Any]]) -> Steps[None]:
         """Raise why ``created`` could not be made, unless another attempt may succeed."""

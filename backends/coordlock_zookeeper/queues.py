@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from copy import copy
@@ -14,13 +13,13 @@ from typing import Any, Final
 from kazoo.protocol.serialization import GetChildren2, stat_struct
 from kazoo.protocol.states import ZnodeStat
 
-from coordlock.errors import AuthenticationFailed, BackendUnavailable
+from coordlock.errors import AuthenticationFailed
 from coordlock.model.contender import Contender, Snapshot, are_known, is_known
 from coordlock.runtime.driver import Steps
-from coordlock.runtime.promise import Promise, failed
+from coordlock.runtime.promise import Promise
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.answers import full, promise_of, request
-from coordlock_zookeeper.errors import SERVICE, NoNode
+from coordlock_zookeeper.errors import NoNode
 
 __all__ = ["ChildList", "ChildLists", "ListChildren", "QueueReader"]
 
@@ -100,7 +99,9 @@ class QueueReader:
         )
         if owners or not are_known(contenders):
             answers = [
-                promise_of(self._client.get_async(one.key)) if owners or not is_known(one) else None
+                promise_of(self._client.get_async(one.key), one.key)
+                if owners or not is_known(one)
+                else None
                 for one in contenders
             ]
             complete = []
@@ -116,7 +117,7 @@ class QueueReader:
         """See `Backend.queues`. Two round trips: a queue's node stays when its contenders leave."""
         root = self._layout.root
         synced = promise_of(self._client.sync_async(root or "/"))
-        listed = promise_of(self._client.get_children_async(root or "/"))
+        listed = promise_of(self._client.get_children_async(root or "/"), root or "/")
         yield synced
         try:
             children = yield listed
@@ -168,10 +169,12 @@ class ChildList:
         return self._found[0]
 
 
-class _Waiting(list[Promise[ChildList]]):
-    """Requests for a list that wait until the ``answer`` to one before has come."""
+class _Sent(list[Promise[ChildList]]):
+    """A list that is under way, and the requests that wait for the next one."""
 
-    answer: Promise[Any] | None = None
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer: Promise[Any] = Promise()
 
 
 class ListChildren(GetChildren2):  # type: ignore[misc]
@@ -205,9 +208,8 @@ class ChildLists:
 
     def __init__(self, client: Any) -> None:
         self._client = client
-        self._lock = threading.RLock()
-        #: The queues' nodes of which a list is under way, and the requests for the next one.
-        self._next: Final[dict[str, _Waiting]] = {}
+        # Without a lock: a signal handler that strikes inside of it may wait for the I/O thread.
+        self._under_way: Final[dict[str, _Sent]] = {}  # by the queues' nodes
 
     def ask(self, parent: str) -> Promise[ChildList]:
         """The children of ``parent``, by a list that is sent now or later, not earlier.
@@ -215,48 +217,45 @@ class ChildLists:
         It fails with `NoNode` and what `coordlock_zookeeper.errors.translate` makes of the rest.
         """
         promise: Promise[ChildList] = Promise()
-        mine = _Waiting()
-        try:
-            with self._lock:
-                waiting = self._next.get(parent)
-                if waiting is not None and not (waiting.answer and waiting.answer.done()):
-                    waiting.append(promise)
-                    return promise
-                self._next[parent] = mine  # perhaps Ctrl-C has ended the answer that was there
-            self._send(parent, [promise], mine)
-        except BaseException:
-            # Ctrl-C, in the thread that asks: no request may wait for what was perhaps never sent.
-            interrupted = BackendUnavailable(SERVICE, "another request was interrupted")
-            self._answered(parent, [promise], mine, failed(interrupted))
-            raise
+        sent = self._under_way.get(parent)
+        if sent is not None:
+            sent.append(promise)
+            if not sent.answer.done():
+                return promise
+            try:
+                sent.remove(promise)
+            except ValueError:
+                return promise  # the answer has come meanwhile, and the next list is for it, too
+        self._send(parent, [promise])
         return promise
 
-    def _send(self, parent: str, wanted: list[Promise[ChildList]], waiting: _Waiting) -> None:
-        waiting.answer = answer = request(
-            self._client, ListChildren(full(self._client, parent), None)
-        )
-        answer.add_done_callback(partial(self._answered, parent, wanted, waiting))
+    def _send(self, parent: str, wanted: list[Promise[ChildList]]) -> None:
+        sent = _Sent()
+        sent.answer.add_done_callback(partial(self._answered, parent, wanted, sent))
+        request(self._client, ListChildren(full(self._client, parent), None), sent.answer)
+        # Not before: no request may wait for what Ctrl-C has kept from being sent. Where two
+        # threads send at once, both lists are good, and one is waited for.
+        self._under_way[parent] = sent
+        if sent.answer.done():
+            self._forget(parent, sent)
+
+    def _forget(self, parent: str, sent: _Sent) -> None:
+        if self._under_way.get(parent) is sent:
+            self._under_way.pop(parent, None)
 
     def _answered(
-        self,
-        parent: str,
-        wanted: list[Promise[ChildList]],
-        waiting: _Waiting,
-        answer: Promise[Any],
+        self, parent: str, wanted: list[Promise[ChildList]], sent: _Sent, answer: Promise[Any]
     ) -> None:
+        self._forget(parent, sent)
+        later: list[Promise[ChildList]] = []
+        with suppress(IndexError):  # one by one: others may take theirs back
+            while True:
+                later.append(sent.pop(0))
         error = answer.exception()
-        after = _Waiting()
-        with self._lock:
-            # After an interruption another list may be under way.
-            if self._next.get(parent) is waiting:
-                del self._next[parent]
-            if not (error is None or isinstance(error, NoNode)):
-                wanted += waiting  # there is no connection to ask once more
-                waiting = _Waiting()
-            if waiting:
-                after = self._next.setdefault(parent, after)
-        if waiting:
-            self._send(parent, waiting, after)
+        if not (error is None or isinstance(error, NoNode)):
+            wanted = [*wanted, *later]  # there is no connection to ask once more
+        elif later:
+            self._send(parent, later)
         if error is not None:
             for promise in wanted:
                 promise.fail(copy(error))  # each is raised, and collects tracebacks

@@ -22,6 +22,7 @@ from coordlock.fencing.markfile import Damaged, MarkFile, Record, sync
 from coordlock.fencing.marks import Marks
 from coordlock.fencing.token import FencingToken, Presented, check_resource
 from coordlock.model.names import file_name
+from coordlock.runtime.file_system import foreign
 from coordlock.runtime.functions import block
 
 __all__ = ["FileFence"]
@@ -31,8 +32,9 @@ class FileFence(GuardingFence):
     """Protects files of one machine, from all processes and threads of one user.
 
     ``directory`` is the fence's own, on a local disk, and made with mode 0700 where there is none.
-    Each resource has a file of some sixty bytes in it. Raises `Unsupported` where there is no
-    flock(2), and OSError as it comes.
+    Each resource has a file of some sixty bytes in it. Raises OSError as it comes, and
+    `Unsupported` where there is no flock(2), or on a file system that several machines may share,
+    such as NFS, unless ``trust_filesystem``: two machines may not see each other's locks there.
 
     A token that is new is on the disk before its block begins, so after a power cut, too, nothing
     that was written in a block can be there without the token. An equal one writes nothing.
@@ -47,11 +49,19 @@ class FileFence(GuardingFence):
     Deleting or emptying a file of the fence makes it forget; `forget` does so safely.
     """
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
+    def __init__(
+        self, directory: str | os.PathLike[str], *, trust_filesystem: bool = False
+    ) -> None:
         if sys.platform == "win32":
             raise Unsupported("FileFence needs flock(2), which Windows does not have")
         self._directory: Final = os.path.realpath(directory)
         _make(self._directory)
+        if not trust_filesystem and (kind := foreign(self._directory)):
+            raise Unsupported(
+                f"FileFence covers one machine, and {self._directory} is on {kind}: choose a "
+                "directory on a local disk or, if no other machine uses that file system, pass "
+                "trust_filesystem=True"
+            )
 
     @block
     def guard(self, resource: str, token: Presented, shared: bool = False) -> Iterator[None]:

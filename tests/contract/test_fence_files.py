@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from coordlock.errors import Unsupported
 from coordlock.fencing import Marks, Presented
 from coordlock.fencing.files import FileFence
 from coordlock.model.names import file_name
+from coordlock.runtime import file_system
 from coordlock.testing.fence_contract import FenceContract, Protected
 
 
@@ -48,3 +50,13 @@ class TestFileFence(FenceContract):
     @pytest.fixture
     def protected(self, tmp_path: Path) -> Protected:
         return InFiles(tmp_path)
+
+
+def test_a_file_system_that_machines_may_share_is_refused_unless_it_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_system, "_file_system", lambda path: "nfs4")
+    with pytest.raises(Unsupported, match=rf"{tmp_path} is on .*\(nfs4\).*trust_filesystem=True"):
+        FileFence(tmp_path)
+    with FileFence(tmp_path, trust_filesystem=True).guard("alice", 1):
+        pass

@@ -265,6 +265,30 @@ def test_on_a_full_disk_nothing_is_written_and_nobody_tries_again(
             assert found.data == b"one"
 
 
+class Small(sqlite3.Connection):
+    """As on a disk that fills up in the midst of a transaction, which SQLite then ends itself."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.execute("PRAGMA max_page_count = 8")
+        self.execute("PRAGMA cache_size = 1")
+
+
+def test_a_disk_that_fills_up_during_a_write_is_named_and_nothing_is_written(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with coordlock.connect(url) as client, client.lock("a") as grant:
+        grant.transaction().put("/app/x", b"one").commit()
+        with monkeypatch.context() as patched:
+            patched.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Small))
+            with pytest.raises(BackendError, match="free some space") as caught:
+                grant.transaction().put("/app/x", b"two" * 50_000).commit()
+        assert str(tmp_path / "state" / "data") in str(caught.value)
+        found = grant.read("/app/x")
+        assert found is not None
+        assert found.data == b"one"
+
+
 def test_followers_end_with_their_client_and_leave_no_thread(url: str, no_leaks: None) -> None:
     settings = configure(url)
     backend = LocalBackend.configure(settings, timers=SystemTimers())

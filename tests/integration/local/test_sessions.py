@@ -18,8 +18,15 @@ from coordlock_local import LocalBackend
 from coordlock_local.directory import Directory
 from coordlock_local.slots import Slot, Slots, header
 
+import coordlock
 from coordlock.backend import SessionInfo
-from coordlock.errors import AuthenticationFailed, BackendError, ConfigurationError, SessionLost
+from coordlock.errors import (
+    AuthenticationFailed,
+    BackendError,
+    ConfigurationError,
+    LockLost,
+    SessionLost,
+)
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry
 from coordlock.testing.waiting import eventually
@@ -76,8 +83,8 @@ def test_nothing_is_left_open_after_closing(
     _, ahead, _ = one.enqueue()
     two.enqueue()
     two.departure(ahead)
-    # Of each, the session, the counter and the queue; and an inotify, beside its pipe.
-    assert len(_open_descriptors(root)) == 7
+    # The sessions, and an inotify, beside its pipe.
+    assert len(_open_descriptors(root)) == 3
     one.backend.close().result(BOUND)
     two.backend.close().result(BOUND)
     assert _open_descriptors(root) == []
@@ -85,14 +92,14 @@ def test_nothing_is_left_open_after_closing(
     assert left == {"counter"}
 
 
-def test_an_uncontended_lock_needs_no_thread_and_three_descriptors(
+def test_an_uncontended_lock_needs_no_thread_and_one_descriptor(
     party: Callable[..., Party], root: str
 ) -> None:
     before = threading.active_count()
     one = party()
     entry, _, _ = one.enqueue()
     assert threading.active_count() == before
-    assert len(_open_descriptors(root)) == 3
+    assert len(_open_descriptors(root)) == 1
     assert one.backend.withdraw([entry]).result(BOUND)
 
 
@@ -115,15 +122,32 @@ def test_tokens_grow_even_after_the_directory_was_removed(root: str) -> None:
     two.backend.close().result(BOUND)
 
 
-def test_a_client_whose_directory_was_removed_is_told_and_starts_anew(
-    party: Callable[..., Party], root: str
+def _removed(root: str) -> None:
+    shutil.rmtree(root)
+
+
+def _moved(root: str) -> None:
+    os.rename(root, f"{root}-old")
+
+
+def _moved_with_its_parent(root: str) -> None:
+    parent = os.path.dirname(root)
+    os.rename(parent, f"{parent}-old")
+
+
+GONE = pytest.mark.parametrize("gone", [_removed, _moved, _moved_with_its_parent])
+
+
+@GONE
+def test_a_client_whose_directory_has_gone_is_told_and_starts_anew(
+    party: Callable[..., Party], root: str, gone: Callable[[str], None]
 ) -> None:
     one = party()
     _, held, _ = one.enqueue()
     told = one.departure(held)
-    shutil.rmtree(root)
-    assert told.wait(BOUND)
-    with pytest.raises(SessionLost, match="removed"):
+    gone(root)
+    eventually(lambda: told.is_set() or one.lost.is_set())
+    with pytest.raises(SessionLost):
         one.backend.heartbeat().result(BOUND)
     assert one.lost.is_set()
     old = one.info
@@ -132,16 +156,38 @@ def test_a_client_whose_directory_was_removed_is_told_and_starts_anew(
     assert one.enqueue()[1].order > held.order
 
 
-def test_enqueueing_after_the_directory_was_removed_and_made_again_loses_the_session(
-    party: Callable[..., Party], root: str
+@GONE
+def test_enqueueing_after_the_directory_was_made_again_loses_the_session(
+    party: Callable[..., Party], root: str, gone: Callable[[str], None]
 ) -> None:
     one = party()
-    shutil.rmtree(root)
+    one.enqueue("other")
+    gone(root)
     two = party()
-    with pytest.raises(SessionLost):
+    with pytest.raises(SessionLost, match=r"was moved|was removed"):
         one.backend.enqueue([Entry("q", "a" * 32, Mode.EX, OWNER)]).result(BOUND)
     assert one.lost.is_set()
     assert two.ids() == []
+
+
+@GONE
+def test_of_two_clients_around_a_directory_that_was_made_again_the_later_one_holds(
+    root: str, gone: Callable[[str], None]
+) -> None:
+    """And no token goes back: the former client gets its next one from the new directory."""
+    with coordlock.connect(f"local://{root}") as former:
+        held = former.lock("x").acquire(timeout=BOUND)
+        gone(root)
+        with coordlock.connect(f"local://{root}") as later:
+            grant = later.lock("x").acquire(timeout=BOUND)
+            assert grant.token > held.token
+            assert former.lock("x").try_acquire() is None
+            assert held.lost.wait(BOUND)
+            with pytest.raises(LockLost, match=r"moved|removed"):
+                held.check()
+            assert former.lock("y").acquire(timeout=BOUND).token > grant.token
+            assert not held.release()
+            grant.check()
 
 
 def test_a_session_whose_file_was_removed_is_dead_to_itself_too(
@@ -159,8 +205,8 @@ def test_a_holder_whose_program_closed_all_descriptors_is_told_of_its_loss(
 ) -> None:
     one = party()
     _, held, _ = one.enqueue()
-    told = one.departure(held)
-    assert not told.is_set()
+    one.departure(held)
+    assert not one.lost.is_set()
     for name in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):
             path = os.readlink(f"/proc/self/fd/{name}")
@@ -168,7 +214,7 @@ def test_a_holder_whose_program_closed_all_descriptors_is_told_of_its_loss(
                 os.close(int(name))
     two = party()
     assert two.ids() == []
-    assert told.wait(BOUND)
+    assert one.lost.wait(BOUND)
     with pytest.raises(SessionLost):
         one.backend.heartbeat().result(BOUND)
     assert one.lost.is_set()

@@ -9,6 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from kazoo.security import make_acl, make_digest_acl
 
 from coordlock.errors import AuthenticationFailed, BackendUnavailable, ConfigurationError
@@ -16,6 +22,7 @@ from coordlock.model.claim import Mode
 from coordlock.runtime.log import flush
 from coordlock.testing.waiting import eventually
 from testbed.servers.certificates import Certificates
+from testbed.servers.ports import free_port
 from testbed.servers.zookeeper import ZooKeeper, ZooKeeperServer
 from tests.integration.zookeeper.conftest import BOUND, Parties, new_entry
 
@@ -67,7 +74,7 @@ class TestDigest:
             other.backend.evict(contender),
             other.backend.queues(),
         ):
-            with pytest.raises(AuthenticationFailed):
+            with pytest.raises(AuthenticationFailed, match=rf"node {root}(/\w+)? does not"):
                 request.result(BOUND)
 
     def test_open_nodes_can_be_used_by_everybody(
@@ -201,6 +208,30 @@ class TestTls:
         party = parties(url, opened=False)
         with pytest.raises(BackendUnavailable, match="certificate verify failed"):
             party.open()
+
+    def test_each_server_has_its_own_reason(
+        self, tls: ZooKeeperServer, root: str, parties: Parties, tmp_path: Path
+    ) -> None:
+        """The one that refuses the connection does not hide what TLS has found at the other."""
+        url = tls.url_for(root, ca=Certificates(tmp_path / "other").ca)
+        _, _, here = url.partition("://")
+        party = parties(f"zookeeper://127.0.0.1:{free_port()},{here}", opened=False)
+        with pytest.raises(BackendUnavailable) as caught:
+            party.open()
+        assert "certificate verify failed" in str(caught.value)
+        assert "refused" in str(caught.value)
+
+    def test_an_encrypted_key_is_refused(
+        self, certificates: Certificates, parties: Parties, tmp_path: Path
+    ) -> None:
+        """And nobody is asked for the pass phrase on the terminal."""
+        plain = load_pem_private_key(certificates.client_key.read_bytes(), None)
+        encryption = BestAvailableEncryption(b"secret")
+        key = tmp_path / "encrypted.pem"
+        key.write_bytes(plain.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption))
+        url = f"zookeeper://h/x?tls=true&cert={certificates.client}&key={key}"
+        with pytest.raises(ConfigurationError, match=rf"'key': {key} is encrypted"):
+            parties(url, opened=False)
 
     def test_files_that_are_no_certificates_are_named(
         self, tls: ZooKeeperServer, parties: Parties, tmp_path: Path

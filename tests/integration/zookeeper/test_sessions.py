@@ -186,6 +186,23 @@ def test_closing_says_goodbye_to_the_server(
     eventually(lambda: kazoo.exists(contender.key) is None, within=10)
 
 
+def test_closing_ends_the_session_where_no_thread_can_be_started(
+    zookeeper: ZooKeeper, root: str, parties: Parties, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As at the exit of Python 3.12."""
+    url = zookeeper.url_for(root, ttl="60s")
+    one, other = parties(url), parties(url)
+    one.enqueue()
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        one.backend.close().result(BOUND)
+    assert other.ids() == []
+
+
 def test_closing_does_not_wait_long_for_a_silent_server(
     proxy: FaultProxy, proxied: str, parties: Parties
 ) -> None:

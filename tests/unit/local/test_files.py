@@ -1,24 +1,21 @@
-"""The files that a session keeps open."""
+"""The files that a session uses, each time by their paths."""
 
 from __future__ import annotations
 
 import itertools
 import os
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import coordlock_local
 import pytest
-from coordlock_local import files
 from coordlock_local.contenders import Contenders
 from coordlock_local.counter import Counter, Tokens
 from coordlock_local.directory import Directory
 from coordlock_local.errors import Busy
-from coordlock_local.queue import LocalQueue, tidy
 from coordlock_local.session import LocalSession
-from coordlock_local.slots import Slot, Slots
+from coordlock_local.slots import Slot, Slots, stands
 
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Owner
@@ -51,41 +48,37 @@ def entry(queue: str) -> Entry:
     return Entry(queue, os.urandom(16).hex(), Mode.EX, Owner("host", 1))
 
 
-def test_few_files_stay_open_however_many_locks_are_held(
+def test_one_file_stays_open_however_many_locks_are_held(
     directory: Directory, one: Contenders
 ) -> None:
     held = [entry(f"q{number}") for number in range(100)]
     for each in held:
         one.add([each], unless_blocked=False)
-    assert len(opened(directory)) == 2 + files._MOST  # the session and the counter
+    assert opened(directory) == [directory.session(one.session.id)]
     assert all(one.remove(each.id) for each in held)
 
 
-def test_a_set_of_more_locks_than_files_stay_open_enters_at_once(one: Contenders) -> None:
-    wanted = [entry(f"q{number}") for number in range(3 * files._MOST)]
-    snapshots = one.add(wanted, unless_blocked=False)
-    assert len({snapshot.contenders[0].token for snapshot in snapshots}) == 1
-    assert all(one.remove(each.id) for each in wanted)
-
-
+@pytest.mark.parametrize("how", ["removed", "moved"])
 @pytest.mark.parametrize("what", ["the queue", "the counter"])
-def test_a_file_that_was_removed_is_not_used_any_more(
-    directory: Directory, one: Contenders, what: str
+def test_a_file_that_has_gone_is_not_used_any_more(
+    directory: Directory, one: Contenders, what: str, how: str
 ) -> None:
     first = entry("q")
     [snapshot] = one.add([first], unless_blocked=False)
     token = snapshot.contenders[0].order
-    os.unlink(directory.queue("q") if what == "the queue" else directory.counter)
+    path = directory.queue("q") if what == "the queue" else directory.counter
+    if how == "moved":
+        os.rename(path, f"{directory.root}/elsewhere")
+    else:
+        os.unlink(path)
     [snapshot] = one.add([entry("q")], unless_blocked=False)
     assert snapshot.contenders[-1].order > token
     assert len(snapshot.contenders) == (1 if what == "the queue" else 2)
     assert one.remove(first.id) is (what == "the counter")
-    assert not any(path.endswith("(deleted)") for path in opened(directory))
 
 
 def test_a_signal_handler_that_needs_the_counter_finds_it_busy(directory: Directory) -> None:
-    """The same descriptor has the lock already, so the system would let it in."""
-    counter = Counter(directory, keeps=True)
+    counter = Counter(directory)
 
     def inside(_: Tokens) -> None:
         with pytest.raises(Busy):
@@ -93,37 +86,6 @@ def test_a_signal_handler_that_needs_the_counter_finds_it_busy(directory: Direct
 
     counter.hold(inside)
     assert counter.hold(Tokens.take) < counter.hold(Tokens.take)
-    counter.hold(lambda _: counter.close())  # as where a session cannot start
-    assert opened(directory) == []
-    assert counter.hold(Tokens.take)
-    assert opened(directory) == []
-
-
-def test_a_signal_handler_closes_no_file_under_the_call_that_it_interrupts(
-    directory: Directory, one: Contenders, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its number would go to another file, and the write with it."""
-    mine = entry("q")
-    one.add([mine], unless_blocked=False)
-    get = Slots.get
-
-    def interrupted(slots: Slots, slot: int) -> int:
-        monkeypatch.setattr(Slots, "get", get)
-        for number in range(2 * files._MOST):
-            one.add([entry(f"other{number}")], unless_blocked=False)
-        return get(slots, slot)
-
-    monkeypatch.setattr(Slots, "get", interrupted)
-    assert one.remove(mine.id)
-    assert one.queue("q").snapshot().contenders == ()
-    assert directory.queue("q") not in opened(directory)
-
-
-def test_what_is_added_as_the_client_is_closed_stays_open_no_longer(
-    directory: Directory, one: Contenders
-) -> None:
-    one.end()
-    one.add([entry("q")], unless_blocked=False)
     assert opened(directory) == []
 
 
@@ -133,10 +95,9 @@ def test_a_signal_handler_at_any_moment_leaves_a_removal_its_file(
     """The fault: the removal looked into another queue's file, and found nothing to remove."""
 
     def handle() -> None:
-        for number in range(files._MOST + 1):
-            other = entry(f"other{number}")
-            one.add([other], unless_blocked=False)
-            one.remove(other.id)
+        other = entry("other")
+        one.add([other], unless_blocked=False)
+        one.remove(other.id)
 
     for moment in itertools.count(1):
         mine = entry("q")
@@ -150,9 +111,9 @@ def test_a_signal_handler_at_any_moment_leaves_a_removal_its_file(
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_a_forked_child_keeps_none_of_them(directory: Directory, one: Contenders) -> None:
+def test_a_forked_child_keeps_none_open(directory: Directory, one: Contenders) -> None:
     one.add([entry("q")], unless_blocked=False)
-    assert len(opened(directory)) == 3
+    assert len(opened(directory)) == 1
     child = os.fork()
     if child == 0:
         os._exit(len(opened(directory)))
@@ -162,7 +123,7 @@ def test_a_forked_child_keeps_none_of_them(directory: Directory, one: Contenders
 def test_who_follows_a_queue_hears_of_each_change(
     directory: Directory, one: Contenders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though the file stays open: nothing else tells, and no look now and then finds it."""
+    """The closing of the queue's file tells: no look now and then finds it here."""
     from coordlock_local.followers import Followers
     from coordlock_local.inotify import Inotify
 
@@ -199,7 +160,7 @@ def test_a_signal_handler_that_waits_keeps_no_other_thread_from_its_work(
         monkeypatch.setattr(Slots, "get", get)
         with ThreadPoolExecutor(2) as pool:
             adding = pool.submit(one.add, [later], unless_blocked=False)
-            looking = pool.submit(one.session.stands, Slot.of(snapshot.contenders[0]))
+            looking = pool.submit(stands, directory, Slot.of(snapshot.contenders[0]))
             done.append(looking.result(30))
             assert isinstance(adding.exception(30), Busy)  # and an attempt after the other
         return get(slots, slot)
@@ -208,37 +169,3 @@ def test_a_signal_handler_that_waits_keeps_no_other_thread_from_its_work(
     assert one.remove(held.id)
     assert done == [True]
     one.add([later], unless_blocked=False)
-
-
-def test_a_file_that_another_client_has_tidied_away_is_not_used_though_it_has_another_name(
-    directory: Directory, one: Contenders
-) -> None:
-    """As after a backup by hard links; on NFS, whoever keeps it open gives it another name."""
-    first = entry("q")
-    one.add([first], unless_blocked=False)
-    os.link(directory.queue("q"), f"{directory.root}/backup")
-    assert one.remove(first.id)
-    tidy(directory, Counter(directory), directory.queue("q"))
-    mine = entry("q")
-    one.add([mine], unless_blocked=False)
-    assert [seen.id for seen in LocalQueue(directory, "q").snapshot().contenders] == [mine.id]
-
-
-def test_a_session_that_ends_keeps_no_signal_handler_waiting(
-    directory: Directory, one: Contenders
-) -> None:
-    """It waits for whoever uses a counter, and that may be the call that a handler interrupts."""
-    mine = entry("q")
-    one.add([mine], unless_blocked=False)
-    ending = threading.Thread(target=one.session.end)
-
-    def interrupted(_: Tokens) -> bool:
-        ending.start()
-        eventually(lambda: one.session.has_ended)
-        if not one.session.changing.acquire(timeout=10):
-            return False
-        one.session.changing.release()
-        return not one.remove(mine.id)
-
-    assert Counter(directory).hold(interrupted)
-    ending.join(10)

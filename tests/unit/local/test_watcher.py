@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import errno
-import math
+import itertools
 import os
 import signal
 import threading
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import coordlock_local
@@ -28,7 +27,6 @@ from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Entry, Owner
 from coordlock.runtime.driver import Steps, run
 from coordlock.runtime.promise import Promise
-from coordlock.runtime.receiving import BLOCKING
 from coordlock.testing.waiting import eventually
 from tests.unit.signals import interrupted
 
@@ -38,7 +36,7 @@ BOUND = 30.0
 class Exhausted(Inotify):
     """No watch is left: ``fs.inotify.max_user_watches`` is reached."""
 
-    def add(self, path: str, *, closed: bool = True, written: bool = False) -> None:
+    def add(self, path: str, *, closed: bool = True) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
 
@@ -94,7 +92,7 @@ def add(directory: Directory, session: LocalSession, id: str = "a" * 32) -> Cont
 def remove(directory: Directory, contender: Contender) -> None:
     """What the contender's own process does when it leaves."""
     slot = Slot.of(contender)
-    was_there, follower = leave(directory, slot, None, contender.id, {contender.id: slot})
+    was_there, follower = leave(directory, slot, contender.id, {contender.id: slot})
     assert was_there
     tell(directory, contender.session, contender.id, follower)
 
@@ -235,7 +233,7 @@ def test_who_leaves_rings_for_the_next_alone(directory: Directory, session: Loca
 
     def follower(contender: Contender) -> str | None:
         slot = Slot.of(contender)
-        return leave(directory, slot, None, contender.id, {contender.id: slot})[1]
+        return leave(directory, slot, contender.id, {contender.id: slot})[1]
 
     first, second, third, _, last = contenders
     assert follower(second) == session.id
@@ -246,114 +244,29 @@ def test_who_leaves_rings_for_the_next_alone(directory: Directory, session: Loca
         other.end()
 
 
-def test_the_thread_that_waits_hears_of_the_departure_itself(
-    directory: Directory, session: LocalSession
-) -> None:
-    other = LocalSession(directory)
-    other.start()
-    watcher = Watcher(other)
-    hearing = list[int]()
-    for number in range(3):
-        ahead, me = add(directory, session), add(directory, other, "b" * 32)
-
-        def depart() -> Steps[None]:
-            promise = Promise[None]()
-
-            def told(_: bool) -> None:
-                hearing.append(threading.get_ident())
-                promise.resolve(None)
-
-            watcher.watch(ahead, told, (me,))  # noqa: B023
-            threading.Timer(0.05, remove, (directory, ahead)).start()  # noqa: B023
-            yield promise
-
-        run(depart())
-        remove(directory, me)
-        assert len(hearing) == number + 1
-    assert hearing[-1] == threading.get_ident()  # before, the watcher's own may have begun to
-    watcher.close()
-    other.end()
-
-
-def test_ctrl_c_in_a_thread_that_receives_loses_no_notice(
+def test_ctrl_c_at_any_moment_of_a_watch_delays_no_later_one(
     directory: Directory, session: LocalSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Inotify, "interval", 3600.0)  # what is lost would not be found
+    monkeypatch.setattr(Inotify, "interval", 3600.0)  # what is not watched would not be found
     other = LocalSession(directory)
     other.start()
-    watcher = Watcher(other)
-    counter, moment, came = Counter(directory), 0, True
-    while came:
-        moment += 1
+    for moment in itertools.count(1):
+        watcher = Watcher(other)
         ahead, me = add(directory, session), add(directory, other, "b" * 32)
-        told, evicted = list[bool](), threading.Event()
-        watcher.watch(me, lambda _: evicted.set())  # noqa: B023
-        BLOCKING.is_near = True
-        cancel = watcher.watch(ahead, told.append, (me,))
-        assert BLOCKING.receive is not None
-        listening = watcher._listening
-        listening._received = math.inf  # no other thread receives before this one does
-        listening._notices.wake()  # type: ignore[union-attr]
-        eventually(lambda: listening._resting)  # noqa: B023
+        told = threading.Event()
+
+        def watch(told: Callable[[], None]) -> None:
+            watcher.watch(ahead, lambda _: told(), (me,))  # noqa: B023
+
+        came = interrupted(lambda: watch(lambda: None), moment, coordlock_local)
+        watch(told.set)
         remove(directory, ahead)
-        evict(directory, counter, me)
-
-        def receive() -> None:
-            assert BLOCKING.receive is not None
-            BLOCKING.receive(lambda: bool(told), 5.0)  # noqa: B023
-
-        came = interrupted(receive, moment, coordlock_local)
-        BLOCKING.is_near = False
-        BLOCKING.decline()  # as the driver does in the end
-        assert evicted.wait(BOUND), moment
-        eventually(lambda: told)  # noqa: B023
-        cancel()
-        slot = Slot.of(me)
-        leave(directory, slot, None, me.id, {me.id: slot})
-    assert moment > 15
-    watcher.close()
-    other.end()
-
-
-def test_a_second_thread_that_waits_has_all_heard_by_the_watchers_own(
-    directory: Directory, session: LocalSession
-) -> None:
-    """A thread that Ctrl-C may strike must not be the one that others rely on."""
-    other = LocalSession(directory)
-    other.start()
-    watcher = Watcher(other)
-    receive, receiving, hearing = watcher._listening.receive, list[int](), list[str]()
-    ahead = [add(directory, session, letter * 32) for letter in "ab"]
-
-    def received(is_done: Callable[[], bool], seconds: float) -> None:
-        receiving.append(1)
-        try:
-            receive(is_done, seconds)
-        finally:
-            receiving.pop()
-
-    watcher._listening.receive = received  # type: ignore[method-assign]
-
-    def depart(contender: Contender) -> Steps[None]:
-        promise = Promise[None]()
-
-        def told(_: bool) -> None:
-            hearing.append(threading.current_thread().name)
-            promise.resolve(None)
-
-        watcher.watch(contender, told)
-        yield promise
-
-    with ThreadPoolExecutor(2) as pool:
-        waiting = [pool.submit(run, depart(one)) for one in ahead]
-        eventually(lambda: len(watcher._watched) == 2)
-        eventually(lambda: not (watcher._listening._receiver or receiving))
-        for one in ahead:
-            remove(directory, one)
-        for each in waiting:
-            each.result(BOUND)
-    assert hearing == ["coordlock-local"] * 2
-    watcher.close()
+        assert told.wait(BOUND), moment
+        remove(directory, me)
+        watcher.close()
+        if not came:
+            break
+    assert moment > 30
     other.end()
 
 

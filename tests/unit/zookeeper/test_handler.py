@@ -369,3 +369,13 @@ def test_answers_and_events_are_told_in_the_io_thread_in_order_and_others_by_a_w
         *((name, loop) for name in ("none before it waits", "first", "second", "third")),
         ("at the end", loop),
     ]
+
+
+def test_a_round_of_attempts_at_all_addresses_of_a_name_ends_before_the_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    addresses = [(0, 0, 0, "", (f"10.0.0.{number}", 2181)) for number in range(6)]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: addresses)
+    client = OwnClient(Access("one.name:2181", ttl=15.0, connect_timeout=30.0), SYSTEM_CLOCK)
+    assert len(client.client._connection._expand_client_hosts()) == 6
+    assert client._handler._timeout * 2 * 6 <= 15.0

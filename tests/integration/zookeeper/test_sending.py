@@ -1,4 +1,4 @@
-"""A thread that waits reads its own answer, and nobody else's waits because of that."""
+"""A thread that asks sends its request itself, and nobody else's waits because of that."""
 
 from __future__ import annotations
 
@@ -11,89 +11,30 @@ from typing import Any
 
 import coordlock_zookeeper
 import pytest
-from coordlock_zookeeper import ZookeeperBackend, buffered_socket, connection, receiving
+from coordlock_zookeeper import buffered_socket, connection, io_thread
 from coordlock_zookeeper.connection import Connection
-from coordlock_zookeeper.receiving import Receiving
+from coordlock_zookeeper.io_thread import Wakeups
 
 import coordlock
-from coordlock.runtime.driver import Steps, run
 from coordlock.testing.waiting import eventually
 from testbed.servers.zookeeper import ZooKeeper
-from tests.integration.zookeeper.conftest import BOUND, Parties, Party
+from tests.integration.zookeeper.conftest import BOUND, Parties
 from tests.unit.signals import Signal, interrupted
 
 
-def receiving_of(backend: Any) -> Receiving:
-    assert isinstance(backend, ZookeeperBackend)
-    assert backend._current is not None
-    found = backend._current.session.client._connection._write_sock
-    assert isinstance(found, Receiving)
-    return found
-
-
-def asleep(party: Party) -> Party:
-    """Wait until the I/O thread of ``party`` sleeps."""
-    used = receiving_of(party.backend)
-    eventually(lambda: used._sleeps and not used.left())
-    return party
-
-
-def answering_thread(party: Party) -> threading.Thread:
-    """Which thread tells the calling one, which waits, what the service has answered."""
-    threads: list[threading.Thread] = []
-    _, upto, _ = party.enqueue()
-    asleep(party)
-
-    def steps() -> Steps[None]:
-        answer = party.backend.snapshot("q", upto)
-        answer.add_done_callback(lambda _: threads.append(threading.current_thread()))
-        yield answer
-
-    run(steps())
-    return threads[0]
-
-
-def test_a_thread_that_waits_reads_its_own_answer(proxied: str, parties: Parties) -> None:
-    assert answering_thread(parties(proxied)) is threading.current_thread()
-
-
-def test_an_answer_for_another_thread_is_not_kept_until_the_reader_has_its_own(
+def test_a_thread_that_asks_sends_by_itself_while_the_io_thread_sleeps(
     proxied: str, parties: Parties
 ) -> None:
-    """And the reader's wait ends, as from then on its own answers come to the thread for I/O."""
     party = parties(proxied)
     _, upto, _ = party.enqueue()
-    used = receiving_of(asleep(party).backend)
-    receives = threading.Event()
-
-    def steps() -> Steps[None]:
-        yield None
-        party.backend.snapshot("q", upto)
-        receives.set()
-        used.receive(lambda: False, 10 * BOUND)
-
-    with ThreadPoolExecutor(1) as pool:
-        reading = pool.submit(run, steps())
-        assert receives.wait(BOUND)
-        for _ in range(20):
-            party.backend.snapshot("q").result(BOUND)
-        reading.result(BOUND)
-
-
-def test_what_a_thread_asks_for_is_sent_when_it_blocks(proxied: str, parties: Parties) -> None:
-    party = parties(proxied)
-    _, upto, _ = party.enqueue()
-    used = receiving_of(asleep(party).backend)
-    left: list[int] = []
-
-    def steps() -> Steps[None]:
+    assert party.backend._current is not None
+    used = party.backend._current.session.client._connection._write_sock
+    assert isinstance(used, Wakeups)
+    for _ in range(100):
+        eventually(lambda: used._sleeps and not used.left())
         asked = party.backend.snapshot("q", upto)
-        left.append(len(used.left()))
-        yield asked
-        left.append(len(used.left()))
-
-    run(steps())
-    assert left == [1, 0]
+        assert not used.left()
+        asked.result(BOUND)
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["free", "held"])
@@ -147,7 +88,7 @@ def test_ctrl_c_that_ends_the_program_leaves_nobody_in_the_queue(
 
 
 def test_threads_of_one_client_do_not_disturb_each_other(zookeeper: ZooKeeper, root: str) -> None:
-    """Each becomes the receiver while another one waits for what the I/O thread has read."""
+    """Each sends while the I/O thread sleeps, or wakes it."""
     over = time.monotonic() + 2
 
     def act(client: coordlock.Client, number: int) -> None:
@@ -161,8 +102,8 @@ def test_threads_of_one_client_do_not_disturb_each_other(zookeeper: ZooKeeper, r
             acting.result(BOUND)
 
 
-@pytest.mark.parametrize("module", [buffered_socket, connection, receiving])
-def test_a_signal_handler_may_use_the_client_in_the_midst_of_sending_or_receiving(
+@pytest.mark.parametrize("module", [buffered_socket, connection, io_thread])
+def test_a_signal_handler_may_use_the_client_in_the_midst_of_sending(
     zookeeper: ZooKeeper, root: str, module: ModuleType
 ) -> None:
     """A fault test: what it strikes ends as in a short outage, and the session goes on."""
@@ -185,17 +126,17 @@ def test_a_signal_handler_may_use_the_client_in_the_midst_of_sending_or_receivin
 def test_a_signal_handler_that_stays_long_keeps_no_other_thread_waiting(
     zookeeper: ZooKeeper, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It strikes while its thread takes what has come, and waits for what another thread does."""
-    take, came = Connection.take, list[bool]()
+    """It strikes while its thread sends, and waits for what another thread does."""
+    send, came = Connection.send_now, list[bool]()
 
-    def struck(connection: Connection) -> None:
+    def struck(connection: Connection, *current: Any) -> bool:
         if threading.current_thread() is threading.main_thread() and not came:
             came.append(True)
             with ThreadPoolExecutor(1) as pool:
                 pool.submit(client.lock("y").acquire, timeout=BOUND).result(BOUND).release()
-        take(connection)
+        return send(connection, *current)
 
-    monkeypatch.setattr(Connection, "take", struck)
+    monkeypatch.setattr(Connection, "send_now", struck)
     with coordlock.connect(zookeeper.url_for(root, ttl="60s")) as client:
         held = client.lock("held").acquire(timeout=BOUND)
         client.lock("x").acquire(timeout=BOUND).release()
