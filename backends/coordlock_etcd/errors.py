@@ -23,6 +23,7 @@ __all__ = [
     "client_closed",
     "had_no_effect",
     "is_elsewhere",
+    "is_unresolved",
     "needs_login",
     "translate",
 ]
@@ -32,7 +33,8 @@ SERVICE: Final = "etcd"
 UNKNOWN_LEASE: Final = "etcd does not know the lease any more"
 
 #: What gRPC says when no connection came about, so that nothing was sent.
-_UNSENT: Final = ("failed to connect", "errors resolving", "dns resolution", "name resolution")
+_UNRESOLVED: Final = ("errors resolving", "dns resolution", "name resolution")
+_UNSENT: Final = ("failed to connect", *_UNRESOLVED)
 #: What gRPC says of a failed connection, and what a person may have to do about it.
 _HINTS: Final = (
     ("bad_certificate", "the server wants a client certificate: the options cert and key"),
@@ -71,6 +73,14 @@ def had_no_effect(code: StatusCode, details: str) -> bool:
     return code is StatusCode.UNIMPLEMENTED or (
         code is StatusCode.UNAVAILABLE and details.lower().startswith(_UNSENT)
     )
+
+
+def is_unresolved(code: StatusCode, details: str) -> bool:
+    """Whether the host's name has no address, so that its channel asks again less and less often.
+
+    gRPC's pauses grow to two minutes, longer than a session lives.
+    """
+    return code is StatusCode.UNAVAILABLE and details.lower().startswith(_UNRESOLVED)
 
 
 def is_elsewhere(code: StatusCode, details: str) -> bool:

@@ -21,6 +21,7 @@ from coordlock_etcd.errors import (
     client_closed,
     had_no_effect,
     is_elsewhere,
+    is_unresolved,
     needs_login,
     translate,
 )
@@ -216,8 +217,8 @@ class Call(Generic[Request, Reply, Result]):
             return
         if self._at is None and is_elsewhere(code, details):
             assert self._channel is not None
-            silent = code is grpc.StatusCode.DEADLINE_EXCEEDED
-            self._cluster.fail_over(self._endpoint, self._channel, silent=silent)
+            is_stuck = code is grpc.StatusCode.DEADLINE_EXCEEDED or is_unresolved(code, details)
+            self._cluster.fail_over(self._endpoint, self._channel, is_stuck=is_stuck)
             self._hosts_left -= 1
             if self._hosts_left and had_no_effect(code, details):
                 self._unreached.append(self._error(code, details).reason)

@@ -19,6 +19,7 @@ from coordlock.testing.connection import Connection
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
+from testbed.network.name_server import NameServer
 from testbed.servers.certificates import Certificates
 from testbed.servers.etcd import Etcd, EtcdCluster, EtcdServer
 from tests.integration.etcd.conftest import Join
@@ -110,6 +111,45 @@ def test_a_zookeeper_is_no_etcd(request: pytest.FixtureRequest, root: str, no_le
             backend.open(Listener()).result(10)
     finally:
         backend.close().result(BOUND)
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[NameServer]:
+    """What gRPC asks for addresses. No name has one yet."""
+    with NameServer(None) as server:
+        monkeypatch.setattr(
+            "coordlock_etcd.transport.cluster._TARGET", f"dns://127.0.0.1:{server.port}/"
+        )
+        yield server
+
+
+@pytest.fixture
+def by_name(names: NameServer, etcd: Etcd, root: str, no_leaks: None) -> Iterator[EtcdBackend]:
+    """Reaches etcd by a name."""
+    backend = backend_for(EtcdBackend, f"etcd://moving.test:{etcd.port}{root}?request_timeout=2s")
+    yield backend
+    backend.close().result(BOUND)
+
+
+def test_a_name_that_points_elsewhere_is_followed_within_a_ttl(
+    by_name: EtcdBackend, names: NameServer
+) -> None:
+    names.address = "127.0.0.2"  # nothing listens there
+    assert isinstance(by_name.open(Listener()).exception(BOUND), BackendUnavailable)
+    names.address = "127.0.0.1"
+    eventually(lambda: by_name.open(Listener()).exception(BOUND) is None, within=10)
+
+
+def test_a_name_that_had_no_address_is_looked_up_by_the_next_call(
+    by_name: EtcdBackend, names: NameServer
+) -> None:
+    """gRPC itself would wait longer and longer, up to two minutes."""
+    for _ in range(3):
+        error = by_name.open(Listener()).exception(BOUND)
+        assert isinstance(error, BackendUnavailable)
+        assert "moving.test" in error.reason
+    names.address = "127.0.0.1"
+    by_name.open(Listener()).result(BOUND)
 
 
 @pytest.mark.parametrize("fault", ["kill", "pause"])
