@@ -21,6 +21,7 @@ __all__ = [
     "NotPermitted",
     "WatchRefused",
     "client_closed",
+    "clock_is_wrong",
     "had_no_effect",
     "is_elsewhere",
     "is_unresolved",
@@ -121,6 +122,16 @@ class WatchRefused(BackendUnavailable):
 def client_closed() -> BackendUnavailable:
     """Why a request is not sent any more."""
     return BackendUnavailable(SERVICE, "the client is closed")
+
+
+def clock_is_wrong(early: float) -> BackendError:
+    """Why a call was given up ``early`` seconds before its deadline, which others would be, too."""
+    return BackendError(
+        SERVICE,
+        f"gRPC gave a call up {early:.1f} s early, because it takes deadlines from time.time(), "
+        "which is not the time of this machine: if a test has frozen it, leave gRPC out, as with "
+        "freezegun.configure(extend_ignore_list=['grpc']), or use memory://",
+    )
 
 
 def translate(

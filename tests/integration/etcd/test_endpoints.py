@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,7 +14,7 @@ import pytest
 from coordlock_etcd import EtcdBackend
 from coordlock_etcd.transport import members
 
-from coordlock.errors import BackendUnavailable
+from coordlock.errors import BackendError, BackendUnavailable
 from coordlock.testing.backend_contract import BOUND, Listener, Party, backend_for
 from coordlock.testing.connection import Connection
 from coordlock.testing.grpc_frames import GrpcFrames
@@ -111,6 +112,18 @@ def test_a_zookeeper_is_no_etcd(request: pytest.FixtureRequest, root: str, no_le
             backend.open(Listener()).result(10)
     finally:
         backend.close().result(BOUND)
+
+
+def test_a_frozen_clock_is_named_as_what_keeps_grpc_from_waiting(
+    join: Join, etcd: Etcd, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    party = join(etcd.url_for(root))
+    with monkeypatch.context() as frozen:
+        frozen.setattr(time, "time", lambda: 1_000_000_000.0)
+        error = party.backend.heartbeat().exception(BOUND)
+    assert type(error) is BackendError  # which nobody repeats
+    assert "freezegun.configure(extend_ignore_list=['grpc'])" in error.reason
+    assert party.backend.heartbeat().result(BOUND) > 0
 
 
 @pytest.fixture
