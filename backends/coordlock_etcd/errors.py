@@ -15,6 +15,7 @@ from coordlock.errors import (
 )
 
 __all__ = [
+    "CANCELED_BY_PROXY",
     "SERVICE",
     "UNKNOWN_LEASE",
     "NoSpace",
@@ -30,6 +31,8 @@ __all__ = [
 ]
 
 SERVICE: Final = "etcd"
+#: What etcd's grpc-proxy makes of a heartbeat, a stream that ends with its first request.
+CANCELED_BY_PROXY: Final = "context canceled"
 #: Why a session is lost when etcd refuses its lease.
 UNKNOWN_LEASE: Final = "etcd does not know the lease any more"
 
@@ -41,6 +44,11 @@ _HINTS: Final = (
     ("bad_certificate", "the server wants a client certificate: the options cert and key"),
     ("certificate", "the option ca must name the authority that signed the server's certificate"),
     ("peer name", "the server's certificate is for another host"),
+    (
+        "handshaker shutdown",
+        "gRPC cannot open connections; if this process has closed files that it did not open, as "
+        "os.closerange does, start it again",
+    ),
     ("data_corrupted", "the server may want a client certificate: the options cert and key"),
 )
 #: What to ask about a host that has never answered.

@@ -108,3 +108,26 @@ def test_a_process_that_does_not_close_its_client_leaves_nothing_behind(
     if seconds:  # for a heartbeat, which a busy machine may send late
         complaints = [line for line in complaints if "is in doubt" not in line]
     assert not complaints
+
+
+#: Does what code for daemons does, after it has connected.
+CLOSE_ALL = """
+import os, sys, coordlock
+client = coordlock.connect(sys.argv[1], ttl="2s", request_timeout="1s")
+grant = client.lock("q").acquire(30)
+os.closerange(3, 256)
+while True:
+    try:
+        client.lock("r").try_acquire()
+    except coordlock.BackendUnavailable:
+        break
+grant.lost.wait(30)
+print(grant.state, flush=True)
+os._exit(0)  # gRPC would abort
+"""
+
+
+def test_a_client_whose_files_were_closed_fails_and_loses_its_locks(etcd: Etcd, root: str) -> None:
+    command = [sys.executable, "-c", CLOSE_ALL, etcd.url_for(root)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "GrantState.LOST\n"), ended.stderr

@@ -14,6 +14,7 @@ import pytest
 from coordlock_etcd import EtcdBackend
 from coordlock_etcd.transport import members
 
+import coordlock
 from coordlock.errors import BackendError, BackendUnavailable
 from coordlock.testing.backend_contract import BOUND, Listener, Party, backend_for
 from coordlock.testing.connection import Connection
@@ -23,6 +24,8 @@ from coordlock.testing.waiting import eventually
 from testbed.network.name_server import NameServer
 from testbed.servers.certificates import Certificates
 from testbed.servers.etcd import Etcd, EtcdCluster, EtcdServer
+from testbed.servers.ports import free_port
+from testbed.servers.process import ServerProcess
 from tests.integration.etcd.conftest import Join
 
 pytestmark = pytest.mark.faults
@@ -112,6 +115,33 @@ def test_a_zookeeper_is_no_etcd(request: pytest.FixtureRequest, root: str, no_le
             backend.open(Listener()).result(10)
     finally:
         backend.close().result(BOUND)
+
+
+class GrpcProxy(ServerProcess):
+    """etcd's own proxy, to a server."""
+
+    def __init__(self, directory: Path, server: Etcd) -> None:
+        self._server = server.endpoint.hosts[0]
+        super().__init__(directory)
+
+    def choose_ports(self) -> None:
+        self.port = free_port()
+
+    def command(self) -> list[str]:
+        proxy = f"--endpoints={self._server}", f"--listen-addr=127.0.0.1:{self.port}"
+        return ["etcd", "grpc-proxy", "start", *proxy]
+
+    def answers(self) -> bool:
+        with closing(socket.socket()) as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+
+def test_etcds_proxy_is_refused_by_name(tmp_path: Path, etcd: Etcd, root: str) -> None:
+    with (
+        GrpcProxy(tmp_path, etcd) as proxy,
+        pytest.raises(BackendError, match=r"grpc-proxy.* name the members"),
+    ):
+        coordlock.connect(f"etcd://127.0.0.1:{proxy.port}{root}")
 
 
 def test_a_frozen_clock_is_named_as_what_keeps_grpc_from_waiting(
