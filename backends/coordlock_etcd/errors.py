@@ -15,29 +15,40 @@ from coordlock.errors import (
 )
 
 __all__ = [
+    "CANCELED_BY_PROXY",
     "SERVICE",
     "UNKNOWN_LEASE",
     "NoSpace",
     "NotPermitted",
     "WatchRefused",
     "client_closed",
+    "clock_is_wrong",
     "had_no_effect",
     "is_elsewhere",
+    "is_unresolved",
     "needs_login",
     "translate",
 ]
 
 SERVICE: Final = "etcd"
+#: What etcd's grpc-proxy makes of a heartbeat, a stream that ends with its first request.
+CANCELED_BY_PROXY: Final = "context canceled"
 #: Why a session is lost when etcd refuses its lease.
 UNKNOWN_LEASE: Final = "etcd does not know the lease any more"
 
 #: What gRPC says when no connection came about, so that nothing was sent.
-_UNSENT: Final = ("failed to connect", "errors resolving", "dns resolution", "name resolution")
+_UNRESOLVED: Final = ("errors resolving", "dns resolution", "name resolution")
+_UNSENT: Final = ("failed to connect", *_UNRESOLVED)
 #: What gRPC says of a failed connection, and what a person may have to do about it.
 _HINTS: Final = (
     ("bad_certificate", "the server wants a client certificate: the options cert and key"),
     ("certificate", "the option ca must name the authority that signed the server's certificate"),
     ("peer name", "the server's certificate is for another host"),
+    (
+        "handshaker shutdown",
+        "gRPC cannot open connections; if this process has closed files that it did not open, as "
+        "os.closerange does, start it again",
+    ),
     ("data_corrupted", "the server may want a client certificate: the options cert and key"),
 )
 #: What to ask about a host that has never answered.
@@ -71,6 +82,14 @@ def had_no_effect(code: StatusCode, details: str) -> bool:
     return code is StatusCode.UNIMPLEMENTED or (
         code is StatusCode.UNAVAILABLE and details.lower().startswith(_UNSENT)
     )
+
+
+def is_unresolved(code: StatusCode, details: str) -> bool:
+    """Whether the host's name has no address, so that its channel asks again less and less often.
+
+    gRPC's pauses grow to two minutes, longer than a session lives.
+    """
+    return code is StatusCode.UNAVAILABLE and details.lower().startswith(_UNRESOLVED)
 
 
 def is_elsewhere(code: StatusCode, details: str) -> bool:
@@ -111,6 +130,16 @@ class WatchRefused(BackendUnavailable):
 def client_closed() -> BackendUnavailable:
     """Why a request is not sent any more."""
     return BackendUnavailable(SERVICE, "the client is closed")
+
+
+def clock_is_wrong(early: float) -> BackendError:
+    """Why a call was given up ``early`` seconds before its deadline, which others would be, too."""
+    return BackendError(
+        SERVICE,
+        f"gRPC gave a call up {early:.1f} s early, because it takes deadlines from time.time(), "
+        "which is not the time of this machine: if a test has frozen it, leave gRPC out, as with "
+        "freezegun.configure(extend_ignore_list=['grpc']), or use memory://",
+    )
 
 
 def translate(

@@ -8,13 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from coordlock.backend import Backend, SessionInfo, SessionListener
-from coordlock.errors import SessionLost
+from coordlock.errors import BackendError, BackendUnavailable, SessionLost
 from coordlock.runtime.clock import Timers
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, failed
 from coordlock_etcd import keys, rpc
 from coordlock_etcd import messages_pb2 as pb
-from coordlock_etcd.errors import SERVICE, client_closed
+from coordlock_etcd.errors import CANCELED_BY_PROXY, SERVICE, client_closed
 from coordlock_etcd.keys import Layout
 from coordlock_etcd.transport import Connection, GeventRoom, StreamHost, can_start_threads
 from coordlock_etcd.watcher import Watcher
@@ -30,6 +30,17 @@ log = Log("coordlock")
 def no_session() -> SessionLost:
     """Why a request for the session is not sent."""
     return SessionLost(SERVICE, "there is no session")
+
+
+def _conclude(answer: Promise[float], beat: Promise[float]) -> None:
+    """Settle the ``answer`` to a heartbeat."""
+    error = beat.exception()
+    if isinstance(error, BackendUnavailable) and error.reason.endswith(CANCELED_BY_PROXY):
+        advice = "is this `etcd grpc-proxy`? It answers no heartbeats of coordlock: "
+        advice += "name the members of the cluster themselves"
+        answer.fail(BackendError(SERVICE, f"{error.reason}; {advice}"))
+    else:
+        answer.follow(beat)
 
 
 class EtcdSession(Backend):
@@ -82,7 +93,10 @@ class EtcdSession(Backend):
         # A member that hangs is left in time to ask another.
         timeout = min(self._connection.timeout, self._ttl / 3)
         beaten = partial(self._beaten, lease)
-        return self._connection.call(rpc.LEASE_KEEP_ALIVE, request, beaten, timeout=timeout)
+        answer: Promise[float] = Promise()
+        sent = self._connection.call(rpc.LEASE_KEEP_ALIVE, request, beaten, timeout=timeout)
+        sent.add_done_callback(partial(_conclude, answer))
+        return answer
 
     def close(self) -> Promise[None]:
         with self._lock:

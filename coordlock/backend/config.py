@@ -15,7 +15,15 @@ from urllib.parse import parse_qsl, unquote
 from coordlock.backend import Backend
 from coordlock.backend.registry import backend_for_scheme
 from coordlock.errors import ConfigurationError
-from coordlock.settings import COMMON_OPTIONS, REACH_OPTION, REACHES, Reach, Settings
+from coordlock.settings import (
+    COMMON_OPTIONS,
+    REACH_OPTION,
+    REACHES,
+    Reach,
+    Settings,
+    hidden_in,
+    trimmed,
+)
 from coordlock.settings.sources import DEFAULT_ORIGIN, find, read_secret, variable
 
 __all__ = ["NOT_CONFIGURED", "Target", "configure", "settings_from_env", "warn_unless_chosen"]
@@ -63,6 +71,7 @@ def configure(target: Target = None, options: Mapping[str, object] | None = None
         raise ConfigurationError("Settings take no further options: use dataclasses.replace")
     else:
         settings = target
+        _check_place(settings)
     _check_reach(settings)
     return settings
 
@@ -163,6 +172,18 @@ def _check_reach(settings: Settings) -> None:
         )
 
 
+def _check_place(settings: Settings) -> None:
+    """Raise `ConfigurationError` where settings made by hand spell their place in another way."""
+    port = backend_for_scheme(settings.scheme).default_port
+    root = _root(settings.root or None, settings.root)
+    for name, given, needed in (
+        ("root", settings.root, root),
+        ("hosts", settings.hosts, _hosts(settings.hosts, port)),
+    ):
+        if given != needed:
+            raise ConfigurationError(f"Settings.{name} must be {needed!r}, not {given!r}")
+
+
 def _is_sound(found: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
     """Whether what was found is right by itself, for the service that is ``given``, if any."""
     service = {key: given[key] for key in _CHOICE if key in given}
@@ -208,14 +229,18 @@ def _plain(value: object) -> object:
 def _from_mapping(fields: Mapping[str, Any]) -> Settings:
     merged: dict[str, Any] = dict(_parse_url(fields["url"])) if "url" in fields else {}
     merged.update((key, value) for key, value in fields.items() if key != "url")
-    scheme = merged.pop("backend", None)
+    scheme = _text_of("backend", merged.pop("backend", None))
     if not isinstance(scheme, str) or not scheme:
         given = ", ".join(sorted(fields)) or "nothing"
         if any(isinstance(value, Mapping) for value in fields.values()):
             given += ": give the options themselves, and no table around them"
         raise ConfigurationError(f"neither 'url' nor 'backend' is given, but {given}")
     backend = backend_for_scheme(scheme)
-    for name in ("password", *(option.name for option in backend.options if option.secret)):
+    secrets = {"password", *(option.name for option in backend.options if option.secret)}
+    merged = {
+        name: _text_of(name, value, is_secret=name in secrets) for name, value in merged.items()
+    }
+    for name in secrets:
         if (file := merged.pop(f"{name}_file", None)) is not None:
             if merged.get(name) is not None:
                 raise ConfigurationError(f"both {name} and {name}_file are given: give one of them")
@@ -239,17 +264,41 @@ def _from_mapping(fields: Mapping[str, Any]) -> Settings:
     )
 
 
+def _text_of(name: str, value: object, *, is_secret: bool = False) -> object:
+    """``value``, where it is a text: without what surrounds it by accident, and all of it visible.
+
+    Two programs with one configuration must not get two roots because a file ended in a newline.
+    """
+    if not isinstance(value, str):
+        return value
+    text = trimmed(value, is_secret=is_secret)
+    if not is_secret and (character := hidden_in(text)):
+        raise ConfigurationError(f"{name} contains the invisible character {character}: remove it")
+    return text
+
+
 def _parse_url(url: object) -> dict[str, Any]:
     # By hand, because urllib knows neither several hosts nor unknown schemes, and shows passwords.
     example = "such as etcd://host1:2379,host2:2379/payments?ttl=15s"
     if not isinstance(url, str) or "://" not in url:
         raise ConfigurationError(f"a URL is needed, with its scheme, {example}")
+    url = trimmed(url)
+    if character := "U+0020" if " " in url else hidden_in(url):
+        raise ConfigurationError(
+            f"the URL contains a blank or an invisible character, {character}: "
+            "remove it, or write a blank as %20"
+        )
     scheme, _, rest = url.partition("://")
     if "#" in rest:
         raise ConfigurationError("the URL has a '#': write it as %23")
     rest, _, query = rest.partition("?")
     authority, slash, path = rest.partition("/")
     found = {"backend": scheme.lower()} | _parse_authority(authority, behind=path + query)
+    if "," in path or re.search(r":\d", path):
+        raise ConfigurationError(
+            "the URL's root looks like hosts: write all hosts before the root, as in "
+            f"{scheme.lower()}://host1,host2/root; in a root write , as %2C and : as %3A"
+        )
     if slash:
         found["root"] = "/" + unquote(path)
     try:
@@ -289,7 +338,7 @@ def _hosts(value: object, port: int) -> tuple[str, ...]:
 
 
 def _host(value: object, port: int) -> str:
-    host = value.strip() if isinstance(value, str) else ""
+    host = trimmed(value) if isinstance(value, str) else ""
     if "@" in host:
         raise ConfigurationError(
             "a host contains credentials: use the options username and password"
@@ -298,8 +347,11 @@ def _host(value: object, port: int) -> str:
     if not colon:
         name, number = host, str(port)
     bare = name[1:-1] if name.startswith("[") and name.endswith("]") else name
-    if not bare or (":" in bare and bare == name) or set(bare) & set("[]/ \t\0"):
-        raise ConfigurationError("each host must be host, host:port or [IPv6 address]:port")
+    if not bare or (":" in bare and bare == name) or re.search(r"[][/\s]", bare) or hidden_in(bare):
+        raise ConfigurationError(
+            "each host must be host, host:port or [IPv6 address]:port, "
+            "without the root, which is given once for all"
+        )
     # What stands for the port is not shown: in a URL without a host it is a password.
     if not port:
         if colon:
@@ -318,6 +370,12 @@ def _root(value: object, default: str) -> str:
     parts = [part for part in value.split("/") if part]
     if any(part in (".", "..") for part in parts):
         raise ConfigurationError(f"root must not contain '.' or '..', as {value!r} does")
+    if any(part != trimmed(part) or hidden_in(part) for part in parts):
+        raise ConfigurationError(
+            f"root must have no blanks around its parts and no invisible characters: {value!r}"
+        )
+    if re.search(r",[^/,]*:\d", value):
+        raise ConfigurationError(f"root {value!r} looks like hosts: give those as hosts")
     return "/" + "/".join(parts)
 
 

@@ -7,7 +7,7 @@ the entry points of everything that is installed takes as long as starting Pytho
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from coordlock.backend import Backend
 from coordlock.errors import ConfigurationError, MissingExtra
@@ -75,7 +75,18 @@ def _points(group: str) -> EntryPoints:
     return entry_points(group=group)
 
 
+def _check_threads() -> None:
+    """Raise `ConfigurationError` where eventlet has replaced what backends wait with."""
+    patcher: Any = sys.modules.get("eventlet.patcher")
+    if patcher is not None and any(map(patcher.is_monkey_patched, ("thread", "socket", "select"))):
+        raise ConfigurationError(
+            "coordlock does not work under eventlet, which has replaced Python's threads and "
+            "sockets: use gevent, asyncio or threads, or do not call eventlet.monkey_patch()"
+        )
+
+
 def _load(name: str, place: str) -> type[Backend]:
+    _check_threads()
     module, _, attributes = place.partition("[")[0].replace(" ", "").partition(":")
     try:
         __import__(module)

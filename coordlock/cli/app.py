@@ -15,7 +15,7 @@ from coordlock.cli.connection import Service
 from coordlock.cli.exits import Exit, complain, joined, killed_by, report
 from coordlock.cli.options import service_options
 from coordlock.cli.parser import Aborted, Group, Lost, Parser, Refused, UsageError, one_of
-from coordlock.cli.signals import ENDING, Interrupted, interruptible
+from coordlock.cli.signals import ENDING, Interrupted, ReaderGone, interruptible
 from coordlock.cli.text import echo
 from coordlock.runtime.log import mute
 
@@ -161,7 +161,7 @@ def _run() -> int:
     except Aborted:
         complain("aborted")
         return Exit.FAILED
-    except BrokenPipeError:
+    except (BrokenPipeError, ReaderGone):
         _give_up_output()
         return Exit.FAILED  # quietly: the reader of the output has enough
     except Exception as error:

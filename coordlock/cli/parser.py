@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, NoReturn, Self
 
 from coordlock.cli.exits import Exit
+from coordlock.cli.signals import end_with_reader
 from coordlock.cli.text import echo, folded, terminal_width
 
 __all__ = [
@@ -158,6 +159,8 @@ class Parser(argparse.ArgumentParser):
                 arguments[name] = value
         for name, (make, options) in self._combined.items():
             arguments[name] = make(*(arguments.pop(option) for option in options))
+        if arguments.get("follow"):
+            end_with_reader()
         status = self._action(**arguments)
         return Exit.OK if status is None else status
 

@@ -6,11 +6,20 @@ import contextlib
 import os
 import select
 import signal
+import threading
 from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import ClassVar, Final
 
-__all__ = ["ENDING", "Inbox", "Interrupted", "blocked", "interruptible"]
+__all__ = [
+    "ENDING",
+    "Inbox",
+    "Interrupted",
+    "ReaderGone",
+    "blocked",
+    "end_with_reader",
+    "interruptible",
+]
 
 #: What asks a program to end.
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -33,6 +42,30 @@ def interruptible() -> None:
     for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, interrupt)
+
+
+class ReaderGone(BaseException):
+    """Nobody reads the output any more. Raised where the main thread happens to be."""
+
+
+def end_with_reader() -> None:
+    """Let the main thread raise `ReaderGone` once stdout is a pipe that nobody reads any more.
+
+    A command that waits for changes would otherwise notice at the next change, perhaps never.
+    """
+
+    def raise_gone(number: int, frame: FrameType | None) -> None:
+        raise ReaderGone
+
+    def watch() -> None:
+        poller = select.poll()
+        poller.register(1, 0)  # errors and hang-ups are told in any case
+        poller.poll()
+        signal.pthread_kill(main, signal.SIGPIPE)
+
+    main = threading.get_ident()
+    signal.signal(signal.SIGPIPE, raise_gone)
+    threading.Thread(target=watch, name="coordlock-cli-reader", daemon=True).start()
 
 
 @contextlib.contextmanager

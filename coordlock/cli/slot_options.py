@@ -76,9 +76,6 @@ class SlotOptions:
 
 
 def _zone(name: str) -> tzinfo:
-    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+    from coordlock.jobs.schedule import zone_named
 
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError(f"this machine knows no time zone {name!r}") from None
+    return zone_named(name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -48,6 +48,22 @@ class Schedule(Protocol):
 
     def after(self, instant: datetime) -> Iterator[datetime]:
         """The scheduled instants after ``instant``, which is aware, in order."""
+
+
+def zone_named(name: str) -> tzinfo:
+    """The time zone ``name``; UTC also on a machine without the data of zones.
+
+    Raises ValueError.
+    """
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(
+            f"this machine knows no time zone {name!r}: use a name such as Europe/Berlin, and "
+            "`pip install tzdata` where the system has no time zones"
+        ) from None
 
 
 class Every:
@@ -100,12 +116,7 @@ class Cron:
             from cronsim import CronSim, CronSimError  # an extra
         except ImportError:
             raise MissingExtra("schedules by cron expressions need cronsim", "cron") from None
-        try:
-            self._zone = ZoneInfo(zone)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise ValueError(
-                f"this machine knows no time zone {zone!r}: use a name such as Europe/Berlin"
-            ) from None
+        self._zone = zone_named(zone)
         if len(expression.split()) != 5:
             raise ValueError(
                 f"{expression!r} must have the five fields of crontab: minute, hour, day of the "

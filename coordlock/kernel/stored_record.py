@@ -34,6 +34,7 @@ from coordlock.model.contender import Contender
 from coordlock.model.names import escape
 from coordlock.model.record import NewerFormat, decode, encode
 from coordlock.runtime.clock import sleep
+from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise
 
@@ -92,6 +93,8 @@ class StoredRecord(Generic[T]):
         #: of the record then.
         self._unanswered: int | None = None
         self._unanswered_life: str | None = None
+        #: Why the latest write has no answer.
+        self._failure: BackendUnavailable | None = None
 
     @property
     def in_doubt(self) -> bool:
@@ -120,7 +123,10 @@ class StoredRecord(Generic[T]):
 
     def read(self) -> Steps[T]:
         """Its state, asked for until there is an answer. Raises `BackendError`, as `state_in`."""
-        return self._take((yield from retried(self._request, self._engine.timers)))
+        try:
+            return self._take((yield from retried(self._request, self._engine.timers)))
+        except DeadlineReached as late:
+            raise late from late.__cause__ or self._failure
 
     def get(self) -> Steps[T]:
         """Its state, which a caller asks for. Raises `BackendUnavailable`, and as `state_in`."""
@@ -161,14 +167,13 @@ class StoredRecord(Generic[T]):
         operations += Expect(self.key, expected), Put(self.key, encode(fields, self._fields))
         operations += also
         try:
-            yield self._service.write(operations, guards if self._guard is None else [self._guard])
+            yield from self._send(operations, guards if self._guard is None else [self._guard])
         except VersionMismatch as mismatch:
             self._unanswered = before
             if mismatch.key not in (self.key, self._key_of(life)):
                 raise
             return False
         except BackendUnavailable:
-            yield sleep(self._engine.timers, _PAUSE)
             return False
         self._unanswered = None
         self._fields = {**self._fields, **fields}
@@ -192,14 +197,28 @@ class StoredRecord(Generic[T]):
             if (life := self._life) is not None:
                 operations += Expect(self._key_of(life), 1), Delete(self._key_of(life))
             try:
-                yield self._service.write(operations)
+                yield from self._send(operations)
             except VersionMismatch:
                 continue
             except BackendUnavailable:
                 asked = life
-                yield sleep(self._engine.timers, _PAUSE)
                 continue
             return True
+
+    def _send(
+        self, operations: Sequence[Operation], guards: Sequence[Contender] = ()
+    ) -> Steps[None]:
+        """Write; where no answer comes, wait a little before that is raised."""
+        try:
+            try:
+                yield self._service.write(operations, guards)
+            except BackendUnavailable as error:
+                self._failure = error
+                yield sleep(self._engine.timers, _PAUSE)
+                raise
+            self._failure = None
+        except DeadlineReached as late:
+            raise late from self._failure
 
     def follow(self, news: Callable[[], None]) -> Observation[Listing]:
         """Observe it: `state_in` tells the state in each listing."""

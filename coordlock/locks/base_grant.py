@@ -251,6 +251,8 @@ class BaseGrant(Resident, shown="Grant"):
 
     def _chain(self, body: BaseException | None) -> None:
         """The lock was lost during a block: raise that, or chain the block's exception to it."""
+        if sys.is_finalizing():
+            return  # the client was closed, and a generator that never ended is dropped
         lost = self._lost_error()
         is_told = isinstance(body, LockLost) and (body.name, body.token) == (lost.name, lost.token)
         if not is_told:

@@ -6,6 +6,7 @@ driver, so a caller that gives up has stopped it: nothing is granted to a caller
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import suppress
@@ -92,6 +93,9 @@ async def run_async(steps: Steps[T]) -> T:
     The deadline, once, and the task's cancellation are thrown into the protocol, as in `run`.
     Raises RuntimeError where no loop of asyncio runs, as under trio.
     """
+    if sys.is_finalizing():  # a coroutine that never ended is dropped, and may await nothing
+        steps.close()
+        raise GeneratorExit
     import asyncio
 
     try:

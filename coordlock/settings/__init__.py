@@ -91,6 +91,29 @@ _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(ms|s|m|h|)")
 _UNITS: Final = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
+#: What surrounds a value by accident: blanks, line ends and byte order marks.
+_SURROUNDING: Final = re.compile(r"\A[\s\ufeff]+|[\s\ufeff]+\Z")
+
+
+def trimmed(value: str, *, is_secret: bool = False) -> str:
+    """``value`` without the white space around it; a secret only loses the line ends behind it.
+
+    Variables and files often end with a newline that is not meant.
+    """
+    return value.rstrip("\r\n") if is_secret else _SURROUNDING.sub("", value)
+
+
+def hidden_in(value: str) -> str | None:
+    """The code point of the first character that nobody sees in ``value``, such as ``U+000A``.
+
+    Those are control and format characters, and all white space but the plain blank.
+    """
+    for character in value:
+        if not character.isprintable() and character != " ":
+            return f"U+{ord(character):04X}"
+    return None
+
+
 def seconds_of(value: object) -> float:
     """The seconds of a number, a text such as ``500ms`` or ``2m``, or a `timedelta`.
 

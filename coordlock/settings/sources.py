@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from coordlock.errors import ConfigurationError
+from coordlock.settings import trimmed
 
 __all__ = [
     "DEFAULT_ORIGIN",
@@ -50,6 +51,7 @@ def find(
     if url := variable("COORDLOCK_URL", environ):
         return url, "COORDLOCK_URL"
     if named := variable("COORDLOCK_CONFIG", environ):
+        named = trimmed(named)
         return _read(named), named
     if os.path.lexists(file := os.path.join(directory, "coordlock.toml")):
         return _read(file), file
@@ -67,16 +69,16 @@ def find(
 def variable(name: str, environ: Mapping[str, str]) -> str | None:
     """The value of an environment variable, None where it is unset.
 
-    Raises `ConfigurationError` for an empty one: its value was lost on the way.
+    Raises `ConfigurationError` for an empty or blank one: its value was lost on the way.
     """
     value = environ.get(name)
-    if value == "":
+    if value is not None and not trimmed(value):
         raise ConfigurationError(f"{name} is set, but empty: give it a value, or unset it")
     return value
 
 
 def read_secret(option: str, file: object) -> str:
-    """The text of the ``file`` that ``option`` names, without the newline at its end.
+    """The text of the ``file`` that ``option`` names, without line ends behind it.
 
     Raises `ConfigurationError`, which never shows what is in the file.
     """
@@ -92,7 +94,7 @@ def read_secret(option: str, file: object) -> str:
     if len(found) > _LONGEST_SECRET:
         raise ConfigurationError(f"{shown}: the file has more than {_LONGEST_SECRET} bytes")
     try:
-        text = found.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
+        text = trimmed(found.decode("utf-8-sig"), is_secret=True)
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:

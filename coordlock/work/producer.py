@@ -22,6 +22,7 @@ from typing import Final
 from coordlock.backend.data import Expect, Operation, Put
 from coordlock.errors import BackendUnavailable, VersionMismatch, WorkQueueFull
 from coordlock.runtime.clock import sleep, soon
+from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Promise
 from coordlock.work.layout import ItemId, Serial, creating
@@ -44,7 +45,7 @@ _AFTER_OTHERS: Final = 0.006
 class Parcel:
     """One item on its way: ``id`` is kept with its id when it was put."""
 
-    __slots__ = ("also", "data", "delay", "id", "limit", "overtaken")
+    __slots__ = ("also", "data", "delay", "id", "limit", "overtaken", "unanswered")
 
     def __init__(
         self,
@@ -61,6 +62,8 @@ class Parcel:
         self.id: Final[Promise[ItemId]] = Promise()
         #: How often another client put first.
         self.overtaken = 0
+        #: Why the latest attempt has no answer.
+        self.unanswered: BackendUnavailable | None = None
 
 
 class Producer:
@@ -99,7 +102,10 @@ class Producer:
         if begins:  # where Ctrl-C cannot strike, because others wait for it, too
             soon(self._engine.timers, self._begin)
             self._engine.check()  # after it was closed, nothing begins
-        id: ItemId = yield parcel.id
+        try:
+            id: ItemId = yield parcel.id
+        except DeadlineReached as late:
+            raise late from parcel.unanswered
         return id
 
     def _recall(self, parcel: Parcel) -> bool:
@@ -176,6 +182,8 @@ class Producer:
                     yield sleep(self._engine.timers, self._engine.timers.jitter(_AFTER_OTHERS))
             except BackendUnavailable as error:
                 last = error
+                for parcel in batch:
+                    parcel.unanswered = error
                 yield sleep(self._engine.timers, _PAUSE)
             state = yield from self._look(batch)
             if last is None:

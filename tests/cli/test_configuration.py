@@ -125,6 +125,17 @@ def test_an_empty_variable_is_an_error(host: Host, name: str) -> None:
     assert f"{name} is set, but empty" in done.stderr
 
 
+def test_a_newline_behind_the_url_does_not_make_two_locks_of_one(
+    etcd: Etcd, root: str, tmp_path: Path
+) -> None:
+    """A file's last line and a secret of Kubernetes end with one."""
+    first, second = Cli(etcd.url_for(root), tmp_path), Cli(etcd.url_for(root) + "\n", tmp_path)
+    with second.holding("nightly"):
+        assert first.run("run", "-n", "nightly", "--", "true").returncode == 75
+    with first.holding("nightly"):
+        assert second.run("run", "-n", "nightly", "--", "true").returncode == 75
+
+
 def test_the_doctor_says_it_too(host: Host) -> None:
     for done in (host.cron("doctor"), host.cron("doctor", "--json")):
         assert (done.returncode, done.stderr) == (0, "")

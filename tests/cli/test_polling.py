@@ -38,6 +38,32 @@ def test_each_change_of_a_watched_queue_is_one_document(cli: Cli) -> None:
         assert watching.returncode == 130
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("show", "x", "--json"),
+        ("ls", "--json"),
+        ("leader", "x"),
+        ("group", "members", "x"),
+        ("counter", "get", "x"),
+        ("value", "get", "/x"),
+        ("value", "ls", "/x"),
+    ],
+    ids=" ".join,
+)
+def test_what_follows_ends_when_nobody_reads_it_any_more(
+    cli: Cli, command: tuple[str, ...]
+) -> None:
+    """As in ``coordlock show x --follow | head -1``, though nothing changes any more."""
+    with cli.started(*command, "--follow") as following:
+        assert following.stdout is not None
+        assert following.stderr is not None
+        following.stdout.readline()
+        following.stdout.close()
+        assert following.wait(30) == 1
+        assert following.stderr.read() == ""
+
+
 def test_a_watched_list_is_printed_at_each_change_where_no_terminal_is(cli: Cli) -> None:
     with cli.holding("nightly-1"), cli.started("ls", "night*", "--follow") as watching:
         assert watching.stdout is not None

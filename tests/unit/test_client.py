@@ -494,3 +494,32 @@ def test_reprs_name_the_place(client: Client) -> None:
         texts = [repr(one) for one in shown]
     assert all("orders" in text or "memory://" in text for text in texts)
     assert f"token={grant.token}" in texts[2]
+
+
+# The interpreter's end
+
+UNFINISHED = """
+import asyncio, coordlock
+client = coordlock.connect('memory://end')
+def steps():
+    with client.lock('x'):
+        yield
+generator = steps()
+next(generator)
+
+async def hold():
+    async with coordlock.connect_async('memory://end') as client, client.lock('y'):
+        await asyncio.get_running_loop().create_future()
+coroutine = hold()
+loop = asyncio.new_event_loop()
+task = loop.create_task(coroutine)
+task._log_destroy_pending = False
+loop.call_later(0.2, loop.stop)
+loop.run_forever()
+loop.close()
+"""
+
+
+def test_a_generator_and_a_coroutine_that_never_end_are_dropped_without_a_word() -> None:
+    done = script(UNFINISHED)
+    assert (done.returncode, done.stderr) == (0, "")

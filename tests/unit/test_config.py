@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordlock import ConfigurationError, Settings
+from coordlock import ConfigurationError, Settings, settings_from_env
 from coordlock.backend import Backend, registry
 from coordlock.backend.config import configure
 from coordlock.settings import COMMON_OPTIONS
@@ -370,6 +371,100 @@ def test_an_unknown_scheme_is_refused_with_those_there_are() -> None:
         configure("consul://h")
     for scheme in ("etcd://", "zookeeper://", "local://", "memory://", "'consul://'"):
         assert scheme in str(caught.value)
+
+
+# One root for programs that mean one
+
+#: Each service, with a root that its URL names.
+URLS = [
+    "etcd://h:1/app",
+    "zookeeper://h:1,g:1/app",
+    "redis://h:1/app",
+    "redlock://h:1,g:1,k:1/app",
+    "local:///var/app",
+    "memory://h/app",
+]
+
+
+@pytest.mark.parametrize("url", URLS)
+@pytest.mark.parametrize(
+    ("before", "behind"), [("", "\n"), ("", "\r\n"), (" ", "\t "), ("\ufeff", "")]
+)
+def test_white_space_around_a_value_does_not_count_wherever_it_comes_from(
+    url: str, before: str, behind: str, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spoilt(value: str) -> str:
+        return before + value + behind
+
+    meant = configure(url)
+    parts = {"backend": spoilt(meant.scheme), "root": spoilt(meant.root)}
+    if meant.hosts:
+        parts["hosts"] = spoilt(",".join(meant.hosts))
+
+    def ways() -> Iterator[Settings]:
+        yield configure(spoilt(url))
+        yield configure({"url": spoilt(url)})
+        yield configure(None, {"url": spoilt(url)})
+        yield configure(parts)
+        yield configure(url + quote(behind))
+        (directory / "named.toml").write_text(f"url = {json.dumps(spoilt(url))}")
+        monkeypatch.setenv("COORDLOCK_CONFIG", spoilt("named.toml"))
+        yield configure()
+        monkeypatch.setenv("COORDLOCK_URL", spoilt(url))
+        yield configure()
+        monkeypatch.setenv("SHOP_URL", spoilt(url))
+        yield settings_from_env("SHOP_")
+
+    assert [settings for settings in ways() if settings != meant] == []
+
+
+def test_white_space_around_an_option_does_not_count() -> None:
+    meant = configure("redis://u:p@h?sentinel=main&sentinel_password=s")
+    for spoilt in ("main\n", " main", "main\r\n"):
+        given = {"sentinel": spoilt, "username": "u\n", "password": "p\n", "ttl": " 15s\n"}
+        found = configure("redis://h?sentinel_password=s%0A", given)
+        assert (found, found.options) == (meant, meant.options)
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_slashes_that_are_doubled_or_behind_a_root_do_not_count(url: str) -> None:
+    for spelling in (f"{url}/", f"{url}//", url.replace("/app", "//app"), f"{url}?ttl=15s"):
+        assert configure(spelling) == configure(url)
+
+
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [
+        ("etcd://h/ap p", "U\\+0020.*write a blank as %20"),
+        ("etcd://h/app ?ttl=15s", "U\\+0020"),
+        ("etcd://h/a\np", "U\\+000A"),
+        ("etcd://h/a\u200bpp", "U\\+200B"),
+        ("etcd://h/app\udcff", "U\\+DCFF"),
+        ("etcd://h/app%20/b", "no blanks around its parts"),
+        ("etcd://h/a%00b", "invisible"),
+        ("etcd://h1, h2/app", "U\\+0020"),
+        ("zookeeper://h1/app,h2/app", "as in zookeeper://host1,host2/root"),
+        ("zookeeper://h1:1/app,h2:1/app", "as in zookeeper://host1,host2/root"),
+        ("zookeeper://h1/app:2181", "as in zookeeper://host1,host2/root"),
+        ({"backend": "zookeeper", "hosts": "h1/app,h2/app"}, "given once for all"),
+        ({"backend": "zookeeper", "hosts": "h1", "root": "/app,h2:1/app"}, "looks like hosts"),
+        ({"backend": "etcd", "hosts": "h", "root": "/a\u200bpp"}, "root contains .* U\\+200B"),
+        ({"backend": "etcd", "hosts": "h", "root": "/app /"}, "no blanks around its parts"),
+        ({"url": "redis://h", "sentinel": "ma\nin"}, "sentinel contains .* U\\+000A"),
+        ({"backend": "etcd", "hosts": "h", "username": "a\tb"}, "username contains .* U\\+0009"),
+        (Settings("etcd", ("h:1",), "/app/"), "Settings.root must be '/app'"),
+        (Settings("etcd", ("h:1",), "/app\n"), "no blanks around its parts"),
+        (Settings("etcd", ("h",), "/app"), "Settings.hosts must be \\('h:2379',\\)"),
+    ],
+    ids=ascii,
+)
+def test_what_could_be_read_as_another_root_is_refused(target: Any, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        configure(target)
+
+
+def test_a_root_may_have_any_visible_character_if_the_url_escapes_it() -> None:
+    assert configure("etcd://h/a%2Cb/c%3A1/d%20e").root == "/a,b/c:1/d e"
 
 
 # Options

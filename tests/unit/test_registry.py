@@ -4,10 +4,12 @@ import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from coordlock_memory import MemoryBackend
 
+import coordlock
 from coordlock import ConfigurationError
 from coordlock.backend.registry import _OWN, backend_for_client, backend_for_scheme, schemes
 from coordlock.errors import MissingExtra
@@ -31,6 +33,19 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         monkeypatch.syspath_prepend(str(tmp_path))
 
     return install
+
+
+@pytest.mark.parametrize("scheme", ["etcd", "local", "memory", "redis", "zookeeper"])
+@pytest.mark.parametrize("patched", ["thread", "socket"])
+def test_every_service_is_refused_under_eventlet(
+    scheme: str, patched: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patcher = SimpleNamespace(is_monkey_patched=patched.__eq__)
+    monkeypatch.setitem(sys.modules, "eventlet.patcher", patcher)
+    with pytest.raises(ConfigurationError, match=r"under eventlet.* use gevent"):
+        coordlock.Client(f"{scheme}://")
+    patcher.is_monkey_patched = lambda name: False  # it is imported only
+    backend_for_scheme(scheme)
 
 
 def test_the_backends_are_registered() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -14,13 +13,16 @@ import grpc
 from google.protobuf.message import Message
 
 from coordlock.errors import BackendError, BackendUnavailable, CoordlockError
+from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.runtime.process import PROCESS
 from coordlock.runtime.promise import Promise
 from coordlock_etcd.errors import (
     SERVICE,
     client_closed,
+    clock_is_wrong,
     had_no_effect,
     is_elsewhere,
+    is_unresolved,
     needs_login,
     translate,
 )
@@ -36,6 +38,9 @@ Result = TypeVar("Result")
 
 Action = Callable[[], None]
 
+_DEADLINE_EXCEEDED: Final = grpc.StatusCode.DEADLINE_EXCEEDED
+#: Seconds before a call's deadline in which gRPC may give it up.
+_EARLY: Final = 0.2
 #: A member without a leader fails such calls at once, instead of letting them wait for one.
 _HAS_LEADER: Final = ("hasleader", "true")
 
@@ -88,7 +93,7 @@ class Call(Generic[Request, Reply, Result]):
         self._login = login
         self._message = message
         self._read = read
-        self._deadline = time.monotonic() + timeout
+        self._deadline = SYSTEM_CLOCK.now() + timeout
         self._at = at
         self._hosts_left = 1 if at else len(cluster.endpoints)
         self._may_log_in = True
@@ -162,7 +167,7 @@ class Call(Generic[Request, Reply, Result]):
 
     def _terms(self) -> dict[str, Any]:
         carried = metadata(self._token, anywhere=self._at is not None)
-        return {"timeout": max(0.0, self._deadline - time.monotonic()), "metadata": carried}
+        return {"timeout": max(0.0, self._deadline - SYSTEM_CLOCK.now()), "metadata": carried}
 
     def give_up(self) -> None:
         """The request was lost with the leader. An answer that still comes counts for nothing."""
@@ -214,10 +219,13 @@ class Call(Generic[Request, Reply, Result]):
             self._may_log_in = False
             self._log_in()
             return
+        if (early := self._deadline - SYSTEM_CLOCK.now()) > _EARLY and code is _DEADLINE_EXCEEDED:
+            self._promise.fail(clock_is_wrong(early))
+            return
         if self._at is None and is_elsewhere(code, details):
             assert self._channel is not None
-            silent = code is grpc.StatusCode.DEADLINE_EXCEEDED
-            self._cluster.fail_over(self._endpoint, self._channel, silent=silent)
+            is_stuck = code is _DEADLINE_EXCEEDED or is_unresolved(code, details)
+            self._cluster.fail_over(self._endpoint, self._channel, is_stuck=is_stuck)
             self._hosts_left -= 1
             if self._hosts_left and had_no_effect(code, details):
                 self._unreached.append(self._error(code, details).reason)

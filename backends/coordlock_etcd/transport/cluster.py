@@ -23,6 +23,9 @@ __all__ = ["Cluster", "Endpoint", "can_start_threads"]
 
 log = Log("coordlock")
 
+#: The scheme is spelled out: a host named "unix" is a host.
+_TARGET: Final = "dns:///"
+
 
 def can_start_threads() -> bool:
     """Whether a thread can be started: from Python 3.12 on, not after the main thread has ended.
@@ -49,6 +52,9 @@ def _channel_options(connect_within: float) -> list[tuple[str, int]]:
         ("grpc.max_reconnect_backoff_ms", 2_000),
         # In spite of its name also how long one attempt to connect may take.
         ("grpc.min_reconnect_backoff_ms", max(100, int(connect_within * 1000))),
+        # After a failed connection gRPC asks for the host's address again, by default only 30 s
+        # after the last time: a name that points elsewhere by then would cost the session.
+        ("grpc.dns_min_time_between_resolutions_ms", 1_000),
         # etcd drops clients that ping more often than every 5 s, or while they have no call.
         ("grpc.keepalive_time_ms", 10_000),
         ("grpc.keepalive_timeout_ms", 5_000),
@@ -103,14 +109,14 @@ class Endpoint:
                 self._stubs[method.path] = stub
             return channel, stub
 
-    def renew(self, silent: grpc.Channel) -> bool:
-        """Use a new connection instead of ``silent``; False if ``silent`` is not in use any more.
+    def renew(self, stuck: grpc.Channel) -> bool:
+        """Use a new channel instead of ``stuck``; False if ``stuck`` is not in use any more.
 
         A connection that a network forgot looks like a slow server for a long time. Its calls may
         still be answered, so it is closed only at the next renewal, a deadline later.
         """
         with self._lock:
-            if self._own is not silent or self._closed:
+            if self._own is not stuck or self._closed:
                 return False
             useless, self._retired, self._own = self._retired, self._own, None
         if useless is not None:
@@ -148,8 +154,7 @@ class Endpoint:
         return self._own
 
     def _open(self) -> grpc.Channel:
-        # The scheme is spelled out: a host named "unix" is a host.
-        target, options = f"dns:///{self.host}", _channel_options(self._connect_within)
+        target, options = _TARGET + self.host, _channel_options(self._connect_within)
         with quiet():
             if self._credentials is None:
                 return grpc.insecure_channel(target, options)
@@ -221,14 +226,14 @@ class Cluster:
                 endpoint.close_soon()
         return True
 
-    def fail_over(self, failed: Endpoint, channel: grpc.Channel, *, silent: bool) -> None:
+    def fail_over(self, failed: Endpoint, channel: grpc.Channel, *, is_stuck: bool) -> None:
         """Use another endpoint instead of ``failed``. Calls that fail together move on once.
 
-        If it was ``silent``, also use another connection than ``channel``, even to the same host.
+        If ``channel`` ``is_stuck``, it is not used any more, even for the same host.
         """
         if self.closed:
             return
-        is_renewed = silent and failed.renew(channel)
+        is_renewed = is_stuck and failed.renew(channel)
         with self._lock:
             has_moved = self.current is failed and len(self.endpoints) > 1
             if has_moved:

@@ -18,12 +18,13 @@ term, which it knows without its leader. The longer that lasts, the less often t
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol
+
+from coordlock.runtime.clock import SYSTEM_CLOCK
 
 __all__ = ["LostRequests"]
 
@@ -72,7 +73,7 @@ class LostRequests:
 
     def expect(self, request: Asked) -> None:
         """``request`` is being sent."""
-        self._asked[request] = _Sending(time.monotonic(), self._term)
+        self._asked[request] = _Sending(SYSTEM_CLOCK.now(), self._term)
         if self._idle:
             self._idle = False
             self._nudge()
@@ -129,7 +130,7 @@ class LostRequests:
             oldest.is_known = True
             return _PATIENCE
         # A request sent a moment ago may be on its way to the new leader already.
-        latest = time.monotonic() - _PATIENCE
+        latest = SYSTEM_CLOCK.now() - _PATIENCE
         self.saw(self._ask())
         lost = []
         for request, sending in self._asked.copy().items():  # in one step: others send meanwhile
@@ -142,10 +143,10 @@ class LostRequests:
             # Else etcd refused it meanwhile, and it has been sent again.
             if self._asked.get(request) is sending and self.answered(request):
                 request.give_up()
-        return max(_PATIENCE, _SHARE * (time.monotonic() - oldest.moment))
+        return max(_PATIENCE, _SHARE * (SYSTEM_CLOCK.now() - oldest.moment))
 
     def _wait(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        while not self._closed and (left := until - time.monotonic()) > 0:
+        until = SYSTEM_CLOCK.now() + seconds
+        while not self._closed and (left := until - SYSTEM_CLOCK.now()) > 0:
             with suppress(Empty):
                 self._nudges.get(timeout=left)

@@ -13,13 +13,13 @@ member of this cluster: another cluster would grant locks that are held here.
 from __future__ import annotations
 
 import ipaddress
-import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
 
 from coordlock.errors import BackendUnavailable, CoordlockError
+from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
@@ -71,7 +71,7 @@ class Members:
         self._ask = ask
         self._configured = frozenset(one.host.lower() for one in cluster.configured)
         self._tls = cluster.configured[0].is_secure
-        self._due = time.monotonic() + _FIRST
+        self._due = SYSTEM_CLOCK.now() + _FIRST
         self._is_asking = False
 
     def moved(self) -> None:
@@ -80,7 +80,7 @@ class Members:
 
     def learn_when_due(self) -> None:
         """Ask for the members if that was long ago. Never blocks."""
-        if self._wanted is False or self._is_asking or time.monotonic() < self._due:
+        if self._wanted is False or self._is_asking or SYSTEM_CLOCK.now() < self._due:
             return
         self._is_asking = True
         run_in_background(self._learn()).add_done_callback(self._asked)
@@ -108,7 +108,7 @@ class Members:
 
     def _asked(self, answer: Promise[None]) -> None:
         if not isinstance(answer.exception(), BackendUnavailable):
-            self._due = time.monotonic() + _AGAIN
+            self._due = SYSTEM_CLOCK.now() + _AGAIN
         self._is_asking = False
 
 

@@ -24,12 +24,12 @@ A lost answer leaves the outcome of all requests of a batch unknown, as it would
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 
 from coordlock.errors import AuthenticationFailed, BackendUnavailable, TooLarge
+from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.runtime.promise import Promise
 from coordlock_etcd import requests
 from coordlock_etcd.errors import SERVICE, NoSpace, NotPermitted
@@ -183,12 +183,12 @@ class _Batch(Generic[Result]):
         self._owner = owner
         self._parts = {queue: first}
         self._room = owner.most - 1
-        self._begun = time.monotonic()
+        self._begun = SYSTEM_CLOCK.now()
         self._sealed = False
 
     def add(self, queue: str, part: _Part[Result]) -> bool:
         """Take ``part`` along; False if it is too late, or not possible."""
-        is_late = time.monotonic() - self._begun > self._owner.connection.timeout * _GATHERS
+        is_late = SYSTEM_CLOCK.now() - self._begun > self._owner.connection.timeout * _GATHERS
         # Nothing is called under the lock: a signal handler would run there, which may ask for the
         # same queue, or wait for an answer that needs the lock.
         with self._owner.lock:
@@ -239,7 +239,7 @@ class _Batch(Generic[Result]):
             return
         if isinstance(error, TooLarge):
             self._owner.most = max(1, len(parts) // 2)
-        left = self._begun + self._owner.connection.timeout - time.monotonic()
+        left = self._begun + self._owner.connection.timeout - SYSTEM_CLOCK.now()
         for part in parts:
             read = part.read_again if isinstance(error, NoSpace) else part.read
             alone = self._owner.connection.call(

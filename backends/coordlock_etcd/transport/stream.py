@@ -261,7 +261,7 @@ class Stream:
                 self._login.forget(self._token)
                 raise WatchRefused(SERVICE, details) from None
             if is_elsewhere(code, details):
-                self._cluster.fail_over(self._endpoint, self._channel, silent=False)
+                self._cluster.fail_over(self._endpoint, self._channel, is_stuck=False)
             has_answered = self._endpoint.has_answered
             raise translate(code, details, self._endpoint.host, has_answered=has_answered) from None
 

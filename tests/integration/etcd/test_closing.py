@@ -140,3 +140,26 @@ def test_the_exit_waits_once_for_a_silent_server_however_many_clients_it_has(
         leaving.communicate(timeout=60)
         assert time.monotonic() - began < 5  # 2 s each, one after the other, would be 8
         assert leaving.returncode == 0
+
+
+#: Does what code for daemons does, after it has connected.
+CLOSE_ALL = """
+import os, sys, coordlock
+client = coordlock.connect(sys.argv[1], ttl="2s", request_timeout="1s")
+grant = client.lock("q").acquire(30)
+os.closerange(3, 256)
+while True:
+    try:
+        client.lock("r").try_acquire()
+    except coordlock.BackendUnavailable:
+        break
+grant.lost.wait(30)
+print(grant.state, flush=True)
+os._exit(0)  # gRPC would abort
+"""
+
+
+def test_a_client_whose_files_were_closed_fails_and_loses_its_locks(etcd: Etcd, root: str) -> None:
+    command = [sys.executable, "-c", CLOSE_ALL, etcd.url_for(root)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "GrantState.LOST\n"), ended.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,14 +14,18 @@ import pytest
 from coordlock_etcd import EtcdBackend
 from coordlock_etcd.transport import members
 
-from coordlock.errors import BackendUnavailable
+import coordlock
+from coordlock.errors import BackendError, BackendUnavailable
 from coordlock.testing.backend_contract import BOUND, Listener, Party, backend_for
 from coordlock.testing.connection import Connection
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
+from testbed.network.name_server import NameServer
 from testbed.servers.certificates import Certificates
 from testbed.servers.etcd import Etcd, EtcdCluster, EtcdServer
+from testbed.servers.ports import free_port
+from testbed.servers.process import ServerProcess
 from tests.integration.etcd.conftest import Join
 
 pytestmark = pytest.mark.faults
@@ -110,6 +115,84 @@ def test_a_zookeeper_is_no_etcd(request: pytest.FixtureRequest, root: str, no_le
             backend.open(Listener()).result(10)
     finally:
         backend.close().result(BOUND)
+
+
+class GrpcProxy(ServerProcess):
+    """etcd's own proxy, to a server."""
+
+    def __init__(self, directory: Path, server: Etcd) -> None:
+        self._server = server.endpoint.hosts[0]
+        super().__init__(directory)
+
+    def choose_ports(self) -> None:
+        self.port = free_port()
+
+    def command(self) -> list[str]:
+        proxy = f"--endpoints={self._server}", f"--listen-addr=127.0.0.1:{self.port}"
+        return ["etcd", "grpc-proxy", "start", *proxy]
+
+    def answers(self) -> bool:
+        with closing(socket.socket()) as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+
+def test_etcds_proxy_is_refused_by_name(tmp_path: Path, etcd: Etcd, root: str) -> None:
+    with (
+        GrpcProxy(tmp_path, etcd) as proxy,
+        pytest.raises(BackendError, match=r"grpc-proxy.* name the members"),
+    ):
+        coordlock.connect(f"etcd://127.0.0.1:{proxy.port}{root}")
+
+
+def test_a_frozen_clock_is_named_as_what_keeps_grpc_from_waiting(
+    join: Join, etcd: Etcd, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    party = join(etcd.url_for(root))
+    with monkeypatch.context() as frozen:
+        frozen.setattr(time, "time", lambda: 1_000_000_000.0)
+        error = party.backend.heartbeat().exception(BOUND)
+    assert type(error) is BackendError  # which nobody repeats
+    assert "freezegun.configure(extend_ignore_list=['grpc'])" in error.reason
+    assert party.backend.heartbeat().result(BOUND) > 0
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[NameServer]:
+    """What gRPC asks for addresses. No name has one yet."""
+    with NameServer(None) as server:
+        monkeypatch.setattr(
+            "coordlock_etcd.transport.cluster._TARGET", f"dns://127.0.0.1:{server.port}/"
+        )
+        yield server
+
+
+@pytest.fixture
+def by_name(names: NameServer, etcd: Etcd, root: str, no_leaks: None) -> Iterator[EtcdBackend]:
+    """Reaches etcd by a name."""
+    backend = backend_for(EtcdBackend, f"etcd://moving.test:{etcd.port}{root}?request_timeout=2s")
+    yield backend
+    backend.close().result(BOUND)
+
+
+def test_a_name_that_points_elsewhere_is_followed_within_a_ttl(
+    by_name: EtcdBackend, names: NameServer
+) -> None:
+    names.address = "127.0.0.2"  # nothing listens there
+    assert isinstance(by_name.open(Listener()).exception(BOUND), BackendUnavailable)
+    names.address = "127.0.0.1"
+    eventually(lambda: by_name.open(Listener()).exception(BOUND) is None, within=10)
+
+
+def test_a_name_that_had_no_address_is_looked_up_by_the_next_call(
+    by_name: EtcdBackend, names: NameServer
+) -> None:
+    """gRPC itself would wait longer and longer, up to two minutes."""
+    for _ in range(3):
+        error = by_name.open(Listener()).exception(BOUND)
+        assert isinstance(error, BackendUnavailable)
+        assert "moving.test" in error.reason
+    names.address = "127.0.0.1"
+    by_name.open(Listener()).result(BOUND)
 
 
 @pytest.mark.parametrize("fault", ["kill", "pause"])

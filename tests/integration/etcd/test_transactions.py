@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from subprocess import CalledProcessError
 
 import pytest
 from coordlock_etcd import EtcdBackend
@@ -13,7 +15,7 @@ from coordlock_etcd import EtcdBackend
 import coordlock
 from coordlock import BackendUnavailable
 from coordlock.backend import Put
-from coordlock.errors import AuthenticationFailed, TooLarge
+from coordlock.errors import AuthenticationFailed, BackendError, TooLarge
 from coordlock.testing.backend_contract import BOUND
 from coordlock.testing.connection import Connection
 from coordlock.testing.grpc_frames import GrpcFrames
@@ -80,6 +82,32 @@ def test_a_transaction_without_writes_changes_nothing(
 class SmallEtcd(EtcdServer):
     def command(self) -> list[str]:
         return [*super().command(), "--quota-backend-bytes=20000000"]
+
+
+def test_what_is_repeated_on_a_full_etcd_says_what_an_operator_has_to_do(tmp_path: Path) -> None:
+    with SmallEtcd(tmp_path) as small:
+        url = small.url_for("/app", request_timeout="1s")
+        with coordlock.connect(url) as client, client.lock("x"):
+            queue, counter, latch = (
+                client.work_queue("q"),
+                client.counter("c"),
+                client.latch("l", 2),
+            )
+            queue.put(b"before it is full")
+            with suppress(CalledProcessError):
+                for number in range(100):
+                    small.etcdctl("put", f"/filler/{number}", stdin="x" * 1_000_000)
+            writes: dict[str, Callable[[], object]] = {
+                "try": client.lock("y").try_acquire,
+                "put": lambda: queue.put(b"data"),
+                "add": lambda: counter.add(1),
+                "count down": latch.count_down,
+                "set": lambda: client.value("/v").set(b"1"),
+            }
+            for name, write in writes.items():
+                with pytest.raises(BackendError) as raised:
+                    write()
+                assert "etcdctl alarm disarm" in str(raised.value), name
 
 
 def test_a_commit_that_fills_the_database_does_not_claim_that_nothing_was_written(

@@ -99,6 +99,7 @@ def test_a_full_database_is_not_worth_a_retry_and_says_what_to_do() -> None:
 @pytest.mark.parametrize(
     ("said", "hint"),
     [
+        ("UNKNOWN: ipv4:127.0.0.1:1: tcp handshaker shutdown", "os.closerange"),
         ("connection attempt timed out before receiving SETTINGS frame", "tls=true?"),
         ("Socket closed", "tls=true?"),
         ("Failed parsing HTTP/2 (Expected SETTINGS frame as the first frame)", "tls=true?"),

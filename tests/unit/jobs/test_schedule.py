@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import sys
+import zoneinfo
 from datetime import UTC, datetime, timedelta
 from unittest.mock import patch
 
@@ -197,3 +199,17 @@ def test_slots_that_were_missed_for_long_have_their_turns() -> None:
         ledger = ledger.skipped(skipped, ONCE, AT, 10)
     assert due(ledger, HOURLY, AT, ONCE, "latest") == ([NOON], [])
     assert len(ledger.records) == 10
+
+
+def test_utc_needs_no_data_of_time_zones_and_others_say_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "tzdata", None)
+    zoneinfo.reset_tzpath(())
+    zoneinfo.ZoneInfo.clear_cache()
+    try:
+        assert Cron("0 3 * * *").before(datetime(2026, 1, 2, tzinfo=UTC)).hour == 3
+        with pytest.raises(ValueError, match="pip install tzdata"):
+            Cron("0 3 * * *", "Europe/Berlin")
+    finally:
+        zoneinfo.reset_tzpath()
