@@ -83,6 +83,8 @@ class Withdrawal:
     has_begun: bool = False
     #: Whether it has removed every contender, once that is known.
     answer: Promise[bool] = field(default_factory=Promise)
+    #: Kept when the answer is known, or the service has refused a removal.
+    reply: Promise[None] = field(default_factory=Promise)
     #: Whether it is certain that it removed every contender, and nothing else did.
     removed_alone: bool = False
     #: Whether the service has refused the latest removal.
@@ -199,6 +201,7 @@ class Withdrawal:
             return
         else:
             self.is_refused = True
+            self.reply.resolve(None)
             self._sweep.refused(joined(entry.queue for entry in self._entries), error)
         longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures, 10))
         self._failures += 1
@@ -223,6 +226,7 @@ class Withdrawal:
                 self._on_gone(self._entries)
             # An earlier removal without an answer has removed what this one has not found.
             self.answer.resolve(was_there or self._removals > 1)
+            self.reply.resolve(None)
             ticket.stop_watching()  # only now: the next contender waits for the answer
         if is_in_doubt and not self._session.gone and self._confirmations < len(_CONFIRMATIONS):
             pause = _CONFIRMATIONS[self._confirmations]
@@ -257,6 +261,7 @@ class Withdrawal:
             was_over, self._is_over = self._is_over, True
             are_free = is_certain and not (was_over or self._are_known or self._removals > 1)
         self._on_gone(self._entries)
+        self.reply.resolve(None)
         ticket.stop_watching()
         if are_free:
             self._on_free(self._entries)

@@ -246,9 +246,10 @@ class BaseGrant(Resident, shown="Grant"):
     def _leave_queue(self, seconds: float | None) -> Steps[None]:
         """Withdraw, and wait up to ``seconds`` for the answer unless the lock is lost anyway."""
         held = self._ticket.lost is None
-        removal = self._ticket.withdraw()
+        self._ticket.withdraw()
         self._released = True
-        yield within(self._engine.timers, removal, seconds if held else 0.0)
+        reply = self._ticket.withdrawal.reply
+        yield within(self._engine.timers, reply, seconds if held else 0.0)
 
     def _guarded(self, steps: Steps[T]) -> Steps[T]:
         """The result of ``steps``; raises `LockLost` when they find that the contender has gone.

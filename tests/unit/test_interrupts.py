@@ -53,7 +53,11 @@ def test_wherever_a_signal_handler_raises_the_lock_is_free_at_the_next_sweep(
         def use() -> None:
             match way:
                 case "acquire":
-                    grants.append(lock.acquire())
+                    try:
+                        grants.append(lock.acquire())
+                    except error as struck_with:
+                        kept.append(struck_with)  # as a log may: with it, the frames live on
+                        raise
                 case "release":
                     grants[0].release()
                 case "time out":
@@ -63,17 +67,10 @@ def test_wherever_a_signal_handler_raises_the_lock_is_free_at_the_next_sweep(
                     with lock:
                         pass
 
-        def keep() -> None:
-            try:
-                use()
-            except error as struck_with:
-                kept.append(struck_with)  # as a log may: with it, the frames live on
-                raise
-
         for number in itertools.count(1):
             blocking = other.lock("q").acquire() if way == "time out" else None
             grants[:] = [lock.acquire()] if way == "release" else []
-            came = struck(keep, number, error)
+            came = struck(use, number, error)
             if blocking is not None:
                 blocking.release()
             if way == "release" and not grants[0]._ticket.releasing:
