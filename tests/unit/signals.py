@@ -17,6 +17,7 @@ import coordlock
 __all__ = ["Signal", "interrupted", "struck"]
 
 
+_PACKAGE: Final = os.path.dirname(coordlock.__file__) + os.sep
 _RESUME: Final = opmap["RESUME"]
 
 
@@ -76,8 +77,9 @@ def interrupted(act: Callable[[], object], number: int, within: ModuleType = coo
 class _Strike:
     """Raises an error before the line with this ``number``, from 1, of what this thread does.
 
-    Those of the package, and of the backends, are counted. Not where a `with` statement ends: its
-    last line is traced before it calls the exit, where Python looks for no signal.
+    Those of the package are counted: backends count on it that Python looks for signals only as a
+    function begins and as a call returns. For that reason the line at which a `with` statement
+    ends is not counted either.
     """
 
     def __init__(self, number: int, error: type[BaseException]) -> None:
@@ -87,7 +89,7 @@ class _Strike:
 
     def start(self, frame: FrameType, event: str, _: object) -> Any:
         """What is traced in ``frame``: `sys.settrace` asks it."""
-        return self._look if f"{os.sep}coordlock" in frame.f_code.co_filename else None
+        return self._look if frame.f_code.co_filename.startswith(_PACKAGE) else None
 
     def _look(self, frame: FrameType, event: str, _: object) -> Any:
         if event == "line" and not self.came and not _ends_a_with(frame):
