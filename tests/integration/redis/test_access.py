@@ -467,7 +467,7 @@ def test_a_missing_right_is_told_when_the_client_connects(
 def test_what_is_given_up_while_the_server_refuses_writes_leaves_when_it_accepts_them(
     only: RedisServer, reason: str
 ) -> None:
-    admin = only.client()
+    admin: Any = only.client()
 
     def refuse() -> None:
         if reason == "NOPERM":
