@@ -31,7 +31,7 @@ from coordlock.runtime.caller import Caller
 from coordlock.runtime.cancellation import ENDING, Cancellation
 from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import Cancelled, DeadlineReached
-from coordlock.runtime.driver import Steps, or_undo
+from coordlock.runtime.driver import Call, Steps, or_undo
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, all_of
 
@@ -76,9 +76,11 @@ def acquisition(
         for one in cancellations:
             if one.reason is not None:
                 raise WaitCancelled(name or joined(claims), one.reason)
-        yield deadline
+        call = yield deadline
         report = Report(engine, claims, name, caller, once, engine.deadline(seconds))
-        attempt = _Acquisition(engine, claims, kind, caller, label, report, announcement, once)
+        attempt = _Acquisition(
+            engine, claims, kind, caller, label, report, announcement, once, call
+        )
         return (yield from or_undo(attempt.steps(), attempt.withdraw))
     except WaitError as error:
         error.kind = kind
@@ -97,6 +99,7 @@ class _Acquisition:
     report: Report
     announcement: Announcement | None
     once: bool
+    call: Call | None
     ticket: Ticket | None = None
     #: Ends the detection of deadlocks, where it has begun.
     undetect: Callable[[], None] | None = None
@@ -107,7 +110,9 @@ class _Acquisition:
         try:
             while True:
                 session = yield from self.engine.session()
-                ticket = self.engine.ticket(session, self.claims, self.label, self.announcement)
+                ticket = self.engine.ticket(
+                    session, self.claims, self.label, self.announcement, self.call
+                )
                 ticket.kind, ticket.called = self.kind, self.report.called
                 self.ticket = ticket
                 try:

@@ -83,7 +83,11 @@ class Closing:
         tickets = list(self._tickets)
         for ticket in tickets:
             ticket.lose(ClientClosed())
-        return [ticket.withdraw() for ticket in tickets if ticket.session.shared]
+        staying = [ticket for ticket in tickets if ticket.session.shared]
+        answers = [ticket.withdraw() for ticket in staying]
+        for ticket in staying:
+            ticket.sweep()  # where a signal handler has struck an earlier call
+        return answers
 
     def _must_stay(self) -> bool:
         """Whether this client still has, or may have, contenders in a shared session."""

@@ -20,11 +20,11 @@ from coordlock.errors import (
 from coordlock.kernel.closing import Closing
 from coordlock.kernel.entries import Announcement, Entries
 from coordlock.kernel.listeners import Listeners
-from coordlock.kernel.recovery import Recovery
 from coordlock.kernel.removal import removal
 from coordlock.kernel.retry import retried
 from coordlock.kernel.session import Session
 from coordlock.kernel.sessions import Sessions
+from coordlock.kernel.sweep import Sweep
 from coordlock.kernel.ticket import Ticket
 from coordlock.kernel.tickets import Tickets
 from coordlock.model.claim import AnyClaim
@@ -34,7 +34,7 @@ from coordlock.runtime.caller import Caller
 from coordlock.runtime.cancellation import ENDING, Cancellation, checked
 from coordlock.runtime.clock import SystemTimers, Timers, soon, within
 from coordlock.runtime.deadline import Deadline, DeadlineReached
-from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.driver import Call, Steps, run_in_background
 from coordlock.runtime.process import PROCESS
 from coordlock.runtime.promise import Promise
 from coordlock.runtime.worker import Worker
@@ -79,15 +79,15 @@ class Engine:
         #: Makes calls that take long, in no thread that heartbeats need.
         self.aside: Final = aside or Worker("coordlock-aside").run
         self.listeners: Final = Listeners(self.callbacks)
-        self.recovery: Final = Recovery(self.timers)
         self.tickets: Final = Tickets(settings, self.timers)
+        self.sweep: Final = Sweep(self.tickets, self.timers, settings.ttl)
         #: For what is short and shared; reentrant, as `Tickets.lock` is.
         self.lock: Final = self.tickets.lock
         self.sessions: Final = Sessions(
             backend,
             settings,
             self.timers,
-            self.recovery,
+            self.sweep,
             self.listeners,
             self._session_ended,
             self.tickets.notice_period,
@@ -199,18 +199,22 @@ class Engine:
         claims: Mapping[str, AnyClaim],
         label: str | None = None,
         announcement: Announcement | None = None,
+        call: Call | None = None,
     ) -> Ticket:
         """A new ticket in ``session`` for the queues in ``claims``; nothing is sent yet.
 
-        ``label`` describes its owner in place of the client's.
+        ``label`` describes its owner in place of the client's. The ticket is withdrawn where
+        ``call`` is given up.
         """
         entries = self._entries.made(claims, label, announcement)
         ticket = Ticket(
-            *(self.backend, self.timers, session, entries, self.recovery),
+            *(self.backend, self.timers, session, entries, self.sweep),
             self._forget,
             self._entries.free,
+            call=call,
         )
         self.tickets.add(ticket)
+        self.sweep.begin()
         if self.closed:
             ticket.lose(ClientClosed())
         if self.listeners.exist and not is_internal(entries[0].queue):

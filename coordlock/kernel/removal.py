@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,39 +11,39 @@ from typing import Any, Final, Protocol, TypeVar
 
 from coordlock.backend import Backend
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, SessionLost
-from coordlock.kernel.recovery import Recovery
 from coordlock.kernel.retry import retried
 from coordlock.kernel.session import Session
+from coordlock.kernel.sweep import Sweep
 from coordlock.model.contender import Entry
 from coordlock.model.names import joined
-from coordlock.runtime.clock import Timers, ensure, sleep, soon
-from coordlock.runtime.driver import Steps, run_in_background
-from coordlock.runtime.promise import Promise, resolved, settled
+from coordlock.runtime.clock import Timers
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.log import Log
+from coordlock.runtime.promise import Promise, resolved
 
 __all__ = ["Leaving", "Withdrawal", "removal"]
+
+log = Log("coordlock")
 
 T = TypeVar("T")
 
 #: When a contender in doubt is looked for again after its removal: seconds from one to the next.
 _CONFIRMATIONS: Final = (1.0, 5.0, 15.0, 60.0)
+#: Seconds before a removal that has failed is repeated: up to the first after one failure, up to
+#: twice as long after each further one, up to the last.
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 5.0
 _ANSWERED: Final[Promise[Any]] = resolved(None)
 
 
-def removal(
-    call: Callable[[], Promise[bool]],
-    timers: Timers,
-    *,
-    longest: float = 2.0,
-    pause: Callable[[float], Promise[None]] | None = None,
-) -> Steps[bool]:
+def removal(call: Callable[[], Promise[bool]], timers: Timers) -> Steps[bool]:
     """The answer of ``call``, which removes something and tells whether it was there.
 
     Repeated as `retried` does. True also when it finds nothing after an attempt without an answer:
     that attempt has removed it.
     """
     doubts: list[BackendUnavailable] = []
-    steps = retried(call, timers, longest=longest, on_failure=doubts.append, pause=pause)
-    removed = yield from steps
+    removed = yield from retried(call, timers, on_failure=doubts.append)
     return removed or bool(doubts)
 
 
@@ -56,42 +57,53 @@ class Leaving(Protocol):
     def stop_watching(self) -> None:
         """Watch no contender any longer."""
 
-    def until_told(self) -> Promise[None]:
-        """A promise that is kept when the ticket is told of a loss, also after its withdrawal."""
-
 
 @dataclass(slots=True, eq=False, repr=False)
 class Withdrawal:
     """How the contenders of one ticket leave their queues: for certain, once it has begun.
 
-    It knows the requests that may have added them. An outage does not end it: it goes on when the
-    service answers again, or when the service has ended the session, which removes them, too. It
-    calls ``on_gone`` with the entries when no contender can be left; perhaps twice. And ``on_free``
-    once, where it is certain that no request can add or remove any of them any more.
+    It knows the requests that may have added them. Neither an outage nor a refusal ends it: the
+    removal is repeated until the service has answered that none is left, or has ended the session,
+    which removes them, too. It calls ``on_gone`` with the entries when no contender can be left;
+    perhaps more than once. And ``on_free`` at most once, where it is certain that no request can
+    add or remove any of them any more.
+
+    A signal handler may raise at each line here. So `go_on` can be called at any time: it does what
+    is left to be done, and the sweep calls it until all is.
     """
 
     _entries: tuple[Entry, ...]
     _session: Session
     _backend: Backend
     _timers: Timers
-    _recovery: Recovery
+    _sweep: Sweep
     _on_gone: Callable[[tuple[Entry, ...]], None]
     _on_free: Callable[[tuple[Entry, ...]], None]
     _lock: threading.RLock  #: the ticket's
     has_begun: bool = False
     #: Whether it has removed every contender, once that is known.
     answer: Promise[bool] = field(default_factory=Promise)
+    #: Kept when the answer is known, or the service has refused a removal.
+    reply: Promise[None] = field(default_factory=Promise)
     #: Whether it is certain that it removed every contender, and nothing else did.
     removed_alone: bool = False
+    #: Whether the service has refused the latest removal.
+    is_refused: bool = False
     #: How many requests may have added contenders, and the latest of them.
     _attempts: int = 0
     _request: Promise[Any] | None = None
+    #: How many requests were sent to remove them, the one whose answer is to be looked at, and how
+    #: many have failed since one was answered.
+    _removals: int = 0
+    _removal: Promise[bool] | None = None
+    _failures: int = 0
+    #: When the next one is due, and how many have looked for what came late.
+    _due: float = -math.inf
+    _confirmations: int = 0
     #: Whether others may know the entries by their ids, so that these are not used again.
     _are_known: bool = False
-    #: Whether the ids may be others' by now.
+    #: Whether it has ended: the ids may be others' by now.
     _is_over: bool = False
-    #: Whether a signal handler has raised during a run, which may have removed them before.
-    _was_interrupted: bool = False
 
     @property
     def found_nothing(self) -> bool:
@@ -107,10 +119,10 @@ class Withdrawal:
         Each passes here, so that the withdrawal waits for the latest, and knows of earlier ones.
         """
         with self._lock:
+            self._attempts += 1  # first: a signal handler may begin the withdrawal at each line
+            self._request = None  # not the one before
             if self.has_begun:
                 return None
-            self._attempts += 1
-            self._request = None  # not the one before
         self._request = request = send()
         return request
 
@@ -124,115 +136,141 @@ class Withdrawal:
 
     def begin(self, ticket: Leaving) -> Promise[bool]:
         """Begin, unless it has begun; the answer. Safe at any moment, from any thread."""
-        if not self.has_begun:
-            ensure(self._timers, partial(self._begin, ticket), partial(self._resume, ticket))
+        with self._lock:
+            has_begun, self.has_begun = self.has_begun, True
+        if not has_begun:
+            # None where another thread is sending it
+            if (request := self._request) is not None and not request.done():
+                request.add_done_callback(lambda _: self.go_on(ticket))
+            self.go_on(ticket)
         return self.answer
 
-    def _begin(self, ticket: Leaving) -> None:
-        with self._lock:
-            if self.has_begun:
-                return
-            self.has_begun = True
-        self._run(ticket)
+    def go_on(self, ticket: Leaving) -> None:
+        """Send the next request that is due, unless one is under way. Safe as `begin` is."""
+        ticket.end.resolve(self._session.ended)  # the deadline may have passed without a timer yet
+        if self._is_over:
+            self._on_gone(self._entries)
+        elif self._removal is not None:
+            self._take(ticket, self._removal)
+        elif not self._attempts:
+            self.answer.resolve(False)
+            self._end(ticket, is_certain=True)
+        elif self._is_answered and self._timers.clock.now() >= self._due:
+            self._remove(ticket)
 
-    def _resume(self, ticket: Leaving) -> None:
-        """Run again, in the timers' thread: a signal handler has raised during the run before.
+    @property
+    def _is_answered(self) -> bool:
+        """Whether no request to add them is known to be under way."""
+        return self._request is None or self._request.done()
 
-        What that one has sent may be answered yet, and end it.
-        """
+    def _remove(self, ticket: Leaving) -> None:
         with self._lock:
             if self._is_over:
-                return
-            self.has_begun = self._was_interrupted = True
-        self._run(ticket)
+                return  # an id that is free may be another ticket's
+            self._removals += 1
+        gone = self._session.gone
+        self._removal = removal = resolved(False) if gone else self._backend.withdraw(self._entries)
+        if removal.done():
+            self._take(ticket, removal)  # not as a callback, whose errors are logged and not raised
+        else:
+            removal.add_done_callback(partial(self._take, ticket))
 
-    def _run(self, ticket: Leaving) -> None:
-        ticket.end.resolve(self._session.ended)  # the deadline may have passed without a timer yet
-        outcome = run_in_background(self._steps(ticket))
-        if outcome.done() and (error := outcome.exception()) is not None:
-            raise error  # a signal handler's
+    def _take(self, ticket: Leaving, removal: Promise[bool]) -> None:
+        """Look at the answer to ``removal``. May be called again, also for an earlier one."""
+        if removal is not self._removal or not removal.done():
+            return
+        error = removal.exception()
+        if isinstance(error, SessionLost):
+            self._session.gone_with(error)
+            self._removed(ticket, was_there=False)
+        elif error is None:
+            if self.is_refused:
+                self.is_refused = False
+                self._sweep.accepted()
+            self._removed(ticket, was_there=removal.result())
+        elif isinstance(error, ClientClosed):
+            self._give_up(ticket, error)  # the session's end removes them
+        else:
+            self._failed(ticket, error)
 
-    def _steps(self, ticket: Leaving) -> Steps[None]:
+    def _failed(self, ticket: Leaving, error: BaseException) -> None:
+        if isinstance(error, BackendUnavailable):
+            log.debug("a removal is repeated after: %s", error)
+        elif self._added_nothing():
+            self._give_up(ticket, error)
+            return
+        else:
+            self.is_refused = True
+            self.reply.resolve(None)
+            self._sweep.refused(joined(entry.queue for entry in self._entries), error)
+        longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures, 10))
+        self._failures += 1
+        self._later(ticket, self._timers.jitter(longest))
+
+    def _added_nothing(self) -> bool:
+        """Whether the service has refused to add them, so that there is nothing to remove."""
+        request = self._request
+        if self._attempts > 1 or request is None or not request.done():
+            return False
+        return request.exception() is not None and not _may_take_effect_later(request)
+
+    def _removed(self, ticket: Leaving, *, was_there: bool) -> None:
+        """The service has answered, and none is left but for what may come late."""
+        self._failures = 0
+        is_in_doubt = self._attempts > 1 or _may_take_effect_later(self._request)
+        if not self.answer.done():
+            self.removed_alone = was_there and self._removals == 1
+            if not is_in_doubt:
+                # First: a client that is being closed waits for the answer, then looks at what is
+                # left.
+                self._on_gone(self._entries)
+            # An earlier removal without an answer has removed what this one has not found.
+            self.answer.resolve(was_there or self._removals > 1)
+            self.reply.resolve(None)
+            ticket.stop_watching()  # only now: the next contender waits for the answer
+        if is_in_doubt and not self._session.gone and self._confirmations < len(_CONFIRMATIONS):
+            pause = _CONFIRMATIONS[self._confirmations]
+            self._due = self._timers.clock.now() + pause
+            self._confirmations += 1
+            self._later(ticket, pause)
+        else:
+            self._end(ticket, is_certain=self.removed_alone and not is_in_doubt)
+
+    def _later(self, ticket: Leaving, seconds: float) -> None:
+        """Go on ``seconds`` from now; sooner where the sweep does, and where it is due."""
+        self._removal = None
+        when = self._timers.clock.now() + seconds
         try:
-            if not self._attempts:
-                self.answer.resolve(False)
-                self._on_gone(self._entries)
-                self._free()
-            elif (yield from self._leave(ticket)):
-                self._free()
-        except GeneratorExit:
-            raise  # it was dropped where it waited
+            self._timers.call_at(when, partial(self._due_now, ticket))
         except ClientClosed as error:
-            self.answer.fail(error)  # the session's end removes them
-        except BaseException as error:
-            if not (self._was_interrupted or isinstance(error, CoordlockError)):
-                # A signal handler has raised it in this thread.
-                soon(self._timers, partial(self._resume, ticket))
-                raise
-            self._recovery.refused(joined(entry.queue for entry in self._entries), error)
-            self.answer.fail(error)
-            # They stay in their queues. Forgotten, they would pass for another client's.
-            yield ticket.until_told()
-        finally:
-            if self.answer.done():  # else it is resumed
-                self._on_gone(self._entries)
-            ticket.stop_watching()
+            self._give_up(ticket, error)
+        except RuntimeError as error:  # no thread can be started
+            log.debug("no thread for a timer: %s", error)
 
-    def _leave(self, ticket: Leaving) -> Steps[bool]:
-        """Remove them; whether no request is left that could add or remove any of them."""
-        request = self._request  # None where another thread is sending it
-        if request is not None and not request.done():
-            yield settled(request)
-        was_there, is_certain = yield from self._remove()
-        self.removed_alone = was_there and is_certain and not self._was_interrupted
-        is_in_doubt = self._attempts > 1 or _may_take_effect_later(request)
-        if not is_in_doubt:
-            # First: a client that is being closed waits for the answer, then looks at what is left.
-            self._on_gone(self._entries)
-        self.answer.resolve(was_there or self._was_interrupted)
-        ticket.stop_watching()  # only now: the next contender waits for the answer
-        if is_in_doubt:
-            for delay in _CONFIRMATIONS:
-                yield sleep(self._timers, delay)
-                yield from self._remove()
-        return self.removed_alone and not is_in_doubt
+    def _due_now(self, ticket: Leaving) -> None:
+        self._due = -math.inf  # also where the timers are closed, and this comes early
+        self.go_on(ticket)
 
-    def _free(self) -> None:
-        """Let the ids be used again. From then on this removes nothing."""
+    def _give_up(self, ticket: Leaving, error: BaseException) -> None:
+        self.answer.fail(error)
+        self._end(ticket, is_certain=False)
+
+    def _end(self, ticket: Leaving, *, is_certain: bool) -> None:
+        """No contender is left; the ids are free where that ``is_certain``."""
         with self._lock:
-            if self._is_over or self._was_interrupted or self._are_known:
-                return
-            self._is_over = True
-        self._on_free(self._entries)
+            was_over, self._is_over = self._is_over, True
+            are_free = is_certain and not (was_over or self._are_known or self._removals > 1)
+        self._on_gone(self._entries)
+        self.reply.resolve(None)
+        ticket.stop_watching()
+        if are_free:
+            self._on_free(self._entries)
 
     def keep_ids(self) -> bool:
         """Others get to know the entries by their ids. False if these may be others' by now."""
         with self._lock:
             self._are_known = True
         return not self._is_over
-
-    def _remove(self) -> Steps[tuple[bool, bool]]:
-        """Remove them; whether every one was there, and whether that is certain."""
-        has_paused = False
-
-        def pause(seconds: float) -> Promise[None]:
-            nonlocal has_paused
-            has_paused = True
-            return self._recovery.pause(seconds)
-
-        try:
-            was_there = yield from removal(self._ask, self._timers, longest=5.0, pause=pause)
-        except SessionLost as error:
-            self._session.gone_with(error)
-            return False, True
-        if has_paused and not self._session.gone:
-            self._recovery.service_answers()  # the service was silent before, and answers now
-        return was_there, not has_paused
-
-    def _ask(self) -> Promise[bool]:
-        if self._session.gone:
-            return resolved(False)
-        return self._backend.withdraw(self._entries)
 
 
 def _may_take_effect_later(request: Promise[Any] | None) -> bool:

@@ -25,14 +25,13 @@ def retried(
     *,
     longest: float = 2.0,
     on_failure: Callable[[BackendUnavailable], None] | None = None,
-    pause: Callable[[float], Promise[None]] | None = None,
 ) -> Steps[T]:
     """The result of ``call``, repeated while the service is unavailable.
 
     For idempotent requests only. It ends with the caller's deadline, whose `DeadlineReached` then
     has the last failure as its cause. Waits up to 0.1 s before the second attempt, then up to
-    twice as long each time, to ``longest`` seconds, at random (full jitter), or less if ``pause``
-    says so. ``on_failure`` is told of each failure.
+    twice as long each time, to ``longest`` seconds, at random (full jitter). ``on_failure`` is told
+    of each failure.
     """
     last: BackendUnavailable | None = None
     pauses: Iterator[float] | None = None  # made only where it is needed: most requests succeed
@@ -49,7 +48,7 @@ def retried(
             if pauses is None:
                 pauses = yield _in_timers_thread(timers, lambda: _pauses(longest, timers))
             seconds = next(pauses)
-            yield sleep(timers, seconds) if pause is None else pause(seconds)
+            yield sleep(timers, seconds)
     except DeadlineReached as late:
         raise late from last
 

@@ -11,9 +11,9 @@ from functools import partial
 from coordlock.backend import Backend
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError
 from coordlock.kernel.listeners import Listeners
-from coordlock.kernel.recovery import Recovery
 from coordlock.kernel.retry import retried
 from coordlock.kernel.session import Session
+from coordlock.kernel.sweep import Sweep
 from coordlock.runtime.clock import Timers, sleep, soon, within
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
@@ -40,7 +40,7 @@ class Sessions:
     _backend: Backend
     _settings: Settings
     _timers: Timers
-    _recovery: Recovery
+    _sweep: Sweep
     _listeners: Listeners
     _on_end: Callable[[Session, CoordlockError], None]
     _notice_period: Callable[[Session], float]
@@ -140,7 +140,7 @@ class Sessions:
             now = self._timers.clock.now()
             self._listeners.tell(SessionOpened(now, session.id, session.ttl))
         say("%s: session %s is open", self._settings, session.id)
-        self._recovery.service_answers()
+        self._sweep.soon()
         self._answer(None)
 
     def _note_trouble(self, error: BackendUnavailable) -> None:
@@ -157,7 +157,7 @@ class Sessions:
             self._backend,
             self._timers,
             self._on_end,
-            self._recovery.service_answers,
+            self._sweep.soon,
             self._listeners.tell,
         )
         opened = run_in_background(session.open())

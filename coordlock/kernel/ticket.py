@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import InitVar, dataclass, field
@@ -13,17 +14,17 @@ from typing import Any, Final, TypeVar
 from coordlock.backend import Backend
 from coordlock.errors import ClientClosed, CoordlockError, Evicted, LockLost, SessionLost
 from coordlock.kernel.departures import Departures
-from coordlock.kernel.recovery import Recovery
 from coordlock.kernel.removal import Withdrawal
 from coordlock.kernel.retry import retried
 from coordlock.kernel.session import Session
+from coordlock.kernel.sweep import Sweep
 from coordlock.model.admission import is_blocked
 from coordlock.model.contender import Contender, Entry, Snapshot, are_same
 from coordlock.model.names import joined
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.clock import Timer, Timers
-from coordlock.runtime.driver import Steps
-from coordlock.runtime.promise import Promise, copied, failed, settled
+from coordlock.runtime.driver import Call, Steps
+from coordlock.runtime.promise import Promise, copied, failed
 
 __all__ = ["HAD_LEFT", "HoldLimit", "Ticket"]
 
@@ -49,7 +50,7 @@ class Ticket:
     _timers: Timers
     session: Session
     entries: tuple[Entry, ...]  #: one or more, each of another queue
-    recovery: InitVar[Recovery]
+    sweeper: InitVar[Sweep]
     on_gone: InitVar[Callable[[tuple[Entry, ...]], None]]
     on_free: InitVar[Callable[[tuple[Entry, ...]], None]]
     withdrawal: Withdrawal = field(init=False)
@@ -61,6 +62,10 @@ class Ticket:
     contenders: tuple[Contender, ...] = ()
     #: The earlier contenders that it waits for, once it does.
     departures: Departures | None = None
+    #: The call that acquires it, or has; None where what it has made of it lives on its own.
+    call: Call | None = None
+    #: The steps that release it, once they are made.
+    releasing: weakref.ref[Steps[bool]] | None = None
     #: The thread or the task to which it was granted, where that is known.
     caller: Caller | None = None
     #: When it was granted, by the wall clock. From then on no earlier contender is in its way.
@@ -81,12 +86,12 @@ class Ticket:
 
     def __post_init__(
         self,
-        recovery: Recovery,
+        sweeper: Sweep,
         on_gone: Callable[[tuple[Entry, ...]], None],
         on_free: Callable[[tuple[Entry, ...]], None],
     ) -> None:
         self.withdrawal = Withdrawal(
-            *(self.entries, self.session, self._backend, self._timers, recovery),
+            *(self.entries, self.session, self._backend, self._timers, sweeper),
             on_gone,
             on_free,
             self._lock,
@@ -303,9 +308,22 @@ class Ticket:
         """
         return self.withdrawal.begin(self)
 
-    def until_told(self) -> Promise[None]:
-        """A promise that is kept when `lose` is called, also after the withdrawal."""
-        return settled(self._await(Promise[None]()))
+    def sweep(self) -> None:
+        """Withdraw it if it was given up, or go on with that: see `Sweep`."""
+        if self.is_leaving:
+            self.withdrawal.go_on(self)
+        elif self._is_given_up:
+            self.withdraw()
+
+    @property
+    def _is_given_up(self) -> bool:
+        """Whether the call that acquires it, or its release, has ended half-way."""
+        if self.call is not None and self.call.is_given_up:
+            return True
+        if self.releasing is None:
+            return False
+        steps = self.releasing()
+        return getattr(steps, "gi_frame", None) is None
 
     def stop_watching(self) -> None:
         """Watch no contender any longer, neither its own nor those that it waits for."""

@@ -6,6 +6,7 @@ import sys
 import warnings
 from enum import Enum
 from typing import NoReturn, TypeVar
+from weakref import ref
 
 from coordlock.backend.capabilities import reason_for
 from coordlock.errors import (
@@ -204,6 +205,10 @@ class BaseGrant(Resident, shown="Grant"):
         if not self._engine.inherited and self._let_go():
             self._ticket.withdraw()
 
+    def _holds_alone(self) -> bool:
+        """Whether the lock is held for no other grant."""
+        return True
+
     def _let_go(self) -> bool:
         """Hold the lock no longer; whether it is to be withdrawn, as no other grant shares it."""
         return True
@@ -214,23 +219,38 @@ class BaseGrant(Resident, shown="Grant"):
         Waits up to ``timeout`` seconds for the service's acknowledgement (default: the client's
         ``request_timeout``; None: as long as it takes). The removal goes on in the background until
         it is certain, also when Ctrl-C or a cancellation ends this call. Another call waits for
-        the same removal and gives the same answer. Raises `ForkedClient` in a forked child.
+        the same removal and gives the same answer. False, too, while the service refuses the
+        removal, as where it lacks a right or its disk is full. Raises `ForkedClient` in a forked
+        child.
         """
+        steps = self._releasing(timeout)
+        if self._holds_alone():
+            self._ticket.releasing = ref(steps)  # wherever it is struck from here on, it leaves
+        return steps
+
+    def _releasing(self, timeout: Timeout) -> Steps[bool]:
         if self._engine.inherited:
             self._engine.check()
         patience = self._engine.settings.request_timeout
-        seconds = timeout_of("release", patience if timeout is DEFAULT else timeout)
-        if self._let_go():
+        try:
+            seconds = timeout_of("release", patience if timeout is DEFAULT else timeout)
+        except (TypeError, ValueError):
+            self._ticket.releasing = None  # a call that is wrong releases nothing
+            raise
+        if not self._let_go():
+            self._ticket.releasing = None
+        else:
             yield from self._leave_queue(seconds)
         self._released = True
-        return self.state is GrantState.RELEASED
+        return self.state is GrantState.RELEASED and not self._ticket.withdrawal.is_refused
 
     def _leave_queue(self, seconds: float | None) -> Steps[None]:
         """Withdraw, and wait up to ``seconds`` for the answer unless the lock is lost anyway."""
         held = self._ticket.lost is None
-        removal = self._ticket.withdraw()
+        self._ticket.withdraw()
         self._released = True
-        yield within(self._engine.timers, removal, seconds if held else 0.0)
+        reply = self._ticket.withdrawal.reply
+        yield within(self._engine.timers, reply, seconds if held else 0.0)
 
     def _guarded(self, steps: Steps[T]) -> Steps[T]:
         """The result of ``steps``; raises `LockLost` when they find that the contender has gone.

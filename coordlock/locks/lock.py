@@ -88,12 +88,14 @@ class BlockingLock(EnteredByWith, BaseLock[SyncG], shown="Lock"):
     locked = blocking(BaseLock[SyncG]._locked)
 
     def __enter__(self) -> SyncG:
-        statement = running(self)
-        grant = self.acquire()
+        grant: SyncG | None = None
         try:
+            statement = running(self)
+            grant = self.acquire()
             return self._entered(grant, statement)
         except BaseException:
-            grant._abandon()  # Ctrl-C: no exit follows where nothing was entered
+            if grant is not None:
+                grant._abandon()  # Ctrl-C: no exit follows where nothing was entered
             raise
 
     @known_by_statement

@@ -59,6 +59,9 @@ class _ReentrantGrant(BaseGrant, shown="ReentrantGrant"):
     def _loss(self) -> str | None:
         return None if self._is_left_to_others else super()._loss()
 
+    def _holds_alone(self) -> bool:
+        return self._hold.parts <= {self._part}
+
     def _let_go(self) -> bool:
         was_held = self._ticket.lost is None
         is_last = self._hold.leave(self._part)
@@ -247,6 +250,8 @@ class _Attempt:
 
     def _share(self, hold: _Hold) -> None:
         self._hold = hold
+        if hold.parts - {self}:
+            hold.ticket.call = None  # the parts keep it, whatever becomes of the first
         hold.parts.add(self)
         if self._stop is not None:
             self._stop.cancel("its owner holds the lock")

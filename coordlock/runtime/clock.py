@@ -25,7 +25,6 @@ __all__ = [
     "SystemTimers",
     "Timer",
     "Timers",
-    "ensure",
     "sleep",
     "soon",
     "within",
@@ -227,18 +226,6 @@ def soon(timers: Timers, action: Callable[[], object]) -> None:
     except RuntimeError as error:
         log.debug("no thread for a timer: %s", error)
     action()
-
-
-def ensure(timers: Timers, action: Callable[[], object], resume: Callable[[], object]) -> None:
-    """Call ``action`` here. Where Ctrl-C ends it half-way, the timers' thread calls ``resume``.
-
-    So the caller has the speed of a call, and what must be brought to its end is.
-    """
-    try:
-        action()
-    except BaseException:
-        soon(timers, resume)
-        raise
 
 
 def sleep(timers: Timers, seconds: float) -> Promise[None]:

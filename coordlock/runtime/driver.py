@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import asyncio  # programs that block never load it
     from contextvars import Context
 
-__all__ = ["Steps", "completion", "or_undo", "run", "run_async", "run_in_background"]
+__all__ = ["Call", "Steps", "completion", "or_undo", "run", "run_async", "run_in_background"]
 
 T = TypeVar("T")
 
@@ -32,10 +32,37 @@ _LONGEST_WAIT: Final = 5.0
 #: A task that has no deadline wakes up for its promise, and now and then lest that be forgotten.
 _LONGEST_SLEEP: Final = 60.0
 
-#: What a protocol yields: a promise, whose result it gets, or its deadline, from then on.
+#: What a protocol yields: a promise, whose result it gets, or its deadline, from then on. For that
+#: it gets the `Call`, or None where nobody waits for its result.
 Step = Promise[Any] | Deadline | None
 #: A protocol with a result of type T.
 Steps = Generator[Step, Any, T]
+
+
+class Call:
+    """One run of a protocol, by a caller that may give up at any line.
+
+    A protocol gets it for the deadline that it yields. What it leaves behind can look at it later.
+    """
+
+    __slots__ = ("_has_failed", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self._has_failed = False
+        #: The loop in which the caller waits, until it has the result.
+        self._loop = loop
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether its caller has no result and never will: it got an error, or its loop is closed.
+
+        Not where the caller has dropped the result.
+        """
+        return self._has_failed or (self._loop is not None and self._loop.is_closed())
+
+    def end(self, *, has_failed: bool) -> None:
+        """The caller goes on, with the result or an error."""
+        self._has_failed, self._loop = has_failed, None
 
 
 def run(steps: Steps[T]) -> T:
@@ -44,6 +71,15 @@ def run(steps: Steps[T]) -> T:
     The deadline and whatever interrupts the wait, Ctrl-C too, are thrown into the protocol. What
     it does after that, to clean up, it must bound itself: the deadline is thrown once.
     """
+    call = Call()
+    try:
+        return _run(steps, call)
+    except BaseException:
+        call.end(has_failed=True)  # also where a signal handler has struck after the last step
+        raise
+
+
+def _run(steps: Steps[T], call: Call) -> T:
     deadline: Deadline | None = None
     try:
         BLOCKING.is_near = True
@@ -57,7 +93,7 @@ def run(steps: Steps[T]) -> T:
                         BLOCKING.decline()  # not at the end, where Ctrl-C would lose the result
                     outcome = step.result()
                 else:
-                    deadline, outcome = _deadline(step), None
+                    deadline, outcome = _deadline(step), call
             except BaseException as error:
                 if isinstance(error, DeadlineReached):
                     deadline = None
@@ -106,6 +142,17 @@ async def run_async(steps: Steps[T]) -> T:
             "no event loop of asyncio runs here, and coordlock's async clients need one: under "
             "trio, use a client of coordlock.connect() in trio.to_thread.run_sync()"
         ) from None
+    call = Call(asyncio.get_running_loop())
+    try:
+        result = await _run_async(steps, call)
+        call.end(has_failed=False)
+        return result
+    except BaseException:
+        call.end(has_failed=True)
+        raise
+
+
+async def _run_async(steps: Steps[T], call: Call) -> T:
     deadline: Deadline | None = None
     BLOCKING.is_near = False
     try:
@@ -117,7 +164,7 @@ async def run_async(steps: Steps[T]) -> T:
                         await _done(step, deadline)
                     outcome = step.result()
                 else:
-                    deadline, outcome = _deadline(step), None
+                    deadline, outcome = _deadline(step), call
             except BaseException as error:
                 if isinstance(error, DeadlineReached):
                     deadline = None
@@ -152,15 +199,19 @@ class _Background(Generic[T]):
     An object, because functions that refer to each other are left to the garbage collector.
     """
 
-    __slots__ = ("go_on", "promise", "steps")
+    __slots__ = ("awaited", "go_on", "promise", "steps")
 
     def __init__(self, steps: Steps[T], go_on: Callable[[Callable[[], None]], None] | None) -> None:
         self.steps = steps
         self.go_on = go_on
         self.promise: Promise[T] = Promise()
+        #: The step that is not done, or was not when the steps last went on.
+        self.awaited: Promise[Any] | None = None
 
     def advance(self, step: Step) -> None:
         """Go on from ``step``, which is done, to the next one that is not."""
+        if step is not self.awaited:
+            return  # a signal handler has raised after this was done
         try:
             step = _resume(self.steps, step)
             while not isinstance(step, Promise) or step.done():
@@ -172,6 +223,7 @@ class _Background(Generic[T]):
             if not isinstance(error, Exception):
                 raise  # Ctrl-C is for the thread that runs this step
         else:
+            self.awaited = step
             step.add_done_callback(self.advance if self.go_on is None else self.later)
 
     def later(self, step: Promise[Any]) -> None:

@@ -20,8 +20,8 @@ class Promise(Generic[T]):
 
     A waiter keeps several, so they are small: the condition of a `concurrent.futures.Future` alone
     takes a kilobyte. They are safe for threads because Python appends to a list and pops from it in
-    one step: the first outcome in the list counts, and each callback is popped once, and so called
-    once.
+    one step: the first outcome in the list counts, and each callback is popped once. So it is
+    called once; but again where a signal handler has raised during that call, or before it began.
 
     asyncio waits for one by `coordlock.runtime.driver.completion`.
     """
@@ -56,6 +56,7 @@ class Promise(Generic[T]):
         return self._outcomes[0] is outcome
 
     def _call_back(self) -> None:
+        callback: Callable[[Promise[T]], object] | None = None
         try:
             while self._callbacks:
                 try:
@@ -63,9 +64,15 @@ class Promise(Generic[T]):
                 except IndexError:
                     return  # the thread that added it calls it itself
                 self._call(callback)
+                callback = None
         finally:
-            if self._callbacks:  # Ctrl-C has ended the loop
-                self._call_back()
+            # A signal handler has ended the loop, perhaps before the callback has begun.
+            try:
+                if callback is not None:
+                    self._call(callback)
+            finally:
+                if self._callbacks:
+                    self._call_back()
 
     def _call(self, callback: Callable[[Promise[T]], object]) -> None:
         try:

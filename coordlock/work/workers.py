@@ -80,6 +80,7 @@ class Workers:
                 kind="item of work queue",
                 name=self._name,
             )
+            ticket.call = None  # it serves other calls, too, whatever becomes of this one
             if (ticket.contenders[0].token or 0) > token:
                 return Worker(ticket, label)
             ticket.withdraw()

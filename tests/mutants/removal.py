@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import coordlock.kernel.removal
 import coordlock.kernel.tickets
-from coordlock.errors import BackendUnavailable
 from coordlock.kernel.closing import Closing
 from coordlock.kernel.removal import Withdrawal
 from coordlock.kernel.ticket import Ticket
@@ -40,13 +38,11 @@ def never_withdraws() -> Changes:
     simulated=(Contention,),
 )
 def withdraws_once() -> Changes:
-    def remove_once(call: Callable[[], Any], *_: object, **__: object) -> Any:
-        try:
-            return (yield call())
-        except BackendUnavailable:
-            return False
+    def give_up(self: Withdrawal, ticket: Ticket, _: BaseException) -> None:
+        self.answer.resolve(False)
+        self._end(ticket, is_certain=False)
 
-    return [(coordlock.kernel.removal, "removal", remove_once)]
+    return [(Withdrawal, "_failed", give_up)]
 
 
 @mutant(
@@ -64,14 +60,15 @@ def never_looks_for_what_came_late() -> Changes:
     simulated=(Contention,),
 )
 def gives_an_id_away_while_in_doubt() -> Changes:
-    leave = Withdrawal._leave
+    removed = Withdrawal._removed
 
-    def leave_and_free(self: Withdrawal, ticket: Ticket) -> Steps[bool]:
+    def remove_and_free(self: Withdrawal, ticket: Ticket, *, was_there: bool) -> None:
         self._are_known = True
-        self.answer.add_done_callback(lambda _: self._on_free(self._entries))
-        return (yield from leave(self, ticket))
+        if not self.answer.done():
+            self._on_free(self._entries)
+        removed(self, ticket, was_there=was_there)
 
-    return [(Withdrawal, "_leave", leave_and_free)]
+    return [(Withdrawal, "_removed", remove_and_free)]
 
 
 @mutant(
@@ -129,10 +126,10 @@ def says_held_whatever_has_happened() -> Changes:
     Play(scenarios.a_semaphore_is_full, FalselyLost),
 )
 def takes_its_own_removal_for_another_ones() -> Changes:
-    removal = coordlock.kernel.removal.removal
+    removed = Withdrawal._removed
 
-    def finds_nothing(*arguments: Any, **more: Any) -> Any:
-        yield from removal(*arguments, **more)
-        return False
+    def find_nothing(self: Withdrawal, ticket: Ticket, *, was_there: bool) -> None:
+        self.answer.resolve(False)
+        removed(self, ticket, was_there=was_there)
 
-    return [(coordlock.kernel.removal, "removal", finds_nothing)]
+    return [(Withdrawal, "_removed", find_nothing)]

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dis import opmap
+from dis import opmap, opname
 from inspect import CO_GENERATOR
 from types import FrameType, ModuleType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import coordlock
 
-__all__ = ["Signal", "interrupted"]
+__all__ = ["Signal", "interrupted", "struck"]
 
 
+_PACKAGE: Final = os.path.dirname(coordlock.__file__) + os.sep
 _RESUME: Final = opmap["RESUME"]
 
 
@@ -70,3 +72,51 @@ def interrupted(act: Callable[[], object], number: int, within: ModuleType = coo
     with suppress(KeyboardInterrupt), signal:
         act()
     return signal.came
+
+
+class _Strike:
+    """Raises an error before the line with this ``number``, from 1, of what this thread does.
+
+    Those of the package are counted: backends count on it that Python looks for signals only as a
+    function begins and as a call returns. For that reason the line at which a `with` statement
+    ends is not counted either.
+    """
+
+    def __init__(self, number: int, error: type[BaseException]) -> None:
+        self._left = number
+        self._error = error
+        self.came = False
+
+    def start(self, frame: FrameType, event: str, _: object) -> Any:
+        """What is traced in ``frame``: `sys.settrace` asks it."""
+        return self._look if frame.f_code.co_filename.startswith(_PACKAGE) else None
+
+    def _look(self, frame: FrameType, event: str, _: object) -> Any:
+        if event == "line" and not self.came and not _ends_a_with(frame):
+            self._left -= 1
+            if self._left == 0:
+                self.came = True
+                sys.settrace(None)
+                raise self._error
+        return self._look
+
+
+def _ends_a_with(frame: FrameType) -> bool:
+    code = frame.f_code
+    if not linecache.getline(code.co_filename, frame.f_lineno).lstrip().startswith("with "):
+        return False
+    name = opname[code.co_code[frame.f_lasti]]
+    return name == "LOAD_CONST" or not name.startswith("LOAD_")
+
+
+def struck(act: Callable[[], object], number: int, error: type[BaseException]) -> bool:
+    """Do ``act``, in which a signal handler raises at this line; False where it was over before."""
+    strike, traced = _Strike(number, error), sys.gettrace()
+    try:
+        sys.settrace(strike.start)
+        act()
+    except error:
+        pass
+    finally:
+        sys.settrace(traced)
+    return strike.came

@@ -7,22 +7,82 @@ import itertools
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
 
 import coordlock_memory
 import pytest
 
 import coordlock
+import coordlock.kernel.sweep
 from coordlock import Client, Grant, GrantState
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service
-from tests.unit.signals import Signal, interrupted
+from tests.unit.signals import Signal, interrupted, struck
 
 pytestmark = pytest.mark.usefixtures("generators_end_unheard")
 
 
+class Alarm(Exception):
+    """What a signal handler raises where the program goes on, such as a soft time limit."""
+
+
 def interrupt() -> None:
     raise KeyboardInterrupt
+
+
+@pytest.fixture(autouse=True)
+def sweeps_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordlock.kernel.sweep, "_LONGEST_PAUSE", 0.1)
+
+
+@pytest.fixture(params=["memory", "local"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return "memory:///struck" if request.param == "memory" else f"local://{tmp_path}/state"
+
+
+@pytest.mark.filterwarnings("ignore:.* was dropped while it was held:ResourceWarning")
+@pytest.mark.parametrize("way", ["acquire", "release", "time out", "with"])
+def test_wherever_a_signal_handler_raises_the_lock_is_free_at_the_next_sweep(
+    url: str, way: str
+) -> None:
+    with coordlock.connect(url) as client, coordlock.connect(url) as other:
+        lock, grants, kept = client.lock("q"), list[Grant](), list[BaseException]()
+
+        def use() -> None:
+            match way:
+                case "acquire":
+                    try:
+                        grants.append(lock.acquire())
+                    except Alarm as struck_with:
+                        kept.append(struck_with)  # as a log may: with it, the frames live on
+                        raise
+                case "release":
+                    grants[0].release()
+                case "time out":
+                    with contextlib.suppress(coordlock.AcquireTimeout):
+                        lock.acquire(timeout=0)
+                case _:
+                    with lock:
+                        pass
+
+        for number in itertools.count(1):
+            blocking = other.lock("q").acquire() if way == "time out" else None
+            grants[:] = [lock.acquire()] if way == "release" else []
+            came = struck(use, number, Alarm)
+            if blocking is not None:
+                blocking.release()
+            if way == "release" and not grants[0]._ticket.releasing:
+                assert number < 10  # it had not begun, and its caller knows that
+                grants[0].release()
+            if way == "acquire":
+                for grant in grants:
+                    grant.release()
+            eventually(lambda: not other.contenders("q"), f"line {number}", within=10)
+            if not came:
+                break
+        assert number > 100
+        other.lock("q").acquire(10).release()
 
 
 def test_ctrl_c_while_acquiring_leaves_nobody_in_the_queue(

@@ -28,6 +28,7 @@ from coordlock.testing.waiting import eventually
 from testbed.servers.certificates import Certificates
 from testbed.servers.etcd import Etcd, EtcdServer
 from tests.integration.etcd.conftest import EtcdClient, Join
+from tests.integration.refusing import check_nothing_stays
 
 TOKEN_TTL = 1
 
@@ -184,9 +185,23 @@ def test_the_log_tells_once_that_removals_are_refused(
         grants = [client.lock(f"q{number}").acquire(BOUND) for number in range(20)]
         revoke_right(server, "leaving", root)
         for grant in grants:
-            grant.release()
+            assert grant.release() is False
         assert flush(30)
         assert caplog.text.count("could not withdraw") == 1
+
+
+def test_what_is_given_up_while_a_right_is_missing_leaves_when_it_is_back(
+    server: EtcdServer, root: str, no_leaks: None
+) -> None:
+    url = add_user(server, "paused", root)
+    right = ("paused", "readwrite", "--prefix=true", f"{root}/")
+    with connect(url) as client, connect(url) as other:
+        check_nothing_stays(
+            client,
+            other,
+            lambda: revoke_right(server, "paused", root),
+            lambda: server.etcdctl("role", "grant-permission", *right),
+        )
 
 
 def test_observations_survive_the_end_of_their_streams_token(

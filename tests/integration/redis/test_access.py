@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 import socket
 import threading
 import time
@@ -31,6 +32,7 @@ from testbed.servers.redis import (
     Sentinel,
     knows_tls,
 )
+from tests.integration.refusing import check_nothing_stays
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("no_leaks")]
 
@@ -459,3 +461,32 @@ def test_a_missing_right_is_told_when_the_client_connects(
                 )
         finally:
             admin.execute_command("ACL DELUSER", "less")
+
+
+@pytest.mark.parametrize("reason", ["MISCONF", "NOPERM"])
+def test_what_is_given_up_while_the_server_refuses_writes_leaves_when_it_accepts_them(
+    only: RedisServer, reason: str
+) -> None:
+    admin: Any = only.client()
+
+    def refuse() -> None:
+        if reason == "NOPERM":
+            admin.execute_command("ACL", "SETUSER", "default", "-zrem", "-del")
+            return
+        shutil.rmtree(only.directory)  # so that it cannot save its data
+        admin.config_set("save", "3600 1")
+        admin.bgsave()
+        eventually(lambda: admin.info("persistence")["rdb_last_bgsave_status"] == "err")
+
+    def accept() -> None:
+        if reason == "NOPERM":
+            admin.execute_command("ACL", "SETUSER", "default", "+@all")
+        else:
+            admin.config_set("save", "")
+
+    with (
+        closing(admin),
+        coordlock.connect(only.url_for("/r")) as client,
+        coordlock.connect(only.url_for("/r")) as other,
+    ):
+        check_nothing_stays(client, other, refuse, accept)

@@ -15,8 +15,9 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
-from kazoo.security import make_acl, make_digest_acl
+from kazoo.security import OPEN_ACL_UNSAFE, make_acl, make_digest_acl
 
+from coordlock import connect
 from coordlock.errors import AuthenticationFailed, BackendUnavailable, ConfigurationError
 from coordlock.model.claim import Mode
 from coordlock.runtime.log import flush
@@ -24,6 +25,7 @@ from coordlock.testing.waiting import eventually
 from testbed.servers.certificates import Certificates
 from testbed.servers.ports import free_port
 from testbed.servers.zookeeper import ZooKeeper, ZooKeeperServer
+from tests.integration.refusing import check_nothing_stays
 from tests.integration.zookeeper.conftest import BOUND, Parties, new_entry
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -117,6 +119,21 @@ class TestDigest:
             party.backend.enqueue([new_entry()]).result(BOUND)
         eventually(lambda: kazoo.get_children(f"{root}/q") == [])
         assert kazoo.exists(f"{root}/q").cversion == 2  # one came, and went
+
+    def test_what_is_given_up_while_a_right_is_missing_leaves_when_it_is_back(
+        self, zookeeper: ZooKeeper, root: str, kazoo: Any
+    ) -> None:
+        read_only = [make_acl("world", "anyone", read=True, write=True, create=True, admin=True)]
+
+        def set_acls(acls: list[Any]) -> None:
+            for name in ("held", "busy"):
+                kazoo.set_acls(f"{root}/{name}", acls)
+
+        url = zookeeper.url_for(root)
+        with connect(url) as client, connect(url) as other:
+            check_nothing_stays(
+                client, other, lambda: set_acls(read_only), lambda: set_acls(OPEN_ACL_UNSAFE)
+            )
 
     def test_the_password_is_in_no_log(
         self,

@@ -8,15 +8,12 @@ from typing import Any
 import pytest
 from coordlock_memory import Fault
 
-import coordlock.kernel.removal
 from coordlock.kernel.deadlock_detector import DeadlockDetector
 from coordlock.kernel.ticket import Ticket
 from coordlock.locks.grant import GrantState
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry
-from coordlock.runtime import clock
 from coordlock.runtime.caller import this_caller
-from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Promise
 from tests.simulation.world import Call, Party, World
 from tests.unit.signals import interrupted
@@ -114,15 +111,16 @@ def test_wherever_ctrl_c_strikes_a_release_the_next_one_of_its_id_stays(queues: 
     assert number > 50
 
 
-def test_a_run_that_goes_on_after_ctrl_c_frees_no_id_that_is_removed_again(
+def test_a_removal_that_ctrl_c_has_struck_frees_no_id_that_is_removed_again(
     world: World, party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = acquired(party)
     withdraw, asked = party.network.withdraw, list[tuple[Sequence[Entry], Promise[bool]]]()
-    resumed: list[object] = []
 
     def ask(entries: Sequence[Entry]) -> Promise[bool]:
         asked.append((entries, promise := Promise[bool]()))
+        if len(asked) == 1:
+            raise KeyboardInterrupt
         return promise
 
     def arrive(number: int) -> None:
@@ -130,27 +128,16 @@ def test_a_run_that_goes_on_after_ctrl_c_frees_no_id_that_is_removed_again(
         withdraw(entries).add_done_callback(promise.follow)
         world.settle()
 
-    def struck(steps: Steps[None]) -> None:
-        monkeypatch.setattr(coordlock.kernel.removal, "run_in_background", run_in_background)
-        run_in_background(steps)
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patched:
-        monkeypatch.setattr(party.network, "withdraw", ask)
-        monkeypatch.setattr(coordlock.kernel.removal, "run_in_background", struck)
-        patched.setattr(clock, "soon", lambda _, action: resumed.append(action))
+        patched.setattr(party.network, "withdraw", ask)
         with pytest.raises(KeyboardInterrupt):
             first.withdraw()
-        [resume] = resumed
-        # The timers' thread resumes while the first run is being answered.
-        first.withdrawal.answer.add_done_callback(lambda _: resume())  # type: ignore[operator]
-        arrive(0)
-    second = acquired(party)
-    grant = party.grant(second)
+        first.sweep()
+    arrive(1)
+    assert first.withdrawal.answer.done()
+    grant = party.grant(acquired(party))
     other = world.party().acquire()
-    for number in range(1, len(asked)):
-        arrive(number)
-    world.settle()
+    arrive(0)
     assert grant.state is GrantState.HELD
     assert not other.done
 

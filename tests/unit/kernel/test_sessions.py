@@ -55,6 +55,9 @@ def test_a_loss_is_told_and_another_session_opened_where_no_thread_can_be_starte
         grant = client.lock("q").acquire()
         timers = client._engine.timers
         assert isinstance(timers, SystemTimers)
+        sweep = client._engine.sweep._timer
+        assert sweep is not None
+        sweep.cancel()
         eventually(lambda: timers._thread is None)
         with monkeypatch.context() as patched:
             patched.setattr(threading.Thread, "start", refuse)

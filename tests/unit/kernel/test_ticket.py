@@ -19,6 +19,7 @@ from coordlock.kernel.ticket import Ticket
 from coordlock.locks.grant import GrantState
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Snapshot
+from coordlock.runtime.log import flush
 from coordlock.runtime.promise import failed
 from tests.simulation.world import TTL, Call, Party, World
 
@@ -129,16 +130,58 @@ def test_a_removal_survives_an_outage_shorter_than_the_session(
     assert world.queue() == ()
 
 
-def test_a_ticket_whose_removal_fails_is_known_as_long_as_its_contender_stands(
+def test_a_removal_that_is_refused_is_repeated_until_it_is_accepted_and_logged_once(
+    world: World,
+    party: Party,
+    queued: Ticket,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    refused = AuthenticationFailed("memory", "no right to delete")
+    asked: list[float] = []
+
+    def refuse(_: object) -> Any:
+        asked.append(world.time.now())
+        return failed(refused)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(party.engine.backend, "withdraw", refuse)
+        removal = queued.withdraw()
+        world.advance(0.5 * TTL)
+        assert not removal.done()
+        [standing] = world.queue()
+        assert party.engine.tickets.own(standing) is queued
+        assert 5 < len(asked) < 15
+    world.advance(TTL / 3)
+    assert removal.result(0) is True
+    assert world.queue() == ()
+    assert live_tickets(party) == 0
+    assert flush(30)
+    texts = [one.getMessage() for one in caplog.records if "withdraw" in one.getMessage()]
+    assert len(texts) == 1
+    assert "no right to delete" in texts[0]
+
+
+def test_a_removal_that_is_refused_ends_with_the_session(
     world: World, party: Party, queued: Ticket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = AuthenticationFailed("memory", "no right to delete")
     monkeypatch.setattr(party.engine.backend, "withdraw", lambda _: failed(refused))
-    assert queued.withdraw().exception(0) is refused
-    [standing] = world.queue()
-    assert party.engine.tickets.own(standing) is queued
+    queued.withdraw()
     world.service.expire(queued.session.id)
+    world.advance(TTL)
+    assert live_tickets(party) == 0
+
+
+def test_what_the_service_has_refused_to_add_is_not_removed_for_ever(
+    world: World, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = AuthenticationFailed("memory", "no right to write")
+    for method in ("enqueue", "withdraw"):
+        monkeypatch.setattr(party.engine.backend, method, lambda *_, **__: failed(refused))
+    call = party.acquire()
     world.settle()
+    assert call.error is refused
     assert live_tickets(party) == 0
 
 
@@ -259,16 +302,15 @@ def test_a_removal_is_tried_again_as_soon_as_the_session_has_recovered(
     assert late.result(0) is True
 
 
-def test_one_removal_that_is_answered_wakes_the_others(
+def test_the_sweep_repeats_a_removal_that_nothing_else_repeats(
     world: World, party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(VirtualTimers, "jitter", lambda *_: 300.0)
     tickets = [party.held(name)._ticket for name in "abc"]
-    party.network.faults.inject("withdraw", Fault.LOSE_REQUEST, 5)
+    party.network.faults.inject("withdraw", Fault.LOSE_REQUEST, 3)
     removals = [ticket.withdraw() for ticket in tickets]
-    world.advance(2.9)  # the first one has tried again twice, for all
     assert not any(removal.done() for removal in removals)
-    world.advance(0.1)
+    world.advance(TTL / 3)
     assert all(removal.done() for removal in removals)
 
 
@@ -503,6 +545,6 @@ def test_a_removal_that_ctrl_c_ended_counts_though_its_repetition_finds_nothing(
     with pytest.raises(KeyboardInterrupt):
         grant._ticket.withdraw()
     assert world.queue() == ()
-    world.settle()
+    world.advance(TTL / 3)
     assert grant._ticket.withdraw().result(0) is True
     assert grant.state is GrantState.RELEASED
