@@ -98,10 +98,7 @@ class Request(Generic[T]):
         return b"*%d\r\n%b%b" % (count, beginning, encoded(self.arguments))
 
     def answer(self, answer: Any, header: Header) -> None:
-        """Complete the promise by the ``answer`` of the script.
-
-        What a signal handler raises here is for this thread, which may not be the one that asked.
-        """
+        """Complete the promise by the ``answer`` of the script."""
         try:
             found = self.read(_checked(answer, header))
         except Exception as error:

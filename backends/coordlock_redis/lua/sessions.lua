@@ -6,7 +6,7 @@ local function end_session(session)
   for at = 1, #held, 2 do
     local id, queue = held[at], held[at + 1]
     -- Where another program uses a key of one queue, the contenders in others leave all the same.
-    if not pcall(leave, queue, id, true) then redis.pcall('ZREM', ROOT .. 'queue:' .. queue, id) end
+    if not pcall(leave, queue, id) then redis.pcall('ZREM', ROOT .. 'queue:' .. queue, id) end
   end
   call('DEL', ROOT .. 'held:' .. session)
   change()
