@@ -109,7 +109,7 @@ class RedisSession(Backend):
     def _see(self, born: int, longest: int) -> None:
         if born != self._header.born:
             self._header.born, self._header.is_quiet = born, False
-        self._header.longest = max(self._header.longest, longest / MICROSECONDS)
+        self._header.longest = max(self._ttl, longest / MICROSECONDS)
 
     def heartbeat(self) -> Promise[float]:
         with self._lock:
@@ -195,6 +195,9 @@ class RedisSession(Backend):
         """A message came."""
         if channel != self._inbox:
             if channel == self._anew:
+                if (made := int(message)) > self._header.born:
+                    # Before what is followed shows that the data is gone.
+                    self._lost(self._session, loss(made, self._header).reason)
                 self._followings.reread(self._news.sure_at)
             else:
                 self._followings.heard(channel)
