@@ -1,15 +1,27 @@
-local function end_session(session)
-  local held = call('HGETALL', ROOT .. 'held:' .. session)
-  call('ZREM', ROOT .. 'sessions', session)
+-- End a session; its contenders leave, or so many of them at most. How many have left.
+local function end_session(session, most)
+  local key, held = ROOT .. 'held:' .. session, nil
+  if most then
+    held = call('HRANDFIELD', key, int(most), 'WITHVALUES')
+  else
+    held = call('HGETALL', key)
+  end
   -- Before its contenders leave: else its client would take them for evicted.
   tell('inbox:' .. inbox_of(session), 'over ' .. session .. ' ' .. int(born))
   for at = 1, #held, 2 do
     local id, queue = held[at], held[at + 1]
     -- Where another program uses a key of one queue, the contenders in others leave all the same.
-    if not pcall(leave, queue, id) then redis.pcall('ZREM', ROOT .. 'queue:' .. queue, id) end
+    if not pcall(leave, queue, id) then
+      redis.pcall('ZREM', ROOT .. 'queue:' .. queue, id)
+      call('HDEL', key, id)
+    end
   end
-  call('DEL', ROOT .. 'held:' .. session)
+  if #held / 2 ~= most then
+    call('ZREM', ROOT .. 'sessions', session)
+    call('DEL', key)
+  end
   change()
+  return #held / 2
 end
 
 -- The last promotion of this server from a replica to the primary, or '' for none that it knows.

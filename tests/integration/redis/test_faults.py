@@ -329,6 +329,50 @@ def test_a_crowd_of_dead_waiters_costs_one_ttl_for_all(only: RedisServer, root: 
         assert time.monotonic() - began < 3.0
 
 
+def test_a_dead_client_with_thousands_of_contenders_is_removed_in_parts(
+    only: RedisServer, root: str
+) -> None:
+    """And whoever waits behind one that is left over is granted at once."""
+    with coordlock.connect(only.url_for(root, ttl="60s")) as client, only.client() as admin:
+        client.lock("z").acquire(timeout=5).release()  # the root has a state
+        names = [f"q{number}" for number in range(1000)]
+        with admin.pipeline(transaction=False) as pipeline:
+            pipeline.zadd(f"{{{root}}}:sessions", {"dead-1": 1})
+            for name in names:
+                pipeline.zadd(f"{{{root}}}:queue:{name}", {f"id {name}": 1})
+                pipeline.hset(f"{{{root}}}:claims:{name}", f"id {name}", "lock dead-1 {}")
+                pipeline.hset(f"{{{root}}}:held:dead-1", f"id {name}", name)
+                pipeline.sadd(f"{{{root}}}:queues", name)
+            pipeline.execute()
+        client.lock("z").acquire(timeout=5).release()
+        [last, *_] = admin.hvals(f"{{{root}}}:held:dead-1")
+        assert admin.hlen(f"{{{root}}}:held:dead-1") >= 500
+        client.lock(last.decode()).acquire(timeout=5).release()
+        for _ in range(10):
+            client.lock("z").acquire(timeout=5).release()
+        assert admin.smembers(f"{{{root}}}:queues") == set()
+        assert admin.zscore(f"{{{root}}}:sessions", "dead-1") is None
+
+
+def test_inboxes_of_clients_that_have_gone_do_not_pile_up_behind_a_holder(
+    only: RedisServer, root: str
+) -> None:
+    url = only.url_for(root, ttl="60s")
+    key = f"{{{root}}}:watchers:a"
+    with coordlock.connect(url) as holder, only.client(decode_responses=True) as admin:
+        grant = holder.lock("a").acquire(timeout=5)
+        for _ in range(2):
+            with coordlock.connect(url) as late, pytest.raises(coordlock.AcquireTimeout):
+                late.lock("a").acquire(timeout=0.5)
+            [(id, inboxes)] = admin.hgetall(key).items()
+            assert len(inboxes.split()) <= 3
+            gone = " ".join(f"{number:016x}" for number in range(59))  # 17 bytes each
+            admin.hset(key, id, f"{inboxes} {gone}")
+        with coordlock.connect(url) as two, Waiter(two) as waiter:
+            grant.release()
+            eventually(waiter.was_granted)
+
+
 def test_several_locks_are_all_taken_or_none_where_one_key_is_of_another_program(
     only: RedisServer, root: str
 ) -> None:
