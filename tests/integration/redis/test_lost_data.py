@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -60,18 +61,25 @@ def test_nothing_is_granted_after_a_restart_until_earlier_grants_have_expired(
 def test_the_largest_restart_delay_of_all_clients_counts_whichever_comes_first(
     server: RedisServer, root: str
 ) -> None:
-    """A dashboard without a delay asks first, for another lock."""
+    """A dashboard without a delay asks first, for another lock, and the holder stands still."""
     url = server.url_for(root, ttl="4s", restart_delay="auto")
     dashboard = server.url_for(root, ttl="1s")
-    with coordlock.connect(url) as client:
-        client.lock("a").acquire(timeout=20)
-        server.kill()
-        server.start()
-        began = time.monotonic()
-        with coordlock.connect(dashboard) as first, coordlock.connect(url) as second:
-            first.lock("b").acquire(timeout=20).release()
-            second.lock("a").acquire(timeout=20).release()
-            assert time.monotonic() - began >= 3.9
+    command = [sys.executable, "-c", HOLDER, url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == b"held\n"
+            holder.send_signal(signal.SIGSTOP)
+            server.kill()
+            server.start()
+            began = time.monotonic()
+            with coordlock.connect(dashboard) as first, coordlock.connect(url) as second:
+                if grant := first.lock("b").try_acquire():
+                    grant.release()
+                second.lock("a").acquire(timeout=20).release()
+                assert time.monotonic() - began >= 3.5
+        finally:
+            holder.kill()
 
 
 def test_a_client_that_knew_the_data_waits_though_another_one_came_first_after_its_loss(
