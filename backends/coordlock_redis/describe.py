@@ -179,14 +179,14 @@ def findings(
         yield False, f"no replica, and wait_replicas wants {question.replicas}: nothing is granted"
     else:
         yield True, "no replica: nothing fails over, and nothing is granted while it is down"
-    option = "the ttl" if question.delay is None else "restart_delay"
+    option = "the longest ttl" if question.delay is None else "restart_delay"
     yield (
         True,
-        f"after a restart, a failover or lost data, nothing is granted for {delay:g} s, "
+        f"after a restart, a failover or lost data, nothing is granted for {delay:g} s"
         + (
-            f"as by {option} of this client"
+            f" ({option})"
             if delay == own
-            else "the largest restart_delay or longest ttl that a client ever had here. Once no "
+            else ", the largest restart_delay or longest ttl that a client ever had here. Once no "
             "such client has run for that time, reset it: redis-cli HDEL "
             f"{shlex.quote(question.servers.key.decode())} ttl delay auto"
         ),

@@ -55,6 +55,8 @@ local function begin_anew(since)
   local sessions = call('ZRANGE', ROOT .. 'sessions', '0', '-1')
   -- What is left of an earlier pause goes on; counted from now where the clock has gone back.
   quiet = born <= now and quiet or now + math.max(0, quiet - born)
+  local _, _, _, ttl = known_to_client()
+  keep_quiet(since, ttl) -- before contenders leave: their keys that redis-py sees stay until then
   born, promoted = now, promotion()
   change()
   for _, session in ipairs(sessions) do end_session(session) end
@@ -63,8 +65,6 @@ local function begin_anew(since)
     tell('changes:' .. queue, int(last))
   end
   call('DEL', ROOT .. 'queues')
-  local _, _, _, ttl = known_to_client()
-  keep_quiet(since, ttl)
   -- Last: what fails before this does not pass for done.
   call('HSET', KEYS[1], 'run', RUN, 'promoted', promoted, 'born', int(born), 'last', int(last))
   tell('anew', int(born)) -- to all clients: which keys are gone is not known here
