@@ -17,7 +17,7 @@ def is_told_in_order(backend: Backend, mine: Contender) -> bool:
     if isinstance(backend, EtcdBackend):
         return backend._watcher.told_in_order(mine)
     if isinstance(backend, RedisBackend):
-        return backend._watches.is_watched(mine.id)
+        return (mine.id, mine.order) in backend._watches._watched
     assert isinstance(backend, ZookeeperBackend)
     current = backend._current
     return current is not None and current.session.watches.certain(mine.key)

@@ -9,9 +9,8 @@
     following     what is followed
     data          what is read and written beside the queues; pure
     contenders    contenders as arguments and answers of scripts; pure
-    source        one connection, as the threads see it that take turns to receive from it
-    receiving     which thread receives from a connection
-    connection    the thread that sends requests and hears the news
+    connection    the thread that receives answers and news
+    poller        what it waits for
     news          the connection that has subscribed to the client's inbox
     requests      one script to run, and what all of them are told
     scripts       the scripts, from the files in ``lua``

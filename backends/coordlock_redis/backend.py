@@ -117,24 +117,16 @@ class RedisBackend(RedisSession):
 
     def withdraw(self, entries: Sequence[Entry]) -> Promise[bool]:
         arguments: list[Argument] = []
-        quietly: list[str] = []
         for entry in entries:
-            is_waited_for = self._watches.is_waited_for(entry.id)
-            arguments += (entry.queue, entry.id, "", int(is_waited_for))
-            if not is_waited_for:
-                quietly.append(entry.id)
+            arguments += (entry.queue, entry.id, "")
 
         def withdrawn(answer: list[Any]) -> bool:
-            is_whole = bool(answer[1] == len(entries))
-            # A watch may have come meanwhile, or after an attempt that was not answered.
-            for id in quietly if is_whole else [entry.id for entry in entries]:
-                self._watches.withdrawn(id)
-            return is_whole
+            return bool(answer[1] == len(entries))
 
         return self._connection.ask(Request("withdraw", arguments, withdrawn, changes=True))
 
     def evict(self, contender: Contender) -> Promise[bool]:
-        arguments = (*names(contender), 1)
+        arguments = names(contender)
         return self._connection.ask(Request("withdraw", arguments, lambda answer: answer[1] == 1))
 
     def snapshot(
@@ -171,8 +163,6 @@ class RedisBackend(RedisSession):
         waiters: Sequence[Contender] = (),
         changes: bool = False,
     ) -> Callable[[], None]:
-        if waiters and not self._watches.is_any_waited_for:
-            self._connection.await_news()  # else it might read what others wait for
         return self._watches.watch(contender, revision, told, waiters, changes=changes)
 
     def was_first(self, contender: Contender) -> bool:

@@ -1,4 +1,7 @@
-"""The thread that sends requests, and hears the news, each over a connection of its own."""
+"""The thread that receives answers and news, each over a connection of its own.
+
+It sends what the calling threads could not send themselves.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
 from redis import exceptions
@@ -17,13 +20,11 @@ from coordlock.runtime.clock import Clock
 from coordlock.runtime.log import Log
 from coordlock.runtime.process import PROCESS
 from coordlock.runtime.promise import Promise, failed
-from coordlock.runtime.receiving import offer
 from coordlock_redis.errors import SERVICE, client_closed, is_elsewhere, translate
 from coordlock_redis.news import News
-from coordlock_redis.receiving import Poller, Receiving
+from coordlock_redis.poller import Poller
 from coordlock_redis.requests import Header, Request
-from coordlock_redis.servers import Link, Servers, packed
-from coordlock_redis.source import BROKEN, INTERRUPTED, Source
+from coordlock_redis.servers import BROKEN, Link, Servers, packed
 
 __all__ = ["Connection"]
 
@@ -32,11 +33,13 @@ T = TypeVar("T")
 log = Log("coordlock")
 
 _STRAY: Final = OSError("the server sent an answer to no request")
+#: By a signal handler.
+_INTERRUPTED: Final = OSError("a request was interrupted")
 #: The next answer belongs to this attempt of that request, or says how many replicas have it.
 _Slot = tuple[Request[Any], int, bool]
 
 
-class Connection(Source):
+class Connection:
     """All requests of a client but heartbeats. Its thread runs from the first one until `close`.
 
     Requests go out as they come, without waiting for the answers to those before.
@@ -48,7 +51,13 @@ class Connection(Source):
     def __init__(
         self, servers: Servers, header: Header, news: News, clock: Clock, replicas: int = 0
     ) -> None:
-        super().__init__()
+        #: The connection, if there is one.
+        self.link: Link | None = None
+        #: Nothing is called where a thread other than that for I/O holds it. So no signal handler
+        #: runs there, which might itself ask for something.
+        self._lock: Final = threading.RLock()
+        #: Why the connection must be given up; None while it works.
+        self._trouble: Exception | None = None
         self.header: Final = header
         self._servers: Final = servers
         self._news: Final = news
@@ -59,8 +68,6 @@ class Connection(Source):
         #: What the thread for I/O is to send.
         self._asked: list[Request[Any]] = []
         self._slots: deque[_Slot] = deque()
-        #: The thread that has sent all of these; 0 for several.
-        self._asker = 0
         self._held: dict[int, Any] = {}
         #: What could not be sent at once.
         self._unsent = b""
@@ -73,8 +80,6 @@ class Connection(Source):
         self._poller: Final = Poller()
         self._wake: Final = self._poller.wake
         news.wake = self._wake
-        self._answering: Final = Receiving(self, self._poller, clock)
-        self._hearing: Final = Receiving(news, self._poller, clock)
 
     def ask(self, request: Request[T]) -> Promise[T]:
         """Send ``request``; its promise."""
@@ -83,11 +88,6 @@ class Connection(Source):
         if self._until is not None or sys.is_finalizing():
             return failed(self._refusal())
         if self._sends_at_once(request):
-            # The answer is read by this thread, if it waits for it and no other thread waits for
-            # others, which Ctrl-C could interrupt.
-            is_alone = self._asker == threading.get_ident() and self._poller.is_shared
-            if not (is_alone and offer(self._answering.receive_own)):
-                self._answering.listen()
             if self._trouble is not None or self._unsent:
                 self._wake()
             return request.promise
@@ -116,7 +116,7 @@ class Connection(Source):
         ``asked`` is how many of the requests that wait for the thread for I/O these are, from the
         first. Returns False and sends nothing if others come first or the connection is gone.
         """
-        me, trouble = threading.get_ident(), None
+        trouble: Exception | None = None
         written: list[int] = []
         # Writes when it is added to `written`: what was written is known before a handler runs.
         write = map(os.write, (link.number,), (data,)) if link.is_direct else ()
@@ -125,11 +125,7 @@ class Connection(Source):
                 return False
             if asked is None and self._asked:
                 return False
-            if not self._slots:
-                self._asker = me
-            elif self._asker != me:
-                self._asker = 0
-            self._trouble = INTERRUPTED
+            self._trouble = _INTERRUPTED
             self._slots += slots
             if asked is not None:
                 del self._asked[:asked]
@@ -145,11 +141,6 @@ class Connection(Source):
                 self._unsent = data[written[0] :] if written else data
             self._trouble = trouble
         return True
-
-    def await_news(self) -> None:
-        """The calling thread may wait for news; then it hears them itself."""
-        if self._poller.is_shared:
-            offer(self._hearing.receive_own)
 
     def listen(self) -> None:
         """Hear the news from now on."""
@@ -219,7 +210,6 @@ class Connection(Source):
 
     def _turn(self) -> None:
         if self._until is None:
-            self._news.drop_if_broken()
             self._news.connect_when_due(self._servers)
             news, link = self._news.link, self.link
             if news is not None and link is not None and news.run != link.run:
@@ -246,11 +236,12 @@ class Connection(Source):
             self._drop(translate(trouble, link.where if link is not None else ""))
 
     def _wait(self) -> None:
-        both = self._answering, self._hearing
-        for one in both:
-            one.finish()
-        for one in both:
-            one.enter()
+        both = (self.link, self._receive), (self._news.link, self._news.receive)
+        for link, receive in both:
+            if link is not None and link.leave is None:
+                self._poller.add(link, receive)
+                if link.has_more():
+                    receive()
         self._poller.wait(self._patience())
         self._news.check()
         slots = list(self._slots)
@@ -320,33 +311,24 @@ class Connection(Source):
             for request in batch:
                 request.attempts -= 1
                 if not asked:  # nothing sends it again
-                    request.promise.fail(translate(self._trouble or INTERRUPTED, link.where))
+                    request.promise.fail(translate(self._trouble or _INTERRUPTED, link.where))
 
-    @property
-    def is_awaited(self) -> bool:
-        """Whether an answer is missing."""
-        return bool(self._slots)
-
-    def take(self, is_done: Callable[[], bool], *, is_own: bool) -> None:
-        """Complete the requests whose answers were read, until ``is_done``.
-
-        A thread that waits leaves errors to the thread for I/O, which alone sends requests again
-        and gives up the connection.
-        """
-        while not is_done():
-            with self._lock:
-                if not self._arrived:
-                    return
-                if not self._slots:
-                    self._trouble = _STRAY
-                    return
-                slot, answer = self._slots[0], self._arrived[0]
-            if is_own and isinstance(answer, Exception):
+    def _receive(self) -> None:
+        """Complete the requests whose answers have come."""
+        if (link := self.link) is None:
+            return
+        try:
+            found = link.read()
+        except BROKEN as error:
+            self._drop(translate(error, link.where))
+            return
+        for answer in found:
+            if not self._slots:
+                self._drop(translate(_STRAY, link.where))
                 return
-            self._take(slot, answer)
-            with self._lock:  # not before: what a signal handler ends half-way is done again
-                if self._slots and self._slots[0] is slot:
-                    del self._slots[0], self._arrived[0]
+            self._take(self._slots.popleft(), answer)
+            if self.link is not link:
+                return
 
     def _take(self, slot: _Slot, answer: Any) -> None:
         request, attempt, is_copies = slot
@@ -380,7 +362,6 @@ class Connection(Source):
         with self._lock:
             link, self.link = self.link, None
             slots, self._slots = self._slots, deque()
-            self._arrived.clear()
             self._held.clear()
             self._unsent, self._trouble = b"", None
         if link is not None:

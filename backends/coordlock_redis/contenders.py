@@ -68,7 +68,7 @@ def enqueued(session: str, entry: Entry, revision: int, listed: list[Any]) -> Sn
     """
     if len(listed) % 4 == 1:
         return snapshot(entry.queue, revision, listed)
-    *before, token = listed  # which stays as it is: an answer may be read again
+    *before, token = listed
     earlier = snapshot(entry.queue, revision, before)
     own = Contender(
         id=entry.id,

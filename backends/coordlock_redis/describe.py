@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -93,7 +94,7 @@ def _ask(question: Question) -> ServiceInfo:
             slow = _answer(link, "SLOWLOG", "GET", 128)
         except exceptions.ResponseError:
             slow = []
-        longest = int(_answer(link, "HGET", servers.key, "ttl") or 0) / MICROSECONDS
+        state = _answer(link, "HMGET", servers.key, "ttl", "delay", "auto")
         replicas = list(_replicas(fields))
         patience = servers.timeout / (4 * len(replicas) or 1)
         clocks = [_clock(servers, host, link, patience) for host in replicas]
@@ -102,10 +103,16 @@ def _ask(question: Question) -> ServiceInfo:
     finally:
         link.close()
     version = fields.get("valkey_version") or fields.get("redis_version", "")
-    found = list(findings(fields, question, clocks, slow, longest))
+    found = list(findings(fields, question, clocks, slow, _pause(state)))
     notes = tuple(text for is_well, text in found if is_well)
     warnings = tuple(text for is_well, text in found if not is_well)
     return ServiceInfo(question.scheme, version, servers.names, warnings, notes)
+
+
+def _pause(state: Sequence[bytes | None]) -> float:
+    """For how many seconds nothing is granted, by the state of the root."""
+    ttl, delay, is_auto = state
+    return max(int(delay or 0), int(ttl or 0) if is_auto else 0) / MICROSECONDS
 
 
 def _answer(link: Link, *command: Any) -> Any:
@@ -155,13 +162,14 @@ def findings(
     question: Question,
     clocks: Sequence[Clock] = (),
     slow: Sequence[Any] = (),
-    longest: float = 0.0,
+    pause: float = 0.0,
 ) -> Iterator[Finding]:
     """What follows for locks from what the servers say of themselves.
 
-    ``longest`` is the longest ttl of all clients of the root.
+    ``pause`` is the largest delay that a client of the root ever had, in seconds.
     """
-    delay = max(question.ttl, longest) if question.delay is None else question.delay
+    own = question.ttl if question.delay is None else question.delay
+    delay = max(own, pause)
     yield from _about_memory(fields)
     yield _about_files(fields)
     if int(fields.get("connected_slaves", "0")):
@@ -171,11 +179,16 @@ def findings(
         yield False, f"no replica, and wait_replicas wants {question.replicas}: nothing is granted"
     else:
         yield True, "no replica: nothing fails over, and nothing is granted while it is down"
+    option = "the longest ttl" if question.delay is None else "restart_delay"
     yield (
         True,
-        (
-            f"after a restart, a failover or lost data, nothing is granted for {delay:g} s"
-            + (", the longest ttl of the clients" if question.delay is None else " (restart_delay)")
+        f"after a restart, a failover or lost data, nothing is granted for {delay:g} s"
+        + (
+            f" ({option})"
+            if delay == own
+            else ", the largest restart_delay or longest ttl that a client ever had here. Once no "
+            "such client has run for that time, reset it: redis-cli HDEL "
+            f"{shlex.quote(question.servers.key.decode())} ttl delay auto"
         ),
     )
     yield from _about_commands(slow, question.ttl)

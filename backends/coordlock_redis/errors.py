@@ -17,6 +17,12 @@ _ELSEWHERE: Final = (
     *("MOVED", "ASK", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "LOADING"),
     *("UNBLOCKED", "NOREPLICAS", "NOTREADY"),
 )
+#: The same, where redis-py takes the code off.
+_ELSEWHERE_CLASSES: Final = (
+    *(exceptions.MovedError, exceptions.AskError, exceptions.ReadOnlyError),
+    *(exceptions.BusyLoadingError, exceptions.ClusterDownError, exceptions.TryAgainError),
+    exceptions.MasterDownError,
+)
 #: What it says while something keeps it busy.
 _BUSY: Final = ("BUSY",)
 _RIGHTS: Final = "the user must be allowed the commands and the keys and channels below the root"
@@ -26,8 +32,12 @@ _ADVICE: Final = (
     ("user executing the script", _RIGHTS),
     ("No permissions", _RIGHTS),  # since 7.2, of keys and channels
     ("ACL failure in script", _RIGHTS),  # since 7.2
-    ("NOAUTH", "give a username and a password"),
-    ("OOM", "the server's memory is full: raise maxmemory, or delete what is not needed"),
+    # redis-py takes the codes NOAUTH and OOM off.
+    ("Authentication required", "give a username and a password"),
+    (
+        "used memory > 'maxmemory'",
+        "the server's memory is full: raise maxmemory, or delete what is not needed",
+    ),
     ("MISCONF", "the server cannot save its data: see its log"),
     ("WRONGTYPE", "another program keeps something else at one of coordlock's keys"),
     ("SENTINEL", "this is no Sentinel: the option sentinel wants Sentinels as hosts"),
@@ -36,7 +46,7 @@ _ADVICE: Final = (
     ("DB index", "the server has fewer databases: see the option db"),
 )
 _LOGIN: Final = (
-    *("WRONGPASS", "NOAUTH", "NOPERM", "invalid password", "without any password"),
+    *("WRONGPASS", "NOPERM", "invalid password", "without any password"),
     *("user executing the script", "ACL failure in script"),
 )
 #: What redis-py and the system raise.
@@ -50,8 +60,7 @@ def client_closed() -> BackendUnavailable:
 
 def is_elsewhere(error: BaseException) -> bool:
     """Whether the connection is to be given up, because another server may do better."""
-    kinds = (exceptions.MovedError, exceptions.AskError, exceptions.ReadOnlyError)
-    if isinstance(error, (*kinds, exceptions.BusyLoadingError, exceptions.ClusterDownError)):
+    if isinstance(error, _ELSEWHERE_CLASSES):
         return True
     return str(error).startswith(_ELSEWHERE) or "non local key" in str(error)
 

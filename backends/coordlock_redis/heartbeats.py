@@ -13,11 +13,10 @@ from coordlock.runtime.worker import Worker
 from coordlock_redis.connection import not_copied
 from coordlock_redis.errors import SERVICE, client_closed, is_elsewhere, translate
 from coordlock_redis.requests import Header, Request
-from coordlock_redis.servers import Link, Servers, packed
+from coordlock_redis.servers import BROKEN, Link, Servers, packed
 
 __all__ = ["Heartbeats"]
 
-_BROKEN: Final = (exceptions.RedisError, OSError, ValueError, AttributeError)
 #: What another connection mends at once: servers may close those that are idle.
 _CLOSED: Final = (exceptions.ConnectionError, ConnectionError)
 
@@ -90,7 +89,7 @@ class Heartbeats:
                 self._transmit(request, link, patience, by_source=True)
                 answer = link.receive()
             copies = link.receive() if self._replicas else 0
-        except _BROKEN as error:
+        except BROKEN as error:
             is_refusal = isinstance(error, exceptions.ResponseError) and not is_elsewhere(error)
             if not is_refusal or self._replicas:
                 self._drop()

@@ -6,14 +6,14 @@ connection. So every subscriber is told when it is back, and looks.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from coordlock.errors import BackendError, BackendUnavailable
 from coordlock.runtime.clock import Timers
 from coordlock_redis.errors import SERVICE, translate
-from coordlock_redis.servers import Servers
-from coordlock_redis.source import BROKEN, Source
+from coordlock_redis.servers import BROKEN, Link, Servers
 
 __all__ = ["Hearer", "News"]
 
@@ -22,14 +22,10 @@ _PAUSES: Final = (0.05, 1.0)
 
 
 class Hearer(Protocol):
-    """Whoever hears the news; calls come from the connection's thread unless they say more."""
+    """Whoever hears the news; calls come from the connection's thread."""
 
-    def heard(self, channel: bytes, message: bytes, *, is_own: bool) -> bool:
-        """A message came.
-
-        If ``is_own``, the calling thread waits for news. Then this does nothing, and returns False,
-        unless it is a departure that no other thread waits for.
-        """
+    def heard(self, channel: bytes, message: bytes) -> None:
+        """A message came."""
 
     def answered(self) -> None:
         """The server has answered after a silence."""
@@ -44,7 +40,7 @@ class Hearer(Protocol):
         """The connection is gone; all until ``since`` was told."""
 
 
-class News(Source):
+class News:
     """The connection; the thread of `Connection` calls what is not said to be safe for threads.
 
     Args:
@@ -53,7 +49,9 @@ class News(Source):
     """
 
     def __init__(self, inbox: bytes, timers: Timers, patience: float, timeout: float) -> None:
-        super().__init__()
+        #: The connection, if there is one.
+        self.link: Link | None = None
+        self._lock: Final = threading.RLock()
         self.wake: Callable[[], None] = lambda: None
         self.is_wanted = False
         self.is_live = False
@@ -132,12 +130,12 @@ class News(Source):
                 kind, channel, *message = link.receive()
                 missing.discard(channel)
                 if kind == b"message":
-                    self._tell(channel, message[0], is_own=False)
+                    self._tell(channel, message[0])
         except BROKEN as error:
             link.close()
             self._fail(translate(error, link.where))
             return
-        self.link = link  # only now: other threads may read it
+        self.link = link
         self._heard_at, self._asked_at = self._timers.clock.now(), None
         self.sure_at = began_at
         self._pause, self.is_live = _PAUSES[0], True
@@ -171,52 +169,33 @@ class News(Source):
             if not order:  # it is heard already
                 self._tell_subscribed(channel)
 
-    @property
-    def is_awaited(self) -> bool:
-        """Whether something may come that must be heard."""
-        return self.link is not None
-
-    def take(self, is_done: Callable[[], bool], *, is_own: bool) -> None:
-        """Tell what was read, until ``is_done``.
-
-        A thread that waits tells only what it alone waits for, and only departures: of these, what
-        a signal handler ends half-way can be told again.
-        """
-        while not is_done():
-            with self._lock:
-                if not self._arrived:
-                    return
-                news = self._arrived[0]
-            if not self._take(news, is_own=is_own):
+    def receive(self) -> None:
+        """Tell what has come."""
+        if (link := self.link) is None:
+            return
+        try:
+            found = link.read()
+        except BROKEN as error:
+            self.drop(str(error) or type(error).__name__)
+            return
+        for news in found:
+            self._take(news)
+            if self.link is not link:
                 return
-            with self._lock:
-                if self._arrived and self._arrived[0] is news:
-                    del self._arrived[0]
 
-    def _take(self, answer: Any, *, is_own: bool) -> bool:
-        match answer:
+    def _take(self, news: Any) -> None:
+        self._heard_at = self._timers.clock.now()
+        match news:
             case [b"message", channel, message]:
-                if not self._tell(channel, message, is_own=is_own):
-                    return False
-            case _ if is_own:
-                return False
+                self._tell(channel, message)
             case Exception():
-                self._trouble = answer
+                self.drop(str(news) or type(news).__name__)
             case [b"pong", _] if self._asked_at is not None:
                 self.sure_at, self._asked_at = self._asked_at, None
                 if self._hearer is not None:
                     self._hearer.answered()
             case [b"subscribe", channel, _]:
                 self._tell_subscribed(channel)
-        self._heard_at = self._timers.clock.now()
-        return True
-
-    def drop_if_broken(self) -> None:
-        """Give up a connection of which something may be missing."""
-        with self._lock:  # else another thread is reading
-            trouble = self._trouble
-        if trouble is not None:
-            self.drop(str(trouble) or type(trouble).__name__)
 
     def check(self) -> None:
         """Ask for an answer after a long silence, and give up after a longer one."""
@@ -231,10 +210,7 @@ class News(Source):
 
     def drop(self, reason: str, *, is_final: bool = False) -> None:
         """Give up the connection; another one follows unless this is ``is_final``."""
-        with self._lock:  # no other thread reads it now
-            link, self.link = self.link, None
-            self._arrived.clear()
-            self._trouble = None
+        link, self.link = self.link, None
         was_live, self.is_live = self.is_live, False
         if is_final:
             self.is_wanted = False
@@ -245,8 +221,9 @@ class News(Source):
         if was_live and self._hearer is not None:
             self._hearer.silent(self.sure_at, reason)
 
-    def _tell(self, channel: bytes, message: bytes, *, is_own: bool) -> bool:
-        return self._hearer is None or self._hearer.heard(channel, message, is_own=is_own)
+    def _tell(self, channel: bytes, message: bytes) -> None:
+        if self._hearer is not None:
+            self._hearer.heard(channel, message)
 
     def _tell_subscribed(self, channel: bytes) -> None:
         if self._hearer is not None:

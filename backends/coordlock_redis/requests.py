@@ -31,8 +31,8 @@ class Header:
         key: of the root's state.
         client: names the client's inbox.
         delay: for how many seconds nothing is granted after another server came, or the same one
-            without its data; None for the longest ttl.
-        longest: the longest ttl that the client has seen, in seconds.
+            without its data; None for the longest ttl. The largest of all clients counts.
+        longest: the longest ttl that the root's state had when the client saw it last, in seconds.
         compat: whether redis-py's locks are on the same names.
         born: when the state that it has seen was made, by the server's clock; 0 for none yet.
         is_quiet: whether the log has told that nothing is granted for some time.
@@ -50,7 +50,7 @@ class Header:
 
     def beginning(self, name: str, link: Link) -> tuple[int, bytes]:
         """How many words a request to run that script begins with, and these words."""
-        key = name, self.longest, bool(self.born)
+        key = name, self.longest, self.born
         if (found := link.beginnings.get(key)) is None:
             which = script(name, self.compat)
             words = ("EVALSHA", which.digest, *self.arguments(which, link))
@@ -59,11 +59,10 @@ class Header:
 
     def arguments(self, script: Script, link: Link) -> tuple[Argument, ...]:
         """The key and the arguments before those of the operation."""
-        delay = self.longest if self.delay is None else self.delay
-        lasting = int(delay * MICROSECONDS)
-        until, known = link.started + lasting if lasting else 0, lasting if self.born else 0
-        delays = f"{until} {known} {-1 if self.delay is None else lasting}"
-        return 1, self.key, script.name, link.run, self.client, int(link.is_cluster), delays
+        delay = -1 if self.delay is None else int(self.delay * MICROSECONDS)
+        longest = int(self.longest * MICROSECONDS)
+        known = f"{link.started} {self.born} {delay} {longest}"
+        return 1, self.key, script.name, link.run, self.client, int(link.is_cluster), known
 
 
 @dataclass(slots=True)
@@ -98,10 +97,7 @@ class Request(Generic[T]):
         return b"*%d\r\n%b%b" % (count, beginning, encoded(self.arguments))
 
     def answer(self, answer: Any, header: Header) -> None:
-        """Complete the promise by the ``answer`` of the script.
-
-        What a signal handler raises here is for this thread, which may not be the one that asked.
-        """
+        """Complete the promise by the ``answer`` of the script."""
         try:
             found = self.read(_checked(answer, header))
         except Exception as error:

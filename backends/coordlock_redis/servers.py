@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-import select
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import methodcaller
 from typing import Any, Final
 
 from hiredis import Reader
@@ -24,12 +22,14 @@ from coordlock.errors import BackendError, BackendUnavailable
 from coordlock.runtime.clock import Clock
 from coordlock_redis.errors import SERVICE, translate
 
-__all__ = ["Host", "Link", "Servers", "Word", "encoded", "info", "packed"]
+__all__ = ["BROKEN", "Host", "Link", "Servers", "Word", "encoded", "info", "packed"]
 
 Host = tuple[str, int]
 #: Of a command.
 Word = bytes | str | int
 
+#: What reading and writing a connection raise.
+BROKEN: Final = (exceptions.RedisError, OSError, ValueError, AttributeError)
 #: How often a node of a cluster may name another one that is to have the slot.
 _MOVES: Final = 5
 #: The oldest release.
@@ -38,7 +38,6 @@ _OLDEST: Final = (6, 2)
 _USUAL_PORT: Final = 6379
 #: How many bytes are read at once.
 _CHUNK: Final = 1 << 16
-_NUMBER: Final = methodcaller("fileno")
 
 
 @dataclass(slots=True)
@@ -50,7 +49,8 @@ class Link:
         version: of the server, or of the Redis that it is compatible with.
         is_encrypted: by TLS.
         is_direct: whether the descriptor can be written and read without waiting.
-        number: of the descriptor. It may be another's once the connection is closed.
+        number: of the descriptor. It may be another's once the connection is closed, which the
+            thread for I/O does.
         started: not before it started or became the primary, in microseconds of its own clock.
     """
 
@@ -69,7 +69,6 @@ class Link:
     leave: Callable[[], object] | None = None
     _reader: Reader = field(init=False)
     _ready: list[Any] = field(default_factory=list)
-    _poll: Any = None
 
     def __post_init__(self) -> None:
         self.is_direct = not self.is_encrypted and os.name == "posix"
@@ -87,24 +86,10 @@ class Link:
         """Send all of ``commands`` at once."""
         self.socket.sendall(b"".join([packed(*one) for one in commands]))
 
-    def is_readable(self, seconds: float) -> bool:
-        """Wait so long for something to read; whether it came. Only where it `is_direct`."""
-        poll, self._poll = self._poll, None  # a signal handler may wait here meanwhile
-        if poll is None:
-            poll = select.poll()
-            try:
-                poll.register(self.socket, select.POLLIN)
-            except (TypeError, ValueError):  # another thread has closed it
-                return False
-        found = poll.poll(seconds * 1000 if seconds > 0 else 0)
-        self._poll = poll
-        return bool(found)
-
     def read(self) -> list[Any]:
         """The answers that have come, as bytes; an error is one of them.
 
-        It waits only where there is nothing to read and it is not `is_direct`. It closes nothing:
-        another thread may be about to write to the descriptor.
+        It waits only where there is nothing to read and it is not `is_direct`.
         """
         if not self._ready:
             self._fill()
@@ -127,8 +112,7 @@ class Link:
             if waits or not self.is_direct:
                 data = self.socket.recv(_CHUNK)
             else:
-                # In one step: when another thread has closed it, its number may be another file's.
-                (data,) = map(os.read, map(_NUMBER, (self.socket,)), (_CHUNK,))
+                data = os.read(self.number, _CHUNK)
         except BlockingIOError:
             return
         if not data:
@@ -324,8 +308,19 @@ class Servers:
         if host is None:
             unix: Any = UnixDomainSocketConnection
             return unix(path=self.path or "", **common)
+        if tls:
+            # Else OpenSSL would ask for it on the terminal.
+            common = {"ssl_password": _refuse_encrypted_key, **common}
         kind = SSLConnection if tls else Connection
         return kind(host=host[0], port=host[1], **common)
+
+
+def _refuse_encrypted_key() -> bytes:
+    # An error of redis-py's, which then closes the socket.
+    raise exceptions.ResponseError(
+        "the private key of the client's certificate is encrypted, and coordlock has no pass "
+        "phrase: give a key without one, or a client of redis-py with ssl_password"
+    )
 
 
 def _link(connection: Any, where: str, answers: list[Any]) -> Link:

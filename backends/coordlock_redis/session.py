@@ -109,7 +109,7 @@ class RedisSession(Backend):
     def _see(self, born: int, longest: int) -> None:
         if born != self._header.born:
             self._header.born, self._header.is_quiet = born, False
-        self._header.longest = max(self._header.longest, longest / MICROSECONDS)
+        self._header.longest = max(self._ttl, longest / MICROSECONDS)
 
     def heartbeat(self) -> Promise[float]:
         with self._lock:
@@ -191,20 +191,20 @@ class RedisSession(Backend):
 
     # Called by the news
 
-    def heard(self, channel: bytes, message: bytes, *, is_own: bool) -> bool:
+    def heard(self, channel: bytes, message: bytes) -> None:
         """A message came."""
         if channel != self._inbox:
-            if not is_own and channel == self._anew:
+            if channel == self._anew:
+                if (made := int(message)) > self._header.born:
+                    # Before what is followed shows that the data is gone.
+                    self._lost(self._session, loss(made, self._header).reason)
                 self._followings.reread(self._news.sure_at)
-            elif not is_own:
+            else:
                 self._followings.heard(channel)
-            return not is_own
+            return
         match message.decode("utf-8", "replace").split(" "):
-            case ["left", id, order, before]:
-                was_first = before == "0"
-                return self._watches.told(id, int(order), was_first=was_first, is_own=is_own)
-            case _ if is_own:
-                return False
+            case ["left", id, order, before, revision]:
+                self._watches.told(id, int(order), int(revision), was_first=before == "0")
             case ["value", id, order, version]:
                 self._watches.has_value(id, int(order), int(version))
             case ["beat", number]:
@@ -214,7 +214,6 @@ class RedisSession(Backend):
                     self._news.sure_at = sent_at
             case ["over", session, born]:
                 self._lost(session, loss(int(born), self._header).reason)
-        return True
 
     def answered(self) -> None:
         """The server has answered after a silence."""

@@ -4,6 +4,8 @@ Redis tells a departure to the inboxes of those who watch the contender and of t
 was. Messages come in the order in which things happened. What depends on none of them coming:
 
 * After each gap in the news, the client asks for all that it watches.
+* Of departures that nobody watched yet, the client remembers the latest. Where it has forgotten
+  one, it asks for each contender that was read before that departure.
 * A contender whose session has expired is removed by the next script that looks. So the client
   looks when the session of one that it watches should have expired.
 """
@@ -21,7 +23,7 @@ from typing import Any, Final
 
 from coordlock.errors import ClientClosed, SessionLost
 from coordlock.model.contender import Contender
-from coordlock.runtime.clock import Timer, Timers, soon
+from coordlock.runtime.clock import Timer, Timers
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 from coordlock_redis.contenders import names
@@ -40,11 +42,6 @@ _PAUSE: Final = 0.5
 #: Seconds added to the time that a session has left.
 _MARGIN: Final = 0.005
 
-#: Of a departure that no message tells.
-_UNKNOWN: Final = (False, False)
-#: Stands for every order of an id that never comes back.
-_ANY: Final = 0
-
 Told = Callable[[bool], None]
 #: Whether a message says so, in its order; and whether no other contender stood before.
 _Gone = tuple[bool, bool]
@@ -61,8 +58,6 @@ class _Watch:
     is_ordered: bool
     #: The value that it knows; 0 where other values do not matter.
     version: int
-    #: The thread that watches.
-    thread: int = field(default_factory=threading.get_ident)
 
 
 @dataclass(slots=True)
@@ -94,19 +89,19 @@ class Watches:
         self._lock: Final = threading.RLock()
         self._numbers: Final = itertools.count()
         self._watched: dict[_Name, _Watched] = {}
-        #: Their orders, by their ids.
-        self._orders: dict[str, tuple[int, ...]] = {}
-        #: The ids of those that own contenders wait for, or have waited for.
-        self._waited: set[str] = set()
-        #: What has left and was told, the latest last, and how.
-        self._gone: OrderedDict[_Name, _Gone] = OrderedDict()
+        #: What has left and was told, the latest last: how, and at which revision at the latest.
+        self._gone: OrderedDict[_Name, tuple[_Gone, int]] = OrderedDict()
         #: What a script has put under watch already, and when its session expires.
         self._arranged: OrderedDict[_Name, float] = OrderedDict()
         #: Departures after this revision were told, or are under way; None while that is unknown.
         self._since: int | None = None
-        #: Counts the gaps in the news.
+        #: Those after this revision that were told are remembered.
+        self._forgotten = 0
+        #: Counts what makes a look for all worthless: gaps in the news, and sessions that ended.
         self._gaps = 0
-        self._is_looking_for_all = self._is_deaf = False
+        #: How many parts of the look for all are not answered yet.
+        self._missing = 0
+        self._is_deaf = False
         self._timer: Timer | None = None
         self._is_closed = False
 
@@ -120,7 +115,9 @@ class Watches:
         """A script has put ``contender`` under watch, whose session has ``left`` microseconds."""
         with self._lock:
             expires_at = self._timers.clock.now() + left / MICROSECONDS + _MARGIN
-            _remember(self._arranged, (contender.id, contender.order), expires_at)
+            self._arranged[contender.id, contender.order] = expires_at
+            while len(self._arranged) > _REMEMBERED:
+                self._arranged.popitem(last=False)
 
     def watch(
         self,
@@ -136,27 +133,21 @@ class Watches:
         with self._lock:
             if self._is_closed:
                 return lambda: None
-            is_gone = name in self._gone or (contender.id, _ANY) in self._gone
-            is_told = self._since is not None and revision >= self._since
-            in_order = is_told and bool(waiters) and self._gone.get(name, _UNKNOWN)[0]
+            gone = self._gone.get(name)
+            is_told = self._since is not None and revision >= max(self._since, self._forgotten)
             version = contender.version if changes else 0
             expires_at = self._arranged.pop(name, None)
-            if not is_gone:
+            is_ordered = bool(waiters) and not changes and is_told
+            if gone is None:
                 if (watched := self._watched.get(name)) is None:
-                    self._orders[contender.id] = (
-                        *self._orders.get(contender.id, ()),
-                        contender.order,
-                    )
                     watched = self._watched[name] = _Watched(contender)
-                if waiters:
-                    self._waited.add(contender.id)
-                is_ordered = bool(waiters) and not changes and is_told
                 watched.watches[number] = _Watch(told, is_ordered, version)
                 if expires_at is not None:
                     watched.expires_at = expires_at
             is_arranged = expires_at is not None or self._is_own(contender.session)
-        if is_gone:
-            told(in_order and not changes)
+        if gone is not None:
+            (in_order, _), _ = gone
+            told(in_order and is_ordered)
             return lambda: None
         if self._since is None:
             # A look for all that is under way does not ask for this one.
@@ -176,36 +167,15 @@ class Watches:
 
     def _forget_unless_watched(self, name: _Name) -> None:
         if not self._watched[name].watches:
-            self._pop(name)
-
-    def _pop(self, name: _Name) -> _Watched | None:
-        id, order = name
-        orders = self._orders.pop(id, ())
-        if len(orders) > 1:
-            self._orders[id] = tuple([one for one in orders if one != order])
-        else:
-            self._waited.discard(id)
-        return self._watched.pop(name, None)
-
-    def is_watched(self, id: str) -> bool:
-        """Whether a contender with that id is watched."""
-        return id in self._orders
-
-    @property
-    def is_any_waited_for(self) -> bool:
-        """Whether an own contender may wait for the departure of another one."""
-        return bool(self._waited)
-
-    def is_waited_for(self, id: str) -> bool:
-        """Whether an own contender may wait for the departure of one with that id."""
-        return id in self._waited
+            del self._watched[name]
 
     def reset(self) -> None:
         """Drop all watches: their session has ended."""
         with self._lock:
-            for one in (self._watched, self._orders, self._waited, self._arranged, self._gone):
+            for one in (self._watched, self._arranged, self._gone):
                 one.clear()
-            self._is_looking_for_all = False
+            self._since, self._forgotten = None, 0
+            self._gaps, self._missing = self._gaps + 1, 0
 
     def close(self) -> None:
         """Tell nothing any more."""
@@ -218,48 +188,26 @@ class Watches:
 
     # The news
 
-    def told(self, id: str, order: int, *, was_first: bool, is_own: bool) -> bool:
-        """A message says that a contender has left.
+    def told(self, id: str, order: int, revision: int, *, was_first: bool) -> None:
+        """A message says that a contender has left, at that ``revision``."""
+        self._left((id, order), revision, in_order=True, was_first=was_first)
 
-        If ``is_own``, the calling thread waits for such news. Then this does nothing, and returns
-        False, if another thread watches that contender, too.
-        """
-        watched = self._watched.get((id, order))
-        if is_own and watched is not None:
-            me = threading.get_ident()
-            for watch in list(watched.watches.values()):
-                if watch.thread != me:
-                    return False
-        self._left((id, order), in_order=True, was_first=was_first)
-        return True
-
-    def _left(self, name: _Name, *, in_order: bool, was_first: bool = False) -> None:
+    def _left(self, name: _Name, revision: int, *, in_order: bool, was_first: bool = False) -> None:
         with self._lock:
             in_order = in_order and self._since is not None
-            _remember(self._gone, name, (in_order, was_first))
-            watched = self._watched.get(name)
+            self._gone[name] = (in_order, was_first), revision
+            while len(self._gone) > _REMEMBERED:
+                _, (_, forgotten) = self._gone.popitem(last=False)
+                self._forgotten = max(self._forgotten, forgotten)
+            watched = self._watched.pop(name, None)
         if watched is not None:
-            for watch in list(watched.watches.values()):
+            for watch in watched.watches.values():
                 _call(watch.told, in_order and watch.is_ordered)
-            with self._lock:  # not before: what a signal handler ends half-way is told again
-                if self._watched.get(name) is watched:
-                    self._pop(name)
 
     def was_first(self, contender: Contender) -> bool:
         """Whether a message says that it has left, and stood before all others then."""
-        return self._gone.get((contender.id, contender.order), _UNKNOWN)[1]
-
-    def withdrawn(self, id: str) -> None:
-        """The own contender of that id has left, and no message says so."""
-        with self._lock:
-            _remember(self._gone, (id, _ANY), _UNKNOWN)
-            orders = self._orders.get(id, ())
-        for order in orders:
-            tell = partial(self._left, (id, order), in_order=False)
-            if id in self._waited:
-                soon(self._timers, tell)  # Ctrl-C may end what is called here
-            else:
-                tell()
+        gone = self._gone.get((contender.id, contender.order))
+        return gone is not None and gone[0][1]
 
     def has_value(self, id: str, order: int, version: int) -> None:
         """A contender has published its value of that ``version``."""
@@ -278,9 +226,9 @@ class Watches:
     def news_came_back(self) -> None:
         """There was a gap: look for all that is watched."""
         with self._lock:
-            self._since, self._is_looking_for_all, self._is_deaf = None, False, False
+            self._since, self._is_deaf = None, False
             self._arranged.clear()
-            self._gaps += 1
+            self._gaps, self._missing = self._gaps + 1, 0
             if not self._watched:
                 return  # the next watch looks
         self._look_for_all()
@@ -288,34 +236,32 @@ class Watches:
     def news_stopped(self) -> None:
         """What leaves now is not told."""
         with self._lock:
-            self._since, self._is_looking_for_all, self._is_deaf = None, False, True
+            self._since, self._is_deaf = None, True
             self._arranged.clear()
-            self._gaps += 1
+            self._gaps, self._missing = self._gaps + 1, 0
 
     # Looking
 
     def _look_for_all(self) -> bool:
         """Ask for all that is watched, unless that is under way or the news are to come first."""
         with self._lock:
-            if self._is_looking_for_all or self._is_deaf:
+            if self._missing or self._is_deaf:
                 return False
-            self._is_looking_for_all = True
             asked = [
                 (one.contender, version)
                 for one in self._watched.values()
                 for version in {watch.version for watch in one.watches.values()}
             ]
-            gaps = self._gaps
-        parts = [asked[at : at + _AT_ONCE] for at in range(0, len(asked), _AT_ONCE)]
-        for part in parts[:-1]:
-            self._look(part)
-        self._look(parts[-1] if parts else [], gaps)
+            parts = [asked[at : at + _AT_ONCE] for at in range(0, len(asked), _AT_ONCE)] or [[]]
+            gaps, self._missing = self._gaps, len(parts)
+        for part in parts:
+            self._look(part, gaps)
         return True
 
     def _look(self, asked: list[_Asked], gaps: int | None = None) -> None:
         """Ask for contenders, and have their departures told.
 
-        With ``gaps``, how many there have been, it is the last one of a look for all.
+        With ``gaps``, how many there have been, it is a part of a look for all.
         """
         arguments: list[Argument] = []
         for one, version in asked:
@@ -331,15 +277,11 @@ class Watches:
 
         def again() -> None:
             with self._lock:
-                if gaps is not None:
-                    if gaps != self._gaps:
-                        return
-                    self._is_looking_for_all = False
+                if gaps not in (None, self._gaps):
+                    return
                 left = [one for one in asked if (one[0].id, one[0].order) in self._watched]
-            if gaps is not None:
-                self._look_for_all()
-            elif left:
-                self._look(left)
+            if left or gaps is not None:
+                self._look(left, gaps)
 
         with suppress(ClientClosed):
             self._timers.call_at(self._timers.clock.now() + _PAUSE, again)
@@ -348,7 +290,7 @@ class Watches:
         _, revision, *found = answer
         now = self._timers.clock.now()
         gone: list[Contender] = []
-        changed: list[tuple[_Name, int, _Watch]] = []
+        changed: list[_Watch] = []
         with self._lock:
             for (one, version), status, left in zip(asked, found[::2], found[1::2], strict=True):
                 name = (one.id, one.order)
@@ -358,17 +300,19 @@ class Watches:
                 elif watched is not None:
                     if not self._is_own(one.session):
                         watched.expires_at = now + left / MICROSECONDS + _MARGIN
-                    for number, watch in watched.watches.items():
+                    for number, watch in list(watched.watches.items()):
                         if status == 2 and watch.version == version:
-                            changed.append((name, number, watch))
+                            changed.append(watched.watches.pop(number))
+                    self._forget_unless_watched(name)
         for one in gone:
-            self._left((one.id, one.order), in_order=False)
-        for name, number, watch in changed:
+            self._left((one.id, one.order), revision, in_order=False)
+        for watch in changed:
             _call(watch.told, False)
-            self._cancel(name, number)  # not before, as in `_left`
         with self._lock:
-            if gaps is not None and gaps == self._gaps:
-                self._since, self._is_looking_for_all = revision, False
+            if gaps == self._gaps:
+                self._missing -= 1
+                if not self._missing:
+                    self._since = revision
         self._set_timer()
 
     def _set_timer(self) -> None:
@@ -399,12 +343,6 @@ class Watches:
         if late:
             self._look(late)
         self._set_timer()
-
-
-def _remember(known: OrderedDict[_Name, Any], name: _Name, value: Any) -> None:
-    known[name] = value
-    while len(known) > _REMEMBERED:
-        known.popitem(last=False)
 
 
 def _call(told: Told, in_order: bool) -> None:

@@ -53,7 +53,8 @@ class _BaseDoubleBarrier(BarrierRecipe, shown="DoubleBarrier"):
         ``timeout`` and ``cancellation`` are as for `enter`. However it ends, this party has left.
         Raises `BarrierTimeout` when the time is up, `WaitCancelled`, and `WaitUnavailable` if the
         service does not answer. Raises `SessionLost` or `Evicted` if this party was lost inside,
-        and so had already left for the others. Raises RuntimeError if it was not entered.
+        and so had already left for the others, and `SessionLost` if the session ends during the
+        wait. Raises RuntimeError if it was not entered.
         """
         participant, self._inside = self._inside, None
         if participant is None:

@@ -44,8 +44,9 @@ class _BaseGate(ExactlyOnce, shown="Gate"):
 
         ``timeout`` is in seconds, by default the client's; None waits for ever, and 0 looks once.
         ``cancellation`` ends the wait from elsewhere, with `WaitCancelled`. It may miss that the
-        gate was open for a moment. Raises `WaitTimeout` when the time is up, and `WaitUnavailable`
-        if the service does not answer.
+        gate was open for a moment. Raises `WaitTimeout` when the time is up, `WaitUnavailable` if
+        the service does not answer, and `BackendError` if the gate was shut and its record is gone:
+        it was deleted, or the service has lost its data.
         """
 
         def in_vain(_: object, waited: float) -> WaitTimeout:

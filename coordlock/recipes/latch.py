@@ -64,8 +64,9 @@ class _BaseLatch(ExactlyOnce, shown="Latch"):
 
         ``timeout`` is in seconds, by default the client's; None waits for ever, and 0 looks once.
         ``cancellation`` ends the wait from elsewhere, with `WaitCancelled`. Raises `WaitTimeout`
-        when the time is up, `NameConflict`, as `count_down`, and `WaitUnavailable` if the service
-        does not answer.
+        when the time is up, `NameConflict`, as `count_down`, `WaitUnavailable` if the service does
+        not answer, and `BackendError` if the latch was counted down and its record is gone: it was
+        deleted, or the service has lost its data.
         """
 
         def in_vain(value: Any, waited: float) -> WaitTimeout:

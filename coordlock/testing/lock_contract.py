@@ -352,6 +352,20 @@ class LockContract(ClientSuite):
             assert released.result(30)
             eventually(lambda: client.contenders("orders") == ())
 
+    @pytest.mark.long  # `QueueContract` proves the same of each backend
+    def test_a_task_is_woken_though_its_client_releases_thousands_of_locks_meanwhile(
+        self, url: str
+    ) -> None:
+        async def main() -> None:
+            async with coordlock.connect_async(url, ttl="60s") as client:
+                locks = [client.lock(f"l{number}", timeout=60) for number in range(3000)]
+                grants = await asyncio.gather(*[lock.acquire() for lock in locks])
+                waiter = asyncio.create_task(locks[0].acquire())
+                await asyncio.gather(waiter, *[grant.release() for grant in grants])
+                assert await waiter.result().release()
+
+        asyncio.run(main())
+
     # Clients
 
     def test_closing_a_client_frees_its_locks_and_fails_its_waiters(

@@ -296,6 +296,22 @@ class QueueContract(PartySuite):
         two.backend.watch(ahead, snapshot.revision, lambda _: told.set())
         assert told.wait(BOUND)
 
+    def test_a_departure_before_the_watch_is_told_however_many_others_followed_it(
+        self, one: Party
+    ) -> None:
+        entry, ahead, _ = one.enqueue("q")
+        _, waiter, snapshot = one.enqueue("q")
+        one.remove(entry)
+        others = [
+            Entry(f"q{number % 50}", uuid.uuid4().hex, Mode.NL, OWNER) for number in range(5000)
+        ]
+        for request in (one.backend.enqueue, one.backend.withdraw):
+            for answer in [request([other]) for other in others]:
+                answer.result(BOUND)
+        told = threading.Event()
+        one.backend.watch(ahead, snapshot.revision, lambda _: told.set(), waiters=(waiter,))
+        assert told.wait(BOUND)
+
     def test_all_watchers_of_a_contender_are_told(self, one: Party, two: Party) -> None:
         entry, ahead, snapshot = one.enqueue("q")
         told = [threading.Event() for _ in range(50)]

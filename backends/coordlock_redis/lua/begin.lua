@@ -3,7 +3,7 @@
 -- KEYS[1] is the root's state. All other keys of the root have the same hash tag, and their names
 -- begin as this one does:
 --
---   state              hash: run, promoted, born, last, ttl, quiet, evicted
+--   state              hash: run, promoted, born, last, ttl, delay, auto, since, quiet, evicted
 --   sessions           sorted set: session, by its expiry in microseconds of the server's clock
 --   held:<session>     hash: contender's id -> queue
 --   queues             set: the queues that have contenders
@@ -22,18 +22,17 @@
 -- its commands. So arguments are text where that is at hand.
 
 -- ARGV[1] names the operation. The next are which server this is, the client, "1" in a cluster, and
--- what `delays` reads.
+-- what `known_to_client` reads.
 local RUN, INBOX, CLUSTER = ARGV[2], ARGV[3], ARGV[4]
 local FIRST = 6 -- the first argument of the operation itself
 local ROOT = string.sub(KEYS[1], 1, -6)
 local call = redis.call
 
--- UNTIL: where the root has no state, grant nothing before this time. KNOWN: where a client has
--- seen a state that is gone, for so long. DELAY: after another server, for so long; -1 for the
--- longest ttl.
-local function delays()
-  local UNTIL, KNOWN, DELAY = string.match(ARGV[5], '(%S+) (%S+) (%S+)')
-  return tonumber(UNTIL), tonumber(KNOWN), tonumber(DELAY)
+-- What the client knows: when the server started or was promoted; the `born` of the state that it has
+-- seen last, or 0; its restart_delay, -1 for the longest ttl; and the longest ttl that it has seen.
+local function known_to_client()
+  local started, seen, delay, ttl = string.match(ARGV[5], '(%S+) (%S+) (%S+) (%S+)')
+  return tonumber(started), tonumber(seen), tonumber(delay), tonumber(ttl)
 end
 
 -- While a slot moves, a node has some of its keys. It refuses to look for those that it lacks, so

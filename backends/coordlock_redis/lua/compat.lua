@@ -26,7 +26,7 @@ function compat.look(queue)
     return true, string.find(value, '^coordlock ') and value or FOREIGN
   end
   if place(queue) then
-    leave(queue, FOREIGN, false)
+    leave(queue, FOREIGN)
     if call('EXISTS', ROOT .. 'queue:' .. queue) == 1 then take(queue, longest) end
   end
   return false
@@ -81,7 +81,7 @@ function compat.extend(session, ttl)
       end
       local token = tonumber(call('ZSCORE', ROOT .. 'queue:' .. queue, id) or 0)
       if not seen[queue] and token < tonumber(place(queue) or math.huge) then
-        leave(queue, id, true)
+        leave(queue, id)
       end
     end
   end

@@ -36,7 +36,7 @@ end
 
 local token
 if is_new then
-  for _, at in ipairs(others) do leave(ARGV[at], ARGV[at + 1], true) end
+  for _, at in ipairs(others) do leave(ARGV[at], ARGV[at + 1]) end
   if compat.enter or #others > 0 then
     for _, at in ipairs(places) do
       if compat.enter then compat.enter(ARGV[at], session) end

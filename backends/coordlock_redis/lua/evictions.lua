@@ -18,5 +18,5 @@ local function end_what_may_be_evicted()
   if not count or count == known then return end
   call('HSET', KEYS[1], 'evicted', int(count))
   -- Other policies spare the root's keys. A count of 0 was reset.
-  if known and count > 0 and is_evicting() then begin_anew_later() end
+  if known and count > 0 and is_evicting() then begin_anew(now) end
 end

@@ -1,11 +1,14 @@
 -- Behind all functions, and before the operation: end what does not count any more.
 if not state[1] then -- a new root, or one without its data
-  local UNTIL, KNOWN = delays()
-  begin_anew(math.max(UNTIL, KNOWN > 0 and now + KNOWN or 0))
+  local started, seen = known_to_client()
+  begin_anew(seen > 0 and now or started)
 elseif state[1] ~= RUN then -- another server
-  begin_anew_later()
+  begin_anew(now)
 else
+  -- In parts, each of some milliseconds: the server answers nobody meanwhile. Whoever waits for a
+  -- contender that is left over looks for that one itself.
+  local most = 200
   for _, session in ipairs(call('ZRANGEBYSCORE', ROOT .. 'sessions', '-inf', NOW)) do
-    end_session(session)
+    if most > 0 then most = most - end_session(session, most) end
   end
 end

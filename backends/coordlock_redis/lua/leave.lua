@@ -1,6 +1,5 @@
--- Remove a contender and tell those who watch it. Its own client is told, too, unless it is the
--- one that calls, which knows.
-local function leave(queue, id, is_wanted)
+-- Remove a contender and tell its own client and those that watch it.
+local function leave(queue, id)
   local key, claims = ROOT .. 'queue:' .. queue, ROOT .. 'claims:' .. queue
   local watching = ROOT .. 'watchers:' .. queue
   local before, token, is_last = '0', nil, false
@@ -22,13 +21,12 @@ local function leave(queue, id, is_wanted)
     if watchers then call('HDEL', watching, id) end
   end
   change()
-  local news = 'left ' .. id .. ' ' .. int(tonumber(token)) .. ' ' .. before
+  local news = 'left ' .. id .. ' ' .. int(tonumber(token)) .. ' ' .. before .. ' ' .. int(last)
   local told = {}
   if claim then
     local session = session_of(claim)
     call('HDEL', ROOT .. 'held:' .. session, id)
-    local owner = inbox_of(session)
-    if owner ~= INBOX or is_wanted then told[owner] = true end
+    told[inbox_of(session)] = true
   end
   if watchers then
     for inbox in string.gmatch(watchers, '[^ +]+') do told[inbox] = true end

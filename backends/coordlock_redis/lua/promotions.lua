@@ -3,5 +3,5 @@
 local function end_what_a_promotion_has_lost()
   local found = promotion()
   -- A server may forget its promotion: only another one counts.
-  if found ~= '' and found ~= promoted then begin_anew_later() end
+  if found ~= '' and found ~= promoted then begin_anew(now) end
 end

@@ -1,15 +1,27 @@
-local function end_session(session)
-  local held = call('HGETALL', ROOT .. 'held:' .. session)
-  call('ZREM', ROOT .. 'sessions', session)
+-- End a session; its contenders leave, or so many of them at most. How many have left.
+local function end_session(session, most)
+  local key, held = ROOT .. 'held:' .. session, nil
+  if most then
+    held = call('HRANDFIELD', key, int(most), 'WITHVALUES')
+  else
+    held = call('HGETALL', key)
+  end
   -- Before its contenders leave: else its client would take them for evicted.
   tell('inbox:' .. inbox_of(session), 'over ' .. session .. ' ' .. int(born))
   for at = 1, #held, 2 do
     local id, queue = held[at], held[at + 1]
     -- Where another program uses a key of one queue, the contenders in others leave all the same.
-    if not pcall(leave, queue, id, true) then redis.pcall('ZREM', ROOT .. 'queue:' .. queue, id) end
+    if not pcall(leave, queue, id) then
+      redis.pcall('ZREM', ROOT .. 'queue:' .. queue, id)
+      call('HDEL', key, id)
+    end
   end
-  call('DEL', ROOT .. 'held:' .. session)
+  if #held / 2 ~= most then
+    call('ZREM', ROOT .. 'sessions', session)
+    call('DEL', key)
+  end
   change()
+  return #held / 2
 end
 
 -- The last promotion of this server from a replica to the primary, or '' for none that it knows.
@@ -22,11 +34,29 @@ local function promotion()
   return id and offset and id .. ':' .. offset or ''
 end
 
--- Nothing that was granted before counts any more, and nothing is granted before `time`.
-local function begin_anew(time)
+-- Keep the longest ttl and the largest restart_delay of all clients. They only grow: data that comes
+-- back after a restart may be older than a session. Nothing is granted before that delay has passed
+-- since the time before which grants may have been lost.
+local function keep_quiet(since, ttl)
+  local _, _, delay = known_to_client()
+  local kept = call('HMGET', KEYS[1], 'delay', 'auto')
+  longest = math.max(longest, ttl)
+  local explicit = math.max(tonumber(kept[1] or 0), delay)
+  local is_auto = kept[2] or delay < 0
+  call('HSET', KEYS[1], 'ttl', int(longest), 'delay', int(explicit))
+  if is_auto then call('HSET', KEYS[1], 'auto', '1') end
+  local pause = math.max(explicit, is_auto and longest or 0)
+  if pause > 0 then quiet = math.max(quiet, since + pause) end
+  call('HSET', KEYS[1], 'since', int(since), 'quiet', int(quiet))
+end
+
+-- Nothing that was granted before counts any more; it may have been granted until `since`.
+local function begin_anew(since)
   local sessions = call('ZRANGE', ROOT .. 'sessions', '0', '-1')
   -- What is left of an earlier pause goes on; counted from now where the clock has gone back.
-  quiet = math.max(time, born <= now and quiet or now + math.max(0, quiet - born))
+  quiet = born <= now and quiet or now + math.max(0, quiet - born)
+  local _, _, _, ttl = known_to_client()
+  keep_quiet(since, ttl) -- before contenders leave: their keys that redis-py sees stay until then
   born, promoted = now, promotion()
   change()
   for _, session in ipairs(sessions) do end_session(session) end
@@ -36,13 +66,6 @@ local function begin_anew(time)
   end
   call('DEL', ROOT .. 'queues')
   -- Last: what fails before this does not pass for done.
-  call('HSET', KEYS[1], 'run', RUN, 'promoted', promoted)
-  call('HSET', KEYS[1], 'born', int(born), 'quiet', int(quiet), 'last', int(last))
+  call('HSET', KEYS[1], 'run', RUN, 'promoted', promoted, 'born', int(born), 'last', int(last))
   tell('anew', int(born)) -- to all clients: which keys are gone is not known here
-end
-
--- The same, once all that was granted before has expired.
-local function begin_anew_later()
-  local _, _, DELAY = delays()
-  begin_anew(now + (DELAY < 0 and longest or DELAY))
 end

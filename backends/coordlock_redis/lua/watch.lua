@@ -11,7 +11,7 @@ for at = FIRST + 1, #ARGV, 4 do
     local claims = ROOT .. 'claims:' .. queue
     local expiry = expiry_of(session_of(call('HGET', claims, id) or '- ') or '')
     if not expiry then
-      leave(queue, id, false) -- its session's record is gone, as after an eviction
+      leave(queue, id) -- its session's record is gone, as after an eviction
     else
       status, left = 1, expiry - now
       local value = call('HGET', claims, '=' .. id) or '1 '

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TypeVar
 
 from coordlock.backend import Listing
-from coordlock.errors import BackendUnavailable, WaitTimeout
+from coordlock.errors import BackendError, BackendUnavailable, WaitTimeout
 from coordlock.kernel.stored_record import Folder, StoredRecord
 from coordlock.recipes.shared.observer import wait_until
 from coordlock.recipes.shared.recipe import Recipe, wait_of
@@ -119,11 +119,28 @@ class ExactlyOnce(Recipe):
         in_vain: Callable[[Any, float], WaitTimeout],
         cancellation: Cancellation | None,
     ) -> Steps[None]:
-        """Wait until the value is as ``is_wanted`` says: see `observer.wait_until`."""
+        """Wait until the value is as ``is_wanted`` says: see `observer.wait_until`.
+
+        Raises `BackendError` if the record that held another value is gone.
+        """
+        record, was_there = self._record, False
+
+        def is_over(listing: Listing) -> bool:
+            nonlocal was_there
+            is_there = record.key in listing.values
+            if was_there and not is_there:
+                raise BackendError(
+                    str(self._access.engine.settings),
+                    f"the record of the {self._kind} {self.name!r} was deleted, or the service has "
+                    "lost its data, so what this call waits for may never come: set it up again",
+                )
+            was_there = is_there
+            return is_wanted(self._value_in(listing))
+
         yield from wait_until(
             self._access.engine,
-            self._record.follow,
-            lambda listing: is_wanted(self._value_in(listing)),
+            record.follow,
+            is_over,
             wait_of(self._access, timeout),
             lambda listing, waited: in_vain(self._value_in(listing), waited),
             self._kind,

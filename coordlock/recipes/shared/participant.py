@@ -158,6 +158,9 @@ class Participant:
             name,
             cancellation,
         )
+        # A service that has lost its data has ended all sessions, and shows an empty queue.
+        if (ended := ticket.session.ended) is not None:
+            raise copy(ended)
 
     def _in_vain(self, waited: float, problem: str, there: int) -> BarrierTimeout:
         barrier = self._rendezvous

@@ -17,6 +17,12 @@ from typing import Any
 import pytest
 import redis as redis_py
 import redis.asyncio
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 import coordlock
 from coordlock import BackendError
@@ -80,6 +86,18 @@ def test_a_missing_certificate_of_the_client_is_told(
     url = f"rediss://127.0.0.1:{secure.tls_port}{root}?connect_timeout=1s&ca={certificates.ca}"
     with pytest.raises(BackendUnavailable, match=r"certificate required|closed|reset|EOF"):
         coordlock.connect(url)
+
+
+def test_an_encrypted_key_is_refused_and_no_pass_phrase_is_asked_for(
+    secure: RedisServer, certificates: Certificates, root: str, tmp_path: Path
+) -> None:
+    key = load_pem_private_key(certificates.client_key.read_bytes(), None)
+    encrypted = tmp_path / "key.pem"
+    secret = BestAvailableEncryption(b"secret")
+    encrypted.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, secret))
+    files = f"ca={certificates.ca}&cert={certificates.client}&key={encrypted}"
+    with pytest.raises(BackendError, match=r"private key .* is encrypted"):
+        coordlock.connect(f"rediss://127.0.0.1:{secure.tls_port}{root}?{files}")
 
 
 def test_a_port_that_wants_tls_is_guessed(secure: RedisServer, root: str) -> None:
@@ -444,6 +462,9 @@ def test_a_user_with_the_rights_on_the_page_needs_no_others(redis: Redis, root: 
 def test_a_missing_right_is_told_when_the_client_connects(
     redis: Redis, root: str, command: str
 ) -> None:
+    """Also where the root has a state already, so that the first script does less."""
+    with coordlock.connect(redis.url_for(root)):
+        pass
     rights = RIGHTS.replace("ROOT", root).split()
     match command:
         case "keys":

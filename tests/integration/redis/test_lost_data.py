@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -55,6 +58,61 @@ def test_nothing_is_granted_after_a_restart_until_earlier_grants_have_expired(
             assert time.monotonic() - began >= 2.9
 
 
+def test_the_largest_restart_delay_of_all_clients_counts_whichever_comes_first(
+    server: RedisServer, root: str
+) -> None:
+    """A dashboard without a delay asks first, for another lock, and the holder stands still."""
+    url = server.url_for(root, ttl="4s", restart_delay="auto")
+    dashboard = server.url_for(root, ttl="1s")
+    command = [sys.executable, "-c", HOLDER, url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == b"held\n"
+            holder.send_signal(signal.SIGSTOP)
+            server.kill()
+            server.start()
+            began = time.monotonic()
+            with coordlock.connect(dashboard) as first, coordlock.connect(url) as second:
+                if grant := first.lock("b").try_acquire():
+                    grant.release()
+                second.lock("a").acquire(timeout=20).release()
+                assert time.monotonic() - began >= 3.5
+        finally:
+            holder.kill()
+
+
+def test_a_client_that_knew_the_data_waits_though_another_one_came_first_after_its_loss(
+    only: RedisServer, root: str
+) -> None:
+    url = only.url_for(root, ttl="4s", restart_delay="auto")
+    with coordlock.connect(url) as holder, coordlock.connect(url) as client:
+        holder.lock("a").acquire(timeout=20)
+        client.lock("b").acquire(timeout=20)
+        with only.client() as admin:
+            admin.flushall()
+        began = time.monotonic()
+        with coordlock.connect(url):
+            client.lock("a").acquire(timeout=20).release()
+            assert time.monotonic() - began >= 3.9
+
+
+def test_a_longest_ttl_that_was_deleted_is_that_of_the_clients_that_live(
+    only: RedisServer, root: str
+) -> None:
+    key = f"{{{root}}}:state"
+    url = only.url_for(root, ttl="2s", restart_delay="auto")
+    with coordlock.connect(url) as client, only.client() as admin:
+        with coordlock.connect(url, ttl="300s"):
+            pass
+        [command] = re.findall(
+            "redis-cli (HDEL .*ttl delay auto)", "\n".join(client.describe().notes)
+        )
+        assert admin.execute_command(*shlex.split(command)) == 3
+        eventually(lambda: admin.hmget(key, "ttl", "auto") == [b"2000000", b"1"])
+        assert "is granted for 2 s" in "\n".join(client.describe().notes)
+
+
 def test_a_start_is_not_dated_back(only: RedisServer) -> None:
     """Though the server counts in whole seconds of its clock."""
     servers = Servers([(only.host, only.port)], b"key", 5.0, SYSTEM_CLOCK)
@@ -80,8 +138,7 @@ def test_doctor_tells_what_a_restart_costs_once_a_client_had_a_long_ttl(
             assert "is granted for 2 s" in "\n".join(client.describe().notes)
             with coordlock.connect(url, ttl="300s"):
                 pass
-            with client.lock("one"):
-                assert admin.hget(key, "ttl") == b"300000000"
+            assert admin.hget(key, "ttl") == b"300000000"
             assert "is granted for 300 s" in "\n".join(client.describe().notes)
 
 
@@ -123,8 +180,6 @@ def test_every_observer_sees_that_the_data_is_gone(only: RedisServer, root: str,
         one.gate("g").shut()
         one.election("e").campaign(timeout=5)
         one.group("m").join(b"me")
-        waiter = threading.Thread(target=two.gate("g").wait, kwargs={"timeout": 60})
-        waiter.start()
         with (
             two.value("/v").observe() as value,
             two.counter("c").observe() as counter,
@@ -142,8 +197,35 @@ def test_every_observer_sees_that_the_data_is_gone(only: RedisServer, root: str,
             eventually(lambda: not group.state.members)
             for observer in (value, counter, leader, group):
                 assert observer.stale_for is None
-        waiter.join(20)
-        assert not waiter.is_alive()
+
+
+def test_what_waits_for_data_that_is_lost_raises_an_error(only: RedisServer, root: str) -> None:
+    """Neither a gate that was shut nor a barrier that was full is passed because it is gone."""
+    url = only.url_for(root, ttl="60s")
+    with (
+        coordlock.connect(url) as one,
+        coordlock.connect(url) as two,
+        only.client() as admin,
+        ThreadPoolExecutor() as pool,
+    ):
+        one.gate("g").shut()
+        one.latch("l", 2).count_down()
+        other = pool.submit(one.double_barrier("d", 2).enter, 30)
+        leaver = two.double_barrier("d", 2)
+        leaver.enter(30)
+        other.result(30)
+        waits = [
+            pool.submit(wait, timeout=60)
+            for wait in (two.gate("g").wait, two.latch("l", 2).wait, two.barrier("b", 2).wait)
+        ]
+        waits.append(pool.submit(leaver.leave, 60))
+        eventually(lambda: len(one.contenders("b")) == len(one.contenders("d")) == 1)
+        time.sleep(0.5)  # until the gate and the latch were read
+        admin.flushall()
+        one.lock("x").acquire(timeout=10)  # any request finds that out
+        for wait in waits:
+            with pytest.raises(BackendError, match=r"lost its data|without its data"):
+                wait.result(30)
 
 
 def test_an_observer_whose_session_is_gone_still_sees_that_the_data_is(

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 from coordlock_redis.requests import Request
 from coordlock_redis.watches import Watches
 
+from coordlock.errors import BackendUnavailable
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Owner
 from coordlock.runtime.clock import SystemTimers
 from coordlock.runtime.promise import Promise
+from coordlock.testing.waiting import eventually
 
 
 class Asked:
@@ -33,6 +34,9 @@ class Asked:
     def answer(self, number: int, revision: int, *found: int) -> None:
         request = self.requests[number]
         request.promise.resolve(request.read([b"ok", revision, *found]))
+
+    def fail(self, number: int) -> None:
+        self.requests[number].promise.fail(BackendUnavailable("redis", "lost"))
 
 
 def contender(id: str, order: int = 5) -> Contender:
@@ -63,9 +67,11 @@ def watches(asked: Asked) -> Iterator[Watches]:
     timers.close()
 
 
-def watch(watches: Watches, one: Contender, revision: int) -> list[bool]:
+def watch(
+    watches: Watches, one: Contender, revision: int, waiters: Sequence[Contender] = ()
+) -> list[bool]:
     told: list[bool] = []
-    watches.watch(one, revision, told.append, (), changes=False)
+    watches.watch(one, revision, told.append, waiters, changes=False)
     return told
 
 
@@ -112,38 +118,43 @@ def test_a_look_before_a_gap_says_nothing_of_the_time_after_it(
     assert asked.ids == [["a"], ["a"], ["b"]]
 
 
-def test_a_departure_that_another_thread_waits_for_is_not_for_the_caller(
-    watches: Watches,
+def test_in_order_is_restored_when_all_parts_of_the_look_after_a_gap_are_answered(
+    watches: Watches, asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("coordlock_redis.watches._AT_ONCE", 1)
+    monkeypatch.setattr("coordlock_redis.watches._PAUSE", 0.01)
     watches.opened(1)
-    one = contender("a")
-    told = watch(watches, one, 10)
-    other = threading.Thread(target=watch, args=(watches, one, 10))
-    other.start()
-    other.join()
-    assert not watches.told("a", 5, was_first=True, is_own=True)
-    assert told == []
-    assert watches.told("a", 5, was_first=True, is_own=False)
-    assert told == [False]
-    told = watch(watches, contender("b"), 10)
-    assert watches.told("b", 5, was_first=True, is_own=True)
-    assert told == [False]
+    waiter, blocker = contender("waiter", 6), contender("blocker")
+    evicted, told = watch(watches, waiter, 10), watch(watches, blocker, 10, [waiter])
+    asked.answer(0, 11, 1, 10**9)
+    asked.answer(1, 11, 1, 10**9)
+    watches.news_stopped()
+    watches.news_came_back()
+    assert asked.ids[2:] == [["waiter"], ["blocker"]]
+    asked.fail(2)
+    asked.answer(3, 20, 1, 10**9)
+    watches.told("blocker", 5, 21, was_first=True)
+    assert told == [False]  # the waiter may have been evicted in the gap
+    eventually(lambda: asked.ids[4:] == [["waiter"]])
+    asked.answer(4, 22, 0, 0)
+    assert evicted == [False]
+    told = watch(watches, contender("other"), 22, [contender("next", 6)])
+    watches.told("other", 5, 23, was_first=True)
+    assert told == [True]
 
 
-def test_a_change_that_ctrl_c_keeps_from_being_told_is_told_when_the_answer_is_read_again(
-    watches: Watches, asked: Asked
+def test_what_was_read_before_a_departure_that_is_forgotten_is_looked_for(
+    watches: Watches, asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("coordlock_redis.watches._REMEMBERED", 2)
     watches.opened(1)
-    strikes, told = iter([True]), []
-
-    def tell(in_order: bool) -> None:
-        if next(strikes, False):
-            raise KeyboardInterrupt
-        told.append(in_order)
-
-    watches.watch(contender("a"), 10, tell, (), changes=True)
-    answer = [b"ok", 20, 2, 10**9]
-    with pytest.raises(KeyboardInterrupt):
-        asked.requests[0].read(answer)
-    asked.requests[0].read(answer)
+    for number in range(3):
+        one = contender(str(number))
+        watches.arranged(one, 10**9)
+        watches.told(one.id, one.order, 10 + number, was_first=True)
+    assert watch(watches, contender("1"), 9) == [False]
+    assert asked.ids == []
+    told = watch(watches, contender("0"), 9)
+    assert asked.ids == [["0"]]
+    asked.answer(0, 20, 0, 0)
     assert told == [False]
