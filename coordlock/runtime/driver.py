@@ -18,7 +18,6 @@ from coordlock.runtime.deadline import Deadline, DeadlineReached
 from coordlock.runtime.loop_calls import LoopCalls
 from coordlock.runtime.process import PROCESS
 from coordlock.runtime.promise import Promise
-from coordlock.runtime.receiving import BLOCKING
 
 if TYPE_CHECKING:
     import asyncio  # programs that block never load it
@@ -82,15 +81,12 @@ def run(steps: Steps[T]) -> T:
 def _run(steps: Steps[T], call: Call) -> T:
     deadline: Deadline | None = None
     try:
-        BLOCKING.is_near = True
         step = next(steps)
         while True:
             try:
                 if isinstance(step, Promise):
                     if not step.done():
                         _wait(step, deadline)
-                    elif BLOCKING.receive is not None:
-                        BLOCKING.decline()  # not at the end, where Ctrl-C would lose the result
                     outcome = step.result()
                 else:
                     deadline, outcome = _deadline(step), call
@@ -103,16 +99,9 @@ def _run(steps: Steps[T], call: Call) -> T:
                 step, outcome = steps.send(outcome), None
     except StopIteration as stop:
         result: T = stop.value
-        BLOCKING.is_near = False
-        if BLOCKING.receive is not None:  # Ctrl-C in a needless call here would lose the result
-            BLOCKING.decline()
         return result
     except BaseException as error:
-        try:
-            steps.close()  # where Ctrl-C struck between two waits, it cleans up now
-        finally:
-            BLOCKING.is_near = False
-            BLOCKING.decline()
+        steps.close()  # where Ctrl-C struck between two waits, it cleans up now
         if isinstance(error, ClientClosed) and _is_left_behind():
             raise SystemExit from None
         raise
@@ -154,7 +143,6 @@ async def run_async(steps: Steps[T]) -> T:
 
 async def _run_async(steps: Steps[T], call: Call) -> T:
     deadline: Deadline | None = None
-    BLOCKING.is_near = False
     try:
         step = next(steps)
         while True:
@@ -256,12 +244,6 @@ def _deadline(step: Deadline | None) -> Deadline | None:
 
 
 def _wait(promise: Promise[Any], deadline: Deadline | None) -> None:
-    is_done = promise.done
-    if deadline is not None and deadline.cancellations:
-        is_done = lambda: promise.done() or deadline.is_cancelled  # noqa: E731
-    BLOCKING.receive_for(is_done, _remaining(deadline))
-    if promise.done():
-        return
     # One callback however long it takes: it cannot be taken off the promise again.
     gate = threading.Lock()
     gate.acquire()

@@ -25,7 +25,6 @@ from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
 from coordlock.runtime.driver import Steps, run, run_async, run_in_background
 from coordlock.runtime.log import flush
 from coordlock.runtime.promise import Promise, failed, resolved
-from coordlock.runtime.receiving import offer
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service, backend
 from tests.unit.signals import Signal
@@ -144,22 +143,6 @@ def test_a_cancellation_wakes_the_driver_at_once_and_is_thrown_once() -> None:
         return seen
 
     assert both(steps) == [["enough True", "cleaned up"]] * 2
-
-
-def test_a_cancellation_ends_what_a_thread_that_waits_receives() -> None:
-    stop = Cancellation()
-
-    def receive(is_done: Callable[[], bool], seconds: float) -> None:
-        stop.cancel("enough")
-        assert is_done()
-
-    def steps() -> Steps[None]:
-        yield Deadline(SYSTEM_CLOCK, math.inf, (stop,))
-        assert offer(receive, 60)
-        yield Promise[None]()
-
-    with pytest.raises(Cancelled, match="enough"):
-        run(steps())
 
 
 def test_an_answer_that_is_there_is_taken_though_a_cancellation_came() -> None:
