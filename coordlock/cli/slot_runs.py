@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -14,14 +15,14 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from coordlock.cli.child import Child, CommandFailed
 from coordlock.cli.connection import connected
-from coordlock.cli.exits import complain, killed_by
+from coordlock.cli.exits import Exit, complain, killed_by
 from coordlock.cli.lock_request import LockRequest
 from coordlock.cli.parser import Lost, Refused, UsageError
 from coordlock.cli.signals import Inbox
 from coordlock.cli.slot_options import SlotOptions
 from coordlock.cli.supervision import Supervision
 from coordlock.cli.terminal import Terminal
-from coordlock.errors import AcquireTimeout, AlreadyDone, AlreadyRunning
+from coordlock.errors import AcquireTimeout, AlreadyDone, AlreadyFailed, AlreadyRunning
 from coordlock.settings import Settings
 
 if TYPE_CHECKING:
@@ -36,7 +37,11 @@ _LEFT: Final = "COORDLOCK_SLOTS_LEFT"
 
 
 class ExitStatus(Exception):
-    """The command has ended with another status than 0."""
+    """The command has not done the slot; ``status`` is that to end with."""
+
+    def __init__(self, status: int, text: str = "") -> None:
+        super().__init__(text or status)
+        self.status: Final = status
 
 
 def run_slots(
@@ -48,11 +53,14 @@ def run_slots(
 ) -> int:
     """Run ``command`` for each slot that is due; its first status that is not 0.
 
+    70 for a slot that failed before, on whichever host, and is started at most once.
+
     Raises `Refused` while the job is at work elsewhere, and `Lost` when the lock was lost.
     """
     if request.shared or request.mode or request.slots or request.trees or len(request.names) > 1:
         raise UsageError("a job takes one NAME, and no --shared, --mode, --slots or --tree")
     from coordlock.jobs.schedule import latest
+    from coordlock.jobs.slots import shown
 
     try:
         fixed, schedule = slots.fixed(), slots.schedule()
@@ -74,19 +82,24 @@ def run_slots(
             assert schedule is not None
             newest = latest(schedule, time.time())
             due = list(job.due())
-            if not due:
-                request.warn(str(_refusal(job, newest)))
+            if not due and _is_skipped(job, newest):
+                request.warn(str(AlreadyDone(job.name, shown(newest), "skipped", "")))
                 return slots.already_done_exit_code
+            due = due or [newest]  # to start it says why it is not due
         slot = due.pop(0)
         try:
             with job.run(slot) as run, contextlib.closing(child):
-                statuses.append(_supervised(request, child, run, settings, grace, on_ask))
-                if statuses[-1]:
-                    raise ExitStatus(statuses[-1])
+                _supervise(request, child, run, settings, grace, on_ask, slots.zero_is_done)
+                statuses.append(0)
         except AlreadyDone as done:
-            request.warn(str(done))
-        except ExitStatus:
-            pass
+            # On all hosts but one this is what should happen.
+            (request.say if done.state == "done" else request.warn)(str(done))
+        except AlreadyFailed as failed:
+            request.warn(str(failed))
+            statuses.append(Exit.SOFTWARE)
+        except ExitStatus as not_done:
+            request.warn(f"job {job.name!r}: slot {shown(slot)}: {command[0]}: {not_done}")
+            statuses.append(not_done.status)
         except (AlreadyRunning, AcquireTimeout) as busy:
             request.warn(str(busy))
             raise Refused(request.conflict_exit_code) from None
@@ -132,25 +145,24 @@ def _go_on(due: Sequence[Slot], statuses: list[int]) -> NoReturn:
     os.execv(sys.executable, sys.orig_argv)
 
 
-def _refusal(job: Job, slot: Slot) -> AlreadyDone:
-    """Why ``slot`` is not due."""
-    from coordlock.jobs.slots import shown
-
-    record = next((one for one in job.info().slots if one.slot == slot), None)
-    if record is None:
-        return AlreadyDone(job.name, shown(slot), "skipped", "")
-    state = "started" if record.state in ("running", "interrupted") else record.state
-    return AlreadyDone(job.name, shown(slot), state, record.owner)
+def _is_skipped(job: Job, slot: Slot) -> bool:
+    """Whether ``slot``, which is not due, was left out: it is not at work, and has not ended."""
+    info = job.info()
+    if info.floor is not None and slot <= info.floor:  # type: ignore[operator]
+        return False
+    return not any(one.slot == slot and one.state != "skipped" for one in info.slots)
 
 
-def _supervised(
+def _supervise(
     request: LockRequest,
     child: Child,
     run: JobRun,
     settings: Settings,
     grace: float,
     on_ask: int | None,
-) -> int:
+    zero_is_done: bool,
+) -> None:
+    """Run the command. Raises `ExitStatus` where the slot is not done then, and `Lost`."""
     from coordlock.jobs.slots import shown
 
     request.say(f"running slot {shown(run.slot)} of job {run.name!r}, token {run.token}")
@@ -167,8 +179,12 @@ def _supervised(
     try:
         status = supervision.run(environment)
     except CommandFailed as error:
-        complain(error)
-        status = error.status
+        raise ExitStatus(error.status, str(error)) from None
     if supervision.lost:
         raise Lost("the lock was lost, or about to be")
-    return status
+    if status:
+        raise ExitStatus(status, f"status {status}")
+    number = supervision.told_to_end
+    if number is not None and not zero_is_done:
+        name = signal.Signals(number).name
+        raise ExitStatus(killed_by(number), f"status 0, but told to end by {name}")

@@ -88,6 +88,17 @@ class Supervision:
         #: Whether the command had to go because of the lock.
         self.lost = False
 
+    @property
+    def told_to_end(self) -> int | None:
+        """The signal that asked to end; None for none.
+
+        A command that has ended since may have been cut off, whatever its status: many programs
+        end with 0 then. A signal that comes with the command's own end counts, because whoever
+        stops a service may have sent it to both.
+        """
+        self._inbox.wait(0)
+        return min(self._inbox.ending, default=None)
+
     def run(self, environment: dict[str, str]) -> int:
         """Start the command and stay with it until its end; its exit status.
 

@@ -28,6 +28,7 @@ from typing import (
 
 from coordlock.errors import (
     AcquireTimeout,
+    AlreadyFailed,
     AlreadyRunning,
     Evicted,
     FutureSlot,
@@ -123,7 +124,8 @@ class _BaseJob(Recipe, Generic[R], shown="Job"):
     def _begin(self, slot: Slot) -> Steps[R]:
         """Acquire the job's lock and record the start of ``slot``; the run."""
         engine = self._access.engine
-        refuse(self.name, (yield from self._record.get()), slot, self._policy)
+        ledger = yield from self._record.get()
+        refuse(self.name, ledger, slot, self._policy, is_locked=False)
         present = yield from self._present(slot)
         ticket = yield from self._acquired(slot)
         try:
@@ -305,7 +307,8 @@ class _BaseJob(Recipe, Generic[R], shown="Job"):
 
     def _answer(self, refused: JobNotRun) -> None:
         """A decorated function is not called."""
-        log.info("%s", refused)
+        failed = isinstance(refused, AlreadyFailed)
+        (log.warning if failed else log.info)("%s", refused)
 
 
 class Job(_BaseJob[JobRun]):
@@ -334,11 +337,11 @@ class Job(_BaseJob[JobRun]):
         set, ``run.check()`` raises `LockLost`, and so does the end of the block, which then
         records nothing.
 
-        To enter it raises `AlreadyDone` for a slot that is done, passed, skipped, or, under
-        ``"at-most-once"``, was ever started; `AlreadyRunning` while the job is at work, unless it
-        queues; `FutureSlot` for an instant too far ahead of the service's own time; `JobBacklog`;
-        `NameConflict` for a slot of another kind; and what `Lock.acquire` raises. Raises TypeError
-        and ValueError for what is no slot.
+        To enter it raises `AlreadyDone` for a slot that is done, passed or skipped; `AlreadyFailed`
+        for one that has failed, or was interrupted, under ``"at-most-once"``; `AlreadyRunning`
+        while the job is at work, unless it queues; `FutureSlot` for an instant too far ahead of the
+        service's own time; `JobBacklog`; `NameConflict` for a slot of another kind; and what
+        `Lock.acquire` raises. Raises TypeError and ValueError for what is no slot.
         """
         return Start(self, slot_of(slot))
 

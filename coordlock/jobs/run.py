@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from coordlock.backend import Operation
 from coordlock.errors import (
     AlreadyDone,
+    AlreadyFailed,
     BackendError,
     BackendUnavailable,
     CoordlockError,
@@ -58,14 +59,26 @@ def check_kind(name: str, ledger: Ledger, slot: Slot) -> None:
         raise NameConflict(name, wanted, found, "")
 
 
-def refuse(name: str, ledger: Ledger, slot: Slot, policy: Policy) -> None:
-    """Raise why ``slot`` is not to be started, if it is not."""
+def refuse(
+    name: str, ledger: Ledger, slot: Slot, policy: Policy, *, is_locked: bool = True
+) -> None:
+    """Raise why ``slot`` is not to be started, if it is not.
+
+    Only the holder of the job's lock knows that a slot that was started is at work no longer. To
+    others it is not refused: they find the lock busy, or learn by it how the slot has ended.
+    """
     check_kind(name, ledger, slot)
     state = ledger.refusal(slot, policy)
     record = ledger.records.get(slot)
-    if state is not None:
-        owner = "" if record is None else record.owner
-        raise AlreadyDone(name, shown(slot), state, owner)
+    owner = "" if record is None else record.owner
+    match state:
+        case State.STARTED if not is_locked:
+            return
+        case State.STARTED | State.FAILED:
+            how = "failed" if state == State.FAILED else "interrupted"
+            raise AlreadyFailed(name, shown(slot), how, owner)
+        case str():
+            raise AlreadyDone(name, shown(slot), state, owner)
     if record is None and len(ledger.records) >= MOST:
         open_slots = ledger.unfinished(Policy.AT_LEAST_ONCE)
         raise JobBacklog(name, len(ledger.records), shown(open_slots[0]) if open_slots else "")
@@ -116,7 +129,8 @@ class _BaseJobRun(BaseGrant, shown="JobRun"):
     def _start(self) -> Steps[None]:
         """Record the start of the slot, if it is to be started: the last step of acquiring.
 
-        Raises `AlreadyDone` and `JobBacklog` where it is not, and what acquiring raises.
+        Raises `AlreadyDone`, `AlreadyFailed` and `JobBacklog` where it is not, and what acquiring
+        raises.
         """
         engine = self._engine
         yield engine.deadline(engine.settings.request_timeout)

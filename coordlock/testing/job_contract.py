@@ -18,7 +18,13 @@ import pytest
 
 from coordlock import BackendError, Every, JobNotRun, LockLost, NameConflict
 from coordlock.backend import Put
-from coordlock.errors import AlreadyDone, AlreadyRunning, FutureSlot, StillInUse
+from coordlock.errors import (
+    AlreadyDone,
+    AlreadyFailed,
+    AlreadyRunning,
+    FutureSlot,
+    StillInUse,
+)
 from coordlock.jobs import job
 from coordlock.jobs.schedule import latest
 from coordlock.jobs.view import queue_of
@@ -82,7 +88,7 @@ class JobContract(ClientSuite):
         [slot] = client.job(name).info().slots
         assert (slot.state, slot.error) == ("failed", "ZeroDivisionError: by 0")
         if policy == "at-most-once":
-            with pytest.raises(AlreadyDone, match="has failed"), other.job(name).run(1):
+            with pytest.raises(AlreadyFailed, match="has failed"), other.job(name).run(1):
                 pytest.fail("it was started before")
             return
         with other.job(name, policy=policy).run(1) as run:
@@ -101,7 +107,7 @@ class JobContract(ClientSuite):
         gone.close()
         assert client.job(name).info().slots[0].state == "interrupted"
         if policy == "at-most-once":
-            with pytest.raises(AlreadyDone, match="was started"), client.job(name).run(1):
+            with pytest.raises(AlreadyFailed, match="was interrupted"), client.job(name).run(1):
                 pytest.fail("it was started before")
         else:
             with client.job(name, policy=policy).run(1) as run:

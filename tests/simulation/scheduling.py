@@ -17,7 +17,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from coordlock.backend import Operation, Put, Written
-from coordlock.errors import AlreadyDone, BackendUnavailable, FutureSlot, JobNotRun, LockLost
+from coordlock.errors import (
+    AlreadyDone,
+    AlreadyFailed,
+    BackendUnavailable,
+    FutureSlot,
+    JobNotRun,
+    LockLost,
+)
 from coordlock.jobs import job
 from coordlock.jobs.job import Job
 from coordlock.jobs.ledger import Ledger, Policy, SlotRecord, State
@@ -262,7 +269,9 @@ class Scheduling(BadDayForData):
             try:
                 run: JobRun = yield from mine._begin(slot)
             except JobNotRun as refused:
-                is_own = isinstance(refused, AlreadyDone) and refused.owner.endswith(label)
+                is_own = isinstance(
+                    refused, AlreadyDone | AlreadyFailed
+                ) and refused.owner.endswith(label)
                 self.refused_own |= is_own and slot not in self.bodies
                 continue
             except FutureSlot:

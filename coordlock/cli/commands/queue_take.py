@@ -16,9 +16,15 @@ from coordlock.cli.child import Child, CommandFailed
 from coordlock.cli.completion import complete_work_queue, completed_by
 from coordlock.cli.exits import Exit, complain, killed_by
 from coordlock.cli.lock_request import LockRequest
-from coordlock.cli.options import grace_option, grant_options, seconds, waiting_options
+from coordlock.cli.options import (
+    grace_option,
+    grant_options,
+    seconds,
+    waiting_options,
+    zero_is_done_option,
+)
 from coordlock.cli.parser import Parser, whole
-from coordlock.cli.signals import Inbox, Interrupted
+from coordlock.cli.signals import Interrupted
 from coordlock.cli.supervision import Supervision
 from coordlock.cli.terminal import Terminal
 from coordlock.client import Client
@@ -86,6 +92,7 @@ class Taking(Parser):
             default=0.0,
             help="How long a failed item waits for the next try. Default: 0s.",
         )
+        zero_is_done_option(self)
 
 
 def parser() -> Parser:
@@ -112,7 +119,13 @@ def parser() -> Parser:
 
 
 def _take(
-    *, name: str, command: tuple[str, ...], count: int | None, grace: float, **options: Any
+    *,
+    name: str,
+    command: tuple[str, ...],
+    count: int | None,
+    grace: float,
+    zero_is_done: bool,
+    **options: Any,
 ) -> int:
     """Run COMMAND for each item of the work queue NAME.
 
@@ -121,12 +134,15 @@ def _take(
     COORDLOCK_TOKEN in its environment. If the item is lost, coordlock ends COMMAND, as `coordlock
     run` does.
 
+    A COMMAND that ends after a signal to end has not done its item, whatever its status, unless
+    --zero-is-done is given: the item is given back, not counted as a failure.
+
     It goes on until a signal arrives, COUNT items were taken, or no item is ready within --timeout:
     then the exit status is 75. With a COUNT of 1 the status is COMMAND's.
     """
     taken = 0
     while True:
-        status = _apart(_Task(name, command, grace, options))
+        status = _apart(_Task(name, command, grace, zero_is_done, options))
         if status.code is not None:
             return status.code
         taken += 1
@@ -149,6 +165,7 @@ class _Task:
     name: str
     command: tuple[str, ...]
     grace: float
+    zero_is_done: bool
     options: Mapping[str, Any]
 
     def work(self, report: int, starter: int) -> int:
@@ -186,9 +203,10 @@ class _Task:
             os.write(report, b"%d" % Exit.LOST)
             return Exit.OK
         try:
-            if status == 0:
+            is_stopped = supervision.told_to_end is not None
+            if status == 0 and (self.zero_is_done or not is_stopped):
                 item.ack()
-            elif Inbox.newest is not None and Inbox.newest.ending:
+            elif is_stopped:
                 item.release()  # the command was stopped, which is not the item's fault
             else:
                 item.nack(reason=f"{self.command[0]} has ended with status {status}")
