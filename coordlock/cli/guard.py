@@ -15,22 +15,26 @@ from coordlock.runtime.clock import SYSTEM_CLOCK
 
 __all__ = ["Guard"]
 
-_DEADLINE: Final = struct.Struct("d")
-#: The guard's exit status when it has killed the group.
+#: A process group, and until when it may work on the clock of coordlock's leases.
+_MESSAGE: Final = struct.Struct("qd")
+#: In place of the deadline of a group that has ended.
+_ENDED: Final = -math.inf
+#: The guard's exit status when it has killed a group.
 _KILLED: Final = 1
 
 
 class Guard:
-    """Watches over the process group ``group`` from a process and session of its own.
+    """Watches over process groups from a process and session of its own.
 
-    It kills the group when this process has died (SIGKILL too: the pipe closes), and when it has
-    not extended the deadline in time (stopped, starved). So nothing that `coordlock run` started
-    works on without the lock, whatever happens to `coordlock run` itself.
+    It kills them when this process has died (SIGKILL too: the pipe closes), and each of them when
+    this process has not extended its deadline in time (stopped, starved). So no command works on
+    without its lock, whatever happens to coordlock itself.
 
-    Made by a fork: only while there is one thread, so before connecting.
+    Made by a fork: only while there is one thread, so before connecting. With a ``group`` it
+    watches over that one; without, over those that `extend` names.
     """
 
-    def __init__(self, group: int) -> None:
+    def __init__(self, group: int | None = None) -> None:
         pipe, self._pipe = os.pipe()
         with blocked(ENDING):
             self._pid = os.fork()
@@ -40,10 +44,14 @@ class Guard:
         os.set_blocking(self._pipe, False)
         self._has_killed = False
 
-    def extend(self, deadline: float) -> None:
-        """The command may work until ``deadline`` on the clock of coordlock's leases."""
+    def extend(self, group: int, deadline: float) -> None:
+        """``group`` may work until ``deadline`` on the clock of coordlock's leases."""
         with contextlib.suppress(OSError):  # it is gone, or reads no more: no reason to stop
-            os.write(self._pipe, _DEADLINE.pack(deadline))
+            os.write(self._pipe, _MESSAGE.pack(group, deadline))
+
+    def forget(self, group: int) -> None:
+        """``group`` has ended, and its number may become another's."""
+        self.extend(group, _ENDED)
 
     def dismiss(self) -> bool:
         """It is no longer needed; whether it had to kill the group. Idempotent."""
@@ -56,7 +64,7 @@ class Guard:
         return self._has_killed
 
 
-def _serve(pipe: int, others: int, group: int) -> NoReturn:
+def _serve(pipe: int, others: int, group: int | None) -> NoReturn:
     """The guard's process; signals that ask to end stay blocked. Never returns to the program."""
     try:
         # Away from coordlock's group, so that a signal to that group does not kill the guard too.
@@ -65,15 +73,35 @@ def _serve(pipe: int, others: int, group: int) -> NoReturn:
         null = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1, 2):
             os.dup2(null, standard)
-        deadline = math.inf
-        while (left := deadline - SYSTEM_CLOCK.now()) > 0:
-            timeout = None if left == math.inf else left
-            if select.select([pipe], [], [], timeout)[0]:
-                message = os.read(pipe, _DEADLINE.size)
-                if len(message) < _DEADLINE.size:
+        deadlines = {} if group is None else {group: math.inf}
+        has_killed = False
+        while group is None or deadlines:
+            now = SYSTEM_CLOCK.now()
+            if late := [one for one, deadline in deadlines.items() if deadline <= now]:
+                for one in late:
+                    del deadlines[one]
+                    has_killed |= _kill(one)
+                continue
+            left = min(deadlines.values(), default=math.inf) - now
+            if select.select([pipe], [], [], None if left == math.inf else left)[0]:
+                message = os.read(pipe, _MESSAGE.size)
+                if len(message) < _MESSAGE.size:
+                    for one in deadlines:
+                        has_killed |= _kill(one)
                     break
-                (deadline,) = _DEADLINE.unpack(message)
-        os.killpg(group, signal.SIGKILL)
-        os._exit(_KILLED)
+                which, deadline = _MESSAGE.unpack(message)
+                deadlines[which] = deadline
+                if deadline == _ENDED:
+                    del deadlines[which]
+        os._exit(_KILLED if has_killed else 0)
     finally:
         os._exit(0)
+
+
+def _kill(group: int) -> bool:
+    """Kill ``group``; whether there was one."""
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True

@@ -183,7 +183,7 @@ class Supervision:
 
     def _extend(self, deadline: float) -> None:
         """Let the guard wait until ``deadline``; it strikes a little before, to be in time."""
-        self._child.guard.extend(deadline - self._limits.kill / 2)
+        self._child.guard.extend(self._child.group, deadline - self._limits.kill / 2)
 
     def _end_the_rest(self, kill_at: float) -> None:
         """The command itself has gone. What it started gets the rest of the grace, then SIGKILL."""

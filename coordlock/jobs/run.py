@@ -31,6 +31,7 @@ from coordlock.locks.base_grant import BaseGrant
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.log import described
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.promise import Promise
 
@@ -245,11 +246,7 @@ class _BaseJobRun(BaseGrant, shown="JobRun"):
 
     def _leave(self, body: BaseException | None) -> Steps[None]:
         """The work has ended, with ``body`` if it has raised that."""
-        self._outcome = (
-            (State.DONE, None)
-            if body is None
-            else (State.FAILED, f"{type(body).__name__}: {body}".rstrip(": "))
-        )
+        self._outcome = (State.DONE, None) if body is None else (State.FAILED, described(body))
         has_lost = False
         try:
             if not (self._engine.inherited or self._released):

@@ -43,7 +43,7 @@ class _BaseConsumption(Generic[I]):
         name: str,
         take: Callable[[], Steps[I]],
         concurrency: int,
-        cancellation: Cancellation | None = None,
+        cancellation: Cancellation | None,
     ) -> None:
         self._engine: Final = engine
         self._name: Final = name
@@ -58,7 +58,7 @@ class _BaseConsumption(Generic[I]):
         try:
             while True:
                 changed = self._changed.notified
-                self._open = [one for one in self._open if not one._end.done()]
+                self._open = [one for one in self._open if self._is_at_work(one)]
                 if len(self._open) < self._concurrency:
                     break
                 self._refuse_to_wait_for_ever()
@@ -70,6 +70,9 @@ class _BaseConsumption(Generic[I]):
         self._open.append(item)
         item._end.add_done_callback(lambda _: self._changed.notify())
         return item
+
+    def _is_at_work(self, item: I) -> bool:
+        return not item._end.done()
 
     def _taken(self) -> Steps[I]:
         """The next item. The loop goes on as long as items are ready, and through outages."""
