@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import random
 import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, cast
 
 from coordlock.cli.child import Child, CommandFailed
 from coordlock.cli.completion import complete_work_queue, completed_by
@@ -28,12 +31,19 @@ from coordlock.cli.signals import Interrupted
 from coordlock.cli.supervision import Supervision
 from coordlock.cli.terminal import Terminal
 from coordlock.client import Client
-from coordlock.errors import BackendUnavailable, LockLost
+from coordlock.errors import BackendUnavailable, LockLost, SessionLost
 from coordlock.locks.grant import Grant
 from coordlock.settings import Settings
 from coordlock.work.item import Item
 
 __all__ = ["Taking", "parser"]
+
+#: What the process for an item reports beside the status of its command.
+_CONNECTED: Final = b"connected "
+_AWAY: Final = b"away"
+#: Seconds to the next attempt while the service is away: the first pause, and the longest.
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 5.0
 
 
 @dataclass(eq=False, repr=False)
@@ -42,6 +52,16 @@ class _Request(LockRequest):
 
     max_failures: int = 10
     retry_delay: float = 0.0
+    #: The pipe to the process that was started, which learns by it that the service answers.
+    report: int = -1
+    is_connected: bool = False
+
+    @contextlib.contextmanager
+    def _connected(self, settings: Settings) -> Iterator[Client]:
+        with super()._connected(settings) as client:
+            self.is_connected = True
+            os.write(self.report, _CONNECTED)
+            yield client
 
     def _acquire(self, client: Client) -> Callable[[float | None], Grant]:
         return client.work_queue(
@@ -140,14 +160,26 @@ def _take(
     It goes on until a signal arrives, COUNT items were taken, or no item is ready within --timeout:
     then the exit status is 75. With a COUNT of 1 the status is COMMAND's.
     """
-    taken = 0
+    taken, pause = 0, _FIRST_PAUSE
+    task = _Task(name, command, grace, zero_is_done, options)
+    patience = math.inf if options["timeout"] is None else options["timeout"]
+    give_up = patience = 0.0 if options["nonblock"] else patience
     while True:
-        status = _apart(_Task(name, command, grace, zero_is_done, options))
-        if status.code is not None:
-            return status.code
+        ended = _apart(task)
+        task = replace(task, was_connected=task.was_connected or ended.was_connected)
+        if ended.was_connected:
+            pause, give_up = _FIRST_PAUSE, time.monotonic() + patience
+        if ended.is_away and time.monotonic() < give_up:
+            task = replace(task, is_away=True)
+            time.sleep(random.uniform(pause / 2, pause))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            continue
+        if ended.code is not None:
+            return ended.code
+        task = replace(task, is_away=False)
         taken += 1
         if taken == count:
-            return status.command if count == 1 else Exit.OK
+            return ended.command if count == 1 else Exit.OK
 
 
 @dataclass(frozen=True)
@@ -156,6 +188,9 @@ class _Ended:
 
     command: int = 0
     code: int | None = None
+    #: Whether the service answered, and whether it does no longer.
+    was_connected: bool = False
+    is_away: bool = False
 
 
 @dataclass(frozen=True)
@@ -167,13 +202,27 @@ class _Task:
     grace: float
     zero_is_done: bool
     options: Mapping[str, Any]
+    #: Whether the service has ever answered, and whether it is known not to answer any more.
+    was_connected: bool = False
+    is_away: bool = False
 
     def work(self, report: int, starter: int) -> int:
         """Take an item and do it; the exit status. Writes COMMAND's status to ``report``.
 
         The pipe ``starter`` closes when the process has died that started this one.
         """
-        request = _Request(name=self.name, **self.options)
+        request = _Request(name=self.name, report=report, **self.options)
+        try:
+            return self._work(request, report, starter)
+        except (BackendUnavailable, SessionLost) as error:
+            if not (self.was_connected or request.is_connected):
+                raise  # it was never there: the configuration may be wrong
+            if not self.is_away:
+                request.warn(f"{error}; takes items again when the service answers")
+            os.write(report, _AWAY)
+            return Exit.UNAVAILABLE
+
+    def _work(self, request: _Request, report: int, starter: int) -> int:
         with tempfile.TemporaryFile() as data:
             os.dup2(data.fileno(), 0)  # what is written to the file, the command reads
             os.set_inheritable(0, True)
@@ -198,6 +247,10 @@ class _Task:
             item.release()  # no fault of the item's
             complain(error)
             return error.status
+        except LockLost as error:  # it was too late to begin
+            request.warn(str(error))
+            os.write(report, b"%d" % Exit.LOST)
+            return Exit.OK
         if supervision.lost:
             item.release(0.5)
             os.write(report, b"%d" % Exit.LOST)
@@ -237,8 +290,11 @@ def _apart(task: _Task) -> _Ended:
     os.close(starter)
     with open(reading, "rb") as told, open(mine, "wb"):
         code = _status(pid)
-        command = told.read()
-    return _Ended(command=int(command)) if code == Exit.OK and command else _Ended(code=code)
+        words = told.read().partition(_CONNECTED)
+    was_connected, command = bool(words[1]), words[0] + words[2]
+    if code == Exit.OK and command:
+        return _Ended(int(command), None, was_connected)
+    return _Ended(0, code, was_connected, is_away=command == _AWAY)
 
 
 def _status(pid: int) -> int:
