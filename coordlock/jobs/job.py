@@ -116,6 +116,8 @@ class _BaseJob(Recipe, Generic[R], shown="Job"):
         #: How many finished slots are kept.
         self.history: Final = history
         self._policy = Policy(policy)
+        #: The schedule whose slots are all made up for; None for none.
+        self._owed: Final = schedule.after if schedule and catch_up == "all" else None
         self._max_ahead = None if max_ahead is None else _ahead(max_ahead)
         self._options = AcquireOptions.of(access.settings, timeout, label, max_hold)
 
@@ -125,7 +127,7 @@ class _BaseJob(Recipe, Generic[R], shown="Job"):
         """Acquire the job's lock and record the start of ``slot``; the run."""
         engine = self._access.engine
         ledger = yield from self._record.get()
-        refuse(self.name, ledger, slot, self._policy, is_locked=False)
+        refuse(self.name, ledger, slot, self._policy, self._owed, is_locked=False)
         present = yield from self._present(slot)
         ticket = yield from self._acquired(slot)
         try:
@@ -133,7 +135,7 @@ class _BaseJob(Recipe, Generic[R], shown="Job"):
                 "R",
                 self._run_kind(
                     *(engine, ticket, self.name, slot),
-                    *(self._policy, self.history, present),
+                    *(self._policy, self.history, present, self._owed),
                 ),
             )
             yield from run._start()
@@ -222,9 +224,9 @@ class _BaseJob(Recipe, Generic[R], shown="Job"):
           is less), unless it was started.
         - Those before it that were begun under ``"at-least-once"`` and not finished.
         - Those before it that were missed, as `catch_up` says: with ``"all"`` up to 500 of them,
-          otherwise none. The others it records as skipped, once they are late by the service's
-          time, too. A slot is missed if it lies behind the floor, or behind the lowest recorded
-          slot, and has no record.
+          otherwise none. The others it records as skipped, in one record for those that follow each
+          other, once they are late by the service's time, too. A slot is missed if it lies behind
+          the floor, or behind the lowest recorded slot, and has no record.
 
         Raises ValueError where the job has no schedule, `NameConflict`, and `BackendUnavailable`.
         """
@@ -268,9 +270,11 @@ class _BaseJob(Recipe, Generic[R], shown="Job"):
 
         def retry(ledger: Ledger) -> Ledger | None:
             check_kind(self.name, ledger, slot)
-            if slot not in ledger.records:
-                raise LookupError(f"job {self.name!r} has no record of slot {shown(slot)}")
-            changed = ledger.to_retry(slot)
+            try:
+                changed = ledger.to_retry(slot)
+            except LookupError:
+                text = f"job {self.name!r} has no record of slot {shown(slot)}"
+                raise LookupError(text) from None
             return None if changed == ledger else changed
 
         yield from self._while_idle(retry)

@@ -22,7 +22,7 @@ from coordlock.errors import (
     Unsupported,
     VersionMismatch,
 )
-from coordlock.jobs.ledger import MOST, Ledger, Policy, SlotRecord, State
+from coordlock.jobs.ledger import MOST, Ledger, Policy, SlotRecord, SlotsAfter, State
 from coordlock.jobs.slots import Slot, kind_of, shown
 from coordlock.jobs.view import record_of
 from coordlock.kernel.engine import Engine
@@ -61,12 +61,20 @@ def check_kind(name: str, ledger: Ledger, slot: Slot) -> None:
 
 
 def refuse(
-    name: str, ledger: Ledger, slot: Slot, policy: Policy, *, is_locked: bool = True
+    name: str,
+    ledger: Ledger,
+    slot: Slot,
+    policy: Policy,
+    owed: SlotsAfter | None = None,
+    *,
+    is_locked: bool = True,
 ) -> None:
     """Raise why ``slot`` is not to be started, if it is not.
 
     Only the holder of the job's lock knows that a slot that was started is at work no longer. To
     others it is not refused: they find the lock busy, or learn by it how the slot has ended.
+    Of a job that makes up for all slots of the schedule ``owed``, the first one that is missing
+    always finds room: until it has a record, nothing is trimmed.
     """
     check_kind(name, ledger, slot)
     state = ledger.refusal(slot, policy)
@@ -80,7 +88,8 @@ def refuse(
             raise AlreadyFailed(name, shown(slot), how, owner)
         case str():
             raise AlreadyDone(name, shown(slot), state, owner)
-    if record is None and len(ledger.records) >= MOST:
+    is_next = owed is not None and slot == next(ledger.missing(owed), None)
+    if record is None and len(ledger.records) >= MOST and not is_next:
         open_slots = ledger.unfinished(Policy.AT_LEAST_ONCE)
         raise JobBacklog(name, len(ledger.records), shown(open_slots[0]) if open_slots else "")
 
@@ -99,6 +108,7 @@ class _BaseJobRun(BaseGrant, shown="JobRun"):
         policy: Policy,
         history: int,
         present: Present,
+        owed: SlotsAfter | None = None,
     ) -> None:
         super().__init__(engine, ticket)
         #: The job's name.
@@ -109,6 +119,7 @@ class _BaseJobRun(BaseGrant, shown="JobRun"):
         self.attempt = 0
         self._policy = policy
         self._history = history
+        self._owed = owed
         self._present = present
         self._record = record_of(engine, name, ticket.contenders[0])
         self._ledger = Ledger()
@@ -156,10 +167,10 @@ class _BaseJobRun(BaseGrant, shown="JobRun"):
             self._ledger = yield from self._record.read()
             if self._mine is not None:
                 break  # an attempt without an answer was made: nobody else writes this token
-            refuse(self.name, self._ledger, self.slot, self._policy)
+            refuse(self.name, self._ledger, self.slot, self._policy, self._owed)
             started = self._ledger.started(
                 *(self.slot, self._policy, owner, self._first_token),
-                *(self._present.now(), self._history),
+                *(self._present.now(), self._history, self._owed),
             )
             if (yield from self._record.write(started.encode())):
                 self._ledger = started
@@ -190,7 +201,7 @@ class _BaseJobRun(BaseGrant, shown="JobRun"):
             if mine.state is not State.STARTED:
                 break  # an attempt without an answer was made
             record = mine.ended(state, self._present.now(), error)
-            ended = self._ledger.ended(record, self._history)
+            ended = self._ledger.ended(record, self._history, self._owed)
             try:
                 if (yield from self._record.write(ended.encode(), also=also)):
                     self._ledger = ended
