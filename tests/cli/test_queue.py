@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -169,6 +170,46 @@ def test_a_signal_ends_the_command_and_gives_the_item_back(cli: Cli, tmp_path: P
     assert (item["state"], item["deliveries"], item["failures"]) == ("waiting", 1, 0)
 
 
+@pytest.mark.parametrize("command", ["take", "work"])
+@pytest.mark.parametrize("believes", [False, True])
+def test_a_command_that_ends_with_0_at_a_signal_has_not_done_its_item(
+    cli: Cli, tmp_path: Path, command: str, believes: bool
+) -> None:
+    put(cli, "one")
+    graceful = f"trap 'exit 0' TERM; touch {tmp_path}/begun; while :; do sleep 0.05; done"
+    options = ["--zero-is-done"] * believes
+    with cli.started("queue", command, "q", *options, "--", "sh", "-c", graceful) as process:
+        eventually(lambda: (tmp_path / "begun").exists())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+    left = [(one["state"], one["failures"]) for one in listed(cli)["items"]]
+    assert left == ([] if believes else [("waiting", 0)])
+
+
+@pytest.mark.parametrize("command", ["take", "work"])
+def test_no_item_is_lost_when_workers_with_graceful_commands_are_replaced(
+    cli: Cli, tmp_path: Path, command: str
+) -> None:
+    """A rolling deploy: each command ends with 0 at once, in the middle of its work."""
+    items = {str(number) for number in range(12)}
+    put(cli, *items)
+    script = (
+        f"trap 'exit 0' TERM; data=$(cat); touch {tmp_path}/begun-$data;"
+        f" sleep 0.3 & wait; echo $data >> {tmp_path}/done"
+    )
+    work = ("queue", command, "q", "--", "sh", "-c", script)
+    with contextlib.ExitStack() as workers:
+        for generation in range(4):
+            begun = 3 * generation
+            process = workers.enter_context(cli.started(*work))
+            eventually(lambda: len(list(tmp_path.glob("begun-*"))) > begun)  # noqa: B023
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 128 + signal.SIGTERM
+        workers.enter_context(cli.started(*work))
+        eventually(lambda: listed(cli)["items"] == [], within=60)
+    assert set((tmp_path / "done").read_text().split()) == items
+
+
 def test_a_signal_ends_the_wait_for_an_item(cli: Cli) -> None:
     with cli.started("queue", "take", "q", "-v", "--", "true") as process:
         assert process.stderr is not None
@@ -320,6 +361,20 @@ def test_the_command_for_an_item_that_is_lost_is_ended(cli: Cli, tmp_path: Path)
     assert (process.returncode, said) == (0, LOST)
     assert is_gone(int(pid.read_text()))
     assert listed(cli)["items"] == []
+
+
+def test_the_commands_of_a_killed_command_line_are_ended(cli: Cli, tmp_path: Path) -> None:
+    put(cli, "one", "two")
+    command = ("sh", "-c", f"echo $$ > {tmp_path}/$COORDLOCK_ITEM; sleep 600 & wait")
+    pids = [tmp_path / "1", tmp_path / "2"]
+    with cli.started("queue", "work", "q", "--concurrency", "2", "--", *command) as process:
+        for pid in pids:
+            eventually(lambda: pid.exists() and pid.read_text().endswith("\n"))  # noqa: B023
+        process.kill()
+        process.wait(60)
+        for pid in pids:
+            eventually(partial(is_gone, int(pid.read_text())), "the guard ends the command")
+    eventually(lambda: listed(cli)["waiting"] == 2)
 
 
 def test_work_with_a_command_that_does_not_exist_blames_no_item(cli: Cli) -> None:

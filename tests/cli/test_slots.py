@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -68,6 +70,31 @@ def test_a_slot_whose_command_failed_fails_wherever_it_is_started_again(cli: Cli
     advice = second.stderr.rpartition("coordlock jobs ")[2].replace("'", "").split()
     assert cli.run("jobs", *advice).returncode == 0
     assert cli.run(*words, "echo", "works").stdout == "works\n"
+
+
+@pytest.mark.parametrize("status", [0, 4])
+def test_of_the_crontab_line_cron_mails_failures_and_what_the_command_prints(
+    cli: Cli, status: int
+) -> None:
+    """Cron mails what a line prints. On the hosts with nothing to do that must be nothing."""
+    page = Path("docs/how-to/cron-on-several-hosts.md").read_text("utf-8")
+    [line] = [line for line in page.splitlines() if line.startswith("0 3 * * *  coordlock ")]
+    job = cli.directory / "nightly"
+    job.write_text(f"#!/bin/sh\necho works >> log\nsleep 1\nexit {status}\n")
+    job.chmod(0o755)
+    words = [str(job) if word == "/opt/shop/nightly" else word for word in shlex.split(line)[6:]]
+    with contextlib.ExitStack() as hosts:
+        started = [hosts.enter_context(cli.started(*words)) for _ in range(3)]
+        mails = ["".join(host.communicate(timeout=60)) for host in started]
+    late = cli.run(*words)
+    mails.append(late.stdout + late.stderr)
+    statuses = sorted([*(host.returncode for host in started), late.returncode])
+    assert (cli.directory / "log").read_text() == "works\n"
+    if status == 0:
+        assert (statuses, mails) == ([0] * 4, [""] * 4)
+    else:
+        assert statuses == [4, 70, 70, 70]
+        assert all("job 'nightly': slot" in mail for mail in mails)
 
 
 @pytest.mark.parametrize("policy", ["at-most-once", "at-least-once"])
