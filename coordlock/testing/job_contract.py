@@ -248,10 +248,14 @@ class JobContract(ClientSuite):
             latest = client.job(name, schedule=Every("1h"))
             assert latest.due() == latest.due() == (scheduled,)
             assert every.due() == (scheduled,)
-        states = [slot.state for slot in client.job(name).info().slots]
-        assert states == ["done", *["skipped"] * 4]
+        done, row = client.job(name).info().slots
+        assert (done.state, done.first, done.count) == ("done", None, 1)
+        assert (row.state, row.first, row.slot, row.count) == ("skipped", *before[1::3], 4)
         with pytest.raises(AlreadyDone, match="skipped"), client.job(name).run(before[1]):
             pytest.fail("it was skipped")
+        client.job(name).retry(before[2])
+        with client.job(name).run(before[2]) as run:
+            assert run.attempt == 1
 
     def test_a_host_with_a_fast_clock_skips_nothing_that_others_have_yet_to_start(
         self, client: Any, other: Any, name: str

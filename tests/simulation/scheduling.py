@@ -199,15 +199,19 @@ class Scheduling(BadDayForData):
         #: Whether a call was refused because of a start that it has made itself.
         self.refused_own = False
         self.numbers = itertools.count()
+        #: What becomes of missed slots on this day; None where each start says so.
+        self.catch_up: str | None = None
         self.world.service.time = lambda: DAWN.timestamp() + self.world.time.now()
         self.kept = Kept(self.world.service)
         self.host = 0
         self.clocks = ExitStack()
         self.clocks.enter_context(patch.object(job, "time", SimpleNamespace(time=self.clock)))
 
-    @initialize()
-    def connect(self) -> None:
+    @initialize(catch_up=st.sampled_from([None, "all"]))
+    def connect(self, catch_up: str | None = None) -> None:
+        """On some days all make up for what they have missed."""
         super().connect()
+        self.catch_up = catch_up
         self.wrong_by = [0.0] * PARTIES
 
     def teardown(self) -> None:
@@ -267,11 +271,11 @@ class Scheduling(BadDayForData):
             policy=plan.policy.value,
             overlap=overlap,
             schedule=Every("1m"),
-            catch_up=plan.catch_up,  # type: ignore[arg-type]
+            catch_up=(catch_up := self.catch_up or plan.catch_up),  # type: ignore[arg-type]
             history=plan.history,
             timeout=60.0,
             max_ahead=AHEAD,
-            label=(label := f"call {next(self.numbers)} {plan.catch_up}"),
+            label=(label := f"call {next(self.numbers)} {catch_up}"),
         )
         self.host = self.world.parties.index(party)
         if plan.minutes is None:
