@@ -143,7 +143,5 @@ def test_consumers_in_the_shell_go_on_after_an_outage(
         eventually(service.is_worked_off, within=BOUND)
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
-        said = process.communicate(timeout=BOUND)[1]
-    assert process.returncode == 128 + signal.SIGTERM
+        assert process.wait(BOUND) == 128 + signal.SIGTERM
     assert log.read_text().split() == ["one", "two", "three"]
-    assert "takes items again when the service answers" in said
