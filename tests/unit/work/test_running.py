@@ -116,7 +116,8 @@ def test_when_it_is_to_stop_handlers_have_their_grace_and_the_rest_goes_back_wit
 def test_tasks_are_cancelled_after_their_grace_and_with_the_run(root: str) -> None:
     async def main() -> list[Any]:
         async with coordlock.connect_async(f"memory://{root}") as client:
-            queue, stop, ended = client.work_queue("q"), coordlock.Cancellation(), []
+            queue, stop = client.work_queue("q"), coordlock.Cancellation()
+            ended: list[bytes] = []
             await queue.put(b"one")
 
             async def handle(item: coordlock.AsyncItem) -> None:
