@@ -28,7 +28,8 @@
     ├── StillInUse (RuntimeError)            a record can't be deleted now
     ├── ItemEnded (RuntimeError)             an item was already acknowledged or given back
     ├── JobNotRun                            a call did not run the slot of a job
-    │   ├── AlreadyDone (RuntimeError)       the slot is done, passed or skipped, or was started
+    │   ├── AlreadyDone (RuntimeError)       the slot is done, passed or skipped
+    │   ├── AlreadyFailed (RuntimeError)     the slot has failed, and starts at most once
     │   └── AlreadyRunning (RuntimeError)    the job is at work elsewhere
     ├── FutureSlot (ValueError)              a slot that lies too far in the future
     ├── JobBacklog (RuntimeError)            a job has too many unfinished slots
@@ -56,6 +57,7 @@ from typing import Any, Self
 __all__ = [
     "AcquireTimeout",
     "AlreadyDone",
+    "AlreadyFailed",
     "AlreadyRunning",
     "AuthenticationFailed",
     "BackendError",
@@ -538,8 +540,8 @@ class AlreadyDone(JobNotRun, RuntimeError):
     """The slot was run or skipped before, or later slots have pushed it out of the history.
 
     ``state`` says why: ``"done"``; ``"passed"``, when later slots have pushed it out of the job's
-    history; ``"skipped"``, when it was missed and is not made up for; and, for jobs whose policy is
-    ``"at-most-once"``, ``"started"`` and ``"failed"``. ``owner`` started it, as far as known.
+    history; ``"skipped"``, when it was missed and is not made up for. ``owner`` started it, as far
+    as known.
     """
 
     name: str
@@ -552,10 +554,30 @@ class AlreadyDone(JobNotRun, RuntimeError):
         what = {
             "passed": "has passed: later slots have pushed it out of the job's history",
             "skipped": "was missed, and skipped",
-            "started": f"was started{by}, and a slot is started at most once",
-            "failed": f"was started{by} and has failed, and a slot is started at most once",
         }.get(self.state, f"was done{by}")
         return f"job {self.name!r}: slot {self.slot} {what}"
+
+
+@dataclass(eq=False, repr=False)
+class AlreadyFailed(JobNotRun, RuntimeError):
+    """The slot was started and not finished, and a slot is started at most once.
+
+    ``state`` is ``"failed"``, or ``"interrupted"`` where its holder has ended, or lost the lock, at
+    work. ``owner`` started it. ``Job.retry`` lets it start again.
+    """
+
+    name: str
+    slot: str
+    state: str
+    owner: str
+
+    def __str__(self) -> str:
+        by = f", started by {self.owner}," if self.owner else ""
+        what = "has failed" if self.state == "failed" else "was interrupted"
+        return (
+            f"job {self.name!r}: slot {self.slot}{by} {what}, and is started at most once; to let "
+            f"it start again: coordlock jobs retry {self.name!r} {self.slot}"
+        )
 
 
 @dataclass(eq=False, repr=False)

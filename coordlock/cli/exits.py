@@ -9,6 +9,7 @@ from typing import Final
 
 from coordlock.cli.text import echo, printable
 from coordlock.errors import (
+    AlreadyFailed,
     AuthenticationFailed,
     BackendError,
     BackendUnavailable,
@@ -38,7 +39,7 @@ class Exit(IntEnum):
     FAILED = 1  #: what was asked for was not found, or a check failed
     USAGE = 64  #: EX_USAGE: wrong options, a name that cannot be, another kind, too much data
     UNAVAILABLE = 69  #: EX_UNAVAILABLE: the service cannot be reached, or ended the session
-    SOFTWARE = 70  #: EX_SOFTWARE: nothing that should happen
+    SOFTWARE = 70  #: EX_SOFTWARE: a slot that failed before, and nothing else that should happen
     IO_ERROR = 74  #: EX_IOERR: output that cannot be written, a process that cannot be started
     NOT_ACQUIRED = 75  #: EX_TEMPFAIL: busy, timed out, or evicted while waiting
     NO_PERMISSION = 77  #: EX_NOPERM: the service refused the credentials
@@ -50,6 +51,7 @@ class Exit(IntEnum):
 
 #: The first that fits.
 _STATUSES: Final = (
+    (AlreadyFailed, Exit.SOFTWARE),
     (JobNotRun, Exit.NOT_ACQUIRED),
     (JobBacklog, Exit.NOT_ACQUIRED),
     (FutureSlot, Exit.CONFIG),

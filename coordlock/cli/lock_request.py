@@ -63,7 +63,7 @@ class LockRequest:
         if self.slots is not None and self._several:
             raise UsageError("--slots is for one NAME: a semaphore can't be one of several locks")
         if self.verbose:
-            _log_to_stderr()
+            show_log("INFO")
 
     def settings(self, label: str = "") -> Settings:
         """The configuration; ``label`` stands where neither the option nor a file has one."""
@@ -209,8 +209,8 @@ class LockRequest:
         return client.multi_lock([*self.names, *trees], mode=mode)
 
 
-def _log_to_stderr() -> None:
-    """Show the library's log. Without this it is quiet: what matters is told by the commands."""
+def show_log(level: str) -> None:
+    """Show the library's log from this level on. Without this it is quiet: commands tell most."""
     import logging  # where somebody asks for it
 
     class ToStderr(logging.Handler):
@@ -218,7 +218,7 @@ def _log_to_stderr() -> None:
             complain(record.getMessage())
 
     logger = logging.getLogger("coordlock")
-    logger.setLevel(logging.INFO)
+    logger.setLevel(level)
     logger.addHandler(ToStderr())
 
 

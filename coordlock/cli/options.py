@@ -37,6 +37,7 @@ __all__ = [
     "timeout_option",
     "ttl_option",
     "waiting_options",
+    "zero_is_done_option",
 ]
 
 
@@ -225,11 +226,18 @@ def slot_options(parser: Parser) -> None:
         default=0,
         help="The exit status if no slot is left. Default: 0.",
     )
+    zero_is_done_option(parser)
     parser.combine(
         "slots_of_job",
         SlotOptions,
         *("slot", "every", "cron", "tz", "policy", "catch_up", "already_done_exit_code"),
+        "zero_is_done",
     )
+
+
+def zero_is_done_option(parser: Parser) -> None:
+    """What the status of a command says that was told to end."""
+    parser.flag("--zero-is-done", help="Status 0 means done, even after a signal to end.")
 
 
 def _signal(text: str) -> int:

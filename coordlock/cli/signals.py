@@ -86,15 +86,12 @@ class Inbox:
     serves until the process ends, or `close`.
     """
 
-    #: The one that serves.
-    newest: ClassVar[Inbox | None] = None
     #: Its two ends, made once: another thread may ring after `close`.
     _pipe: ClassVar[tuple[int, int] | None] = None
 
     def __init__(self, numbers: Sequence[int]) -> None:
         #: The signals that came and ask to end.
         self.ending: Final[set[int]] = set()
-        Inbox.newest = self
         if Inbox._pipe is None:
             Inbox._pipe = os.pipe()
             for end in Inbox._pipe:

@@ -33,6 +33,7 @@ class SlotOptions:
     policy: str | None
     catch_up: str | None
     already_done_exit_code: int
+    zero_is_done: bool
 
     def __post_init__(self) -> None:
         which = [one for one in (self.slot, self.every, self.cron) if one is not None]
@@ -40,8 +41,10 @@ class SlotOptions:
             raise UsageError("--slot, --every and --cron exclude each other")
         #: Whether the command is a job's, and not that of a plain lock.
         self.are_given = bool(which)
-        if not which and not (self.policy is self.catch_up is self.tz is None):
-            raise UsageError("--policy, --catch-up and --tz go with --slot, --every or --cron")
+        has_others = self.zero_is_done or not (self.policy is self.catch_up is self.tz is None)
+        if not which and has_others:
+            options = "--policy, --catch-up, --tz and --zero-is-done"
+            raise UsageError(f"{options} go with --slot, --every or --cron")
         if self.every is not None and self.tz is not None:
             raise UsageError("--tz goes with --cron or --slot: --every counts from midnight in UTC")
         if self.catch_up is not None and self.slot is not None:

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
-import sys
+import signal
 import time
-from collections.abc import Sequence
 from errno import EACCES, ENOENT
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
 from coordlock.cli.child import Child, CommandFailed
 from coordlock.cli.connection import connected
-from coordlock.cli.exits import complain, killed_by
+from coordlock.cli.exits import Exit, complain, killed_by
 from coordlock.cli.guard import Guard
 from coordlock.cli.lock_request import LockRequest
 from coordlock.cli.parser import Lost, Refused, UsageError
-from coordlock.cli.signals import Inbox
 from coordlock.cli.slot_options import SlotOptions
 from coordlock.cli.supervision import Supervision
 from coordlock.cli.terminal import Terminal
-from coordlock.errors import AcquireTimeout, AlreadyDone, AlreadyRunning
+from coordlock.errors import AcquireTimeout, AlreadyDone, AlreadyFailed, AlreadyRunning
 from coordlock.settings import Settings
 
 if TYPE_CHECKING:
@@ -32,12 +29,13 @@ if TYPE_CHECKING:
 
 __all__ = ["run_slots"]
 
-#: The slots that are left, and the statuses so far, for the program that goes on with them.
-_LEFT: Final = "COORDLOCK_SLOTS_LEFT"
-
 
 class ExitStatus(Exception):
-    """The command has ended with another status than 0."""
+    """The command has not done the slot; ``status`` is that to end with."""
+
+    def __init__(self, status: int, text: str = "") -> None:
+        super().__init__(text or status)
+        self.status: Final = status
 
 
 def run_slots(
@@ -49,11 +47,14 @@ def run_slots(
 ) -> int:
     """Run ``command`` for each slot that is due; its first status that is not 0.
 
+    70 for a slot that failed before, on whichever host, and is started at most once.
+
     Raises `Refused` while the job is at work elsewhere, and `Lost` when the lock was lost.
     """
     if request.shared or request.mode or request.slots or request.trees or len(request.names) > 1:
         raise UsageError("a job takes one NAME, and no --shared, --mode, --slots or --tree")
     from coordlock.jobs.schedule import latest
+    from coordlock.jobs.slots import shown
 
     try:
         fixed, schedule = slots.fixed(), slots.schedule()
@@ -63,94 +64,69 @@ def run_slots(
         lacking = CommandFailed(command[0], EACCES if os.path.exists(command[0]) else ENOENT)
         complain(lacking)
         return lacking.status
-    due, statuses = _left()
     settings = request.settings(label=os.path.basename(command[0]))
+    statuses: list[int] = []
     with Guard() as guard, connected(settings) as client:  # forks, so it comes before threads
         request.say(f"connected to {settings}")
         job = slots.job(client, request, schedule)
         if fixed is not None:
-            due = [fixed]
-        elif due is None:
+            due: list[Slot] = [fixed]
+        else:
             assert schedule is not None
             newest = latest(schedule, time.time())
             due = list(job.due())
-            if not due:
-                request.warn(str(_refusal(job, newest)))
+            if not due and _is_skipped(job, newest):
+                request.warn(str(AlreadyDone(job.name, shown(newest), "skipped", "")))
                 return slots.already_done_exit_code
-        slot = due.pop(0)
-        try:
-            with job.run(slot) as run, contextlib.closing(Child(guard, command)) as child:
-                statuses.append(_supervised(request, child, run, settings, grace, on_ask))
-                if statuses[-1]:
-                    raise ExitStatus(statuses[-1])
-        except AlreadyDone as done:
-            request.warn(str(done))
-        except ExitStatus:
-            pass
-        except (AlreadyRunning, AcquireTimeout) as busy:
-            request.warn(str(busy))
-            raise Refused(request.conflict_exit_code) from None
-    if due:
-        ending = _signals()
-        if not ending:
-            _go_on(due, statuses)
-        statuses.append(killed_by(min(ending)))
+            due = due or [newest]  # to start it says why it is not due
+        for slot in due:
+            supervision: Supervision | None = None
+            try:
+                with job.run(slot) as run, contextlib.closing(Child(guard, command)) as child:
+                    what = f"job {run.name!r}"
+                    supervision = Supervision(
+                        child, run, what, grace, Terminal.open(), request.warn, on_ask
+                    )
+                    _supervise(supervision, request, run, settings, slots.zero_is_done)
+                    statuses.append(0)
+            except AlreadyDone as done:
+                # On all hosts but one this is what should happen.
+                (request.say if done.state == "done" else request.warn)(str(done))
+            except AlreadyFailed as failed:
+                request.warn(str(failed))
+                statuses.append(Exit.SOFTWARE)
+            except ExitStatus as not_done:
+                request.warn(f"job {job.name!r}: slot {shown(slot)}: {command[0]}: {not_done}")
+                statuses.append(not_done.status)
+            except (AlreadyRunning, AcquireTimeout) as busy:
+                request.warn(str(busy))
+                raise Refused(request.conflict_exit_code) from None
+            if supervision is not None:
+                number = supervision.close()
+                if number is not None and slot is not due[-1]:
+                    statuses.append(killed_by(number))
+                    break
     if not statuses:
         return slots.already_done_exit_code
     return next(filter(None, statuses), 0)
 
 
-def _signals() -> set[int]:
-    """The signals that have asked to end, also those that came after the command's end."""
-    if Inbox.newest is None:
-        return set()
-    Inbox.newest.wait(0)
-    return Inbox.newest.ending
+def _is_skipped(job: Job, slot: Slot) -> bool:
+    """Whether ``slot``, which is not due, was left out: it is not at work, and has not ended."""
+    info = job.info()
+    if info.floor is not None and slot <= info.floor:  # type: ignore[operator]
+        return False
+    return not any(one.slot == slot and one.state != "skipped" for one in info.slots)
 
 
-def _left() -> tuple[list[Slot] | None, list[int]]:
-    """The slots that are left and the statuses so far, where this program goes on with them."""
-    from coordlock.jobs.slots import loaded
-
-    if (text := os.environ.pop(_LEFT, None)) is None:
-        return None, []
-    slots, statuses = json.loads(text)
-    return [loaded(one) for one in slots], statuses
-
-
-def _go_on(due: Sequence[Slot], statuses: list[int]) -> NoReturn:
-    """Become this program again, for the slots in ``due``.
-
-    It has threads by now, so it could not fork the next command safely, and signals have come to a
-    supervision that is over.
-    """
-    from coordlock.jobs.slots import stored
-
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os.environ[_LEFT] = json.dumps([[stored(one) for one in due], statuses])
-    os.execv(sys.executable, sys.orig_argv)
-
-
-def _refusal(job: Job, slot: Slot) -> AlreadyDone:
-    """Why ``slot`` is not due."""
-    from coordlock.jobs.slots import shown
-
-    record = next((one for one in job.info().slots if one.slot == slot), None)
-    if record is None:
-        return AlreadyDone(job.name, shown(slot), "skipped", "")
-    state = "started" if record.state in ("running", "interrupted") else record.state
-    return AlreadyDone(job.name, shown(slot), state, record.owner)
-
-
-def _supervised(
+def _supervise(
+    supervision: Supervision,
     request: LockRequest,
-    child: Child,
     run: JobRun,
     settings: Settings,
-    grace: float,
-    on_ask: int | None,
-) -> int:
+    zero_is_done: bool,
+) -> None:
+    """Run the command. Raises `ExitStatus` where the slot is not done then, and `Lost`."""
     from coordlock.jobs.slots import shown
 
     request.say(f"running slot {shown(run.slot)} of job {run.name!r}, token {run.token}")
@@ -161,14 +137,15 @@ def _supervised(
         "COORDLOCK_SLOT": shown(run.slot),
         "COORDLOCK_ATTEMPT": str(run.attempt),
     }
-    supervision = Supervision(
-        child, run, f"job {run.name!r}", grace, Terminal.open(), request.warn, on_ask
-    )
     try:
         status = supervision.run(environment)
     except CommandFailed as error:
-        complain(error)
-        status = error.status
+        raise ExitStatus(error.status, str(error)) from None
     if supervision.lost:
         raise Lost
-    return status
+    if status:
+        raise ExitStatus(status, f"status {status}")
+    number = supervision.told_to_end
+    if number is not None and not zero_is_done:
+        name = signal.Signals(number).name
+        raise ExitStatus(killed_by(number), f"status 0, but told to end by {name}")

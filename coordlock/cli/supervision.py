@@ -88,6 +88,17 @@ class Supervision:
         #: Whether the command had to go because of the lock.
         self.lost = False
 
+    @property
+    def told_to_end(self) -> int | None:
+        """The signal that asked to end; None for none.
+
+        A command that has ended since may have been cut off, whatever its status: many programs
+        end with 0 then. A signal that comes with the command's own end counts, because whoever
+        stops a service may have sent it to both.
+        """
+        self._inbox.wait(0)
+        return min(self._inbox.ending, default=None)
+
     def run(self, environment: dict[str, str]) -> int:
         """Start the command and stay with it until its end; its exit status.
 
@@ -121,10 +132,10 @@ class Supervision:
                 terminal.take_back(child.group, repair=status is None or status > 128)
         return status
 
-    def close(self) -> bool:
-        """Let signals interrupt this process again; whether one has asked to end meanwhile."""
+    def close(self) -> int | None:
+        """Let signals interrupt this process again; the one that has asked to end meanwhile."""
         self._inbox.close()
-        return bool(self._inbox.ending)
+        return self.told_to_end
 
     def _until_end(self) -> int:
         while True:

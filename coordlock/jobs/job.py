@@ -27,6 +27,7 @@ from typing import (
 
 from coordlock.errors import (
     AcquireTimeout,
+    AlreadyFailed,
     AlreadyRunning,
     Evicted,
     FutureSlot,
@@ -127,6 +128,8 @@ class _BaseJob(Recipe, Generic[R], shown="Job"):
         #: How many finished slots are kept.
         self.history: Final = history
         self._policy = Policy(policy)
+        #: The schedule whose slots are all made up for; None for none.
+        self._owed: Final = schedule.after if schedule and catch_up == "all" else None
         self._max_ahead = None if max_ahead is None else _ahead(max_ahead)
         self._options = AcquireOptions.of(access.settings, timeout, label, max_hold)
 
@@ -135,7 +138,8 @@ class _BaseJob(Recipe, Generic[R], shown="Job"):
     def _begin(self, slot: Slot) -> Steps[R]:
         """Acquire the job's lock and record the start of ``slot``; the run."""
         engine = self._access.engine
-        refuse(self.name, (yield from self._record.get()), slot, self._policy)
+        ledger = yield from self._record.get()
+        refuse(self.name, ledger, slot, self._policy, self._owed, is_locked=False)
         present = yield from self._present(slot)
         ticket = yield from self._acquired(slot)
         try:
@@ -143,7 +147,7 @@ class _BaseJob(Recipe, Generic[R], shown="Job"):
                 "R",
                 self._run_kind(
                     *(engine, ticket, self.name, slot),
-                    *(self._policy, self.history, present),
+                    *(self._policy, self.history, present, self._owed),
                 ),
             )
             yield from run._start()
@@ -232,9 +236,9 @@ class _BaseJob(Recipe, Generic[R], shown="Job"):
           is less), unless it was started.
         - Those before it that were begun under ``"at-least-once"`` and not finished.
         - Those before it that were missed, as `catch_up` says: with ``"all"`` up to 500 of them,
-          otherwise none. The others it records as skipped, once they are late by the service's
-          time, too. A slot is missed if it lies behind the floor, or behind the lowest recorded
-          slot, and has no record.
+          otherwise none. The others it records as skipped, in one record for those that follow each
+          other, once they are late by the service's time, too. A slot is missed if it lies behind
+          the floor, or behind the lowest recorded slot, and has no record.
 
         Raises ValueError where the job has no schedule, `NameConflict`, and `BackendUnavailable`.
         """
@@ -278,9 +282,11 @@ class _BaseJob(Recipe, Generic[R], shown="Job"):
 
         def retry(ledger: Ledger) -> Ledger | None:
             check_kind(self.name, ledger, slot)
-            if slot not in ledger.records:
-                raise LookupError(f"job {self.name!r} has no record of slot {shown(slot)}")
-            changed = ledger.to_retry(slot)
+            try:
+                changed = ledger.to_retry(slot)
+            except LookupError:
+                text = f"job {self.name!r} has no record of slot {shown(slot)}"
+                raise LookupError(text) from None
             return None if changed == ledger else changed
 
         yield from self._while_idle(retry)
@@ -317,7 +323,8 @@ class _BaseJob(Recipe, Generic[R], shown="Job"):
 
     def _answer(self, refused: JobNotRun) -> None:
         """A decorated function is not called."""
-        log.info("%s", refused)
+        failed = isinstance(refused, AlreadyFailed)
+        (log.warning if failed else log.info)("%s", refused)
 
 
 class Job(_BaseJob[JobRun]):
@@ -346,11 +353,11 @@ class Job(_BaseJob[JobRun]):
         set, ``run.check()`` raises `LockLost`, and so does the end of the block, which then
         records nothing.
 
-        To enter it raises `AlreadyDone` for a slot that is done, passed, skipped, or, under
-        ``"at-most-once"``, was ever started; `AlreadyRunning` while the job is at work, unless it
-        queues; `FutureSlot` for an instant too far ahead of the service's own time; `JobBacklog`;
-        `NameConflict` for a slot of another kind; and what `Lock.acquire` raises. Raises TypeError
-        and ValueError for what is no slot.
+        To enter it raises `AlreadyDone` for a slot that is done, passed or skipped; `AlreadyFailed`
+        for one that has failed, or was interrupted, under ``"at-most-once"``; `AlreadyRunning`
+        while the job is at work, unless it queues; `FutureSlot` for an instant too far ahead of the
+        service's own time; `JobBacklog`; `NameConflict` for a slot of another kind; and what
+        `Lock.acquire` raises. Raises TypeError and ValueError for what is no slot.
         """
         return Start(self, slot_of(slot))
 

@@ -1,26 +1,31 @@
 """What is known of a job's slots, and what follows from that. Pure: no I/O, no clock.
 
-A ledger has a record for each slot that was started, skipped or is to be tried again, and a floor.
-A slot without a record is passed if it is at or below the floor, and otherwise it was never
-started. So a ledger answers for every slot there can be, and stays small.
+A ledger has a record for each slot that was started or is to be tried again, one for each row of
+slots that were skipped, and a floor. A slot without a record is passed if it is at or below the
+floor, and otherwise it was never started. So a ledger answers for every slot there can be, and
+stays small.
 
 Only trimming raises the floor, to the slot of a record that it drops. It drops the record of the
-lowest slot first, and stops at one that is unfinished or that lies after the service's own present.
-So no unfinished slot is forgotten. And the floor never lies in the future: what a host with a fast
-clock has started spends those slots alone.
+lowest slot first, and stops at one that is unfinished or that lies after the service's own present,
+and before a slot without a record that is to be made up for. So no slot is forgotten that is still
+to be started. And the floor never lies in the future: what a host with a fast clock has started
+spends those slots alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 from coordlock.jobs.slots import Kind, Slot, kind_of, loaded, stored
 
-__all__ = ["MOST", "Ledger", "Policy", "SlotRecord", "State"]
+__all__ = ["MOST", "Ledger", "Policy", "SlotRecord", "SlotsAfter", "State"]
+
+#: The slots of a schedule after an instant, in order.
+SlotsAfter = Callable[[datetime], Iterator[datetime]]
 
 #: How many records a ledger has at most. It takes that many only if unfinished slots are among
 #: them, because nothing trims past those.
@@ -28,7 +33,7 @@ MOST: Final = 1000
 #: How much is kept of an error.
 _LONGEST_ERROR: Final = 200
 _KNOWN: Final = frozenset(
-    "slot state policy attempts owner token started finished error".split()  # noqa: SIM905
+    "slot state policy attempts owner token started finished error first count".split()  # noqa: SIM905
 )
 
 
@@ -47,13 +52,16 @@ class State(StrEnum):
     STARTED = "started"  #: it is at work, or its holder has ended or lost the lock at work
     DONE = "done"
     FAILED = "failed"  #: the work has raised
-    SKIPPED = "skipped"  #: it was missed, and `catch_up` said not to make up for it
+    SKIPPED = "skipped"  #: it was missed, and `catch_up` said not to make up for it, nor for others
     RETRY = "retry"  #: an operator lets it start again
 
 
 @dataclass(frozen=True, slots=True)
 class SlotRecord:
-    """What is known of one slot. Times are in seconds since 1970."""
+    """What is known of one slot, or of a row of slots that were skipped.
+
+    Times are in seconds since 1970.
+    """
 
     slot: Slot
     state: State
@@ -64,6 +72,9 @@ class SlotRecord:
     started: float | None = None
     finished: float | None = None
     error: str | None = None
+    #: Where slots were skipped, the first of them, and how many; ``slot`` is the last.
+    first: Slot | None = None
+    count: int = 1
     #: What a newer release has added.
     others: Mapping[str, Any] = field(default_factory=dict)
 
@@ -83,6 +94,10 @@ class SlotRecord:
     def encode(self) -> dict[str, Any]:
         """The fields of the record."""
         fields = {name: getattr(self, name) for name in self.__slots__ if name in _KNOWN}
+        if self.first is None:
+            del fields["first"], fields["count"]
+        else:
+            fields["first"] = stored(self.first)
         return {**self.others, **fields, "slot": stored(self.slot)}
 
     @classmethod
@@ -103,6 +118,8 @@ class SlotRecord:
             started,
             finished,
             None if error is None else str(error),
+            loaded(fields["first"]) if "first" in fields else None,
+            int(fields.get("count", 1)),
             {name: value for name, value in fields.items() if name not in _KNOWN},
         )
 
@@ -133,6 +150,8 @@ class Ledger:
         """
         record = self.records.get(slot)
         if record is None:
+            if self.skip_of(slot) is not None:
+                return State.SKIPPED.value
             return "passed" if self.is_passed(slot) else None
         if record.state is State.RETRY:
             return None
@@ -144,10 +163,44 @@ class Ledger:
         """Whether it lies at or below the floor."""
         return self.floor is not None and not _is_after(slot, self.floor)
 
+    def skip_of(self, slot: Slot) -> SlotRecord | None:
+        """The record of the row of skipped slots that ``slot`` lies in; None for none."""
+        for record in self.records.values():
+            is_row = record.first is not None and not _is_after(record.first, slot)
+            if is_row and not _is_after(slot, record.slot):
+                return record
+        return None
+
+    def missing(self, after: SlotsAfter) -> Iterator[datetime]:
+        """The slots of a schedule that have no record and are not passed, in order, for ever.
+
+        Those before the lowest slot with a record don't count.
+        """
+        lowest = self.lowest
+        if not isinstance(lowest, datetime):
+            return
+        slots = after(lowest)
+        while True:
+            slot = next(slots)
+            if (row := self.skip_of(slot)) is not None:
+                slots = after(cast("datetime", row.slot))
+            elif slot not in self.records:
+                yield slot
+
     def started(
-        self, slot: Slot, policy: Policy, owner: str, token: int, at: float, history: int
+        self,
+        slot: Slot,
+        policy: Policy,
+        owner: str,
+        token: int,
+        at: float,
+        history: int,
+        owed: SlotsAfter | None = None,
     ) -> Self:
-        """With a new start of ``slot``, by the holder of the job's lock with that ``token``."""
+        """With a new start of ``slot``, by the holder of the job's lock with that ``token``.
+
+        ``owed`` is the schedule of a job that makes up for all its slots: see `_trimmed`.
+        """
         before = self.records.get(slot)
         record = SlotRecord(
             slot,
@@ -159,29 +212,43 @@ class Ledger:
             at,
             others={} if before is None else before.others,
         )
-        return self._with([record])._trimmed(history, at, keeps=slot)
+        return self._with([record])._trimmed(history, at, owed, keeps=slot)
 
-    def ended(self, record: SlotRecord, history: int) -> Self:
+    def ended(self, record: SlotRecord, history: int, owed: SlotsAfter | None = None) -> Self:
         """With the end of a start, whose ``record`` tells when that was."""
         at = record.finished or 0.0
-        return self._with([record])._trimmed(history, at, keeps=record.slot)
+        return self._with([record])._trimmed(history, at, owed, keeps=record.slot)
 
     def skipped(self, slots: Iterable[Slot], policy: Policy, at: float, history: int) -> Self:
-        """With ``slots`` as skipped, as far as there is room. Others may be at work meanwhile.
+        """With ``slots``, which are missing, as skipped. Others may be at work meanwhile.
 
-        They never fill it: the next start finds room, and trims them.
+        They are one row, also with those skipped before, where no other record lies between.
         """
-        room = max(0, MOST // 2 - len(self.records))
-        records = [
-            SlotRecord(slot, State.SKIPPED, policy, finished=at)
-            for slot in slots
-            if slot not in self.records
-        ]
-        return self._with(records[:room])._trimmed(history, at, are_at_work=True)
+        skips = {
+            slot: SlotRecord(slot, State.SKIPPED, policy, finished=at, first=slot) for slot in slots
+        }
+        rows: list[SlotRecord] = []
+        for record in _in_order({**skips, **self.records}).values():
+            is_skip = record.state is State.SKIPPED
+            if is_skip and rows and rows[-1].state is State.SKIPPED:
+                before = rows.pop()
+                first, count = before.first or before.slot, before.count + record.count
+                record = replace(record, first=first, count=count)
+            rows.append(record)
+        ledger = replace(self, records={one.slot: one for one in rows})
+        return ledger._trimmed(history, at, are_at_work=True)
 
     def to_retry(self, slot: Slot) -> Self:
-        """With ``slot``, of which there is a record, to be started again."""
-        return self._with([replace(self.records[slot], state=State.RETRY)])
+        """With ``slot``, which has a record or was skipped, to be started again.
+
+        Raises LookupError for another.
+        """
+        record = self.records.get(slot)
+        if record is None or record.first is not None:
+            if (row := self.skip_of(slot)) is None:
+                raise LookupError(slot)
+            record = SlotRecord(slot, State.SKIPPED, row.policy)
+        return self._with([replace(record, state=State.RETRY)])
 
     def unfinished(self, policy: Policy) -> list[Slot]:
         """The recorded slots that are to be started again, in order."""
@@ -201,12 +268,19 @@ class Ledger:
         return replace(self, records=_in_order(changed))
 
     def _trimmed(
-        self, history: int, at: float, keeps: Slot | None = None, are_at_work: bool = False
+        self,
+        history: int,
+        at: float,
+        owed: SlotsAfter | None = None,
+        *,
+        keeps: Slot | None = None,
+        are_at_work: bool = False,
     ) -> Self:
         """With ``history`` records, or more where unfinished ones, or later ones, are in the way.
 
         ``at`` is the present by the service's own clock. The record of ``keeps`` stays, and where
-        others may be at work, theirs.
+        others may be at work, theirs. ``owed`` is the schedule of a job that makes up for all
+        slots: the floor does not pass one of them that has no record.
         """
         kept, floor = dict(self.records), self.floor
         for slot, record in self.records.items():
@@ -216,6 +290,9 @@ class Ledger:
             if slot == keeps or record.is_unfinished or is_at_work:
                 if self.is_passed(slot):
                     continue  # it was trimmed before, and is tried again
+                break
+            begin = record.first or slot
+            if owed and isinstance(floor, datetime) and _is_after(begin, next(owed(floor))):
                 break
             del kept[slot]
             floor = slot if floor is None or _is_after(slot, floor) else floor

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from coordlock.backend import Operation
 from coordlock.errors import (
     AlreadyDone,
+    AlreadyFailed,
     BackendError,
     BackendUnavailable,
     CoordlockError,
@@ -21,7 +22,7 @@ from coordlock.errors import (
     Unsupported,
     VersionMismatch,
 )
-from coordlock.jobs.ledger import MOST, Ledger, Policy, SlotRecord, State
+from coordlock.jobs.ledger import MOST, Ledger, Policy, SlotRecord, SlotsAfter, State
 from coordlock.jobs.slots import Slot, kind_of, shown
 from coordlock.jobs.view import record_of
 from coordlock.kernel.engine import Engine
@@ -30,6 +31,7 @@ from coordlock.locks.base_grant import BaseGrant
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.log import described
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.promise import Promise
 
@@ -58,15 +60,36 @@ def check_kind(name: str, ledger: Ledger, slot: Slot) -> None:
         raise NameConflict(name, wanted, found, "")
 
 
-def refuse(name: str, ledger: Ledger, slot: Slot, policy: Policy) -> None:
-    """Raise why ``slot`` is not to be started, if it is not."""
+def refuse(
+    name: str,
+    ledger: Ledger,
+    slot: Slot,
+    policy: Policy,
+    owed: SlotsAfter | None = None,
+    *,
+    is_locked: bool = True,
+) -> None:
+    """Raise why ``slot`` is not to be started, if it is not.
+
+    Only the holder of the job's lock knows that a slot that was started is at work no longer. To
+    others it is not refused: they find the lock busy, or learn by it how the slot has ended.
+    Of a job that makes up for all slots of the schedule ``owed``, the first one that is missing
+    always finds room: until it has a record, nothing is trimmed.
+    """
     check_kind(name, ledger, slot)
     state = ledger.refusal(slot, policy)
     record = ledger.records.get(slot)
-    if state is not None:
-        owner = "" if record is None else record.owner
-        raise AlreadyDone(name, shown(slot), state, owner)
-    if record is None and len(ledger.records) >= MOST:
+    owner = "" if record is None else record.owner
+    match state:
+        case State.STARTED if not is_locked:
+            return
+        case State.STARTED | State.FAILED:
+            how = "failed" if state == State.FAILED else "interrupted"
+            raise AlreadyFailed(name, shown(slot), how, owner)
+        case str():
+            raise AlreadyDone(name, shown(slot), state, owner)
+    is_next = owed is not None and slot == next(ledger.missing(owed), None)
+    if record is None and len(ledger.records) >= MOST and not is_next:
         open_slots = ledger.unfinished(Policy.AT_LEAST_ONCE)
         raise JobBacklog(name, len(ledger.records), shown(open_slots[0]) if open_slots else "")
 
@@ -85,6 +108,7 @@ class _BaseJobRun(BaseGrant, shown="JobRun"):
         policy: Policy,
         history: int,
         present: Present,
+        owed: SlotsAfter | None = None,
     ) -> None:
         super().__init__(engine, ticket)
         #: The job's name.
@@ -95,6 +119,7 @@ class _BaseJobRun(BaseGrant, shown="JobRun"):
         self.attempt = 0
         self._policy = policy
         self._history = history
+        self._owed = owed
         self._present = present
         self._record = record_of(engine, name, ticket.contenders[0])
         self._ledger = Ledger()
@@ -116,7 +141,8 @@ class _BaseJobRun(BaseGrant, shown="JobRun"):
     def _start(self) -> Steps[None]:
         """Record the start of the slot, if it is to be started: the last step of acquiring.
 
-        Raises `AlreadyDone` and `JobBacklog` where it is not, and what acquiring raises.
+        Raises `AlreadyDone`, `AlreadyFailed` and `JobBacklog` where it is not, and what acquiring
+        raises.
         """
         engine = self._engine
         yield engine.deadline(engine.settings.request_timeout)
@@ -141,10 +167,10 @@ class _BaseJobRun(BaseGrant, shown="JobRun"):
             self._ledger = yield from self._record.read()
             if self._mine is not None:
                 break  # an attempt without an answer was made: nobody else writes this token
-            refuse(self.name, self._ledger, self.slot, self._policy)
+            refuse(self.name, self._ledger, self.slot, self._policy, self._owed)
             started = self._ledger.started(
                 *(self.slot, self._policy, owner, self._first_token),
-                *(self._present.now(), self._history),
+                *(self._present.now(), self._history, self._owed),
             )
             if (yield from self._record.write(started.encode())):
                 self._ledger = started
@@ -175,7 +201,7 @@ class _BaseJobRun(BaseGrant, shown="JobRun"):
             if mine.state is not State.STARTED:
                 break  # an attempt without an answer was made
             record = mine.ended(state, self._present.now(), error)
-            ended = self._ledger.ended(record, self._history)
+            ended = self._ledger.ended(record, self._history, self._owed)
             try:
                 if (yield from self._record.write(ended.encode(), also=also)):
                     self._ledger = ended
@@ -231,11 +257,7 @@ class _BaseJobRun(BaseGrant, shown="JobRun"):
 
     def _leave(self, body: BaseException | None) -> Steps[None]:
         """The work has ended, with ``body`` if it has raised that."""
-        self._outcome = (
-            (State.DONE, None)
-            if body is None
-            else (State.FAILED, f"{type(body).__name__}: {body}".rstrip(": "))
-        )
+        self._outcome = (State.DONE, None) if body is None else (State.FAILED, described(body))
         has_lost = False
         try:
             if not (self._engine.inherited or self._released):

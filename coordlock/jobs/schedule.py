@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from coordlock.errors import MissingExtra
-from coordlock.jobs.ledger import Ledger, Policy
+from coordlock.jobs.ledger import MOST, Ledger, Policy
 from coordlock.jobs.slots import Slot
 from coordlock.settings import Duration, seconds_of
 
@@ -183,14 +183,14 @@ def due(
     with ``"none"`` even the latest, once it is five minutes late.
     """
     newest = latest(schedule, now)
-    lowest = ledger.lowest
+    # Those to be made up for must find room for their records.
+    room = MOST - len(ledger.records) - 1 if catch_up == "all" else _MOST
+    most = max(1, min(_MOST, room))
     missed: list[Slot] = []
-    if isinstance(lowest, datetime):
-        for slot in islice(schedule.after(lowest), _MOST):
-            if slot >= newest:
-                break
-            if slot not in ledger.records:
-                missed.append(slot)
+    for slot in islice(ledger.missing(schedule.after), most):
+        if slot >= newest:
+            break
+        missed.append(slot)
     wanted: list[Slot] = [
         slot for slot in ledger.unfinished(policy) if isinstance(slot, datetime) and slot < newest
     ]
@@ -204,7 +204,8 @@ def due(
         may_be = min(_PUNCTUAL, interval_after(schedule, newest) / 2)
         is_begun = newest in ledger.records
         if catch_up == "none" and late > may_be and not is_begun:
-            skipped.append(newest)
+            if len(missed) < most:  # otherwise those between have their turn first
+                skipped.append(newest)
         else:
             wanted.append(newest)
     return sorted(wanted), skipped

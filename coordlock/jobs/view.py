@@ -25,10 +25,10 @@ SlotState = Literal["running", "interrupted", "done", "failed", "skipped", "retr
 
 @dataclass(frozen=True, slots=True)
 class SlotInfo:
-    """One slot of a job, as its record says.
+    """One slot of a job, or a row of slots that were skipped, as its record says.
 
     Attributes:
-        slot: an instant in UTC, or an integer.
+        slot: an instant in UTC, or an integer; the last one of a row.
         state: ``"running"``; ``"interrupted"``, where its holder has ended, or lost the lock, at
             work; ``"done"``; ``"failed"``, where the work has raised; ``"skipped"``, where it was
             missed and is not made up for; ``"retry"``, where an operator lets it start again.
@@ -39,6 +39,8 @@ class SlotInfo:
         started: when that was, by the service's clock where that is known.
         finished: when it ended; None while it has not.
         error: what the work has raised.
+        first: the first slot of a row of skipped ones; None for a single slot.
+        count: how many slots the row has; 1 for a single slot.
     """
 
     slot: Slot
@@ -50,6 +52,8 @@ class SlotInfo:
     started: datetime | None
     finished: datetime | None
     error: str | None
+    first: Slot | None = None
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +158,8 @@ def _shown(record: SlotRecord, at_work: set[int | None]) -> SlotInfo:
         _instant(record.started),
         _instant(record.finished),
         record.error,
+        record.first if record.count > 1 else None,
+        record.count,
     )
 
 

@@ -14,7 +14,7 @@ from coordlock.runtime.worker import Worker
 if TYPE_CHECKING:
     import logging
 
-__all__ = ["Log", "flush", "mute"]
+__all__ = ["Log", "described", "flush", "mute"]
 
 #: Seconds that the interpreter's exit waits for messages that are not written yet.
 _AT_EXIT: Final = 1.0
@@ -97,6 +97,18 @@ class Log:
 def _begin(logger: logging.Logger) -> str:
     """What a message begins with: without a configured log, Python prints nothing but messages."""
     return "" if logger.hasHandlers() else "coordlock: "
+
+
+def described(error: BaseException) -> str:
+    """The kind of ``error`` and its text, for records and messages.
+
+    It may be anybody's, and one whose text can't be made must not hide what has failed.
+    """
+    try:
+        text = str(error)
+    except Exception as broken:
+        text = f"its text can't be made: {type(broken).__name__}"
+    return f"{type(error).__name__}: {text}".rstrip(": ")
 
 
 def mute() -> None:

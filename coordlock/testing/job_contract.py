@@ -18,7 +18,13 @@ import pytest
 
 from coordlock import BackendError, Every, JobNotRun, LockLost, NameConflict
 from coordlock.backend import Put
-from coordlock.errors import AlreadyDone, AlreadyRunning, FutureSlot, StillInUse
+from coordlock.errors import (
+    AlreadyDone,
+    AlreadyFailed,
+    AlreadyRunning,
+    FutureSlot,
+    StillInUse,
+)
 from coordlock.jobs import job
 from coordlock.jobs.schedule import latest
 from coordlock.jobs.view import queue_of
@@ -82,7 +88,7 @@ class JobContract(ClientSuite):
         [slot] = client.job(name).info().slots
         assert (slot.state, slot.error) == ("failed", "ZeroDivisionError: by 0")
         if policy == "at-most-once":
-            with pytest.raises(AlreadyDone, match="has failed"), other.job(name).run(1):
+            with pytest.raises(AlreadyFailed, match="has failed"), other.job(name).run(1):
                 pytest.fail("it was started before")
             return
         with other.job(name, policy=policy).run(1) as run:
@@ -101,7 +107,7 @@ class JobContract(ClientSuite):
         gone.close()
         assert client.job(name).info().slots[0].state == "interrupted"
         if policy == "at-most-once":
-            with pytest.raises(AlreadyDone, match="was started"), client.job(name).run(1):
+            with pytest.raises(AlreadyFailed, match="was interrupted"), client.job(name).run(1):
                 pytest.fail("it was started before")
         else:
             with client.job(name, policy=policy).run(1) as run:
@@ -242,10 +248,14 @@ class JobContract(ClientSuite):
             latest = client.job(name, schedule=Every("1h"))
             assert latest.due() == latest.due() == (scheduled,)
             assert every.due() == (scheduled,)
-        states = [slot.state for slot in client.job(name).info().slots]
-        assert states == ["done", *["skipped"] * 4]
+        done, row = client.job(name).info().slots
+        assert (done.state, done.first, done.count) == ("done", None, 1)
+        assert (row.state, row.first, row.slot, row.count) == ("skipped", *before[1::3], 4)
         with pytest.raises(AlreadyDone, match="skipped"), client.job(name).run(before[1]):
             pytest.fail("it was skipped")
+        client.job(name).retry(before[2])
+        with client.job(name).run(before[2]) as run:
+            assert run.attempt == 1
 
     def test_a_host_with_a_fast_clock_skips_nothing_that_others_have_yet_to_start(
         self, client: Any, other: Any, name: str

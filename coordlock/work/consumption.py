@@ -5,26 +5,51 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final, Generic, TypeVar
 
-from coordlock.errors import WaitCancelled, WorkQueueContended, WorkQueueEmpty
+from coordlock.errors import (
+    BackendUnavailable,
+    Evicted,
+    SessionLost,
+    WaitCancelled,
+    WorkQueueContended,
+    WorkQueueEmpty,
+)
 from coordlock.kernel.engine import Engine
+from coordlock.runtime.cancellation import Cancellation
+from coordlock.runtime.clock import sleep
 from coordlock.runtime.condition import Condition
 from coordlock.runtime.deadline import Cancelled
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.log import Log
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.work.item import AsyncItem, Item
 
 __all__ = ["AsyncConsumption", "Consumption"]
 
+log = Log("coordlock")
+
 I = TypeVar("I", Item, AsyncItem)  # noqa: E741
+
+#: Seconds to the next attempt while the service is away: the first pause, and the longest.
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 2.0
 
 
 class _BaseConsumption(Generic[I]):
     """What sync and async loops share."""
 
-    def __init__(self, engine: Engine, take: Callable[[], Steps[I]], concurrency: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        name: str,
+        take: Callable[[], Steps[I]],
+        concurrency: int,
+        cancellation: Cancellation | None,
+    ) -> None:
         self._engine: Final = engine
+        self._name: Final = name
         self._take: Callable[[], Steps[I]] = take
         self._concurrency: Final = concurrency
+        self._cancellation: Final = cancellation
         self._open: list[I] = []
         self._changed: Final = Condition()
 
@@ -33,11 +58,11 @@ class _BaseConsumption(Generic[I]):
         try:
             while True:
                 changed = self._changed.notified
-                self._open = [one for one in self._open if not one._end.done()]
+                self._open = [one for one in self._open if self._is_at_work(one)]
                 if len(self._open) < self._concurrency:
                     break
                 self._refuse_to_wait_for_ever()
-                yield self._engine.until(None)
+                yield self._engine.until(None, self._cancellation)
                 yield changed
             item = yield from self._taken()
         except (WaitCancelled, Cancelled, WorkQueueEmpty):
@@ -46,13 +71,27 @@ class _BaseConsumption(Generic[I]):
         item._end.add_done_callback(lambda _: self._changed.notify())
         return item
 
+    def _is_at_work(self, item: I) -> bool:
+        return not item._end.done()
+
     def _taken(self) -> Steps[I]:
-        """The next item. As long as items are ready, the loop goes on."""
+        """The next item. The loop goes on as long as items are ready, and through outages."""
+        timers, pause = self._engine.timers, _FIRST_PAUSE
         while True:
             try:
                 return (yield from self._take())
             except WorkQueueContended:
-                pass
+                continue
+            except (BackendUnavailable, SessionLost, Evicted) as error:
+                if not self._engine.was_open:
+                    raise  # it was never there: the configuration may be wrong
+                if pause == _FIRST_PAUSE:
+                    text = "work queue %r: %s; takes items again when the service answers"
+                    log.warning(text, self._name, error)
+            yield self._engine.until(None, self._cancellation)
+            # At random, because all consumers have lost the service at the same time.
+            yield sleep(timers, pause / 2 + timers.jitter(pause / 2))
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _refuse_to_wait_for_ever(self) -> None:
         [*_, last] = self._open

@@ -25,7 +25,7 @@ from coordlock.model.claim import Claim, Mode
 from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps
-from coordlock.runtime.log import Log
+from coordlock.runtime.log import Log, described
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.promise import Promise
 from coordlock.runtime.statement import released_when_dropped
@@ -249,7 +249,7 @@ class _BaseItem(BaseGrant, shown="Item"):
             elif self._ending is not None:
                 pass  # whether it was given back is not known: see below
             elif isinstance(body, Exception):
-                yield from self._nack(reason=f"{type(body).__name__}: {body}")
+                yield from self._nack(reason=described(body))
             else:  # the worker was stopped, which is not the item's fault
                 yield from self._release()
         except LockLost:

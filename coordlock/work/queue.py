@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import ClassVar, Final, Generic, TypeVar, cast
+from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 
 from coordlock.errors import (
     BackendUnavailable,
@@ -19,7 +19,7 @@ from coordlock.kernel.access import Access
 from coordlock.kernel.engine import Engine
 from coordlock.model.names import check_name
 from coordlock.recipes.shared.publishing_grant import check_value
-from coordlock.runtime.cancellation import Cancellation
+from coordlock.runtime.cancellation import Cancellation, checked
 from coordlock.runtime.deadline import Cancelled, DeadlineReached
 from coordlock.runtime.driver import Steps, or_undo
 from coordlock.runtime.methods import awaiting, blocking
@@ -40,6 +40,7 @@ from coordlock.work.item import AsyncItem, Item, Retries, delay_of
 from coordlock.work.janitor import Limits
 from coordlock.work.layout import ItemId
 from coordlock.work.producer import Parcel, Producer
+from coordlock.work.running import AsyncRunning, Running
 from coordlock.work.search import Search
 from coordlock.work.store import Store
 from coordlock.work.view import ItemView, WorkQueueStats
@@ -210,11 +211,25 @@ class _BaseWorkQueue(Resident, Generic[I], shown="WorkQueue"):
         return cast("I", self._item_kind(consumer, claimed, self._retries))
 
     def _consuming(
-        self, concurrency: int, timeout: Timeout
-    ) -> tuple[Engine, Callable[[], Steps[I]], int]:
+        self, concurrency: int, timeout: Timeout, stop: Cancellation | None = None
+    ) -> tuple[Engine, str, Callable[[], Steps[I]], int, Cancellation | None]:
         """What an iterator of items is made of."""
         number = _positive("concurrency", concurrency)
-        return self._share().store.engine, lambda: self._take(timeout), number
+        take = lambda: self._take(timeout, cancellation=stop)  # noqa: E731
+        return self._share().store.engine, self.name, take, number, stop
+
+    def _running(
+        self,
+        concurrency: int,
+        grace: Duration,
+        timeout: Timeout,
+        cancellation: Cancellation | None,
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What a run is made of."""
+        stop, seconds = Cancellation(), delay_of(grace, "grace")
+        consumption = self._consuming(concurrency, timeout, stop)
+        options = {"grace": seconds, "stop": stop, "by": checked(cancellation)}
+        return consumption, options
 
     def _depth(self) -> Steps[int]:
         """How many items may be taken now: neither delayed nor taken ones. Cheap.
@@ -314,22 +329,51 @@ class WorkQueue(_BaseWorkQueue[Item]):
         queue = client.work_queue("mails")
         queue.put(b"to: ann")
 
-        for item in queue.consume():
-            with item:
-                send(item.data)
+        queue.run(lambda item: send(item.data), concurrency=8)
 
     Threads share it.
     """
 
     _item_kind = Item
 
+    def run(
+        self,
+        handler: Callable[[Item], object],
+        *,
+        concurrency: int = 1,
+        grace: Duration = 30.0,
+        timeout: Timeout = None,
+        cancellation: Cancellation | None = None,
+    ) -> int:
+        """Call ``handler(item)`` for item after item; how many were acknowledged.
+
+        Up to ``concurrency`` at a time, each in a thread. When the handler returns, the item is
+        acknowledged. When it raises, the item has failed, as by `Item.nack`, and the log says why.
+        While the service is away it waits, and goes on. A handler whose item is lost meanwhile
+        should end soon: see ``item.lost`` and ``item.check()``.
+
+        It ends when ``cancellation`` is cancelled; on SIGTERM, in the main thread of a program that
+        does not handle that; after a signal that `release_on_signals` heard; and where no item was
+        ready for ``timeout`` seconds, by default never. Then it takes no more items, and the
+        handlers have ``grace`` seconds to end. What they have not finished is given back, not
+        counted as a failure.
+
+        Raises what `take` raises, but for outages and losses; TypeError for a coroutine function;
+        and what else than an `Exception` a handler raises.
+        """
+        consumption, options = self._running(concurrency, grace, timeout, cancellation)
+        return Running(*consumption, **options).run(handler)
+
     def consume(self, *, concurrency: int = 1, timeout: Timeout = None) -> Consumption:
         """Take item after item: an iterator of items, each of which is to be entered by ``with``.
 
-        It gives an item while fewer than ``concurrency`` of its items are at work, so a loop can
-        hand them to a pool of threads. It ends after a signal that `release_on_signals` heard, and
-        where no item was ready for ``timeout`` seconds, by default never; items at work go on. It
-        raises what `take` raises, and RuntimeError where the loop did not enter the last item.
+        For loops of your own: `run` does the rest, too. It gives an item while fewer than
+        ``concurrency`` of its items are at work, so a loop can hand them to a pool of threads.
+        While the service is away it waits, and goes on. It ends after a signal that
+        `release_on_signals` heard, and where no item was ready for ``timeout`` seconds, by default
+        never; items at work go on. An exception of the block gives the item back and ends a loop
+        that does not catch it. Raises what `take` raises, but for outages and losses, and
+        RuntimeError where the loop did not enter the last item.
         """
         return Consumption(*self._consuming(concurrency, timeout))
 
@@ -354,12 +398,30 @@ class AsyncWorkQueue(_BaseWorkQueue[AsyncItem]):
         queue = client.work_queue("mails")
         await queue.put(b"to: ann")
 
-        async for item in queue.consume():
-            async with item:
-                await send(item.data)
+        async def handle(item: coordlock.AsyncItem) -> None:
+            await send(item.data)
+
+        await queue.run(handle, concurrency=100)
     """
 
     _item_kind = AsyncItem
+
+    async def run(
+        self,
+        handler: Callable[[AsyncItem], Awaitable[object]],
+        *,
+        concurrency: int = 1,
+        grace: Duration = 30.0,
+        timeout: Timeout = None,
+        cancellation: Cancellation | None = None,
+    ) -> int:
+        """Await ``handler(item)`` for item after item, each in a task: see `WorkQueue.run`.
+
+        A handler is cancelled when its item is lost, when its ``grace`` is over, and at once when
+        this call is cancelled.
+        """
+        consumption, options = self._running(concurrency, grace, timeout, cancellation)
+        return await AsyncRunning(*consumption, **options).run(handler)
 
     def consume(self, *, concurrency: int = 1, timeout: Timeout = None) -> AsyncConsumption:
         """Take item after item: see `WorkQueue.consume`."""

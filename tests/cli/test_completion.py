@@ -78,7 +78,7 @@ def test_keys_of_values_are_completed(cli: Cli) -> None:
 def test_names_of_work_queues_are_completed(cli: Cli) -> None:
     for name in ("mails", "moves", "orders"):
         assert cli.run("queue", "put", name, "x").returncode == 0
-    for command in ("ls", "take", "put", "retry"):
+    for command in ("ls", "work", "put", "retry"):
         assert completed(cli, f"coordlock queue {command} m") == ["mails", "moves"]
 
 

@@ -45,7 +45,7 @@ def test_all_is_well_on_this_machine(cli: Cli) -> None:
 def test_dead_items_of_work_queues_are_a_warning(cli: Cli) -> None:
     cli.run("queue", "put", "q", "one", "two")
     assert findings(cli)["work queues"][0]["state"] == "ok"
-    cli.run("queue", "take", "q", "--count", "1", "--max-failures", "1", "--", "false")
+    cli.run("queue", "work", "q", "--count", "1", "--max-failures", "1", "--", "false")
     [finding] = findings(cli)["work queues"]
     assert finding["state"] == "warning"
     assert "in 'q' (1)" in finding["detail"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -39,7 +40,7 @@ def put(cli: Cli, *data: str) -> None:
 
 def test_a_command_runs_for_each_item_in_order(cli: Cli) -> None:
     assert cli.run("queue", "put", "q", "one", "two\nlines").stdout == "1\n2\n"
-    done = cli.run("queue", "take", "q", "--count", "2", "--", "sh", "-c", SHOW)
+    done = cli.run("queue", "work", "q", "--count", "2", "--", "sh", "-c", SHOW)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "q 1 1: one\nq 2 1: two\nlines\n"
     assert listed(cli) == {
@@ -78,7 +79,7 @@ def test_the_largest_item_reaches_the_command_byte_by_byte(cli: Cli) -> None:
     program = (
         "import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest(), end='')"
     )
-    done = cli.run("queue", "take", "q", "--count", "1", "--", sys.executable, "-c", program)
+    done = cli.run("queue", "work", "q", "--count", "1", "--", sys.executable, "-c", program)
 
     assert done.stdout == hashlib.sha256(data).hexdigest()
 
@@ -86,9 +87,9 @@ def test_the_largest_item_reaches_the_command_byte_by_byte(cli: Cli) -> None:
 @pytest.mark.parametrize("status", [1, 7, 255])
 def test_an_item_whose_command_fails_is_taken_again_until_it_is_dead(cli: Cli, status: int) -> None:
     put(cli, "bad")
-    take = ("queue", "take", "q", "--count", "1", "--max-failures", "2", "--")
+    work = ("queue", "work", "q", "--count", "1", "--max-failures", "2", "--")
     for attempt in (1, 2):
-        done = cli.run(*take, "sh", "-c", f"exit {status}")
+        done = cli.run(*work, "sh", "-c", f"exit {status}")
         assert done.returncode == status
         assert done.stderr == f"coordlock: item 1, delivery {attempt}: status {status}\n"
     assert listed(cli)["items"] == []
@@ -99,12 +100,12 @@ def test_an_item_whose_command_fails_is_taken_again_until_it_is_dead(cli: Cli, s
     done = cli.run("queue", "retry", "q", "1", "--json")
     assert (done.returncode, json.loads(done.stdout)) == (1, {"1": None})
     assert "no dead item 1" in done.stderr
-    assert cli.run(*take, "sh", "-c", SHOW).stdout == "q 2 1: bad\n"
+    assert cli.run(*work, "sh", "-c", SHOW).stdout == "q 2 1: bad\n"
 
 
 def test_all_dead_items_are_put_again(cli: Cli) -> None:
     put(cli, "one", "two")
-    cli.run("queue", "take", "q", "-n", "--max-failures", "1", "--", "false")
+    cli.run("queue", "work", "q", "-n", "--max-failures", "1", "--", "false")
     assert listed(cli)["dead"] == 2
     done = cli.run("queue", "retry", "q", "--all", "--json")
     assert json.loads(done.stdout) == {"1": "3", "2": "4"}
@@ -112,11 +113,13 @@ def test_all_dead_items_are_put_again(cli: Cli) -> None:
 
 
 def test_a_queue_without_items_is_told_by_the_status(cli: Cli) -> None:
-    done = cli.run("queue", "take", "q", "-n", "--", "true")
+    done = cli.run("queue", "work", "q", "-n", "--", "true")
+    assert (done.returncode, done.stderr) == (0, "")
+    done = cli.run("queue", "work", "q", "--count", "1", "-n", "--", "true")
     assert (done.returncode, done.stderr) == (75, "coordlock: work queue 'q' has nothing to take\n")
-    done = cli.run("queue", "take", "q", "--timeout", "2", "-E", "9", "--", "true")
-    assert done.returncode == 9
-    assert "work queue 'q' had nothing to take within" in done.stderr
+    put(cli, "one")
+    done = cli.run("queue", "work", "q", "--count", "2", "--timeout", "1", "-E", "9", "--", "true")
+    assert (done.returncode, done.stderr) == (9, "coordlock: work queue 'q' has nothing to take\n")
 
 
 def test_a_full_queue_is_told_by_the_status(cli: Cli) -> None:
@@ -144,7 +147,7 @@ def test_work_queues_are_listed(cli: Cli) -> None:
     assert cli.run("queue", "ls", "--json").stdout == "[]\n"
     put(cli, "one", "two")
     cli.run("queue", "put", "later/é", "three", "--delay", "1h")
-    cli.run("queue", "take", "q", "--count", "1", "--max-failures", "1", "--", "false")
+    cli.run("queue", "work", "q", "--count", "1", "--max-failures", "1", "--", "false")
     assert json.loads(cli.run("queue", "ls", "--json").stdout) == [
         {"name": "later/é", "waiting": 0, "taken": 0, "delayed": 1, "dead": 0},
         {"name": "q", "waiting": 1, "taken": 0, "delayed": 0, "dead": 1},
@@ -160,7 +163,7 @@ def test_a_signal_ends_the_command_and_gives_the_item_back(cli: Cli, tmp_path: P
     put(cli, "one")
     pid = tmp_path / "pid"
     command = ("sh", "-c", f"echo $$ > {pid}; exec sleep 600")
-    with cli.started("queue", "take", "q", "--", *command) as process:
+    with cli.started("queue", "work", "q", "--", *command) as process:
         eventually(lambda: pid.exists() and pid.read_text().endswith("\n"))
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 128 + signal.SIGTERM
@@ -169,28 +172,67 @@ def test_a_signal_ends_the_command_and_gives_the_item_back(cli: Cli, tmp_path: P
     assert (item["state"], item["deliveries"], item["failures"]) == ("waiting", 1, 0)
 
 
+@pytest.mark.parametrize("believes", [False, True])
+def test_a_command_that_ends_with_0_at_a_signal_has_not_done_its_item(
+    cli: Cli, tmp_path: Path, believes: bool
+) -> None:
+    put(cli, "one")
+    graceful = f"trap 'exit 0' TERM; touch {tmp_path}/begun; while :; do sleep 0.05; done"
+    options = ["--zero-is-done"] * believes
+    with cli.started("queue", "work", "q", *options, "--", "sh", "-c", graceful) as process:
+        eventually(lambda: (tmp_path / "begun").exists())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+    left = [(one["state"], one["failures"]) for one in listed(cli)["items"]]
+    assert left == ([] if believes else [("waiting", 0)])
+
+
+def test_no_item_is_lost_when_workers_with_graceful_commands_are_replaced(
+    cli: Cli, tmp_path: Path
+) -> None:
+    """A rolling deploy: each command ends with 0 at once, in the middle of its work."""
+    items = {str(number) for number in range(12)}
+    put(cli, *items)
+    script = (
+        f"trap 'exit 0' TERM; data=$(cat); touch {tmp_path}/begun-$data;"
+        f" sleep 0.3 & wait; echo $data >> {tmp_path}/done"
+    )
+    work = ("queue", "work", "q", "--", "sh", "-c", script)
+    with contextlib.ExitStack() as workers:
+        for generation in range(4):
+            begun = 3 * generation
+            process = workers.enter_context(cli.started(*work))
+            eventually(lambda: len(list(tmp_path.glob("begun-*"))) > begun)  # noqa: B023
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 128 + signal.SIGTERM
+        workers.enter_context(cli.started(*work))
+        eventually(lambda: listed(cli)["items"] == [], within=60)
+    assert set((tmp_path / "done").read_text().split()) == items
+
+
 def test_a_signal_ends_the_wait_for_an_item(cli: Cli) -> None:
-    with cli.started("queue", "take", "q", "-v", "--", "true") as process:
+    with cli.started("queue", "work", "q", "-v", "--", "true") as process:
         assert process.stderr is not None
-        while "waiting for work queue 'q'" not in process.stderr.readline():
+        while "connected to" not in process.stderr.readline():
             pass
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 128 + signal.SIGTERM
     put(cli, "one")
-    assert cli.run("queue", "take", "q", "--count", "1", "--", "cat").stdout == "one"
+    assert cli.run("queue", "work", "q", "--count", "1", "--", "cat").stdout == "one"
 
 
 def test_the_item_of_a_killed_command_line_is_taken_by_another(cli: Cli, tmp_path: Path) -> None:
     put(cli, "one")
     pids = tmp_path / "pids"
     command = ("sh", "-c", f"echo $(ps -o ppid= -p $PPID) $$ > {pids}; exec sleep 600")
-    with cli.started("queue", "take", "q", "--", *command) as process:
+    with cli.started("queue", "work", "q", "--", *command) as process:
         eventually(lambda: pids.exists() and pids.read_text().endswith("\n"))
         worker, child = map(int, pids.read_text().split())
-        os.kill(worker, signal.SIGKILL)
-        assert process.wait(60) == 128 + signal.SIGKILL
+        assert worker == process.pid
+        process.kill()
+        process.wait(60)
     eventually(lambda: is_gone(child), "the guard ends the command")
-    done = cli.run("queue", "take", "q", "--count", "1", "--", "sh", "-c", SHOW)
+    done = cli.run("queue", "work", "q", "--count", "1", "--", "sh", "-c", SHOW)
     assert done.stdout == "q 1 2: one\n"
 
 
@@ -203,8 +245,8 @@ def test_a_signal_to_the_process_that_was_started_ends_the_command(
     put(cli, "one")
     pids = tmp_path / "pids"
     command = ("sh", "-c", f"echo $(ps -o ppid= -p $PPID) $$ > {pids}; exec sleep 600")
-    take = ("queue", "take", "q", "--grace", "1s", "--", *command)
-    with cli.started(*take, start_new_session=True) as process:
+    work = ("queue", "work", "q", "--grace", "1s", "--", *command)
+    with cli.started(*work, start_new_session=True) as process:
         eventually(lambda: pids.exists() and pids.read_text().endswith("\n"))
         for _ in range(times):
             process.send_signal(number)
@@ -215,10 +257,10 @@ def test_a_signal_to_the_process_that_was_started_ends_the_command(
 
 
 def test_a_signal_to_the_process_that_was_started_ends_its_wait(cli: Cli) -> None:
-    take = ("queue", "take", "q", "-v", "--", "true")
-    with cli.started(*take, start_new_session=True) as process:
+    work = ("queue", "work", "q", "-v", "--", "true")
+    with cli.started(*work, start_new_session=True) as process:
         assert process.stderr is not None
-        while "waiting for work queue 'q'" not in process.stderr.readline():
+        while "connected to" not in process.stderr.readline():
             pass
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 128 + signal.SIGINT
@@ -230,7 +272,7 @@ def test_nothing_goes_on_when_the_process_that_was_started_is_killed(
     put(cli, "one")
     pids = tmp_path / "pids"
     command = ("sh", "-c", f"echo $(ps -o ppid= -p $PPID) $$ > {pids}; exec sleep 600")
-    with cli.started("queue", "take", "q", "--grace", "1s", "--", *command) as process:
+    with cli.started("queue", "work", "q", "--grace", "1s", "--", *command) as process:
         eventually(lambda: pids.exists() and pids.read_text().endswith("\n"))
         process.kill()
         process.wait(60)
@@ -241,7 +283,7 @@ def test_nothing_goes_on_when_the_process_that_was_started_is_killed(
 
 def test_a_command_that_does_not_exist_is_no_fault_of_the_items(cli: Cli) -> None:
     put(cli, "one")
-    done = cli.run("queue", "take", "q", "--max-failures", "1", "--", "no-such-command")
+    done = cli.run("queue", "work", "q", "--max-failures", "1", "--", "no-such-command")
     assert done.returncode == 127
     assert listed(cli)["waiting"] == 1
 
@@ -322,17 +364,24 @@ def test_the_command_for_an_item_that_is_lost_is_ended(cli: Cli, tmp_path: Path)
     assert listed(cli)["items"] == []
 
 
-def test_work_with_a_command_that_does_not_exist_blames_no_item(cli: Cli) -> None:
-    put(cli, "one")
-    done = cli.run("queue", "work", "q", "--max-failures", "1", "--", "no-such-command")
-    assert done.returncode == 127
-    assert listed(cli)["waiting"] == 1
+def test_the_commands_of_a_killed_command_line_are_ended(cli: Cli, tmp_path: Path) -> None:
+    put(cli, "one", "two")
+    command = ("sh", "-c", f"echo $$ > {tmp_path}/$COORDLOCK_ITEM; sleep 600 & wait")
+    pids = [tmp_path / "1", tmp_path / "2"]
+    with cli.started("queue", "work", "q", "--concurrency", "2", "--", *command) as process:
+        for pid in pids:
+            eventually(lambda: pid.exists() and pid.read_text().endswith("\n"))  # noqa: B023
+        process.kill()
+        process.wait(60)
+        for pid in pids:
+            eventually(partial(is_gone, int(pid.read_text())), "the guard ends the command")
+    eventually(lambda: listed(cli)["waiting"] == 2)
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("queue", "take", "q"),
+        ("queue", "work", "q"),
         ("queue", "put", ""),
         ("queue", "put", "q", "x", "--lines"),
         ("queue", "retry", "q"),
@@ -343,9 +392,8 @@ def test_work_with_a_command_that_does_not_exist_blames_no_item(cli: Cli) -> Non
         ("queue", "remove", "q", "--yes"),
         ("queue", "remove", "q", "x", "--yes"),
         ("queue", "purge", "q"),
-        ("queue", "work", "q"),
         ("queue", "work", "q", "--concurrency", "0", "--", "true"),
-        ("queue", "take", "q", "--count", "0", "--", "true"),
+        ("queue", "work", "q", "--count", "0", "--", "true"),
         ("queue", "sing"),
     ],
 )

@@ -75,7 +75,7 @@ class _Finished:
     is_unfinished = False
 
     def __init__(self, record: SlotRecord) -> None:
-        self.state = record.state
+        self.state, self.slot, self.first = record.state, record.slot, record.first
 
 
 @mutant(
@@ -90,7 +90,7 @@ def does_not_know_its_own_start() -> Changes:
             refuse(self.name, self._ledger, self.slot, self._policy)
             started = self._ledger.started(
                 *(self.slot, self._policy, str(self._ticket.entries[0].owner), self._first_token),
-                *(self._present.now(), self._history),
+                *(self._present.now(), self._history, self._owed),
             )
             if (yield from self._record.write(started.encode())):
                 self._ledger = started
@@ -111,6 +111,16 @@ def trims_what_is_yet_to_come() -> Changes:
 
     def trim(self: Ledger, history: int, at: float, *rest: Any, **options: Any) -> Ledger:
         return trimmed(self, history, at + 3600, *rest, **options)
+
+    return [(Ledger, "_trimmed", trim)]
+
+
+@mutant("The floor passes slots that are yet to be made up for.", simulated=(Scheduling,))
+def trims_past_what_is_owed() -> Changes:
+    trimmed = Ledger._trimmed
+
+    def trim(self: Ledger, history: int, at: float, _: Any = None, **options: Any) -> Ledger:
+        return trimmed(self, history, at, **options)
 
     return [(Ledger, "_trimmed", trim)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from coordlock.backend import Operation, Put, Written
-from coordlock.errors import AlreadyDone, BackendUnavailable, FutureSlot, JobNotRun, LockLost
+from coordlock.errors import (
+    AlreadyDone,
+    AlreadyFailed,
+    BackendUnavailable,
+    FutureSlot,
+    JobNotRun,
+    LockLost,
+)
 from coordlock.jobs import job
 from coordlock.jobs.job import Job
 from coordlock.jobs.ledger import Ledger, Policy, SlotRecord, State
@@ -109,7 +116,7 @@ class Kept:
         for slot in sorted({*before.records, *self.ledger.records}):
             was, one = before.records.get(slot), self.ledger.records.get(slot)
             if one is None:
-                if not passed(self.ledger, slot):
+                if self.ledger.refusal(slot, LEAST) not in ("passed", "skipped"):
                     self.wrong.append(f"{slot} is forgotten")
             elif one != was:
                 self._changed(slot, was, one, token)
@@ -121,15 +128,28 @@ class Kept:
                 self.wrong.append(f"the floor {floor} is in the future")
             if before.floor is not None and floor < before.floor:  # type: ignore[operator]
                 self.wrong.append("the floor sinks")
+        self._look_for_passed(before)
         for slot in self.owed:
             if self.ledger.refusal(slot, LEAST) is not None:
                 self.wrong.append(f"{slot} is not done, and is refused")
 
+    def _look_for_passed(self, before: Ledger) -> None:
+        """Whether a start that makes up for all slots has let the floor pass one of them."""
+        changed = [
+            one for one in self.ledger.records.values() if one not in before.records.values()
+        ]
+        makes_up = any(one.owner.endswith(" all") for one in changed)
+        lowest, floor = before.lowest, self.ledger.floor
+        if makes_up and floor is not None and floor != before.floor:
+            owed = next(before._with(changed).missing(Every("1m").after))
+            if lowest is not None and owed <= floor:  # type: ignore[operator]
+                self.wrong.append(f"{owed} is passed, and was to be made up for")
+
     def _changed(self, slot: Slot, was: SlotRecord | None, one: SlotRecord, by: int | None) -> None:
         match one.state:
             case State.SKIPPED:
-                self.skipped.add(slot)
-                if was is not None:
+                self.skipped |= set(row(one))
+                if was is not None and was.state is not State.SKIPPED:
                     self.wrong.append(f"{slot} was recorded, and is skipped")
                 if slot >= latest(Every("1m"), self._service.time()):  # type: ignore[operator]
                     self.wrong.append(f"{slot} is skipped, and has just come")
@@ -179,15 +199,19 @@ class Scheduling(BadDayForData):
         #: Whether a call was refused because of a start that it has made itself.
         self.refused_own = False
         self.numbers = itertools.count()
+        #: What becomes of missed slots on this day; None where each start says so.
+        self.catch_up: str | None = None
         self.world.service.time = lambda: DAWN.timestamp() + self.world.time.now()
         self.kept = Kept(self.world.service)
         self.host = 0
         self.clocks = ExitStack()
         self.clocks.enter_context(patch.object(job, "time", SimpleNamespace(time=self.clock)))
 
-    @initialize()
-    def connect(self) -> None:
+    @initialize(catch_up=st.sampled_from([None, "all"]))
+    def connect(self, catch_up: str | None = None) -> None:
+        """On some days all make up for what they have missed."""
         super().connect()
+        self.catch_up = catch_up
         self.wrong_by = [0.0] * PARTIES
 
     def teardown(self) -> None:
@@ -247,11 +271,11 @@ class Scheduling(BadDayForData):
             policy=plan.policy.value,
             overlap=overlap,
             schedule=Every("1m"),
-            catch_up=plan.catch_up,  # type: ignore[arg-type]
+            catch_up=(catch_up := self.catch_up or plan.catch_up),  # type: ignore[arg-type]
             history=plan.history,
             timeout=60.0,
             max_ahead=AHEAD,
-            label=(label := f"call {next(self.numbers)}"),
+            label=(label := f"call {next(self.numbers)} {catch_up}"),
         )
         self.host = self.world.parties.index(party)
         if plan.minutes is None:
@@ -262,7 +286,9 @@ class Scheduling(BadDayForData):
             try:
                 run: JobRun = yield from mine._begin(slot)
             except JobNotRun as refused:
-                is_own = isinstance(refused, AlreadyDone) and refused.owner.endswith(label)
+                is_own = isinstance(
+                    refused, AlreadyDone | AlreadyFailed
+                ) and refused.owner.endswith(label)
                 self.refused_own |= is_own and slot not in self.bodies
                 continue
             except FutureSlot:
@@ -321,6 +347,14 @@ class Scheduling(BadDayForData):
         self.check()
         assert not self.kept.owed, "a slot is lost"
         assert present in self.kept.starts, "the present was pushed out"
+
+
+def row(record: SlotRecord) -> Iterator[Slot]:
+    """The slots of a row that were skipped."""
+    slot: Any = record.first
+    while slot <= record.slot:
+        yield slot
+        slot += MINUTE
 
 
 def passed(ledger: Ledger, slot: Slot) -> bool:

@@ -136,6 +136,7 @@ OTHER_PARAMETERS = {
     (coordlock.types.LossSignal, "wait"),
     (coordlock.types.ReleaseRequest, "wait"),
     (coordlock.Election, "run"),  # of a coroutine function
+    (coordlock.WorkQueue, "run"),  # of a coroutine function
 }
 #: Parts of object and of the standard library's bases say nothing about us.
 SPECIAL = {"__call__", "__enter__", "__exit__", "__aenter__", "__aexit__", "__await__"}

@@ -12,6 +12,7 @@ from coordlock import errors
 from coordlock.errors import (
     AcquireTimeout,
     AlreadyDone,
+    AlreadyFailed,
     AlreadyRunning,
     AuthenticationFailed,
     BackendError,
@@ -84,6 +85,7 @@ EXAMPLES: list[CoordlockError] = [
     JobNotRun(),
     AlreadyDone("report", "2026-11-22T02:00:00Z", "done", "host:1"),
     AlreadyDone("report", "17", "passed", ""),
+    AlreadyFailed("report", "17", "failed", "host:1"),
     AlreadyRunning("report", "17", "host:1 (token 7)"),
     FutureSlot("report", "2026-11-22T02:00:00Z", 7200.0, 3600.0),
     JobBacklog("report", 1000, "17"),

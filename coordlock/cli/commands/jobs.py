@@ -94,7 +94,7 @@ def _show(*, name: str, service: Service, as_json: bool) -> int:
             ("SLOT", "STATE", "ATTEMPTS", "OWNER", "STARTED", "FINISHED", "ERROR"),
             [
                 [
-                    *(shown(one.slot), one.state, one.attempts, one.owner),
+                    *(_row(one), one.state, one.attempts, one.owner),
                     *(_short(one.started), _short(one.finished), one.error or ""),
                 ]
                 for one in found.slots
@@ -187,7 +187,15 @@ def _slot(slot: SlotInfo) -> dict[str, Any]:
         "started": None if slot.started is None else shown(slot.started),
         "finished": None if slot.finished is None else shown(slot.finished),
         "error": slot.error,
+        "first": None if slot.first is None else shown(slot.first),
+        "count": slot.count,
     }
+
+
+def _row(slot: SlotInfo) -> str:
+    if slot.first is None:
+        return shown(slot.slot)
+    return f"{shown(slot.first)} to {shown(slot.slot)} ({slot.count})"
 
 
 def _short(instant: datetime | None) -> str:

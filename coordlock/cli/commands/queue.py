@@ -26,9 +26,8 @@ __all__ = ["parser"]
 
 _COMMANDS: Final = {
     "put": "Put items at the end of the work queue NAME.",
-    "take": "Run COMMAND for each item of the work queue NAME.",
     "ls": "List the work queues, or the items of the work queue NAME.",
-    "work": "Run COMMAND for the items of the work queue NAME, several at a time.",
+    "work": "Run COMMAND for each item of the work queue NAME.",
     "retry": "Put dead items of the work queue NAME again.",
     "remove": "Remove items of the work queue NAME that nobody works on.",
     "purge": "Remove all items of the work queue NAME that nobody works on.",
@@ -45,7 +44,7 @@ def parser() -> Group:
         usage="COMMAND [ARGS]...",
         commands=_COMMANDS,
         load=_load,
-        example="coordlock queue take mails -- ./send.sh",
+        example="coordlock queue work mails -- ./send.sh",
     )
     service_options(group)
     return group.finished()
@@ -53,10 +52,6 @@ def parser() -> Group:
 
 def _load(name: str) -> Parser:
     match name:
-        case "take":
-            from coordlock.cli.commands import queue_take
-
-            return queue_take.parser()
         case "put":
             return _put_parser()
         case "work":

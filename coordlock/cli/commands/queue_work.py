@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
-import subprocess
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from coordlock.cli.commands.queue_take import Taking
+from coordlock.cli.child import Child, CommandFailed
 from coordlock.cli.completion import complete_work_queue, completed_by
-from coordlock.cli.connection import Service, connected
-from coordlock.cli.exits import Exit, complain
-from coordlock.cli.options import grace_option, seconds, service_options
-from coordlock.cli.parser import Parser, whole
+from coordlock.cli.exits import Exit, killed_by
+from coordlock.cli.guard import Guard
+from coordlock.cli.lock_request import LockRequest, show_log
+from coordlock.cli.options import (
+    grace_option,
+    grant_options,
+    seconds,
+    waiting_options,
+    zero_is_done_option,
+)
+from coordlock.cli.parser import Parser, Refused, whole
+from coordlock.cli.signals import ENDING, Interrupted
 from coordlock.cli.supervision import Limits
 from coordlock.errors import BackendUnavailable, LockLost
-from coordlock.model.names import check_name
-from coordlock.work.item import Item
+from coordlock.runtime.cancellation import Cancellation
+from coordlock.runtime.clock import SYSTEM_CLOCK
+from coordlock.work.item import LONGEST_DELAY, Item
+from coordlock.work.running import Running
 
 __all__ = ["parser"]
 
@@ -28,9 +37,19 @@ __all__ = ["parser"]
 _LOOK: Final = 0.25
 
 
+class _Working(Parser):
+    def call(self, words: Sequence[str], inherited: Mapping[str, object]) -> int:
+        """Keep what belongs to COMMAND from being taken for an option of ours."""
+        own, command = self.split(words, 1)
+        arguments = vars(self.parsed(own))
+        if not command:
+            self.error("there is no COMMAND: queue work NAME [OPTIONS] -- COMMAND")
+        return self.act({**arguments, "command": tuple(command)}, inherited)
+
+
 def parser() -> Parser:
     """Its parser."""
-    parser = Taking(
+    parser = _Working(
         "coordlock queue work",
         _work,
         usage="NAME [OPTIONS] [--] COMMAND...",
@@ -46,13 +65,28 @@ def parser() -> Parser:
         help="How many items to work on at the same time. Default: 1.",
     )
     parser.option(
-        "--timeout",
+        "--count",
+        type=whole(1, 2**31),
+        metavar="N",
+        help="End after N items. Default: go on until a signal comes.",
+    )
+    parser.option(
+        "--max-failures",
+        type=whole(1, 2**31),
+        metavar="N",
+        default=10,
+        help="An item is dead after N failures. Default: 10.",
+    )
+    parser.option(
+        "--retry-delay",
         type=seconds,
         metavar="DURATION",
-        help="End when no item was ready for this long. Default: go on until a signal comes.",
+        default=0.0,
+        help="How long a failed item waits for the next try. Default: 0s.",
     )
-    parser.limits()
-    service_options(parser)
+    zero_is_done_option(parser)
+    waiting_options(parser, "no item is ready")
+    grant_options(parser, "fewer than --count items came in time")
     grace_option(parser)
     return parser.finished()
 
@@ -62,86 +96,125 @@ def _work(
     name: str,
     command: tuple[str, ...],
     concurrency: int,
-    timeout: float | None,
+    count: int | None,
     max_failures: int,
     retry_delay: float,
+    zero_is_done: bool,
     grace: float,
-    service: Service,
+    **options: Any,
 ) -> int:
-    """Run COMMAND for the items of the work queue NAME, several at a time.
+    """Run COMMAND for the items of the work queue NAME, one or several at a time.
 
     All share one connection. COMMAND reads the item's data from stdin. If it ends with 0, the item
     is acknowledged; otherwise it is tried again. COMMAND finds COORDLOCK_NAME, COORDLOCK_ITEM,
     COORDLOCK_DELIVERY and COORDLOCK_TOKEN in its environment. If its item is lost, coordlock says
     so, ends COMMAND and all that it started, and goes on.
 
-    It goes on until no item is ready within --timeout, or until a signal arrives: then it ends the
-    commands and gives their items back, not counted as failures.
+    It goes on through outages of the service, until a signal arrives, --count items were taken, or
+    no item is ready within --timeout. At a signal it ends the commands and gives their items back,
+    not counted as failures. Status 0 of a COMMAND that was told to end counts only with
+    --zero-is-done.
+
+    The exit status is 0, or 75 if fewer than --count items came in time. With a --count of 1 it is
+    COMMAND's, or 79 if the item was lost.
     """
-    check_name(name)
-    settings = service.settings(label=os.path.basename(command[0]))
-    with connected(settings) as client:
-        queue = client.work_queue(name, max_failures=max_failures, retry_delay=retry_delay)
-        crew = _Crew(command, grace)
-        try:
-            for item in queue.consume(concurrency=concurrency, timeout=timeout):
-                crew.begin(item)
-                if crew.failed:
-                    break
-        except BaseException:
-            crew.stop()
-            raise
-        finally:
-            crew.join()
-    return crew.failed
+    request = LockRequest(name=name, **options)
+    if not request.verbose and not request.quiet:
+        show_log("WARNING")
+    with Guard() as guard:  # forks, so it comes before the threads of a client
+        settings = request.settings(label=os.path.basename(command[0]))
+        with request.connected(settings) as client:
+            queue = client.work_queue(name, max_failures=max_failures, retry_delay=retry_delay)
+            crew = _Crew(guard, command, grace, zero_is_done, request)
+            crew.stop.listen()
+            patience = 0.0 if request.nonblock else request.timeout
+            consumption, limits = queue._running(
+                concurrency, LONGEST_DELAY, patience, crew.stop.cancellation
+            )  # the crew ends its commands itself
+            Running(*consumption, **limits).run(crew.work, count)
+        if crew.stop.signal is not None:
+            raise Interrupted(crew.stop.signal)
+        if crew.failed:
+            return crew.failed
+        if count is not None and crew.taken < count:
+            request.warn(f"work queue {name!r} has nothing to take")
+            raise Refused(request.conflict_exit_code)
+        return crew.status if count == 1 else Exit.OK
 
 
-@dataclass(eq=False)
+class _Stop:
+    """Whether a signal has asked to end, which all threads see as soon as the system does.
+
+    The command may get the signal, too, and end at once: then its status must not count, though the
+    main thread has not yet run the handler.
+    """
+
+    def __init__(self) -> None:
+        self.cancellation: Final = Cancellation()
+        self._pipe, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+        self._lock: Final = threading.Lock()
+        self._signal: int | None = None
+
+    def listen(self) -> None:
+        """Let the signals that ask to end arrive here, from the main thread."""
+        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        for number in ENDING:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, lambda *_: self.cancellation.cancel())
+
+    @property
+    def signal(self) -> int | None:
+        """The first of them; None while none has come."""
+        with self._lock:
+            if self._signal is None and select.select([self._pipe], [], [], 0)[0]:
+                [self._signal] = os.read(self._pipe, 1)
+            return self._signal
+
+
 class _Crew:
-    """The commands that run now, each with a thread."""
+    """What runs a command for each item. Its `work` is called in threads."""
 
-    command: Sequence[str]
-    grace: float
-    #: The status to end with where COMMAND cannot be run; 0 while it can.
-    failed: int = Exit.OK
-    _is_stopping: threading.Event = field(default_factory=threading.Event)
-    _threads: set[threading.Thread] = field(default_factory=set)
+    def __init__(
+        self,
+        guard: Guard,
+        command: Sequence[str],
+        grace: float,
+        zero_is_done: bool,
+        request: LockRequest,
+    ) -> None:
+        self._guard: Final = guard
+        self._command: Final = command
+        self._grace: Final = grace
+        self._zero_is_done: Final = zero_is_done
+        self._warn: Final = request.warn
+        self.stop: Final = _Stop()
+        #: The status to end with where COMMAND cannot be run; 0 while it can.
+        self.failed: int = Exit.OK
+        #: How many items it was given, and the latest status of a command.
+        self.taken = 0
+        self.status: int = Exit.OK
 
-    def begin(self, item: Item) -> None:
-        """Work on ``item`` in a thread of its own."""
-        block = contextlib.ExitStack()
+    def work(self, item: Item) -> None:
+        """Run the command for ``item``, and say what comes of it."""
+        self.taken += 1
         try:
-            block.enter_context(item)  # here, because the next item comes after that
+            status = self._run(item)
+            if status is None:
+                item.release()  # a signal, a loss, or a COMMAND that cannot be run: no blame
+            elif status == 0:
+                item.ack()
+            else:
+                item.nack(reason=f"{self._command[0]} has ended with status {status}")
+                self._warn(f"item {item.id}, delivery {item.deliveries}: status {status}")
         except LockLost as lost:
-            complain(f"item {item.id}: {lost}; another worker takes it")
-            return
-        self._threads = {one for one in self._threads if one.is_alive()}
-        thread = threading.Thread(target=self._run, args=(item, block))
-        self._threads.add(thread)
-        thread.start()
+            self.status = Exit.LOST
+            self._warn(str(lost))
+        except BackendUnavailable as error:
+            self.status = Exit.UNAVAILABLE
+            self._warn(str(error))
 
-    def stop(self) -> None:
-        """End all commands; their items are given back without blame."""
-        self._is_stopping.set()
-
-    def join(self) -> None:
-        """Wait for all of them."""
-        for thread in self._threads:
-            thread.join()
-
-    def _run(self, item: Item, block: contextlib.ExitStack) -> None:
-        try:
-            with block:
-                status = self._status(item)
-                if status is None:
-                    item.release()  # a signal, a loss, or a COMMAND that cannot be run: no blame
-                elif status:
-                    item.nack(reason=f"{self.command[0]} has ended with status {status}")
-                    complain(f"item {item.id}, delivery {item.deliveries}: status {status}")
-        except (LockLost, BackendUnavailable) as error:
-            complain(str(error))
-
-    def _status(self, item: Item) -> int | None:
+    def _run(self, item: Item) -> int | None:
         """The exit status of the command for ``item``; None where nothing follows from it."""
         variables = {
             "COORDLOCK_NAME": item.name,
@@ -149,49 +222,58 @@ class _Crew:
             "COORDLOCK_DELIVERY": str(item.deliveries),
             "COORDLOCK_TOKEN": str(item.token),
         }
-        try:
-            process = subprocess.Popen(
-                self.command, stdin=subprocess.PIPE, env=os.environ | variables, process_group=0
-            )
-        except OSError as error:
-            self.failed = Exit.NOT_FOUND
-            if not isinstance(error, FileNotFoundError):
-                self.failed = Exit.NOT_EXECUTABLE
-            complain(f"{self.command[0]}: {error.strerror}")
-            return None
-        limits, data = Limits.of(item.remaining(), self.grace), item.data
-        while (reason := self._reason_to_end(item, limits)) is None:
+        now = SYSTEM_CLOCK.now()  # first, here and below: a pause moves no deadline back
+        limits = Limits.of(item.remaining(), self._grace)
+        deadline = now + item.remaining() - limits.kill / 2
+        with contextlib.closing(Child(self._guard, self._command, item.data)) as child:
+            child.start(variables, deadline)
             try:
-                process.communicate(data, timeout=_LOOK)
-                return process.returncode
-            except subprocess.TimeoutExpired:
-                data = b""  # the rest of it is written all the same
-        is_lost = item.lost.is_set()
-        if reason:
-            complain(f"item {item.id} of work queue {item.name!r} {reason}")
-        _signal(process, signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.communicate(timeout=limits.until_kill(item.remaining()))
-        _signal(process, signal.SIGKILL)
-        return None if process.wait() or is_lost else 0
+                reason, status = self._until_end(child, item, limits)
+            except CommandFailed as error:
+                self.failed = error.status
+                self._warn(str(error))
+                self.stop.cancellation.cancel()
+                return None
+        if reason or child.was_late:
+            self.status = Exit.LOST
+            return None
+        self.status = status
+        is_told = self.stop.signal is not None
+        return None if is_told and not (status == 0 and self._zero_is_done) else status
 
-    def _reason_to_end(self, item: Item, limits: Limits) -> str | None:
+    def _until_end(self, child: Child, item: Item, limits: Limits) -> tuple[str | None, int]:
+        """Why the command had to end, as `_reason_to_end` tells; and its status."""
+        while (reason := self._reason_to_end(child, item, limits)) is None:
+            change = child.change(_LOOK)
+            if change is not None and change.status is not None:
+                return None, change.status
+        if reason:
+            self._warn(f"item {item.id} of work queue {item.name!r} {reason}")
+        now, left = SYSTEM_CLOCK.now(), limits.until_kill(item.remaining())
+        child.extend(now + left + limits.kill / 2)
+        child.send(signal.SIGTERM)
+        status = killed_by(signal.SIGKILL)
+        while (remaining := now + left - SYSTEM_CLOCK.now()) > 0:
+            change = child.change(remaining)
+            if change is not None and change.status is not None:
+                status = change.status
+                break
+        child.send(signal.SIGKILL)  # whatever it started, too
+        return reason, status
+
+    def _reason_to_end(self, child: Child, item: Item, limits: Limits) -> str | None:
         """Why the command for ``item`` must end now, "" for a signal; None where it need not."""
+        now = SYSTEM_CLOCK.now()
+        remaining = item.remaining()
         if item.lost.is_set():
             return f"is lost: {item.lost.reason}; {self._follows()}"
-        if self._is_stopping.is_set():
+        if self.stop.signal is not None:
             return ""
-        remaining = item.remaining()
         if remaining <= limits.terminate:
             late = f"runs out in {remaining:.1f} s and heartbeats are not answered"
             return f"{late}; {self._follows()}"
+        child.extend(now + remaining - limits.kill / 2)
         return None
 
     def _follows(self) -> str:
-        return f"ending {self.command[0]}, and another worker takes the item"
-
-
-def _signal(process: subprocess.Popen[bytes], number: int) -> None:
-    """Signal the process group of the command; nothing where no process of it is left."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
+        return f"ending {self._command[0]}, and another worker takes the item"

@@ -138,6 +138,6 @@ def supervise(
         reason = grant.lost.reason
         request.warn(f"{request.what} was lost before the command ended: {reason}")
     if not released or supervision.lost:
-        raise Lost(ending=supervision.close())
+        raise Lost(ending=supervision.close() is not None)
     request.say(f"released {request.what}, status {status}")
     return status

@@ -86,7 +86,7 @@ def test_one_line_on_three_hosts_runs_once_though_clocks_differ_by_half_a_minute
         ended = [one.communicate(timeout=BOUND) for one in hosts]
         assert [one.returncode for one in hosts] == [0, 0, 0]
     assert sorted(out for out, _ in ended) == ["", "", f"{shown(scheduled)}\n"]
-    assert sum("was started by" in told or "was done by" in told for _, told in ended) == 2
+    assert [told for _, told in ended] == ["", "", ""]
     assert [one["state"] for one in slots(cli).values()] == ["done"]
 
 
@@ -110,7 +110,7 @@ def test_a_clock_that_is_an_hour_wrong_spends_its_own_times_alone(
     assert "ahead of the service's time" in beyond.stderr
     behind = host(-3600).run(*words)
     assert (behind.returncode, behind.stdout) == (0, "")
-    assert "was done by" in behind.stderr
+    assert behind.stderr == ""
     right = cli.run(*words)
     assert right.returncode == 0
     assert right.stdout == ("" if catch_up == "all" else f"{shown(scheduled)}\n")

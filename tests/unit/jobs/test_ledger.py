@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -9,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from coordlock.jobs.ledger import MOST, Ledger, Policy, State
-from coordlock.jobs.run import refuse
+from coordlock.jobs.ledger import Ledger, Policy, State
 from coordlock.jobs.slots import Slot
 
 ONCE, LEAST = Policy.AT_MOST_ONCE, Policy.AT_LEAST_ONCE
@@ -97,7 +98,8 @@ def test_who_records_what_is_skipped_forgets_nobody_who_is_at_work() -> None:
     after = ledger.skipped([2, 3, 4, 5], ONCE, NOON.timestamp(), 3)
     assert 1 in after.records
     assert after.floor is None
-    assert after.refusal(2, LEAST) == "skipped"
+    assert after.refusal(2, LEAST) == after.refusal(5, ONCE) == "skipped"
+    assert after.refusal(6, ONCE) is None
 
 
 def test_a_slot_is_tried_again_below_the_floor_and_trimmed_when_it_is_done() -> None:
@@ -109,18 +111,37 @@ def test_a_slot_is_tried_again_below_the_floor_and_trimmed_when_it_is_done() -> 
     assert (ledger.floor, ledger.refusal(1, ONCE)) == (3, "passed")
 
 
-def test_what_is_skipped_has_its_limit() -> None:
-    ledger = started(Ledger(), 0, LEAST).skipped(range(1, 2000), ONCE, 0.0, 3)
-    assert len(ledger.records) == MOST // 2
+def test_what_is_skipped_is_one_record_and_leaves_the_history_alone() -> None:
+    ledger = done(Ledger(), 1, 2, 9)
+    for slots in ([3], [4, 5, 6], [7, 8, 10, 11]):
+        ledger = ledger.skipped(slots, ONCE, NOON.timestamp(), 100)
+    assert list(ledger.records) == [1, 2, 8, 9, 11]
+    rows = [(one.first, one.count) for one in ledger.records.values() if one.first]
+    assert rows == [(3, 6), (10, 2)]
+    again = done(ledger.to_retry(5), 5)
+    assert [again.refusal(slot, ONCE) for slot in (4, 5, 6)] == ["skipped", "done", "skipped"]
+    assert Ledger.parse(ledger.encode()) == ledger
 
 
-def test_what_is_skipped_never_keeps_a_slot_from_its_start() -> None:
-    """Not even where a run at most once came to no end, which may be at work for all we know."""
-    ledger = started(Ledger(), 0)
-    for number in range(5):
-        ledger = ledger.skipped(range(500 * number, 500 * number + 500), ONCE, 0.0, 3)
-    refuse("j", ledger, 5000, ONCE)
-    assert list(started(ledger, 5000).records) == [498, 499, 5000]
+def test_the_floor_never_passes_a_slot_that_is_to_be_made_up_for() -> None:
+    def after(slot: datetime) -> Iterator[datetime]:
+        return (slot + number * timedelta(minutes=1) for number in itertools.count(1))
+
+    slots = [NOON - timedelta(minutes=10 - number) for number in range(8)]
+    ledger = Ledger()
+    for slot in (slots[0], *slots[2:]):
+        ledger = ledger.started(slot, ONCE, "h", 1, NOON.timestamp(), 3, after)
+        record = ledger.records[slot].ended(State.DONE, NOON.timestamp())
+        ledger = ledger.ended(record, 3, after)
+    assert (ledger.floor, next(ledger.missing(after))) == (slots[0], slots[1])
+    assert list(ledger.records) == slots[2:]
+    ledger = ledger.started(slots[1], ONCE, "h", 1, NOON.timestamp(), 3, after)
+    ledger = ledger.ended(ledger.records[slots[1]].ended(State.DONE, NOON.timestamp()), 3, after)
+    ledger = ledger.started(NOON, ONCE, "h", 1, NOON.timestamp(), 3, after)
+    assert (ledger.floor, len(ledger.records)) == (slots[5], 3)
+    assert list(itertools.islice(ledger.missing(after), 2)) == [
+        NOON - timedelta(minutes=m) for m in (2, 1)
+    ]
 
 
 @pytest.mark.parametrize("slot", [5, NOON])

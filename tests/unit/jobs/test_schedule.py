@@ -16,7 +16,7 @@ from coordlock import Cron, Every
 from coordlock.errors import MissingExtra
 from coordlock.jobs.ledger import Ledger, Policy, State
 from coordlock.jobs.schedule import due, latest
-from coordlock.jobs.slots import Slot
+from coordlock.jobs.slots import Slot, shown
 
 ONCE, LEAST = Policy.AT_MOST_ONCE, Policy.AT_LEAST_ONCE
 HOUR = timedelta(hours=1)
@@ -198,7 +198,44 @@ def test_slots_that_were_missed_for_long_have_their_turns() -> None:
         _, skipped = due(ledger, HOURLY, AT, ONCE, "latest")
         ledger = ledger.skipped(skipped, ONCE, AT, 10)
     assert due(ledger, HOURLY, AT, ONCE, "latest") == ([NOON], [])
-    assert len(ledger.records) == 10
+    [_, row] = ledger.records.values()
+    assert (row.first, row.slot, row.count) == (hour(-1999), hour(-1), 1999)
+
+
+def test_an_outage_leaves_the_history_of_a_job() -> None:
+    ledger = kept(*(hour(number) for number in range(-250, -150)))
+    _, skipped = due(ledger, HOURLY, AT, ONCE, "latest")
+    ledger = ledger.skipped(skipped, ONCE, AT, 100)
+    assert [one.state for one in ledger.records.values()] == [*[State.DONE] * 99, State.SKIPPED]
+
+
+@given(st.data(), st.integers(1, 5), st.integers(2, 4))
+def test_hosts_that_make_up_for_all_slots_run_each_once(
+    data: st.DataObject, history: int, hosts: int
+) -> None:
+    """Each takes the slots that it saw as due, and leaves those out at which another one works."""
+    hourly, missed = HOURLY.after, data.draw(st.integers(0, 40))
+    ledger = kept(hour(-missed))
+    ran: list[Slot] = [hour(-missed)]
+    plans: list[list[Slot]] = [[] for _ in range(hosts)]
+    at_work: list[tuple[int, Slot]] = []
+    for _ in range(60 * missed + 100):
+        ends: bool = data.draw(st.booleans())
+        if at_work and ends:
+            _, slot = at_work.pop()
+            record = ledger.records[slot].ended(State.DONE, AT)
+            ledger = ledger.ended(record, history, hourly)
+            continue
+        host = data.draw(st.integers(0, hosts - 1))
+        plans[host] = plans[host] or due(ledger, HOURLY, AT, ONCE, "all")[0]
+        if not plans[host]:
+            break
+        slot = plans[host].pop(0)
+        if not at_work and ledger.refusal(slot, ONCE) is None:
+            ledger = ledger.started(slot, ONCE, "h", 1, AT, history, hourly)
+            at_work.append((host, slot))
+            ran.append(slot)
+    assert sorted(ran, key=shown) == [hour(number) for number in range(-missed, 1)]
 
 
 def test_utc_needs_no_data_of_time_zones_and_others_say_what_to_install(

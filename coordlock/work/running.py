@@ -1,0 +1,245 @@
+"""`WorkQueue.run`: a handler that is called for item after item, by threads or in tasks."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import itertools
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from coordlock.errors import LockLost
+from coordlock.runtime.cancellation import Cancellation
+from coordlock.runtime.deadline import DeadlineReached
+from coordlock.runtime.driver import Steps
+from coordlock.runtime.log import Log, described
+from coordlock.runtime.methods import awaiting, blocking
+from coordlock.work.consumption import _BaseConsumption
+from coordlock.work.item import AsyncItem, Item
+
+if TYPE_CHECKING:
+    import asyncio  # programs that block never load it
+
+__all__ = ["AsyncRunning", "Running"]
+
+log = Log("coordlock")
+
+I = TypeVar("I", Item, AsyncItem)  # noqa: E741
+
+
+class _BaseRunning(_BaseConsumption[I], Generic[I]):
+    """What threads and tasks share."""
+
+    def __init__(
+        self, *consumption: Any, grace: float, stop: Cancellation, by: Cancellation | None
+    ) -> None:
+        super().__init__(*consumption)
+        self._grace: Final = grace
+        self._stop: Final = stop
+        #: The caller's, which may end other calls, too.
+        self._cancelled: Final = by
+        #: The items whose handlers have not ended, with their tasks, or None.
+        self._working: Final[dict[I, Any]] = {}
+        #: How many items were acknowledged.
+        self._done = 0
+        #: What ends all: the handler can't be called, or a thread's is to end the program.
+        self._problem: BaseException | None = None
+
+    def _is_at_work(self, item: I) -> bool:
+        return item in self._working
+
+    def _refuse_to_wait_for_ever(self) -> None:
+        """The handlers end by themselves."""
+
+    def _drain(self, seconds: float | None) -> Steps[None]:
+        """Wait until all handlers have ended, for ``seconds``; None: until it is to stop."""
+        try:
+            yield self._engine.until(seconds, self._stop if seconds is None else None)
+            while True:
+                changed = self._changed.notified
+                if not self._working:
+                    return
+                yield changed
+        except DeadlineReached:
+            pass
+
+    def _ended(self, item: I, error: BaseException | None) -> None:
+        """A handler has ended, with ``error`` if it, or the end of its item, has raised that."""
+        if isinstance(error, LockLost):
+            log.warning("work queue %r: %s", self._name, error)
+        elif isinstance(error, Exception):
+            which = f"item {item.id}, delivery {item.deliveries}"
+            text = "work queue %r: %s: %s"
+            log.warning(text, self._name, which, described(error), exc_info=True)  # noqa: LOG014 - in `except`
+        self._done += item._ending == "acknowledged" and item._has_ended
+        self._working.pop(item, None)
+        self._changed.notify()
+
+    def _fail(self, problem: BaseException) -> None:
+        """End all with ``problem``."""
+        self._problem = self._problem or problem
+        self._stop.cancel("a handler has ended the loop")
+
+    def _result(self) -> int:
+        if self._problem is not None:
+            raise self._problem
+        return self._done
+
+    def _given_back(self, item: I) -> None:
+        text = "work queue %r: item %s goes back: its handler has not ended within %g s"
+        log.warning(text, self._name, item.id, self._grace)
+
+
+class Running(_BaseRunning[Item]):
+    """Calls a handler in threads, one for each item at work."""
+
+    _advance = blocking(_BaseRunning[Item]._next)
+    _drained = blocking(_BaseRunning[Item]._drain)
+
+    def run(self, handler: Callable[[Item], object], count: int | None = None) -> int:
+        """Go on until there is nothing more to do; how many items were acknowledged.
+
+        Takes ``count`` items at most; None for no limit.
+        """
+        if inspect.iscoroutinefunction(handler):
+            raise _wrong(handler)
+        try:
+            with _stopped(self._stop, self._cancelled):
+                numbers = itertools.count() if count is None else range(count)
+                for _ in numbers:
+                    if (item := self._advance()) is None:
+                        break
+                    self._begin(item, handler)
+                self._drained(None)
+        finally:
+            self._finish()
+        return self._result()
+
+    def _begin(self, item: Item, handler: Callable[[Item], object]) -> None:
+        block = contextlib.ExitStack()
+        try:
+            block.enter_context(item)  # here, so that Ctrl-C finds it at work
+        except LockLost as lost:
+            log.warning("work queue %r: %s", self._name, lost)
+            return
+        with contextlib.ExitStack() as undo:
+            undo.callback(item.release)
+            self._working[item] = None
+            # A daemon, because a handler that never ends must not keep the program from ending.
+            name = f"coordlock-item-{item.id}"
+            threading.Thread(
+                target=self._work, args=(item, block, handler), name=name, daemon=True
+            ).start()
+            undo.pop_all()
+
+    def _work(
+        self, item: Item, block: contextlib.ExitStack, handler: Callable[[Item], object]
+    ) -> None:
+        problem: BaseException | None = None
+        try:
+            with block:
+                if inspect.iscoroutine(result := handler(item)):
+                    result.close()  # else Python warns that it was never awaited
+                    self._fail(_wrong(handler))
+                    item.release()  # no fault of the item's
+        except BaseException as error:
+            problem = error
+            if not isinstance(error, Exception):
+                self._fail(error)
+            self._ended(item, problem)
+        else:
+            self._ended(item, None)
+
+    def _finish(self) -> None:
+        """Give the handlers that are at work their time, and what they don't finish back."""
+        try:
+            if self._working:
+                self._drained(self._grace)
+        finally:
+            for item in list(self._working):
+                self._given_back(item)
+                item.release()
+
+
+class AsyncRunning(_BaseRunning[AsyncItem]):
+    """Awaits a handler in tasks, one for each item at work."""
+
+    _advance = awaiting(_BaseRunning[AsyncItem]._next)
+    _drained = awaiting(_BaseRunning[AsyncItem]._drain)
+
+    async def run(self, handler: Callable[[AsyncItem], Awaitable[object]]) -> int:
+        """Go on until there is nothing more to do; how many items were acknowledged."""
+        import asyncio
+
+        tasks: set[asyncio.Task[None]] = set()
+        try:
+            with _stopped(self._stop, self._cancelled):
+                while (item := await self._advance()) is not None:
+                    self._working[item] = task = asyncio.create_task(self._work(item, handler))
+                    tasks.add(task)
+                    task.add_done_callback(tasks.discard)
+                await self._drained(None)
+            await self._drained(self._grace)
+            for item in list(self._working):
+                self._given_back(item)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return self._result()
+
+    async def _work(
+        self, item: AsyncItem, handler: Callable[[AsyncItem], Awaitable[object]]
+    ) -> None:
+        try:
+            async with item, item.cancel_on_loss():
+                result: object = handler(item)
+                if inspect.isawaitable(result):
+                    await result
+                else:
+                    self._fail(
+                        TypeError(f"{handler!r} is not a coroutine function: write `async def`")
+                    )
+                    await item.release()  # no fault of the item's
+        except Exception as error:
+            self._ended(item, error)
+        except BaseException as error:
+            self._ended(item, error)
+            raise
+        else:
+            self._ended(item, None)
+
+
+def _wrong(handler: object) -> TypeError:
+    return TypeError(
+        f"{handler!r} is a coroutine function, and would not run before its item is acknowledged: "
+        "use a work queue of coordlock.connect_async()"
+    )
+
+
+@contextlib.contextmanager
+def _stopped(stop: Cancellation, by: Cancellation | None) -> Iterator[None]:
+    """Let ``by`` cancel ``stop``.
+
+    In the main thread of a program that leaves SIGTERM to the system, let that do so, too.
+    """
+    is_ours = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    )
+    with contextlib.ExitStack() as undo:
+        if by is not None:
+
+            def wake(_: object) -> None:
+                if by.reason is not None:
+                    stop.cancel(by.reason)
+
+            undo.callback(by._discard_waker, wake)
+            by._add_waker(wake)
+            wake(None)  # it may have come before
+        if is_ours:
+            undo.callback(signal.signal, signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, lambda *_: stop.cancel("the process received SIGTERM"))
+        yield

@@ -1,0 +1,197 @@
+"""`WorkQueue.run`: handlers that fail, take their time, or are none."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import coordlock
+from coordlock.testing.waiting import eventually
+from coordlock.types import WorkQueueStats
+
+BOUND = 30.0
+
+
+class Unprintable(Exception):
+    """An error of an application, whose text can't be made."""
+
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+@pytest.fixture
+def client(root: str) -> Iterator[coordlock.Client]:
+    with coordlock.connect(f"memory://{root}") as client:
+        yield client
+
+
+def test_an_exception_is_a_failure_of_that_item_and_the_loop_goes_on(
+    client: coordlock.Client,
+) -> None:
+    queue = client.work_queue("q", max_failures=2)
+    done: list[bytes] = []
+
+    def handle(item: coordlock.Item) -> None:
+        if item.data == b"bad":
+            raise Unprintable
+        done.append(item.data)
+
+    for data in (b"one", b"bad", b"two"):
+        queue.put(data)
+    assert queue.run(handle, timeout=0.3) == 2
+    assert done == [b"one", b"two"]
+    [dead] = queue.dead()
+    assert (dead.failures, dead.reason) == (
+        2,
+        "Unprintable: its text can't be made: ZeroDivisionError",
+    )
+
+
+def test_an_exception_without_a_text_is_what_a_job_has_failed_by(client: coordlock.Client) -> None:
+    with pytest.raises(Unprintable), client.job("j").run(1):
+        raise Unprintable
+    [slot] = client.job("j").info().slots
+    assert (slot.state, slot.error) == (
+        "failed",
+        "Unprintable: its text can't be made: ZeroDivisionError",
+    )
+
+
+def test_so_many_are_at_work_and_no_more_are_claimed(client: coordlock.Client) -> None:
+    queue, all_there, go_on = client.work_queue("q"), threading.Semaphore(0), threading.Event()
+    for number in range(5):
+        queue.put(b"%d" % number)
+
+    def handle(_: coordlock.Item) -> None:
+        all_there.release()
+        assert go_on.wait(BOUND)
+
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(lambda: queue.run(handle, concurrency=3, timeout=0.3))
+        for _ in range(3):
+            assert all_there.acquire(timeout=BOUND)
+        assert queue.stats() == WorkQueueStats(waiting=2, taken=3, delayed=0, dead=0)
+        go_on.set()
+        assert running.result(BOUND) == 5
+
+
+@pytest.mark.parametrize("grace", [BOUND, 0.05])
+def test_when_it_is_to_stop_handlers_have_their_grace_and_the_rest_goes_back_without_blame(
+    client: coordlock.Client, grace: float
+) -> None:
+    queue, stop, begun, go_on = (
+        client.work_queue("q"),
+        coordlock.Cancellation(),
+        threading.Event(),
+        threading.Event(),
+    )
+    queue.put(b"one")
+    queue.put(b"two")
+
+    def handle(_: coordlock.Item) -> None:
+        begun.set()
+        assert go_on.wait(BOUND)
+
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(lambda: queue.run(handle, grace=grace, cancellation=stop))
+        assert begun.wait(BOUND)
+        stop.cancel()
+        if grace == BOUND:
+            go_on.set()
+        assert running.result(BOUND) == (grace == BOUND)
+        go_on.set()
+    left = [(one.data, one.state, one.failures) for one in queue.items()]
+    assert left == [(b"one", "waiting", 0)] * (grace != BOUND) + [(b"two", "waiting", 0)]
+
+
+def test_tasks_are_cancelled_after_their_grace_and_with_the_run(root: str) -> None:
+    async def main() -> list[Any]:
+        async with coordlock.connect_async(f"memory://{root}") as client:
+            queue, stop = client.work_queue("q"), coordlock.Cancellation()
+            ended: list[bytes] = []
+            await queue.put(b"one")
+
+            async def handle(item: coordlock.AsyncItem) -> None:
+                if ended:
+                    running.cancel()
+                else:
+                    stop.cancel()
+                try:
+                    await asyncio.sleep(1000)
+                finally:
+                    ended.append(item.data)
+
+            running = asyncio.create_task(queue.run(handle, grace=0.05, cancellation=stop))
+            assert await running == 0
+            running = asyncio.create_task(queue.run(handle))
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            return [*ended, *((one.state, one.failures) for one in await queue.items())]
+
+    assert asyncio.run(main()) == [b"one", b"one", ("waiting", 0)]
+
+
+async def a_coroutine(item: object) -> None:
+    pytest.fail("it is not to run")
+
+
+@pytest.mark.parametrize("handler", [a_coroutine, lambda item: a_coroutine(item)])
+def test_a_coroutine_function_is_refused_and_costs_no_item(
+    client: coordlock.Client, handler: Callable[[object], object]
+) -> None:
+    queue = client.work_queue("q", max_failures=1)
+    queue.put(b"one")
+    with pytest.raises(TypeError, match="is a coroutine function"):
+        queue.run(handler)
+    eventually(lambda: queue.stats() == WorkQueueStats(waiting=1, taken=0, delayed=0, dead=0))
+
+
+def test_what_is_no_coroutine_function_is_refused_in_tasks(root: str) -> None:
+    async def main() -> None:
+        async with coordlock.connect_async(f"memory://{root}") as client:
+            await client.work_queue("q").put(b"one")
+            with pytest.raises(TypeError, match="is not a coroutine function"):
+                await client.work_queue("q").run(lambda item: None)  # type: ignore[arg-type,return-value]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("wrong", [{"concurrency": 0}, {"grace": -1}, {"cancellation": "stop"}])
+def test_what_makes_no_sense_is_refused(client: coordlock.Client, wrong: dict[str, Any]) -> None:
+    with pytest.raises((ValueError, TypeError), match=next(iter(wrong))):
+        client.work_queue("q").run(print, **wrong)
+
+
+def test_what_ends_a_program_ends_the_run(client: coordlock.Client) -> None:
+    queue = client.work_queue("q")
+    queue.put(b"one")
+    with pytest.raises(SystemExit):
+        queue.run(lambda item: sys.exit(3))
+    assert [(one.state, one.failures) for one in queue.items()] == [("waiting", 0)]
+
+
+def test_sigterm_ends_the_run_of_a_program_that_leaves_it_to_the_system() -> None:
+    program = """
+import coordlock, signal
+with coordlock.connect("memory://") as client:
+    queue = client.work_queue("q")
+    queue.put(b"one")
+    print(queue.run(lambda item: print("works", flush=True)), flush=True)
+assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+"""
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "works\n"
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.communicate(timeout=BOUND)[0] in ("1\n", "0\n")
+        assert process.returncode == 0
