@@ -202,7 +202,7 @@ class BaseGrant(Resident, shown="Grant"):
 
     def _abandon(self) -> None:
         """Withdraw, if that was not done, without waiting for the answer."""
-        if not self._engine.inherited and self._let_go():
+        if not (sys.is_finalizing() or self._engine.inherited) and self._let_go():
             self._ticket.withdraw()
 
     def _holds_alone(self) -> bool:
@@ -229,6 +229,8 @@ class BaseGrant(Resident, shown="Grant"):
         return steps
 
     def _releasing(self, timeout: Timeout) -> Steps[bool]:
+        if sys.is_finalizing():
+            return False  # the client was closed before
         if self._engine.inherited:
             self._engine.check()
         patience = self._engine.settings.request_timeout
