@@ -103,9 +103,9 @@ def _work(
     grace: float,
     **options: Any,
 ) -> int:
-    """Run COMMAND for the items of the work queue NAME, one or several at a time.
+    """Run COMMAND for each item of the work queue NAME.
 
-    All share one connection. COMMAND reads the item's data from stdin. If it ends with 0, the item
+    With --concurrency it works on several at the same time. COMMAND reads the item's data from stdin. If it ends with 0, the item
     is acknowledged; otherwise it is tried again. COMMAND finds COORDLOCK_NAME, COORDLOCK_ITEM,
     COORDLOCK_DELIVERY and COORDLOCK_TOKEN in its environment. If its item is lost, coordlock says
     so, ends COMMAND and all that it started, and goes on.

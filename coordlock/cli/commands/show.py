@@ -60,7 +60,7 @@ def show(
     Records under NAME, such as a counter or a work queue, are shown below. With --tree, NAME is a
     path in a tree of locks.
 
-    QUEUED is how long ago each entered the queue. A holder that had to wait has held it for less.
+    QUEUED is how long ago each asked for it. A holder that had to wait has held it for less.
     """
     check_name(name)
     settings = service.settings()
