@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from coordlock.cli.exits import Exit, killed_by
-from coordlock.cli.guard import Guard, Message
+from coordlock.cli.guard import NO_GUARD, Guard, Message
 
 __all__ = ["Change", "Child", "CommandFailed"]
 
@@ -71,6 +71,7 @@ class Child:
 
         It may work until ``deadline`` on the clock of coordlock's leases. With ``foreground`` it
         gets the terminal before it runs. ``wake`` is called, in a thread, when `change` has news.
+        Raises `CommandFailed`, and ChildProcessError where the guard has died.
         """
 
         def receive(report: Message) -> None:
@@ -86,7 +87,8 @@ class Child:
             stdin=None if self._stdin is None else base64.b64encode(self._stdin).decode(),
             foreground=foreground,
         )
-        self._take(self._reports.get())  # its group
+        if self._take(self._reports.get()) is not None:  # otherwise it was the group
+            raise ChildProcessError(NO_GUARD)
 
     def extend(self, deadline: float) -> None:
         """It may work until ``deadline`` on the clock of coordlock's leases."""

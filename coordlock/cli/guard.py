@@ -16,13 +16,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn, Self
 
-from coordlock.cli.exits import Exit
+from coordlock.cli.exits import Exit, complain
 from coordlock.cli.signals import ENDING, blocked
 from coordlock.cli.terminal import Terminal
 from coordlock.runtime.clock import SYSTEM_CLOCK
 
-__all__ = ["Guard", "Message"]
+__all__ = ["NO_GUARD", "Guard", "Message"]
 
+#: Why a command can't be started.
+NO_GUARD: Final = "the process that starts commands, coordlock's guard, was killed: start again"
 #: An order to the guard, or a report of it.
 Message = dict[str, Any]
 
@@ -53,6 +55,7 @@ class Guard:
         self._numbers: Final = itertools.count()
         self._receivers: Final[dict[int, Callable[[Message], None]]] = {}
         self._thread: threading.Thread | None = None
+        self._has_ended = False
 
     def __enter__(self) -> Self:
         return self
@@ -64,9 +67,11 @@ class Guard:
         """Start a command, as `_Service` describes it; the number by which the guard knows it.
 
         A thread hands all reports about it to ``receiver``; the last one says ``dismissed``, or
-        ``gone`` where the guard has died.
+        ``gone`` where the guard has died. Raises ChildProcessError where it had died before.
         """
         with self._lock:
+            if self._has_ended:
+                raise ChildProcessError(NO_GUARD)
             number = next(self._numbers)
             self._receivers[number] = receiver
             if self._thread is None:
@@ -80,7 +85,9 @@ class Guard:
     def send(self, number: int, **order: Any) -> None:
         """Tell the guard something about the command ``number``. From any thread."""
         line = json.dumps({"number": number, **order}).encode() + b"\n"
-        with self._lock, contextlib.suppress(BrokenPipeError):  # the end of the reports says it
+        # A guard that has died is known by the end of its reports.
+        with self._lock, contextlib.suppress(BrokenPipeError, ProcessLookupError):
+            os.kill(self._pid, signal.SIGCONT)  # one that somebody stopped could not obey
             while line:
                 line = line[os.write(self._orders, line) :]
 
@@ -88,9 +95,10 @@ class Guard:
         """End the guard, and every command that it still watches over. Idempotent."""
         if self._pid:
             os.close(self._orders)
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGCONT)  # a guard that somebody stopped could not end
-            os.waitpid(self._pid, 0)
+            # Where the caller ignores SIGCHLD, its end is waited for, and then nothing is known.
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                os.kill(self._pid, signal.SIGCONT)  # one that somebody stopped could not end
+                os.waitpid(self._pid, 0)
             if self._thread is not None:
                 self._thread.join()
             os.close(self._reports)
@@ -105,6 +113,7 @@ class Guard:
                 if "dismissed" in report:
                     del self._receivers[number]
         with self._lock:
+            self._has_ended = True
             left = list(self._receivers.values())
         for receiver in left:
             receiver({"gone": True})
@@ -130,12 +139,16 @@ class _Lines:
 
 def _serve(orders: int, reports: int) -> NoReturn:
     """Obey until coordlock has gone. Never returns to the program."""
+    service = _Service(orders, reports)
     try:
         # A signal to coordlock's group must not kill the guard too. The session stays: the terminal
         # belongs to it. Signals that ask to end stay blocked.
         os.setpgid(0, 0)
-        _Service(orders, reports).run()
+        service.run()
+    except OSError as error:  # such as a fork's, where there are too many processes
+        complain(error)
     finally:
+        service.end()
         os._exit(0)
 
 
@@ -167,7 +180,7 @@ class _Service:
     groups: dict[int, _Group] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Start, watch and report, until the orders end; then kill what is left."""
+        """Start, watch and report, until the orders end."""
         ended, wakeup = os.pipe()
         for file in (ended, wakeup):
             os.set_blocking(file, False)
@@ -187,6 +200,9 @@ class _Service:
                 for message in messages:
                     self._obey(**message)
             self._kill_late(SYSTEM_CLOCK.now())
+
+    def end(self) -> None:
+        """Kill what is left."""
         for group in self.groups.values():
             group.end()
 

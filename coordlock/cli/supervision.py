@@ -56,7 +56,11 @@ class Limits:
 
 
 class Supervision:
-    """One run of a command under a grant, from the main thread."""
+    """One run of a command under a grant, from the main thread.
+
+    Raises `LockLost` when it is too late to start. From its making to `close`, signals don't
+    interrupt.
+    """
 
     def __init__(
         self,
@@ -72,6 +76,7 @@ class Supervision:
         self._grant = grant
         #: What is held, in messages.
         self._what = what
+        grant.check()
         # The clock first, here and below: a pause in between must not move a deadline back.
         now = SYSTEM_CLOCK.now()
         self._lease = grant.remaining()
@@ -102,10 +107,9 @@ class Supervision:
     def run(self, environment: dict[str, str]) -> int:
         """Start the command and stay with it until its end; its exit status.
 
-        Raises `CommandFailed`, and `LockLost` when it is too late to start.
+        Raises `CommandFailed`, and ChildProcessError where the guard has died.
         """
         child, terminal = self._child, self._terminal
-        self._grant.check()
         self._grant.on_lost(self._inbox.ring)
         if self._on_ask is not None:
             self._grant.on_release_requested(self._inbox.ring)

@@ -7,6 +7,7 @@ import os
 import signal
 import termios
 import threading
+from functools import cache
 from typing import Any, Self
 
 from coordlock.cli.signals import blocked
@@ -26,8 +27,9 @@ class Terminal:
         self._modes: list[Any] | None = None
 
     @classmethod
+    @cache
     def open(cls) -> Self | None:
-        """The terminal of this process, or None."""
+        """The terminal of this process, opened once, or None."""
         try:
             return cls(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
         except OSError:

@@ -104,7 +104,8 @@ class MemoryFence(GuardingFence):
     def prune(self, is_gone: Callable[[str, Marks], bool]) -> int:
         """Forget the resources of which ``is_gone(resource, marks)`` is true; how many.
 
-        The conditions are those of `Fence.forget`. A resource that is checked meanwhile stays.
+        The conditions are those of `Fence.forget`. A resource that sees a newer token meanwhile
+        stays.
         """
         return self._memory.prune(is_gone)
 
@@ -138,6 +139,7 @@ class AsyncMemoryFence(AsyncGuardingFence):
     async def prune(self, is_gone: Callable[[str, Marks], bool]) -> int:
         """Forget the resources of which ``is_gone(resource, marks)`` is true; how many.
 
-        The conditions are those of `Fence.forget`. A resource that is checked meanwhile stays.
+        The conditions are those of `Fence.forget`. A resource that sees a newer token meanwhile
+        stays.
         """
         return self._memory.prune(is_gone)

@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Final, Literal
 from celery import Celery, Task
 from celery.beat import PersistentScheduler
 from celery.schedules import crontab, schedstate, schedule
+from celery.signals import worker_init
 from celery.utils.log import get_logger
 
 import coordlock
@@ -62,6 +63,16 @@ def get_client(app: Celery) -> coordlock.Client:
         raise
 
 
+@worker_init.connect  # type: ignore[untyped-decorator]  # Celery has no types
+def _import_early(sender: Any, **_: Any) -> None:
+    """Import the backend before processes for tasks are forked.
+
+    A soft time limit that struck within the import of the first task would leave it to the next.
+    """
+    if sender.app.conf.get("coordlock"):
+        get_client(sender.app)
+
+
 class LockedTask(Task):  # type: ignore[misc]  # Celery has no types
     """A task that runs under a lock: one at a time per key, in all workers.
 
@@ -76,7 +87,8 @@ class LockedTask(Task):  # type: ignore[misc]  # Celery has no types
     #: The lock's name, in which ``{account}`` stands for that argument; None for the task's name.
     lock: ClassVar[str | None] = None
     #: What becomes of a task whose lock is busy: ``"retry"`` sends it again, any number of times,
-    #: without counting these as retries; ``"drop"`` ends it with the result None.
+    #: without counting these as retries, also after an outage; ``"drop"`` ends it with the result
+    #: None.
     on_busy: ClassVar[str] = "retry"
     #: In how many seconds it is sent again.
     busy_countdown: ClassVar[float] = 5.0
@@ -126,7 +138,7 @@ class LockedTask(Task):  # type: ignore[misc]  # Celery has no types
                     return _RUN.finished(self.run, run(*args, **kwargs))
                 finally:
                     _held.reset(before)
-        except (coordlock.AcquireTimeout, coordlock.BackendUnavailable) as error:
+        except (coordlock.WaitError, coordlock.BackendUnavailable) as error:
             if is_held or waits:
                 raise
             self._not_granted(error)
@@ -137,7 +149,7 @@ class LockedTask(Task):  # type: ignore[misc]  # Celery has no types
         if self.on_busy == "retry":
             self.request.retries -= 1  # `retry` adds one, which is for the task's own failures
             raise self.retry(countdown=self.busy_countdown)
-        if isinstance(error, coordlock.BackendUnavailable):
+        if not isinstance(error, coordlock.AcquireTimeout):
             raise error  # whether another one is at it is unknown
         logger.info("%s[%s]: %s", self.name, self.request.id, error)
 

@@ -161,6 +161,18 @@ def test_a_signal_while_the_command_is_ended_ends_the_campaign_too(cli: Cli) -> 
         assert "campaigns again" not in errors
 
 
+def test_a_signal_to_a_leader_whose_lead_is_lost_ends_the_campaign_too(cli: Cli) -> None:
+    """The fault: coordlock is stopped, and learns of the signal and of the loss at once."""
+    with leading(cli) as process:
+        process.send_signal(signal.SIGSTOP)
+        assert cli.run("break", "sched", "--yes").returncode == 0
+        process.terminate()
+        process.send_signal(signal.SIGCONT)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode in (79, 128 + signal.SIGTERM)
+        assert "campaigns again" not in errors
+
+
 @pytest.mark.faults
 def test_whoever_leads_or_stands_by_campaigns_on_through_an_outage(
     server: Server, root: str, tmp_path: Path

@@ -5,11 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+import coordlock
+from coordlock.cli.child import Child
+from coordlock.cli.guard import Guard
+from coordlock.cli.supervision import Supervision
 from coordlock.testing.waiting import eventually
 from tests.cli.beating import Beating
 from tests.cli.command import Cli, is_gone
@@ -126,6 +132,61 @@ def test_the_command_ends_when_its_guard_is_killed(cli: Cli, beating: Beating) -
         assert process.returncode == 128 + signal.SIGKILL
         assert "guard was killed" in errors
         eventually(beating.are_gone, "both have ended")
+
+
+def test_a_lock_is_not_kept_for_a_command_that_nobody_can_start(cli: Cli) -> None:
+    """The fault: SIGKILL to the guard while coordlock waits for the lock."""
+    with cli.holding("x") as holder, cli.started("run", "x", "--", "echo", "ran") as process:
+        cli.wait_for_queue("x", 2)
+        (guard,) = _children(process.pid)
+        os.kill(guard, signal.SIGKILL)
+        holder.communicate("", timeout=60)
+        output, errors = process.communicate(timeout=60)
+        assert (process.returncode, output) == (74, "")
+        assert "guard, was killed" in errors
+
+
+def test_a_guard_that_was_stopped_goes_on_with_the_next_order(cli: Cli) -> None:
+    """The fault: SIGSTOP to the guard, while coordlock waits and while the command runs."""
+    with (
+        cli.holding("x") as holder,
+        cli.started("run", "x", "--", "sh", "-c", "echo up; exec sleep 600") as process,
+    ):
+        cli.wait_for_queue("x", 2)
+        (guard,) = _children(process.pid)
+        os.kill(guard, signal.SIGSTOP)
+        holder.communicate("", timeout=60)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        os.kill(guard, signal.SIGSTOP)
+        process.terminate()
+        assert process.wait(60) == 128 + signal.SIGTERM
+
+
+def test_the_status_is_known_where_the_caller_ignores_the_end_of_children(cli: Cli) -> None:
+    program = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
+    program += "os.execv(sys.argv[1], sys.argv[1:])"
+    command = cli.command("run", "x", "--", "sh", "-c", "exit 7")
+    done = subprocess.run(
+        [sys.executable, "-c", program, *command],
+        env=cli.environment,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (7, b"")
+
+
+def test_a_lock_that_was_lost_before_the_start_leaves_signals_as_they_were(cli: Cli) -> None:
+    with coordlock.connect(cli.url) as client:
+        grant = client.lock("x").acquire()
+        assert cli.run("break", "x", "--yes").returncode == 0
+        assert grant.lost.wait(60)
+        before = signal.getsignal(signal.SIGTERM)
+        child = Child(cast(Guard, None), ["true"])
+        with pytest.raises(coordlock.LockLost):
+            Supervision(child, grant, "lock 'x'", 1.0, None, print).run({})
+        assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_no_command_survives_a_kill_at_any_moment_of_the_start(cli: Cli, tmp_path: Path) -> None:

@@ -159,3 +159,16 @@ def test_a_terminal_that_goes_away_ends_the_command(cli: Cli, tmp_path: Path) ->
         terminal.write("hello\n")
         terminal.expect("hello\r\nhello\r\n")
     eventually(lambda: cli.run("run", "-n", "x", "--", "true").returncode == 0, "the lock is free")
+
+
+def test_a_leader_opens_its_terminal_once_for_all_terms(terminal: Terminal, cli: Cli) -> None:
+    script = "echo up $(ps -o ppid= -p $PPID).; exec sleep 600"
+    terminal.write(f"coordlock elect x -- sh -c {shlex.quote(script)}\n")
+    pid = int(terminal.expect(r"up +(\d+)\.").group(1))
+    for _ in range(3):
+        assert cli.run("break", "x", "--yes").returncode == 0
+        terminal.expect(rf"up +{pid}\.")
+    files = Path(f"/proc/{pid}/fd").iterdir()
+    assert [os.readlink(file) for file in files].count("/dev/tty") == 1
+    terminal.write("\x03")
+    terminal.expect_prompt()

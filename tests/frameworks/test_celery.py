@@ -18,10 +18,11 @@ from zoneinfo import ZoneInfo
 import celery
 import pytest
 from celery.beat import Scheduler as Base
-from celery.exceptions import SoftTimeLimitExceeded
+from celery.exceptions import Retry, SoftTimeLimitExceeded
 from celery.schedules import BaseSchedule, crontab, schedule
 
 import coordlock
+from coordlock.errors import Evicted
 from coordlock.integrations import celery as integration
 from coordlock.integrations.celery import (
     LockedTask,
@@ -251,6 +252,14 @@ def test_soft_time_limits_leave_nothing_behind_and_nobody_waits_longer_than_a_he
         assert len(fleet.lines("churned")) > 12
 
 
+def test_no_task_imports_the_backend(fleet: Fleet) -> None:
+    """A soft time limit shorter than the import would strike in there, each time anew."""
+    fleet.worker()
+    fleet.send(("loaded", "coordlock_local"))
+    fleet.wait_for("loaded")
+    assert fleet.lines("loaded") == ["loaded True"]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("pool", ["prefork", "gevent"])
 def test_a_cold_shutdown_leaves_no_lock_held_for_longer_than_the_session(
@@ -332,6 +341,32 @@ def test_a_task_that_hides_a_coroutine_fails() -> None:
     with pytest.raises(TypeError, match=r"hide.* makes a coroutine, whose body"):
         app.task(hide, base=LockedTask, name="hidden")()
     assert get_client(app).names() == []
+
+
+@pytest.mark.parametrize("end", [coordlock.SessionLost("local", "silent"), Evicted("x")])
+def test_a_task_whose_wait_ends_without_the_lock_is_sent_again(
+    end: coordlock.WaitError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fault: the process is stopped between the enqueue and the grant."""
+    app = Local("memory://ends").app
+    app.conf.broker_url = "memory://"
+
+    def work() -> None:
+        pass
+
+    task = app.task(work, base=LockedTask, name="ended")
+
+    def acquire(_: coordlock.Lock) -> coordlock.Grant:
+        raise end
+
+    monkeypatch.setattr(coordlock.Lock, "acquire", acquire)
+    task.push_request(id="ended", called_directly=False, is_eager=False, args=(), kwargs={})
+    with pytest.raises(Retry):
+        task()
+    monkeypatch.setattr(task, "on_busy", "drop")
+    with pytest.raises(type(end)):
+        task()
+    task.pop_request()
 
 
 @pytest.mark.parametrize("strike", range(40))

@@ -80,10 +80,11 @@ def keep(
         line = {**request.description(grant), "backend": settings.scheme}
         echo(json.dumps(line) if as_json else request.token(grant))
         number = wait_for_end(grant, inbox, duration)
-        if not grant.release():
-            request.warn(f"{request.what} is lost: {grant.lost.reason}")
-            raise Lost
-        return killed_by(number) if number else Exit.OK
+        is_released = grant.release()
+    if not is_released:
+        request.warn(f"{request.what} is lost: {grant.lost.reason}")
+        raise Lost(ending=bool(inbox.ending))
+    return killed_by(number) if number else Exit.OK
 
 
 def check_stdin(at_its_end: str, instead: str = "") -> None:

@@ -139,8 +139,8 @@ class SQLFence(Fence):
     def prune(self, is_gone: Callable[[str, Marks], bool]) -> int:
         """Forget the resources of which ``is_gone(resource, marks)`` is true; how many.
 
-        At the commit. The conditions are those of `Fence.forget`. A resource that is checked
-        meanwhile stays.
+        At the commit. The conditions are those of `Fence.forget`. A resource that sees a newer
+        token meanwhile stays.
         """
         columns, pruned = self._table.c, 0
         connection = self._connection()

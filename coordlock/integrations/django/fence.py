@@ -75,7 +75,8 @@ class DjangoFence(Fence):
     def prune(self, is_gone: Callable[[str, Marks], bool]) -> int:
         """Forget the resources of which ``is_gone(resource, marks)`` is true; how many.
 
-        The conditions are those of `Fence.forget`. A resource that is checked meanwhile stays.
+        The conditions are those of `Fence.forget`. A resource that sees a newer token meanwhile
+        stays.
         """
         pruned = 0
         for row in list(self._all()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -63,11 +64,17 @@ def mark(word: str) -> None:
     note(word)
 
 
+def loaded(module: str) -> None:
+    """Note whether the module was imported before any lock was asked for."""
+    note(f"loaded {module in sys.modules}")
+
+
 locked = {"base": LockedTask, "lock": "account/{account}", "busy_countdown": 0.1}
 app.task(book, name="book", **locked)
 app.task(hold, name="hold", bind=True, acks_late=True, reject_on_worker_lost=True, **locked)
 app.task(drop, name="drop", on_busy="drop", **locked)
 app.task(mark, name="mark")
+app.task(loaded, name="loaded")
 
 
 def churn(account: str, seconds: float) -> None:
