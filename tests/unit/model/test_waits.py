@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -203,6 +204,21 @@ def test_the_graph_grows_with_the_number_of_contenders_alone(claims: list[Claim]
         return len(stuck) + sum(map(len, stuck.values()))
 
     assert size(400) < 2.1 * size(200)
+
+
+@pytest.mark.parametrize("claims", [[Mode.EX], [Mode.PR, Mode.EX], [Permit(3)]])
+def test_the_time_of_a_look_grows_with_the_number_of_contenders_alone(
+    claims: list[Claim],
+) -> None:
+    def cost(crowd: int) -> float:
+        """Seconds of processor time, where each of a crowd waits and holds another lock."""
+        queue = [ex(f"w{one}", one, claims[one % len(claims)]) for one in range(crowd)]
+        waits = [Wait("W", (("a", f"w{one}"),), frozenset({f"k{one}"})) for one in range(crowd)]
+        began = time.process_time()
+        assert list(deadlocks(waits, {"a": Snapshot("a", tuple(queue))})) == []
+        return time.process_time() - began
+
+    assert cost(4000) < 25 * min(cost(500) for _ in range(3))
 
 
 def test_the_queues_that_matter_are_those_that_the_blockers_wait_in() -> None:
