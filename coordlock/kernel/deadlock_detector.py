@@ -33,7 +33,7 @@ from coordlock.runtime.caller import Caller, described
 from coordlock.runtime.clock import sleep
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
-from coordlock.runtime.promise import all_of
+from coordlock.runtime.promise import Promise, all_of
 
 __all__ = ["WAITS", "DeadlockDetector", "deadlocks"]
 
@@ -52,7 +52,7 @@ class _Wait:
     ticket: Ticket
     caller: Caller
     give_up: Callable[[CoordlockError], bool]
-    since: float
+    due: float  #: when its record is to be published
     record: Ticket | None = None
     is_over: bool = False
 
@@ -86,12 +86,12 @@ class DeadlockDetector:
         ticket's for its turn. It returns whether it did: what waits may just have been granted
         something, and wait again.
         """
-        now = self._engine.clock.now()
-        wait = _Wait(ticket, caller, give_up or ticket.give_up, now)
+        due = self._engine.clock.now() + self._delay
+        wait = _Wait(ticket, caller, give_up or ticket.give_up, due)
         with self._lock:
             self._waits[wait] = None
             if not self._is_at_work:
-                self._engine.timers.call_at(now + self._delay, self._begin)
+                self._engine.timers.call_at(due, self._begin)
                 self._is_at_work = True
         return partial(self._end, wait)
 
@@ -106,34 +106,41 @@ class DeadlockDetector:
         self._engine.aside(self._start)
 
     def _start(self) -> None:
-        run_in_background(self._work(), self._engine.aside)
+        run_in_background(self._work(), self._engine.aside).add_done_callback(self._stopped)
+
+    def _stopped(self, work: Promise[None]) -> None:
+        if work.exception() is not None:  # such as that of a limit of threads
+            self._is_at_work = False  # the next wait starts it again
 
     def _work(self) -> Steps[None]:
         next_look = pause = 0.0
         while under_way := self._under_way():
             now = self._engine.clock.now()
-            ripe = [one for one in under_way if one.since <= now - self._delay]
-            new = [one for one in ripe if one.record is None]
+            new = [one for one in under_way if one.record is None and one.due <= now]
             if new:
                 next_look, pause = now, self._delay / 2
-            try:
-                # One after the other, so that a crowd's records are no burst.
-                for wait in new:
-                    yield from self._publish(wait)
-                if now >= next_look:
-                    pause = min(2 * pause, _LONGEST_PAUSE_S)
-                    next_look = now + pause
-                    yield from self._look([one for one in ripe if one.record is not None])
-            except (SessionLost, ClientClosed):
-                pass  # as the waits, which say so
-            except CoordlockError as error:
-                # Once for each reason: where the client lacks a right, it lacks it at every wait.
-                say = log.debug if type(error) in self._warned_of else log.warning
-                self._warned_of.add(type(error))
-                say("deadlocks of this client's waits may go undetected: %s", error)
-            except Exception:  # a fault of ours must not end the detection for good
-                log.exception("looking for deadlocks failed")
+            # One after the other, so that a crowd's records are no burst.
+            for wait in new:
+                yield from self._tried(self._publish(wait))
+            if now >= next_look:
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+                next_look = now + pause
+                yield from self._tried(self._look(under_way))
             yield sleep(self._engine.timers, self._delay)
+
+    def _tried(self, steps: Steps[None]) -> Steps[None]:
+        """Take ``steps``. If they fail, say so: that must not end the detection for good."""
+        try:
+            yield from steps
+        except (SessionLost, ClientClosed):
+            pass  # as the waits, which say so
+        except CoordlockError as error:
+            # Once for each reason: where the client lacks a right, it lacks it at every wait.
+            say = log.debug if type(error) in self._warned_of else log.warning
+            self._warned_of.add(type(error))
+            say("deadlocks of this client's waits may go undetected: %s", error)
+        except Exception:  # a fault of ours
+            log.exception("looking for deadlocks failed")
 
     def _under_way(self) -> list[_Wait]:
         for wait in list(self._waits):
@@ -150,11 +157,18 @@ class DeadlockDetector:
         with self._lock:
             if wait.is_over:
                 return
-            wait.record = self._make_record(wait.ticket, record.encode())
-        yield from wait.record.enqueue()
+            wait.record = published = self._make_record(wait.ticket, record.encode())
+        try:
+            yield from published.enqueue()
+        except BaseException:  # try again later: the reason may pass
+            wait.due = self._engine.clock.now() + _LONGEST_PAUSE_S
+            wait.record = None
+            published.withdraw()
+            raise
 
     def _look(self, waits: Iterable[_Wait]) -> Steps[None]:
-        by_id = {entry.id: wait for wait in waits for entry in wait.ticket.entries}
+        published = [wait for wait in waits if wait.record is not None]
+        by_id = {entry.id: wait for wait in published for entry in wait.ticket.entries}
         for deadlock in (yield from self._own(by_id)):
             wait = by_id[deadlock.victim]
             name, steps = deadlock.steps[0].name, tuple(map(str, deadlock.steps))
@@ -178,18 +192,21 @@ class DeadlockDetector:
     def _own(self, mine: Mapping[str, _Wait]) -> Steps[list[Deadlock]]:
         """The deadlocks whose victims are contenders in ``mine``, each seen in two readings."""
         queues = {entry.queue for wait in mine.values() for entry in wait.ticket.entries}
-        # Most looks find no cycle, and to know that they need not read who the owners are.
-        if not queues or not (yield from _found(self._engine, queues, owners=False)):
+        if not queues:
             return []
-        found = yield from _found(self._engine, queues)
-        again = list(map(_seen, (yield from _found(self._engine, queues))))
-        return [one for one in found if one.victim in mine and _seen(one) in again]
+        # Most looks find no cycle, and to know that they need not read who the owners are.
+        found = yield from _found(self._engine, queues, owners=False)
+        seen = [_contenders(one) for one in found if one.victim in mine]
+        if not seen:
+            return []
+        again = yield from _found(self._engine, queues)
+        return [one for one in again if one.victim in mine and _contenders(one) in seen]
 
 
-def _seen(deadlock: Deadlock) -> tuple[Deadlock, list[int]]:
-    """What stays the same while none in the cycle leaves or publishes anything."""
-    pairs = [(step.waiter, step.blocker) for step in deadlock.steps]
-    return deadlock, [one.version for pair in pairs for one in pair]
+def _contenders(deadlock: Deadlock) -> list[tuple[str, int, int]]:
+    """Those of its cycle, as they are while none of them leaves or publishes anything."""
+    pairs = ((step.waiter, step.blocker) for step in deadlock.steps)
+    return [(one.key, one.order, one.version) for pair in pairs for one in pair]
 
 
 def deadlocks(engine: Engine) -> Steps[tuple[Deadlock, ...]]:

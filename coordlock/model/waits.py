@@ -90,8 +90,8 @@ class DeadlockStep:
 
     def __str__(self) -> str:
         has = "holds" if self.holding else "asked for before"
-        waits = f"{self.who_waits} waits for {self.name!r}{_since(self.waiter)}"
-        return f"{waits}, which {self.who_blocks} {has}{_since(self.blocker)}"
+        waits = f"{self.who_waits}{_queued(self.waiter)} waits for {self.name!r}"
+        return f"{waits}, which {self.who_blocks}{_queued(self.blocker)} {has}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,8 +280,9 @@ def _age(contender: Contender) -> tuple[int, str]:
     return contender.token or contender.order, contender.id
 
 
-def _since(contender: Contender) -> str:
+def _queued(contender: Contender) -> str:
+    """When it entered its queue, which says nothing of how long it has held the lock."""
     owner = contender.owner
     if owner is None or not owner.since:
         return ""
-    return f" since {datetime.fromtimestamp(owner.since):%H:%M:%S}"
+    return f" (queued {datetime.fromtimestamp(owner.since):%H:%M:%S})"
