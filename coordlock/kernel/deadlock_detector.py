@@ -26,7 +26,7 @@ from coordlock.kernel.entries import Announcement
 from coordlock.kernel.ticket import Ticket
 from coordlock.model import waits
 from coordlock.model.claim import Mode
-from coordlock.model.contender import Contender, Snapshot
+from coordlock.model.contender import Snapshot
 from coordlock.model.names import internal
 from coordlock.model.waits import Deadlock
 from coordlock.runtime.caller import Caller, described
@@ -157,7 +157,10 @@ class DeadlockDetector:
         with self._lock:
             if wait.is_over:
                 return
-            wait.record = published = self._make_record(wait.ticket, record.encode())
+            # In the session of the wait: what is lost with the one is lost with the other.
+            wait.record = published = self._engine.ticket(
+                wait.ticket.session, {WAITS: Mode.NL}, announcement=Announcement(record.encode())
+            )
         try:
             yield from published.enqueue()
         except BaseException:  # try again later: the reason may pass
@@ -175,13 +178,6 @@ class DeadlockDetector:
             if not wait.is_over and wait.give_up(DeadlockDetected(name, steps)):
                 log.warning("lock %r: deadlock: %s", wait.ticket.name, deadlock)
                 self._end(wait)
-
-    def _make_record(self, waiting: Ticket, record: bytes) -> Ticket:
-        # In the session of the wait: what is lost with the one is lost with the other.
-        ticket, session = self._engine.ticket, waiting.session
-        if self._engine.backend.capabilities.publishing:  # of any length
-            return ticket(session, {WAITS: Mode.NL}, announcement=Announcement(record))
-        return ticket(session, {WAITS: Mode.NL}, record.decode())
 
     def _what_it_waits_for(self, wait: _Wait) -> waits.Wait:
         places = tuple((entry.queue, entry.id) for entry in wait.ticket.entries)
@@ -217,7 +213,7 @@ def deadlocks(engine: Engine) -> Steps[tuple[Deadlock, ...]]:
 def _found(engine: Engine, start: Iterable[str], *, owners: bool = True) -> Steps[list[Deadlock]]:
     """The deadlocks through the queues ``start``; through all, where none is given."""
     [published] = yield from _read(engine, [WAITS], owners=True)
-    records = map(_record_of, published.contenders)
+    records = (one.value or b"" for one in published.contenders)
     found = [wait for record in records if (wait := waits.Wait.decode(record)) is not None]
     actors = waits.by_contender(found)
     queues: dict[str, Snapshot] = {}
@@ -227,11 +223,6 @@ def _found(engine: Engine, start: Iterable[str], *, owners: bool = True) -> Step
         queues |= {snapshot.queue: snapshot for snapshot in read}
         missing = waits.needed(actors, read) - queues.keys()
     return list(waits.deadlocks(found, queues))
-
-
-def _record_of(published: Contender) -> bytes:
-    """Of a service without values, and of older releases, it is the label."""
-    return published.value or (published.owner.label.encode() if published.owner else b"")
 
 
 def _read(engine: Engine, queues: Iterable[str], *, owners: bool) -> Steps[tuple[Snapshot, ...]]:

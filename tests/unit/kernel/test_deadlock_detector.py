@@ -83,20 +83,6 @@ def cycle(world: World) -> tuple[Call[None], Call[Ticket]]:
     return conversion, waiting
 
 
-def test_where_contenders_have_no_values_the_label_has_the_record(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, waiting = cycle(world)
-    plain = replace(MemoryBackend.capabilities, publishing=False)
-    monkeypatch.setattr(MemoryBackend, "capabilities", plain)
-    world.advance(30.0)
-    assert isinstance(waiting.error, DeadlockDetected)
-    [left] = world.service.snapshot(WAITS).contenders  # that of the conversion
-    assert left.owner is not None
-    assert Wait.decode(left.owner.label.encode()) is not None
-    assert left.value == b""
-
-
 def refuse(patched: pytest.MonkeyPatch, queue: str | None = None) -> None:
     """Let the service refuse what clients publish of their waits, or of those for ``queue``."""
     enqueue = MemoryBackend.enqueue
