@@ -89,10 +89,10 @@ class DeadlockDetector:
         due = self._engine.clock.now() + self._delay
         wait = _Wait(ticket, caller, give_up or ticket.give_up, due)
         with self._lock:
-            self._waits[wait] = None
             if not self._is_at_work:
                 self._engine.timers.call_at(due, self._begin)
                 self._is_at_work = True
+            self._waits[wait] = None
         return partial(self._end, wait)
 
     def _end(self, wait: _Wait) -> None:
