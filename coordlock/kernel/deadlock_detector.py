@@ -15,7 +15,7 @@ youngest one that waits gives up; no other contender is touched.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -90,7 +90,8 @@ class DeadlockDetector:
         wait = _Wait(ticket, caller, give_up or ticket.give_up, due)
         with self._lock:
             if not self._is_at_work:
-                self._engine.timers.call_at(due, self._begin)
+                begin = partial(self._engine.aside, self._start)
+                self._engine.timers.call_at(due, begin)
                 self._is_at_work = True
             self._waits[wait] = None
         return partial(self._end, wait)
@@ -101,9 +102,6 @@ class DeadlockDetector:
         if wait.record is not None:
             wait.record.withdraw()
         self._waits.pop(wait, None)  # last: if a signal interrupts this, `_under_way` repeats it
-
-    def _begin(self) -> None:
-        self._engine.aside(self._start)
 
     def _start(self) -> None:
         run_in_background(self._work(), self._engine.aside).add_done_callback(self._stopped)
@@ -169,13 +167,24 @@ class DeadlockDetector:
             published.withdraw()
             raise
 
-    def _look(self, waits: Iterable[_Wait]) -> Steps[None]:
-        published = [wait for wait in waits if wait.record is not None]
-        by_id = {entry.id: wait for wait in published for entry in wait.ticket.entries}
-        for deadlock in (yield from self._own(by_id)):
-            wait = by_id[deadlock.victim]
+    def _look(self, under_way: Iterable[_Wait]) -> Steps[None]:
+        """Let the victims among those ``under_way`` give up. Two readings show each deadlock."""
+        published = [wait for wait in under_way if wait.record is not None]
+        mine = {entry.id: wait for wait in published for entry in wait.ticket.entries}
+        queues = {entry.queue for wait in published for entry in wait.ticket.entries}
+        if not queues:
+            return
+        # Most looks find no cycle, and to know that they need not read who the owners are.
+        found = yield from _found(self._engine, queues, owners=False)
+        seen = [_contenders(one) for one in found if one.victim in mine]
+        if not seen:
+            return
+        for deadlock in (yield from _found(self._engine, queues)):
+            wait = mine.get(deadlock.victim)
+            if wait is None or wait.is_over or _contenders(deadlock) not in seen:
+                continue
             name, steps = deadlock.steps[0].name, tuple(map(str, deadlock.steps))
-            if not wait.is_over and wait.give_up(DeadlockDetected(name, steps)):
+            if wait.give_up(DeadlockDetected(name, steps)):
                 log.warning("lock %r: deadlock: %s", wait.ticket.name, deadlock)
                 self._end(wait)
 
@@ -184,19 +193,6 @@ class DeadlockDetector:
         held = [one for one in self._engine.held_by(wait.caller) if one.withdrawal.keep_ids()]
         holds = frozenset(entry.id for one in held for entry in one.entries)
         return waits.Wait(described(wait.caller, None), places, holds)
-
-    def _own(self, mine: Mapping[str, _Wait]) -> Steps[list[Deadlock]]:
-        """The deadlocks whose victims are contenders in ``mine``, each seen in two readings."""
-        queues = {entry.queue for wait in mine.values() for entry in wait.ticket.entries}
-        if not queues:
-            return []
-        # Most looks find no cycle, and to know that they need not read who the owners are.
-        found = yield from _found(self._engine, queues, owners=False)
-        seen = [_contenders(one) for one in found if one.victim in mine]
-        if not seen:
-            return []
-        again = yield from _found(self._engine, queues)
-        return [one for one in again if one.victim in mine and _contenders(one) in seen]
 
 
 def _contenders(deadlock: Deadlock) -> list[tuple[str, int, int]]:
