@@ -25,8 +25,8 @@ from coordlock.kernel.engine import Engine
 from coordlock.kernel.entries import Announcement
 from coordlock.kernel.ticket import Ticket
 from coordlock.model import waits
-from coordlock.model.claim import Mode
-from coordlock.model.contender import Snapshot
+from coordlock.model.claim import Convertible, Mode
+from coordlock.model.contender import Contender, Snapshot
 from coordlock.model.names import internal
 from coordlock.model.waits import Deadlock
 from coordlock.runtime.caller import Caller, described
@@ -196,9 +196,14 @@ class DeadlockDetector:
 
 
 def _contenders(deadlock: Deadlock) -> list[tuple[str, int, int]]:
-    """Those of its cycle, as they are while none of them leaves or publishes anything."""
+    """Those of its cycle, as they are while none of them leaves or changes what it claims."""
     pairs = ((step.waiter, step.blocker) for step in deadlock.steps)
-    return [(one.key, one.order, one.version) for pair in pairs for one in pair]
+    return [(one.key, one.order, _version(one)) for pair in pairs for one in pair]
+
+
+def _version(contender: Contender) -> int:
+    # Of others it matters to nobody, and is not known where their owners are not read.
+    return contender.version if isinstance(contender.claim, Convertible) else 0
 
 
 def deadlocks(engine: Engine) -> Steps[tuple[Deadlock, ...]]:
