@@ -25,8 +25,8 @@ from coordlock.kernel.engine import Engine
 from coordlock.kernel.entries import Announcement
 from coordlock.kernel.ticket import Ticket
 from coordlock.model import waits
-from coordlock.model.claim import Convertible, Mode
-from coordlock.model.contender import Contender, Snapshot
+from coordlock.model.claim import Mode
+from coordlock.model.contender import Snapshot
 from coordlock.model.names import internal
 from coordlock.model.waits import Deadlock
 from coordlock.runtime.caller import Caller, described
@@ -172,16 +172,15 @@ class DeadlockDetector:
         published = [wait for wait in under_way if wait.record is not None]
         mine = {entry.id: wait for wait in published for entry in wait.ticket.entries}
         queues = {entry.queue for wait in published for entry in wait.ticket.entries}
-        if not queues:
+        # Most looks find no cycle, and to know that they need not read who the owners are. A reading
+        # without those may lack tokens and versions, so it can't stand in for one of the two.
+        if not queues or not (yield from _found(self._engine, queues, owners=False)):
             return
-        # Most looks find no cycle, and to know that they need not read who the owners are.
-        found = yield from _found(self._engine, queues, owners=False)
-        seen = [_contenders(one) for one in found if one.victim in mine]
-        if not seen:
-            return
-        for deadlock in (yield from _found(self._engine, queues)):
+        found = yield from _found(self._engine, queues)
+        again = list(map(_seen, (yield from _found(self._engine, queues))))
+        for deadlock in found:
             wait = mine.get(deadlock.victim)
-            if wait is None or wait.is_over or _contenders(deadlock) not in seen:
+            if wait is None or wait.is_over or _seen(deadlock) not in again:
                 continue
             name, steps = deadlock.steps[0].name, tuple(map(str, deadlock.steps))
             if wait.give_up(DeadlockDetected(name, steps)):
@@ -195,15 +194,10 @@ class DeadlockDetector:
         return waits.Wait(described(wait.caller, None), places, holds)
 
 
-def _contenders(deadlock: Deadlock) -> list[tuple[str, int, int]]:
-    """Those of its cycle, as they are while none of them leaves or changes what it claims."""
-    pairs = ((step.waiter, step.blocker) for step in deadlock.steps)
-    return [(one.key, one.order, _version(one)) for pair in pairs for one in pair]
-
-
-def _version(contender: Contender) -> int:
-    # Of others it matters to nobody, and is not known where their owners are not read.
-    return contender.version if isinstance(contender.claim, Convertible) else 0
+def _seen(deadlock: Deadlock) -> tuple[Deadlock, list[int]]:
+    """What stays the same while none in the cycle leaves or publishes anything."""
+    pairs = [(step.waiter, step.blocker) for step in deadlock.steps]
+    return deadlock, [one.version for pair in pairs for one in pair]
 
 
 def deadlocks(engine: Engine) -> Steps[tuple[Deadlock, ...]]:
