@@ -172,8 +172,8 @@ class DeadlockDetector:
         published = [wait for wait in under_way if wait.record is not None]
         mine = {entry.id: wait for wait in published for entry in wait.ticket.entries}
         queues = {entry.queue for wait in published for entry in wait.ticket.entries}
-        # Most looks find no cycle, and to know that they need not read who the owners are. A reading
-        # without those may lack tokens and versions, so it can't stand in for one of the two.
+        # Most looks find no cycle, and to know that they need not read who the owners are. A
+        # reading without those may lack tokens and versions, so it can't be one of the two.
         if not queues or not (yield from _found(self._engine, queues, owners=False)):
             return
         found = yield from _found(self._engine, queues)
