@@ -23,7 +23,8 @@ _REASONS: Final[dict[Capability, str]] = {
         "order"
     ),
     "publishing": (
-        "keeps no values with contenders, so it has no convertible locks, elections and groups"
+        "keeps no values with contenders, so it has no convertible locks, elections and groups, "
+        "and finds no deadlocks"
     ),
     "data": (
         "keeps no data, so it has no values, counters, latches, barriers and work queues, nobody "

@@ -243,7 +243,7 @@ class _BaseJobRun(BaseGrant, shown="JobRun"):
         """Record how the work has ended before the lock is released; release it if that fails."""
         was_recorded = False
         try:
-            if self._ticket.lost is None:
+            if self._ticket.lost is None and not self._ticket.is_leaving:
                 yield from self._guarded(self._recorded(*self._outcome))
             was_recorded = True
         except LockLost:
@@ -252,8 +252,7 @@ class _BaseJobRun(BaseGrant, shown="JobRun"):
             if not was_recorded:
                 self._released = True
                 self._ticket.withdraw()
-        if not self._ticket.is_leaving:
-            yield from super()._leave_queue(seconds)
+        yield from super()._leave_queue(seconds)
 
     def _leave(self, body: BaseException | None) -> Steps[None]:
         """The work has ended, with ``body`` if it has raised that."""

@@ -145,7 +145,7 @@ def _close_abandoned(engine: Engine) -> None:
 def _close_all() -> None:
     PROCESS.is_exiting = True
     closings = [access.close(_EXIT_PATIENCE_S) for access in [*_unclosed]]
-    closings += [engine.close(_EXIT_PATIENCE_S) for engine in _abandoned]
+    closings += [engine.close(_EXIT_PATIENCE_S) for engine in [*_abandoned]]
     _close_together(closings)
 
 

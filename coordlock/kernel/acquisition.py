@@ -254,6 +254,8 @@ class _Acquisition:
         """Read all ``queues`` again, each up to me.
 
         All of them: that my turn has come in one queue counts only while I stand in the others.
+        The readings need not be of one moment. A removal after one of them is like a removal after
+        the grant, or while the answer about a single lock is on its way: my watch tells of it.
         With ``whole``, the reading lists all contenders that conflict with me and omits none.
         """
         ask = partial(self._ask, ticket, whole)
@@ -317,6 +319,8 @@ class _Acquisition:
         """Look for deadlocks if the caller keeps other positions while it waits."""
         delay, caller = self.engine.settings.deadlock_delay, self.caller
         if self.undetect is not None or delay is None or caller is None:
+            return
+        if not self.engine.backend.capabilities.publishing:
             return
         if len(ticket.entries) > 1 or self.engine.held_by(caller):
             from coordlock.kernel.deadlock_detector import DeadlockDetector

@@ -15,7 +15,7 @@ youngest one that waits gives up; no other contender is touched.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -26,14 +26,14 @@ from coordlock.kernel.entries import Announcement
 from coordlock.kernel.ticket import Ticket
 from coordlock.model import waits
 from coordlock.model.claim import Mode
-from coordlock.model.contender import Contender, Snapshot
+from coordlock.model.contender import Snapshot
 from coordlock.model.names import internal
 from coordlock.model.waits import Deadlock
 from coordlock.runtime.caller import Caller, described
 from coordlock.runtime.clock import sleep
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
-from coordlock.runtime.promise import all_of
+from coordlock.runtime.promise import Promise, all_of
 
 __all__ = ["WAITS", "DeadlockDetector", "deadlocks"]
 
@@ -52,7 +52,7 @@ class _Wait:
     ticket: Ticket
     caller: Caller
     give_up: Callable[[CoordlockError], bool]
-    since: float
+    due: float  #: when its record is to be published
     record: Ticket | None = None
     is_over: bool = False
 
@@ -86,13 +86,14 @@ class DeadlockDetector:
         ticket's for its turn. It returns whether it did: what waits may just have been granted
         something, and wait again.
         """
-        now = self._engine.clock.now()
-        wait = _Wait(ticket, caller, give_up or ticket.give_up, now)
+        due = self._engine.clock.now() + self._delay
+        wait = _Wait(ticket, caller, give_up or ticket.give_up, due)
         with self._lock:
-            self._waits[wait] = None
             if not self._is_at_work:
-                self._engine.timers.call_at(now + self._delay, self._begin)
+                begin = partial(self._engine.aside, self._start)
+                self._engine.timers.call_at(due, begin)
                 self._is_at_work = True
+            self._waits[wait] = None
         return partial(self._end, wait)
 
     def _end(self, wait: _Wait) -> None:
@@ -102,38 +103,42 @@ class DeadlockDetector:
             wait.record.withdraw()
         self._waits.pop(wait, None)  # last: if a signal interrupts this, `_under_way` repeats it
 
-    def _begin(self) -> None:
-        self._engine.aside(self._start)
-
     def _start(self) -> None:
-        run_in_background(self._work(), self._engine.aside)
+        run_in_background(self._work(), self._engine.aside).add_done_callback(self._stopped)
+
+    def _stopped(self, work: Promise[None]) -> None:
+        if work.exception() is not None:  # such as that of a limit of threads
+            self._is_at_work = False  # the next wait starts it again
 
     def _work(self) -> Steps[None]:
         next_look = pause = 0.0
         while under_way := self._under_way():
             now = self._engine.clock.now()
-            ripe = [one for one in under_way if one.since <= now - self._delay]
-            new = [one for one in ripe if one.record is None]
+            new = [one for one in under_way if one.record is None and one.due <= now]
             if new:
                 next_look, pause = now, self._delay / 2
-            try:
-                # One after the other, so that a crowd's records are no burst.
-                for wait in new:
-                    yield from self._publish(wait)
-                if now >= next_look:
-                    pause = min(2 * pause, _LONGEST_PAUSE_S)
-                    next_look = now + pause
-                    yield from self._look([one for one in ripe if one.record is not None])
-            except (SessionLost, ClientClosed):
-                pass  # as the waits, which say so
-            except CoordlockError as error:
-                # Once for each reason: where the client lacks a right, it lacks it at every wait.
-                say = log.debug if type(error) in self._warned_of else log.warning
-                self._warned_of.add(type(error))
-                say("deadlocks of this client's waits may go undetected: %s", error)
-            except Exception:  # a fault of ours must not end the detection for good
-                log.exception("looking for deadlocks failed")
+            # One after the other, so that a crowd's records are no burst.
+            for wait in new:
+                yield from self._tried(self._publish(wait))
+            if now >= next_look:
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+                next_look = now + pause
+                yield from self._tried(self._look(under_way))
             yield sleep(self._engine.timers, self._delay)
+
+    def _tried(self, steps: Steps[None]) -> Steps[None]:
+        """Take ``steps``. If they fail, say so: that must not end the detection for good."""
+        try:
+            yield from steps
+        except (SessionLost, ClientClosed):
+            pass  # as the waits, which say so
+        except CoordlockError as error:
+            # Once for each reason: where the client lacks a right, it lacks it at every wait.
+            say = log.debug if type(error) in self._warned_of else log.warning
+            self._warned_of.add(type(error))
+            say("deadlocks of this client's waits may go undetected: %s", error)
+        except Exception:  # a fault of ours
+            log.exception("looking for deadlocks failed")
 
     def _under_way(self) -> list[_Wait]:
         for wait in list(self._waits):
@@ -150,40 +155,43 @@ class DeadlockDetector:
         with self._lock:
             if wait.is_over:
                 return
-            wait.record = self._make_record(wait.ticket, record.encode())
-        yield from wait.record.enqueue()
+            # In the session of the wait: what is lost with the one is lost with the other.
+            wait.record = published = self._engine.ticket(
+                wait.ticket.session, {WAITS: Mode.NL}, announcement=Announcement(record.encode())
+            )
+        try:
+            yield from published.enqueue()
+        except BaseException:  # try again later: the reason may pass
+            wait.due = self._engine.clock.now() + _LONGEST_PAUSE_S
+            wait.record = None
+            published.withdraw()
+            raise
 
-    def _look(self, waits: Iterable[_Wait]) -> Steps[None]:
-        by_id = {entry.id: wait for wait in waits for entry in wait.ticket.entries}
-        for deadlock in (yield from self._own(by_id)):
-            wait = by_id[deadlock.victim]
+    def _look(self, under_way: Iterable[_Wait]) -> Steps[None]:
+        """Let the victims among those ``under_way`` give up. Two readings show each deadlock."""
+        published = [wait for wait in under_way if wait.record is not None]
+        mine = {entry.id: wait for wait in published for entry in wait.ticket.entries}
+        queues = {entry.queue for wait in published for entry in wait.ticket.entries}
+        # Most looks find no cycle, and to know that they need not read who the owners are. A
+        # reading without those may lack tokens and versions, so it can't be one of the two.
+        if not queues or not (yield from _found(self._engine, queues, owners=False)):
+            return
+        found = yield from _found(self._engine, queues)
+        again = list(map(_seen, (yield from _found(self._engine, queues))))
+        for deadlock in found:
+            wait = mine.get(deadlock.victim)
+            if wait is None or wait.is_over or _seen(deadlock) not in again:
+                continue
             name, steps = deadlock.steps[0].name, tuple(map(str, deadlock.steps))
-            if not wait.is_over and wait.give_up(DeadlockDetected(name, steps)):
+            if wait.give_up(DeadlockDetected(name, steps)):
                 log.warning("lock %r: deadlock: %s", wait.ticket.name, deadlock)
                 self._end(wait)
-
-    def _make_record(self, waiting: Ticket, record: bytes) -> Ticket:
-        # In the session of the wait: what is lost with the one is lost with the other.
-        ticket, session = self._engine.ticket, waiting.session
-        if self._engine.backend.capabilities.publishing:  # of any length
-            return ticket(session, {WAITS: Mode.NL}, announcement=Announcement(record))
-        return ticket(session, {WAITS: Mode.NL}, record.decode())
 
     def _what_it_waits_for(self, wait: _Wait) -> waits.Wait:
         places = tuple((entry.queue, entry.id) for entry in wait.ticket.entries)
         held = [one for one in self._engine.held_by(wait.caller) if one.withdrawal.keep_ids()]
         holds = frozenset(entry.id for one in held for entry in one.entries)
         return waits.Wait(described(wait.caller, None), places, holds)
-
-    def _own(self, mine: Mapping[str, _Wait]) -> Steps[list[Deadlock]]:
-        """The deadlocks whose victims are contenders in ``mine``, each seen in two readings."""
-        queues = {entry.queue for wait in mine.values() for entry in wait.ticket.entries}
-        # Most looks find no cycle, and to know that they need not read who the owners are.
-        if not queues or not (yield from _found(self._engine, queues, owners=False)):
-            return []
-        found = yield from _found(self._engine, queues)
-        again = list(map(_seen, (yield from _found(self._engine, queues))))
-        return [one for one in found if one.victim in mine and _seen(one) in again]
 
 
 def _seen(deadlock: Deadlock) -> tuple[Deadlock, list[int]]:
@@ -200,7 +208,7 @@ def deadlocks(engine: Engine) -> Steps[tuple[Deadlock, ...]]:
 def _found(engine: Engine, start: Iterable[str], *, owners: bool = True) -> Steps[list[Deadlock]]:
     """The deadlocks through the queues ``start``; through all, where none is given."""
     [published] = yield from _read(engine, [WAITS], owners=True)
-    records = map(_record_of, published.contenders)
+    records = (one.value or b"" for one in published.contenders)
     found = [wait for record in records if (wait := waits.Wait.decode(record)) is not None]
     actors = waits.by_contender(found)
     queues: dict[str, Snapshot] = {}
@@ -210,11 +218,6 @@ def _found(engine: Engine, start: Iterable[str], *, owners: bool = True) -> Step
         queues |= {snapshot.queue: snapshot for snapshot in read}
         missing = waits.needed(actors, read) - queues.keys()
     return list(waits.deadlocks(found, queues))
-
-
-def _record_of(published: Contender) -> bytes:
-    """Of a service without values, and of older releases, it is the label."""
-    return published.value or (published.owner.label.encode() if published.owner else b"")
 
 
 def _read(engine: Engine, queues: Iterable[str], *, owners: bool) -> Steps[tuple[Snapshot, ...]]:

@@ -268,11 +268,8 @@ class Ticket:
         when = self._timers.clock.now() + _WATCH_DELAY
         try:
             timer = self._timers.call_at(when, partial(self._watch, snapshots))
-        except (
-            ClientClosed,
-            RuntimeError,
-        ):  # no thread can be started: the session tells of a loss
-            return
+        except (ClientClosed, RuntimeError):
+            return  # no thread can be started: the session tells of a loss
         self._stop_watching = timer.cancel
 
     def _watch(self, snapshots: Iterable[Snapshot]) -> None:

@@ -90,8 +90,8 @@ class DeadlockStep:
 
     def __str__(self) -> str:
         has = "holds" if self.holding else "asked for before"
-        waits = f"{self.who_waits} waits for {self.name!r}{_since(self.waiter)}"
-        return f"{waits}, which {self.who_blocks} {has}{_since(self.blocker)}"
+        waits = f"{self.who_waits}{_queued(self.waiter)} waits for {self.name!r}"
+        return f"{waits}, which {self.who_blocks}{_queued(self.blocker)} {has}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +153,8 @@ class _Graph:
     def __init__(self, waits: Sequence[Wait], queues: Iterable[Snapshot]) -> None:
         #: By event: those that must come before it.
         self._before: _Events = {}
-        #: By a contender that leaves: those that wait for a permit, of which it lets the next in.
-        self._lines: dict[_Event, deque[_Event]] = {}
+        #: By queue: those that wait for a permit. Each contender that leaves lets the next one in.
+        self._lines: dict[str, deque[_Event]] = {}
         self._places: dict[str, tuple[str, Contender]] = {}
         self._admitted: set[str] = set()
         self._waits = by_contender(waits)
@@ -192,8 +192,8 @@ class _Graph:
             if isinstance(one.claim, Convertible) and one.claim.target is not None:
                 ahead: list[_Event] = [(_LEAVES, other.id) for other in waited_for(snapshot, one)]
                 self._before[_GRANTED, one.id] = ahead
-        line = deque[_Event]((_GRANTED, one.id) for one in waiting if isinstance(one.claim, Permit))
-        self._lines |= {(_LEAVES, one.id): line for one in all_}
+        line = ((_GRANTED, one.id) for one in waiting if isinstance(one.claim, Permit))
+        self._lines[snapshot.queue] = deque(line)
 
     def stuck(self) -> _Events:
         """The events that never come, each with those among them that must come before it."""
@@ -207,7 +207,9 @@ class _Graph:
                 missing[later] -= 1
                 if not missing[later]:
                     come.append(later)
-            if line := self._lines.get(event, deque()):
+            if event[0] != _LEAVES:
+                continue
+            if line := self._lines[self._places[str(event[1])][0]]:
                 come.append(line.popleft())
         left = dict.fromkeys(self._before)
         for event in come:
@@ -278,8 +280,9 @@ def _age(contender: Contender) -> tuple[int, str]:
     return contender.token or contender.order, contender.id
 
 
-def _since(contender: Contender) -> str:
+def _queued(contender: Contender) -> str:
+    """When it entered its queue, which says nothing of how long it has held the lock."""
     owner = contender.owner
     if owner is None or not owner.since:
         return ""
-    return f" since {datetime.fromtimestamp(owner.since):%H:%M:%S}"
+    return f" (queued {datetime.fromtimestamp(owner.since):%H:%M:%S})"

@@ -36,7 +36,7 @@ class DeadlockContract:
     """The suite."""
 
     backend: ClassVar[type[Backend]]
-    needs: ClassVar[tuple[Capability, ...]] = ("ordered",)
+    needs: ClassVar[tuple[Capability, ...]] = ("ordered", "publishing")
 
     @pytest.fixture
     def connect(self, url: str) -> Iterator[Connect]:

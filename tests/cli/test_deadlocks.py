@@ -13,21 +13,19 @@ import pytest
 
 import coordlock
 from coordlock.kernel.deadlock_detector import DeadlockDetector
-from coordlock.model.waits import Deadlock
 from coordlock.runtime.driver import Steps
 from coordlock.testing.waiting import eventually
 from tests.cli.command import Cli
 
 
-def find_nothing(*_: object) -> Steps[list[Deadlock]]:
+def find_nothing(*_: object) -> Steps[None]:
     yield from ()
-    return []
 
 
 @pytest.fixture
 def cycle(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Two threads wait for each other. The fault: neither finds it."""
-    monkeypatch.setattr(DeadlockDetector, "_own", find_nothing)
+    monkeypatch.setattr(DeadlockDetector, "_look", find_nothing)
     both_hold = threading.Barrier(2)
     stop = coordlock.Cancellation()
     with (

@@ -208,7 +208,7 @@ def _only_ex(other: Contender, me: Contender) -> bool:
 
 
 WRONG: dict[str, tuple[str, object]] = {
-    "nobody looks": ("coordlock.kernel.deadlock_detector.DeadlockDetector._begin", _nothing),
+    "nobody looks": ("coordlock.kernel.deadlock_detector.DeadlockDetector._start", _nothing),
     "who converts waits for nobody": ("coordlock.model.waits.waited_for", lambda *_: ()),
     "who can go on counts as stuck": (
         "coordlock.model.waits._Graph.stuck",

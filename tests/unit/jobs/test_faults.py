@@ -20,7 +20,7 @@ from coordlock.backend import Operation, Put
 from coordlock.errors import AlreadyDone, AlreadyFailed
 from coordlock.jobs import job
 from coordlock.jobs.view import queue_of
-from coordlock.model.contender import Contender
+from coordlock.model.contender import Contender, Entry
 from coordlock.runtime.promise import failed
 from tests.unit.work.test_faults import Disturbance
 from tests.unit.work.test_races import backend_of, before_writing
@@ -239,6 +239,25 @@ def test_the_end_of_a_block_does_not_overtake_a_commit_that_was_cancelled(root: 
             written = await client.value(FAR).get()
             assert written is not None
             assert written.data == b"x"
+
+    asyncio.run(main())
+
+
+def test_a_second_release_of_a_run_waits_for_the_answer_of_the_first(root: str) -> None:
+    async def main() -> None:
+        async with coordlock.connect_async(f"memory://{root}") as client:
+            backend: Any = client._access.engine.backend
+            withdraw = backend.withdraw
+
+            def evicted_before(entries: Sequence[Entry]) -> Any:
+                backend.service.withdraw(entries)
+                backend.faults.latency = lambda: 0.1
+                return withdraw(entries)
+
+            run = await client.job("j").run(1).__aenter__()
+            backend.withdraw = evicted_before
+            answers = await asyncio.gather(run.release(), run.release())
+            assert not any(answers)
 
     asyncio.run(main())
 

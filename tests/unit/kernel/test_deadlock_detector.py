@@ -83,33 +83,25 @@ def cycle(world: World) -> tuple[Call[None], Call[Ticket]]:
     return conversion, waiting
 
 
-def test_where_contenders_have_no_values_the_label_has_the_record(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, waiting = cycle(world)
-    plain = replace(MemoryBackend.capabilities, publishing=False)
-    monkeypatch.setattr(MemoryBackend, "capabilities", plain)
-    world.advance(30.0)
-    assert isinstance(waiting.error, DeadlockDetected)
-    [left] = world.service.snapshot(WAITS).contenders  # that of the conversion
-    assert left.owner is not None
-    assert Wait.decode(left.owner.label.encode()) is not None
-    assert left.value == b""
+def refuse(patched: pytest.MonkeyPatch, queue: str | None = None) -> None:
+    """Let the service refuse what clients publish of their waits, or of those for ``queue``."""
+    enqueue = MemoryBackend.enqueue
+
+    def refusing(
+        self: MemoryBackend, entries: Sequence[Entry], *, unless_blocked: bool = False
+    ) -> Promise[tuple[Snapshot, ...]]:
+        wait = Wait.decode(entries[0].value) if entries[0].queue == WAITS else None
+        if wait is not None and queue in (None, wait.waits[0][0]):
+            return failed(TooLarge("memory", "the record is too long"))
+        return enqueue(self, entries, unless_blocked=unless_blocked)
+
+    patched.setattr(MemoryBackend, "enqueue", refusing)
 
 
 @pytest.fixture
 def refusing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The service refuses what clients publish of their waits."""
-    enqueue = MemoryBackend.enqueue
-
-    def refuse(
-        self: MemoryBackend, entries: Sequence[Entry], *, unless_blocked: bool = False
-    ) -> Promise[tuple[Snapshot, ...]]:
-        if entries[0].queue == WAITS:
-            return failed(TooLarge("memory", "the record is too long"))
-        return enqueue(self, entries, unless_blocked=unless_blocked)
-
-    monkeypatch.setattr(MemoryBackend, "enqueue", refuse)
+    refuse(monkeypatch)
 
 
 @pytest.mark.usefixtures("refusing")
@@ -122,6 +114,50 @@ def test_a_record_that_the_service_refuses_is_told(
     log.flush(10)
     assert caplog.text.count("may go undetected: ") == 2  # once for each client
     assert "the record is too long" in caplog.text
+
+
+def test_a_record_that_the_service_refuses_for_a_while_is_published_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        refuse(patched)
+        _, waiting = cycle(world)
+        world.advance(5.0)
+    world.advance(30.0)
+    assert isinstance(waiting.error, DeadlockDetected)
+
+
+def test_a_record_that_the_service_refuses_keeps_no_other_one_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse(monkeypatch, "c")
+    _, waiting = cycle(world)
+    acquired(world.party(), "c", Mode.EX)
+    for party in world.parties[:2]:
+        party.run(acquisition(party.engine, {"c": Mode.EX}, None, caller(party)))
+    world.advance(30.0)
+    assert isinstance(waiting.error, DeadlockDetected)
+
+
+def test_a_detector_that_ends_early_begins_again_with_the_next_wait(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread(*_: object) -> Promise[None]:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("coordlock.kernel.deadlock_detector.sleep", no_thread)
+        party = world.party()
+        acquired(world.party(), "b", Mode.EX)
+        acquired(party, "a", Mode.EX)
+        party.run(acquisition(party.engine, {"b": Mode.EX}, None, caller(party)))
+        world.advance(2.0)
+    other = world.party()
+    acquired(other, "c", Mode.EX)
+    party.run(acquisition(party.engine, {"c": Mode.EX}, None, caller(party)))
+    waiting = other.run(acquisition(other.engine, {"a": Mode.EX}, None, caller(other)))
+    world.advance(30.0)
+    assert isinstance(waiting.error, DeadlockDetected)
 
 
 @pytest.mark.usefixtures("refusing")

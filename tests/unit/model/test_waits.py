@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from coordlock.model.admission import holders, keeps_out
 from coordlock.model.claim import AnyClaim, Claim, Convertible, Mode, Permit
-from coordlock.model.contender import Contender, Snapshot
+from coordlock.model.contender import Contender, Owner, Snapshot
 from coordlock.model.waits import _CLEAR, Wait, _Graph, by_contender, deadlocks, needed
 
 
@@ -156,6 +158,22 @@ def test_the_youngest_that_holds_something_is_the_victim() -> None:
     assert steps == [("h2", "r2", True), ("r", "w", False), ("w", "h", True)]
 
 
+def test_the_text_of_a_deadlock_takes_no_time_in_a_queue_for_the_time_of_holding() -> None:
+    owner = Owner("h", 1, since=86_400.0)
+    places = [ex("a", 1), ex("b", 2), ex("c", 3), ex("d", 4)]
+    a, b, c, d = (replace(one, owner=owner) for one in places)
+    queues = {"p": Snapshot("p", (a, d)), "q": Snapshot("q", (b, c))}
+    waits = [
+        Wait("A", (("q", "c"),), frozenset({"a"})),
+        Wait("B", (("p", "d"),), frozenset({"b"})),
+    ]
+    [deadlock] = deadlocks(waits, queues)
+    queued = f"(queued {datetime.fromtimestamp(86_400.0):%H:%M:%S})"
+    assert str(deadlock.steps[0]) == (
+        f"h:1 (token 4) B {queued} waits for 'p', which h:1 (token 1) A {queued} holds"
+    )
+
+
 def test_who_waits_behind_one_place_waits_for_all_places_of_that_wait() -> None:
     """X has a, which M needs to get on. In b, M waits for O, which leaves some day."""
     queues = {
@@ -203,6 +221,21 @@ def test_the_graph_grows_with_the_number_of_contenders_alone(claims: list[Claim]
         return len(stuck) + sum(map(len, stuck.values()))
 
     assert size(400) < 2.1 * size(200)
+
+
+@pytest.mark.parametrize("claims", [[Mode.EX], [Mode.PR, Mode.EX], [Permit(3)]])
+def test_the_time_of_a_look_grows_with_the_number_of_contenders_alone(
+    claims: list[Claim],
+) -> None:
+    def cost(crowd: int) -> float:
+        """Seconds of processor time, where each of a crowd waits and holds another lock."""
+        queue = [ex(f"w{one}", one, claims[one % len(claims)]) for one in range(crowd)]
+        waits = [Wait("W", (("a", f"w{one}"),), frozenset({f"k{one}"})) for one in range(crowd)]
+        began = time.process_time()
+        assert list(deadlocks(waits, {"a": Snapshot("a", tuple(queue))})) == []
+        return time.process_time() - began
+
+    assert cost(4000) < 25 * min(cost(500) for _ in range(3))
 
 
 def test_the_queues_that_matter_are_those_that_the_blockers_wait_in() -> None:
