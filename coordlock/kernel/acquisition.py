@@ -135,7 +135,6 @@ class _Acquisition:
 
             queues = yield from poll(self.engine, ticket, self.report, self.once)
             self.engine.grant(ticket, queues, self.caller)
-            self.report.granted(ticket)
             return
         looks_first = self.once and self.engine.refusals.looks_first(self.claims)
         queues = list((yield from ticket.enqueue(unless_blocked=looks_first)))
@@ -150,7 +149,6 @@ class _Acquisition:
         # The snapshots prove the grant: no contender enters a queue before me, and one that has
         # departed never returns. And I am still in my queues: see `_wait`.
         self.engine.grant(ticket, queues, self.caller)
-        self.report.granted(ticket)
 
     def _wait_until_next(self, ticket: Ticket, queues: list[Snapshot]) -> Steps[None]:
         """Wait until nobody is in the way of ``ticket`` in any of its ``queues``."""
