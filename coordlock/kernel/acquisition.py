@@ -32,12 +32,9 @@ from coordlock.runtime.cancellation import ENDING, Cancellation
 from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import Cancelled, DeadlineReached
 from coordlock.runtime.driver import Steps, or_undo
-from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, all_of
 
 __all__ = ["acquisition"]
-
-log = Log("coordlock")
 
 #: In how many sessions an acquire tries to enter its queues before it raises `SessionLost`.
 _SESSIONS: Final = 3
@@ -284,10 +281,6 @@ class _Acquisition:
             raise copy(gone) from None
         if not ticket.contenders and self.lost_sessions < _SESSIONS - 1:
             self.lost_sessions += 1  # it had no position in the queue, so it has lost none
-        elif ticket.contenders and self.engine.settings.requeue and not self.once:
-            self.lost_sessions = 0
-            text = "%s %r: %s; waiting goes on at the end of the queue"
-            log.warning(text, self.kind, self.report.name, lost)
         else:
             raise lost from None
 

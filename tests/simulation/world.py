@@ -119,7 +119,7 @@ class Call(Generic[T]):
 class Party:
     """One simulated process with a client."""
 
-    def __init__(self, world: World, ttl: float, requeue: bool, network: type[Network]) -> None:
+    def __init__(self, world: World, ttl: float, network: type[Network]) -> None:
         self.world = world
         self.time = world.time
         self.timers = VirtualTimers(world.time)
@@ -129,7 +129,9 @@ class Party:
         self.resumed = 0.0
         self.network = network(world.service, ttl, self.timers)
         self.engine = Engine(
-            *(self.network, Settings("memory", ttl=ttl, requeue=requeue), self.timers),
+            self.network,
+            Settings("memory", ttl=ttl),
+            self.timers,
             aside=partial(soon, self.timers),
         )
 
@@ -204,11 +206,9 @@ class World:
         self.service = MemoryService(VirtualTimers(self.time))
         self.parties: list[Party] = []
 
-    def party(
-        self, ttl: float = TTL, *, requeue: bool = False, network: type[Network] = Network
-    ) -> Party:
+    def party(self, ttl: float = TTL, *, network: type[Network] = Network) -> Party:
         """One more process, with a session that opens at once."""
-        party = Party(self, ttl, requeue, network)
+        party = Party(self, ttl, network)
         self.parties.append(party)
         return party
 
