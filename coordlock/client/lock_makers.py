@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from coordlock.kernel.access import Access
 from coordlock.locks.base_lock import AcquireOptions
@@ -15,6 +15,8 @@ from coordlock.runtime.resident import Resident
 from coordlock.settings import DEFAULT, Timeout
 
 if TYPE_CHECKING:
+    from typing import Never
+
     from coordlock.locks.convertible import AsyncConvertibleLock, ConvertibleLock
     from coordlock.locks.keyed_lock import AsyncKeyedLock, KeyedLock, OnBusy
     from coordlock.locks.reentrant import AsyncReentrantLock, ReentrantLock
@@ -26,12 +28,13 @@ LockT = TypeVar("LockT", Lock, AsyncLock)
 ReentrantLockT = TypeVar("ReentrantLockT", "ReentrantLock", "AsyncReentrantLock")
 ConvertibleLockT = TypeVar("ConvertibleLockT", "ConvertibleLock", "AsyncConvertibleLock")
 MultiLockT = TypeVar("MultiLockT", "MultiLock", "AsyncMultiLock")
-KeyedLockT = TypeVar("KeyedLockT", "KeyedLock", "AsyncKeyedLock")
+KeyedLockT = TypeVar("KeyedLockT", "KeyedLock[Never]", "AsyncKeyedLock[Never]")
+SkippingLockT = TypeVar("SkippingLockT", "KeyedLock[None]", "AsyncKeyedLock[None]")
 
 
 class _Makers(
     Resident,
-    Generic[LockT, ReentrantLockT, ConvertibleLockT, MultiLockT, KeyedLockT],
+    Generic[LockT, ReentrantLockT, ConvertibleLockT, MultiLockT, KeyedLockT, SkippingLockT],
     shown="Client",
 ):
     """The methods that make locks, of both clients. They send nothing."""
@@ -68,6 +71,32 @@ class _Makers(
         lock: LockT = self._kind(Lock, AsyncLock)(self._access, name, _mode(mode), options)
         return lock
 
+    @overload
+    def lock_by(
+        self,
+        key: Callable[..., str],
+        *,
+        on_busy: Literal["raise"] = "raise",
+        mode: Mode = Mode.EX,
+        timeout: Timeout = DEFAULT,
+        label: str | None = None,
+        max_hold: Timeout = DEFAULT,
+        cancellation: Cancellation | None = None,
+    ) -> KeyedLockT: ...
+
+    @overload
+    def lock_by(
+        self,
+        key: Callable[..., str],
+        *,
+        on_busy: Literal["skip"],
+        mode: Mode = Mode.EX,
+        timeout: Timeout = DEFAULT,
+        label: str | None = None,
+        max_hold: Timeout = DEFAULT,
+        cancellation: Cancellation | None = None,
+    ) -> SkippingLockT: ...
+
     def lock_by(
         self,
         key: Callable[..., str],
@@ -78,7 +107,7 @@ class _Makers(
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
         cancellation: Cancellation | None = None,
-    ) -> KeyedLockT:
+    ) -> KeyedLockT | SkippingLockT:
         """A decorator that holds a lock during each call, whose name ``key`` gives.
 
         The parameters of ``key`` are some of the decorated function's, by name::
@@ -87,9 +116,8 @@ class _Makers(
             def bill(order, amount): ...
 
         ``on_busy`` says what a call does whose lock is not granted within ``timeout``: ``"raise"``
-        `AcquireTimeout`, ``"skip"`` it and return None, or return what a function of that error
-        returns (with asyncio, that may be a coroutine function). Without ``timeout``, the last two
-        try once. The rest is as for `lock`.
+        `AcquireTimeout`, or ``"skip"`` it and return None. Without ``timeout``, ``"skip"`` tries
+        once. The rest is as for `lock`.
         """
         from coordlock.locks.keyed_lock import AsyncKeyedLock, KeyedLock
 
@@ -99,7 +127,8 @@ class _Makers(
         make = partial(
             self._kind(Lock, AsyncLock), self._access, claim=_mode(mode), options=options
         )
-        keyed: KeyedLockT = self._kind(KeyedLock, AsyncKeyedLock)(make, key, on_busy)
+        keyed: KeyedLockT | SkippingLockT
+        keyed = self._kind(KeyedLock, AsyncKeyedLock)(make, key, on_busy)
         return keyed
 
     def read_lock(
@@ -287,7 +316,14 @@ def _mode(mode: Mode) -> Mode:
 
 
 class Locks(
-    _Makers[Lock, "ReentrantLock", "ConvertibleLock", "MultiLock", "KeyedLock"],
+    _Makers[
+        Lock,
+        "ReentrantLock",
+        "ConvertibleLock",
+        "MultiLock",
+        "KeyedLock[Never]",
+        "KeyedLock[None]",
+    ],
     shown="Client",
 ):
     """The locks that `Client` makes."""
@@ -299,7 +335,8 @@ class AsyncLocks(
         "AsyncReentrantLock",
         "AsyncConvertibleLock",
         "AsyncMultiLock",
-        "AsyncKeyedLock",
+        "AsyncKeyedLock[Never]",
+        "AsyncKeyedLock[None]",
     ],
     shown="AsyncClient",
 ):

@@ -282,7 +282,7 @@ def plain(annotation: object) -> str:
     """An annotation without what must differ between the twins."""
     text = str(annotation)
     text = re.sub(r"\b(Async|Sync)(?=[A-Z])", "", text).replace("AbstractAsync", "Abstract")
-    return re.sub(r"Coroutine\[Any, Any, (\w+)\]|\bA(C_co)\b", r"\1\2", text)
+    return re.sub(r"Coroutine\[Any, Any, ([\w |]+)\]|\bA(C_co)\b", r"\1\2", text)
 
 
 @pytest.mark.parametrize(("sync", "asynchronous"), TWINS)
