@@ -67,9 +67,7 @@ def test_a_dataclass_and_none_for_what_is_not_given() -> None:
     [LockSettings(url=AnyUrl("memory://h")), Place("memory://h"), Place, 7, ["memory://h"], b"x"],
 )
 def test_anything_else_is_refused(target: object) -> None:
-    with pytest.raises(
-        coordlock.ConfigurationError, match="a mapping or Settings are needed"
-    ):
+    with pytest.raises(coordlock.ConfigurationError, match="a mapping or Settings are needed"):
         coordlock.Client(target)  # type: ignore[arg-type]  # on purpose
 
 
