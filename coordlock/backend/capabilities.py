@@ -23,7 +23,7 @@ _REASONS: Final[dict[Capability, str]] = {
         "order"
     ),
     "publishing": (
-        "keeps no values with contenders, so it has no convertible locks, elections and groups"
+        "keeps no values with contenders, so it has no upgradeable locks, elections and groups"
     ),
     "data": (
         "keeps no data, so it has no values, counters, latches, barriers and work queues, nobody "

@@ -16,8 +16,8 @@ from coordlock_memory import MemoryBackend, MemoryService, VirtualTime, VirtualT
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
-from coordlock.locks.convertible import ConvertibleGrant
 from coordlock.locks.grant import Grant, GrantState
+from coordlock.locks.upgradeable import UpgradeableGrant
 from coordlock.model.claim import AnyClaim, Claim, Convertible, Mode
 from coordlock.model.contender import Contender
 from coordlock.runtime.clock import soon
@@ -189,7 +189,7 @@ class Party:
     def grant(self, ticket: Ticket) -> Grant:
         """The grant that a lock would make of ``ticket``."""
         is_convertible = isinstance(ticket.entries[0].claim, Convertible)
-        return (ConvertibleGrant if is_convertible else Grant)(self.engine, ticket)
+        return (UpgradeableGrant if is_convertible else Grant)(self.engine, ticket)
 
     def held(self, queue: str = "q", claim: Claim = Mode.EX) -> Grant:
         """A grant, of a lock that is free."""
