@@ -58,7 +58,7 @@ class ConvertingReaders(Contention):
         ]
         if able:
             party, grant = able[which % len(able)]
-            down = what % 3 == 0
+            down = grant.claim is Mode.EX and what % 4 > 0
             call = party.run(grant._downgrade() if down else grant._upgrade(timeout))
             self.conversions[grant] = party, call, Mode.PR if down else Mode.EX
         self.check()
