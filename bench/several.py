@@ -92,7 +92,7 @@ def _one_by_one(client: coordlock.Client) -> tuple[float, float]:
     return acquired - began, time.perf_counter() - acquired
 
 
-def _upgraded(lock: coordlock.types.ConvertibleLock) -> coordlock.types.ConvertibleGrant:
+def _upgraded(lock: coordlock.types.UpgradeableLock) -> coordlock.types.UpgradeableGrant:
     grant = lock.acquire()
     grant.upgrade()
     return grant

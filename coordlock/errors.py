@@ -17,7 +17,6 @@
     │   ├── WaitCancelled (RuntimeError)     the program cancelled the wait
     │   │   └── ConversionCancelled          the grant keeps its mode
     │   ├── DeadlockDetected (RuntimeError)  the wait would never have ended
-    │   ├── ConversionDeadlock (RuntimeError) another holder converts, and waits for this one
     │   └── Evicted (RuntimeError)           somebody removed the waiting contender
     ├── LockLost (RuntimeError)              a grant ended before it was released
     ├── StaleToken (RuntimeError)            a fence has seen a newer token
@@ -66,7 +65,6 @@ __all__ = [
     "ClientClosed",
     "ConfigurationError",
     "ConversionCancelled",
-    "ConversionDeadlock",
     "ConversionTimeout",
     "CoordlockError",
     "DeadlockDetected",
@@ -355,27 +353,6 @@ class DeadlockDetected(WaitError, RuntimeError):
             f"{self.kind} {self.name!r} {_IN_VAIN.get(self.kind, 'was not granted')}, because of a "
             f"deadlock: {'; '.join(self.cycle)}. Acquire them all at once, with "
             "client.multi_lock([...])"
-        )
-
-
-@dataclass(eq=False, repr=False)
-class ConversionDeadlock(WaitError, RuntimeError):
-    """Another holder is converting its grant, too, and each would wait for the other.
-
-    The grant keeps its mode: release it so that the other holder can proceed. An upgradeable lock
-    avoids this, because it excludes other upgradeable locks.
-    """
-
-    name: str
-    mode: str
-    target: str
-    other: str
-
-    def __str__(self) -> str:
-        return (
-            f"lock {self.name!r} was not converted to {self.target}, and is still held in mode "
-            f"{self.mode}: {self.other} converts its grant, too, and waits for this one. Release "
-            "this one, or use client.upgradeable_lock(), which only one client holds at a time"
         )
 
 

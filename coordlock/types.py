@@ -12,18 +12,6 @@ from coordlock.client import Connecting as Connecting
 from coordlock.client.records import Record as Record
 from coordlock.jobs.view import JobInfo as JobInfo
 from coordlock.jobs.view import SlotInfo as SlotInfo
-from coordlock.locks.convertible import (
-    AsyncConvertibleGrant as AsyncConvertibleGrant,
-)
-from coordlock.locks.convertible import (
-    AsyncConvertibleLock as AsyncConvertibleLock,
-)
-from coordlock.locks.convertible import (
-    ConvertibleGrant as ConvertibleGrant,
-)
-from coordlock.locks.convertible import (
-    ConvertibleLock as ConvertibleLock,
-)
 from coordlock.locks.keyed_lock import AsyncKeyedLock as AsyncKeyedLock
 from coordlock.locks.keyed_lock import KeyedLock as KeyedLock
 from coordlock.locks.queue_view import QueueEntry as QueueEntry
@@ -71,6 +59,18 @@ from coordlock.locks.transaction import (
 )
 from coordlock.locks.transaction import (
     Transaction as Transaction,
+)
+from coordlock.locks.upgradeable import (
+    AsyncUpgradeableGrant as AsyncUpgradeableGrant,
+)
+from coordlock.locks.upgradeable import (
+    AsyncUpgradeableLock as AsyncUpgradeableLock,
+)
+from coordlock.locks.upgradeable import (
+    UpgradeableGrant as UpgradeableGrant,
+)
+from coordlock.locks.upgradeable import (
+    UpgradeableLock as UpgradeableLock,
 )
 from coordlock.model.claim import Claim as Claim
 from coordlock.model.claim import Convertible as Convertible

@@ -23,7 +23,7 @@ _REASONS: Final[dict[Capability, str]] = {
         "order"
     ),
     "publishing": (
-        "keeps no values with contenders, so it has no convertible locks, elections and groups, "
+        "keeps no values with contenders, so it has no upgradeable locks, elections and groups, "
         "and finds no deadlocks"
     ),
     "data": (

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import fields as fields_of
-from dataclasses import is_dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
 from coordlock.backend import Backend
@@ -35,16 +34,8 @@ NOT_CONFIGURED: Final = (
 )
 
 
-class _PydanticModel(Protocol):
-    def model_dump(self) -> dict[str, Any]: ...
-
-
-class _Dataclass(Protocol):
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-
 #: What `connect` takes.
-Target = str | Mapping[str, Any] | Settings | _PydanticModel | _Dataclass | None
+Target = str | Mapping[str, Any] | Settings | None
 
 #: The keys of a mapping that have a part of the URL of their own.
 _IN_URL: Final = ("url", "backend", "hosts", "root", "username", "password")
@@ -195,23 +186,13 @@ def _is_sound(found: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
 
 
 def _table(value: object, origin: str) -> dict[str, Any]:
-    """The keys and values of a mapping, a dataclass or a pydantic model, without those of None."""
-    kind = type(value)
-    found: dict[str, Any]
-    if isinstance(value, Mapping):
-        found = {str(key): given for key, given in value.items()}
-    elif is_dataclass(kind):
-        found = {one.name: getattr(value, one.name) for one in fields_of(kind)}
-    elif hasattr(kind, "model_fields") and hasattr(kind, "model_dump"):
-        # Not dumped: a dump has secrets and durations in whatever form the model asks for.
-        extra = getattr(value, "model_extra", None) or {}
-        found = {name: getattr(value, name) for name in kind.model_fields} | extra
-    else:
+    """The keys and values of a mapping, without those of None."""
+    if not isinstance(value, Mapping):
         raise ConfigurationError(
-            f"{origin or 'target'}: a URL, a mapping, a dataclass or a pydantic model is needed, "
-            f"not {kind.__name__}; an existing client of a service is given as client="
+            f"{origin or 'target'}: a URL, a mapping or Settings are needed, "
+            f"not {type(value).__name__}; an existing client of a service is given as client="
         )
-    return {key: _plain(given) for key, given in found.items() if given is not None}
+    return {str(key): _plain(given) for key, given in value.items() if given is not None}
 
 
 def _plain(value: object) -> object:

@@ -4,34 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from coordlock.kernel.access import Access
 from coordlock.locks.base_lock import AcquireOptions
 from coordlock.locks.lock import AsyncLock, Lock
-from coordlock.model.claim import Convertible, Mode, Permit
+from coordlock.model.claim import Mode, Permit
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.resident import Resident
 from coordlock.settings import DEFAULT, Timeout
 
 if TYPE_CHECKING:
-    from coordlock.locks.convertible import AsyncConvertibleLock, ConvertibleLock
+    from typing import Never
+
     from coordlock.locks.keyed_lock import AsyncKeyedLock, KeyedLock, OnBusy
     from coordlock.locks.reentrant import AsyncReentrantLock, ReentrantLock
     from coordlock.locks.several import AsyncMultiLock, MultiLock
+    from coordlock.locks.upgradeable import AsyncUpgradeableLock, UpgradeableLock
 
 __all__ = ["AsyncLocks", "Locks"]
 
 LockT = TypeVar("LockT", Lock, AsyncLock)
 ReentrantLockT = TypeVar("ReentrantLockT", "ReentrantLock", "AsyncReentrantLock")
-ConvertibleLockT = TypeVar("ConvertibleLockT", "ConvertibleLock", "AsyncConvertibleLock")
+UpgradeableLockT = TypeVar("UpgradeableLockT", "UpgradeableLock", "AsyncUpgradeableLock")
 MultiLockT = TypeVar("MultiLockT", "MultiLock", "AsyncMultiLock")
-KeyedLockT = TypeVar("KeyedLockT", "KeyedLock", "AsyncKeyedLock")
+KeyedLockT = TypeVar("KeyedLockT", "KeyedLock[Never]", "AsyncKeyedLock[Never]")
+SkippingLockT = TypeVar("SkippingLockT", "KeyedLock[None]", "AsyncKeyedLock[None]")
 
 
 class _Makers(
     Resident,
-    Generic[LockT, ReentrantLockT, ConvertibleLockT, MultiLockT, KeyedLockT],
+    Generic[LockT, ReentrantLockT, UpgradeableLockT, MultiLockT, KeyedLockT, SkippingLockT],
     shown="Client",
 ):
     """The methods that make locks, of both clients. They send nothing."""
@@ -68,6 +71,32 @@ class _Makers(
         lock: LockT = self._kind(Lock, AsyncLock)(self._access, name, _mode(mode), options)
         return lock
 
+    @overload
+    def lock_by(
+        self,
+        key: Callable[..., str],
+        *,
+        on_busy: Literal["raise"] = "raise",
+        mode: Mode = Mode.EX,
+        timeout: Timeout = DEFAULT,
+        label: str | None = None,
+        max_hold: Timeout = DEFAULT,
+        cancellation: Cancellation | None = None,
+    ) -> KeyedLockT: ...
+
+    @overload
+    def lock_by(
+        self,
+        key: Callable[..., str],
+        *,
+        on_busy: Literal["skip"],
+        mode: Mode = Mode.EX,
+        timeout: Timeout = DEFAULT,
+        label: str | None = None,
+        max_hold: Timeout = DEFAULT,
+        cancellation: Cancellation | None = None,
+    ) -> SkippingLockT: ...
+
     def lock_by(
         self,
         key: Callable[..., str],
@@ -78,7 +107,7 @@ class _Makers(
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
         cancellation: Cancellation | None = None,
-    ) -> KeyedLockT:
+    ) -> KeyedLockT | SkippingLockT:
         """A decorator that holds a lock during each call, whose name ``key`` gives.
 
         The parameters of ``key`` are some of the decorated function's, by name::
@@ -87,9 +116,8 @@ class _Makers(
             def bill(order, amount): ...
 
         ``on_busy`` says what a call does whose lock is not granted within ``timeout``: ``"raise"``
-        `AcquireTimeout`, ``"skip"`` it and return None, or return what a function of that error
-        returns (with asyncio, that may be a coroutine function). Without ``timeout``, the last two
-        try once. The rest is as for `lock`.
+        `AcquireTimeout`, or ``"skip"`` it and return None. Without ``timeout``, ``"skip"`` tries
+        once. The rest is as for `lock`.
         """
         from coordlock.locks.keyed_lock import AsyncKeyedLock, KeyedLock
 
@@ -99,7 +127,8 @@ class _Makers(
         make = partial(
             self._kind(Lock, AsyncLock), self._access, claim=_mode(mode), options=options
         )
-        keyed: KeyedLockT = self._kind(KeyedLock, AsyncKeyedLock)(make, key, on_busy)
+        keyed: KeyedLockT | SkippingLockT
+        keyed = self._kind(KeyedLock, AsyncKeyedLock)(make, key, on_busy)
         return keyed
 
     def read_lock(
@@ -174,25 +203,6 @@ class _Makers(
         lock: ReentrantLockT = kind(self._access, name, _mode(mode), options, owner)
         return lock
 
-    def convertible_lock(
-        self,
-        name: str,
-        *,
-        mode: Mode = Mode.EX,
-        timeout: Timeout = DEFAULT,
-        label: str | None = None,
-        max_hold: Timeout = DEFAULT,
-        cancellation: Cancellation | None = None,
-    ) -> ConvertibleLockT:
-        """The lock ``name``, whose grant may be converted to other modes while it is held.
-
-        See `ConvertibleGrant.convert`. It is acquired in any mode but NL. Programs with an older
-        release, or with kazoo's or Curator's recipes, take it for an exclusive one. The rest is as
-        for `lock`. Raises `Unsupported` where the backend keeps no values with contenders.
-        """
-        options = self._options(timeout, label, max_hold, cancellation)
-        return self._converting(name, Convertible(_mode(mode)), options)
-
     def upgradeable_lock(
         self,
         name: str,
@@ -201,25 +211,21 @@ class _Makers(
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
         cancellation: Cancellation | None = None,
-    ) -> ConvertibleLockT:
+    ) -> UpgradeableLockT:
         """The lock ``name``, for one holder that shares it with readers and may later write.
 
-        `ConvertibleGrant.upgrade` waits for the readers to leave and makes it exclusive, without
+        `UpgradeableGrant.upgrade` waits for the readers to leave and makes it exclusive, without
         letting another writer in before, so what was read is still true.
-        `ConvertibleGrant.downgrade` shares it again. It excludes writers and other upgradeable
-        locks from the start, so two of them never wait for each other. The rest is as for
-        `convertible_lock`.
+        `UpgradeableGrant.downgrade` shares it again. It excludes writers and other upgradeable
+        locks from the start, so two of them never wait for each other. Programs with an older
+        release, or with kazoo's or Curator's recipes, take it for an exclusive one. The rest is as
+        for `lock`. Raises `Unsupported` where the backend keeps no values with contenders.
         """
+        from coordlock.locks.upgradeable import AsyncUpgradeableLock, UpgradeableLock
+
         options = self._options(timeout, label, max_hold, cancellation)
-        return self._converting(name, Convertible(Mode.PR, update=True), options)
-
-    def _converting(
-        self, name: str, claim: Convertible, options: AcquireOptions
-    ) -> ConvertibleLockT:
-        from coordlock.locks.convertible import AsyncConvertibleLock, ConvertibleLock
-
-        kind = self._kind(ConvertibleLock, AsyncConvertibleLock)
-        lock: ConvertibleLockT = kind(self._access, name, claim, options)
+        kind = self._kind(UpgradeableLock, AsyncUpgradeableLock)
+        lock: UpgradeableLockT = kind(self._access, name, options)
         return lock
 
     def multi_lock(
@@ -287,7 +293,14 @@ def _mode(mode: Mode) -> Mode:
 
 
 class Locks(
-    _Makers[Lock, "ReentrantLock", "ConvertibleLock", "MultiLock", "KeyedLock"],
+    _Makers[
+        Lock,
+        "ReentrantLock",
+        "UpgradeableLock",
+        "MultiLock",
+        "KeyedLock[Never]",
+        "KeyedLock[None]",
+    ],
     shown="Client",
 ):
     """The locks that `Client` makes."""
@@ -297,9 +310,10 @@ class AsyncLocks(
     _Makers[
         AsyncLock,
         "AsyncReentrantLock",
-        "AsyncConvertibleLock",
+        "AsyncUpgradeableLock",
         "AsyncMultiLock",
-        "AsyncKeyedLock",
+        "AsyncKeyedLock[Never]",
+        "AsyncKeyedLock[None]",
     ],
     shown="AsyncClient",
 ):

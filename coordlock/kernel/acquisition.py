@@ -32,12 +32,9 @@ from coordlock.runtime.cancellation import ENDING, Cancellation
 from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import Cancelled, DeadlineReached
 from coordlock.runtime.driver import Call, Steps, or_undo
-from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, all_of
 
 __all__ = ["acquisition"]
-
-log = Log("coordlock")
 
 #: In how many sessions an acquire tries to enter its queues before it raises `SessionLost`.
 _SESSIONS: Final = 3
@@ -140,7 +137,6 @@ class _Acquisition:
 
             queues = yield from poll(self.engine, ticket, self.report, self.once)
             self.engine.grant(ticket, queues, self.caller)
-            self.report.granted(ticket)
             return
         looks_first = self.once and self.engine.refusals.looks_first(self.claims)
         queues = list((yield from ticket.enqueue(unless_blocked=looks_first)))
@@ -155,7 +151,6 @@ class _Acquisition:
         # The snapshots prove the grant: no contender enters a queue before me, and one that has
         # departed never returns. And I am still in my queues: see `_wait`.
         self.engine.grant(ticket, queues, self.caller)
-        self.report.granted(ticket)
 
     def _wait_until_next(self, ticket: Ticket, queues: list[Snapshot]) -> Steps[None]:
         """Wait until nobody is in the way of ``ticket`` in any of its ``queues``."""
@@ -293,10 +288,6 @@ class _Acquisition:
             raise copy(gone) from None
         if not ticket.contenders and self.lost_sessions < _SESSIONS - 1:
             self.lost_sessions += 1  # it had no position in the queue, so it has lost none
-        elif ticket.contenders and self.engine.settings.requeue and not self.once:
-            self.lost_sessions = 0
-            text = "%s %r: %s; waiting goes on at the end of the queue"
-            log.warning(text, self.kind, self.report.name, lost)
         else:
             raise lost from None
 

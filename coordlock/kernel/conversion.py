@@ -1,6 +1,6 @@
-"""Converting a grant in its place: the protocol around `coordlock.model.conversion`.
+"""Upgrading a grant in its place, and back: the protocol around `coordlock.model.conversion`.
 
-Whatever ends a conversion, it is taken back by one more publication behind it. A grant counts as
+Whatever ends an upgrade, it is taken back by one more publication behind it. A grant counts as
 weaker before the service hears of it, and as stronger only when the service has said so.
 """
 
@@ -13,7 +13,6 @@ from typing import Final
 
 from coordlock.errors import (
     ConversionCancelled,
-    ConversionDeadlock,
     ConversionTimeout,
     CoordlockError,
     Evicted,
@@ -27,7 +26,7 @@ from coordlock.kernel.ticket import Ticket
 from coordlock.model import conversion
 from coordlock.model.claim import Convertible, Mode
 from coordlock.model.contender import Contender, Snapshot, are_same
-from coordlock.model.conversion import MutualWait, Publish, WaitFor
+from coordlock.model.conversion import Publish, WaitFor
 from coordlock.runtime.cancellation import ENDING, Cancellation
 from coordlock.runtime.clock import sleep
 from coordlock.runtime.deadline import Cancelled, DeadlineReached
@@ -44,14 +43,12 @@ _PAUSE: Final = 0.1
 
 
 class Conversions:
-    """The conversions of one granted ticket, one at a time."""
+    """The upgrades and downgrades of one granted ticket, one at a time."""
 
     def __init__(self, engine: Engine, ticket: Ticket, check: Callable[[], None]) -> None:
         """``check`` raises why the grant has ended, if it has."""
         claim = ticket.entries[0].claim
         assert isinstance(claim, Convertible)
-        #: The mode that was acquired.
-        self.acquired: Final = claim.mode
         #: The mode that the holder may count on.
         self.mode = claim.mode
         self._engine = engine
@@ -70,7 +67,7 @@ class Conversions:
     def convert(
         self, target: Mode, seconds: float | None, cancellation: Cancellation | None = None
     ) -> Steps[None]:
-        """Hold the mode ``target`` in place of the one of now, within ``seconds``; 0 tries once."""
+        """Hold mode EX or PR, the ``target``, from now on, within ``seconds``; 0 tries once."""
         with self._lock:
             if self._is_busy:
                 raise RuntimeError(f"the grant of {self._ticket.name!r} is being converted already")
@@ -101,50 +98,46 @@ class Conversions:
             self._is_busy = False
 
     def _convert(self, target: Mode) -> Steps[None]:
-        # What is neither stronger nor weaker is reached by way of what is stronger, so that each
-        # step can be taken back: nobody who holds the first mode is kept out by that.
-        stronger = self.mode.joined(target)
-        if stronger is not self.mode:
-            yield from self._strengthen(stronger)
-        if target is not self.mode:
+        if target is self.mode:
+            return
+        if target is Mode.EX:
+            yield from self._upgrade()
+        else:
             self._check()
             self.mode = target
             yield settled(self._publisher.last)
             yield self._publish(self._settled)
 
-    def _strengthen(self, target: Mode) -> Steps[None]:
+    def _upgrade(self) -> Steps[None]:
         undetect: Callable[[], None] | None = None
         try:
             yield settled(self._publisher.last)
             while True:
                 self._check()
                 snapshot = yield from self._read()
-                decision = conversion.decide(snapshot, self._mine(), target)
-                if isinstance(decision, MutualWait):
-                    name, other = self._ticket.name, str(decision.other)
-                    raise ConversionDeadlock(name, self.mode.name, target.name, other)
+                decision = conversion.decide(snapshot, self._mine())
                 if self._once or ENDING.reason is not None:
-                    self._must_not_wait(snapshot, decision, target)
+                    self._must_not_wait(snapshot, decision)
                 if isinstance(decision, Publish):
                     claim = decision.claim
                     yield self._publish(partial(_always, claim))
-                    if claim.mode is target:
-                        self.mode = target
+                    if claim.mode is Mode.EX:
+                        self.mode = claim.mode
                         return
                 else:
-                    self._in_the_way = decision.contenders
+                    self._in_the_way = (decision.contender,)
                     undetect = undetect or self._detect()
-                    yield from self._wait(decision.contenders, snapshot.revision)
+                    yield from self._wait(decision.contender, snapshot.revision)
         finally:
             if undetect is not None:
                 undetect()
 
-    def _must_not_wait(self, snapshot: Snapshot, decision: Publish | WaitFor, target: Mode) -> None:
+    def _must_not_wait(self, snapshot: Snapshot, decision: Publish | WaitFor) -> None:
         """Raise where it would have to wait, before what it publishes keeps anybody out."""
         if isinstance(decision, WaitFor):
-            self._in_the_way = decision.contenders
+            self._in_the_way = (decision.contender,)
         else:
-            self._in_the_way = conversion.in_the_way(snapshot, self._mine(), target)
+            self._in_the_way = conversion.in_the_way(snapshot, self._mine())
         if self._in_the_way:
             raise DeadlineReached if self._once else Cancelled(ENDING.reason)
 
@@ -181,21 +174,16 @@ class Conversions:
                 return snapshot
             yield sleep(self._engine.timers, _PAUSE)  # some servers show the past after a pause
 
-    def _wait(self, contenders: Sequence[Contender], revision: int) -> Steps[None]:
-        """Wait until one of ``contenders`` has left or changed, or the grant has ended."""
+    def _wait(self, contender: Contender, revision: int) -> Steps[None]:
+        """Wait until ``contender`` has left, or the grant has ended."""
         news = self._news = Promise[None]()
         if self._ticket.end.done():
             news.resolve(None)  # it has told the promise before
-        cancels: list[Callable[[], None]] = []
+        cancel = self._engine.backend.watch(contender, revision, partial(_tell, news))
         try:
-            for one in contenders:
-                tell, changes = partial(_tell, news), isinstance(one.claim, Convertible)
-                watch = self._engine.backend.watch
-                cancels.append(watch(one, revision, tell, changes=changes))
             yield news
         finally:
-            for cancel in cancels:
-                cancel()
+            cancel()
 
     def _detect(self) -> Callable[[], None] | None:
         delay, caller = self._engine.settings.deadlock_delay, self._ticket.caller

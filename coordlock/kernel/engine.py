@@ -6,20 +6,18 @@ import math
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from coordlock.backend import Backend
 from coordlock.errors import (
     BackendUnavailable,
     ClientClosed,
-    CoordlockError,
     ForkedClient,
     SessionLost,
 )
 from coordlock.kernel.closing import Closing
 from coordlock.kernel.entries import Announcement, Entries
-from coordlock.kernel.listeners import Listeners
 from coordlock.kernel.removal import removal
 from coordlock.kernel.retry import retried
 from coordlock.kernel.session import Session
@@ -29,7 +27,6 @@ from coordlock.kernel.ticket import Ticket
 from coordlock.kernel.tickets import Tickets
 from coordlock.model.claim import AnyClaim
 from coordlock.model.contender import Entry, Snapshot
-from coordlock.model.names import is_internal
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.cancellation import ENDING, Cancellation, checked
 from coordlock.runtime.clock import SystemTimers, Timers, soon, within
@@ -78,7 +75,6 @@ class Engine:
         self.callbacks: Final = SystemTimers("coordlock-callbacks")
         #: Makes calls that take long, in no thread that heartbeats need.
         self.aside: Final = aside or Worker("coordlock-aside").run
-        self.listeners: Final = Listeners(self.callbacks)
         self.tickets: Final = Tickets(settings, self.timers)
         self.sweep: Final = Sweep(self.tickets, self.timers, settings.ttl)
         #: For what is short and shared; reentrant, as `Tickets.lock` is.
@@ -88,8 +84,7 @@ class Engine:
             settings,
             self.timers,
             self.sweep,
-            self.listeners,
-            self._session_ended,
+            self.tickets.lose_session,
             self.tickets.notice_period,
         )
         self._entries: Final = Entries(settings.label, reuses_ids=backend.keeps_names)
@@ -217,8 +212,6 @@ class Engine:
         self.sweep.begin()
         if self.closed:
             ticket.lose(ClientClosed())
-        if self.listeners.exist and not is_internal(entries[0].queue):
-            ticket.end.add_done_callback(partial(self._tell_end, ticket))
         return ticket
 
     def grant(self, ticket: Ticket, snapshots: Sequence[Snapshot], caller: Caller | None) -> None:
@@ -246,24 +239,6 @@ class Engine:
         # Both each time: a signal handler that raised may have ended the last call between them.
         self.tickets.forget(entries)
         self._closing.forgotten()
-
-    def _session_ended(self, session: Session, error: CoordlockError) -> None:
-        if not session.id:
-            return  # it was never opened, which the opening tells
-        if self.listeners.exist:
-            from coordlock.kernel.events import SessionEnded
-
-            self.listeners.tell(SessionEnded(self.clock.now(), session.id, str(error)))
-        self.tickets.lose_session(session, error)
-
-    def _tell_end(self, ticket: Ticket, end: Promise[CoordlockError | None]) -> None:
-        from coordlock.kernel.events import Left, Lost
-
-        now, lost, was_granted = self.clock.now(), end.result(), ticket.granted_at is not None
-        for entry in ticket.entries:
-            what = now, entry.id, entry.queue, entry.claim
-            left = Left(*what, was_granted) if lost is None else None
-            self.listeners.tell(left or Lost(*what, str(lost)))
 
     # What it asks the service
 

@@ -1,4 +1,4 @@
-"""What a call of acquire knows of its wait: for its error, its events, and the log."""
+"""What a call of acquire knows of its wait: for its error and the log."""
 
 from __future__ import annotations
 
@@ -78,28 +78,9 @@ class Report:
         """``ticket``, whose contenders are ``mine``, waits for ``waiting_for`` or is refused."""
         every = zip(ticket.entries, mine, queues, waiting_for, strict=True)
         blocked = [one for one in every if one[3]]
-        is_news = self._position is None
         entry, me, snapshot, ahead = blocked[0]
         self._queue, self._ahead, self._position = entry.queue, ahead[-1], _position(snapshot, me)
         self._between = len([one for one in snapshot.before(me) if one.order > ahead[-1].order])
-        if is_news and (listeners := self._engine.listeners).exist:
-            from coordlock.kernel.events import Queued
-
-            now = self._engine.clock.now()
-            for entry, me, snapshot, _ in blocked:
-                what = now, entry.id, entry.queue, entry.claim
-                listeners.tell(Queued(*what, _position(snapshot, me)))
-
-    def granted(self, ticket: Ticket) -> None:
-        """The lock was granted to ``ticket``."""
-        if not (listeners := self._engine.listeners).exist:
-            return
-        from coordlock.kernel.events import Granted
-
-        now, waited = self._engine.clock.now(), self._waited
-        for entry, me in zip(ticket.entries, ticket.contenders, strict=True):
-            what = now, entry.id, entry.queue, entry.claim
-            listeners.tell(Granted(*what, me.token or 0, waited))
 
     def ask_before_deadline(self, departure: Promise[None], ticket: Ticket) -> Steps[None]:
         """Wait for ``departure`` until the deadline is near; then ask who is ahead of ``ticket``.

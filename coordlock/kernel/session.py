@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from coordlock.backend import Backend
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, SessionLost
@@ -16,9 +16,6 @@ from coordlock.runtime.clock import Timer, Timers, soon
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, failed
-
-if TYPE_CHECKING:
-    from coordlock.kernel.events import Event  # most clients have no listener
 
 __all__ = ["Session"]
 
@@ -51,7 +48,6 @@ class Session:
     _timers: Timers
     _on_end: Callable[[Session, CoordlockError], None]
     _on_recovery: Callable[[], object] = lambda: None
-    _tell: Callable[[Event], object] = lambda event: None
     id: str = ""
     shared: bool = False
     #: The service itself said that the session is gone, and its contenders with it. It then ends
@@ -110,9 +106,6 @@ class Session:
             if self.suspicion is not None or self._end is not None:
                 return
             self.suspicion = reason
-        from coordlock.kernel.events import SessionDoubted
-
-        self._tell(SessionDoubted(self._timers.clock.now(), self.id, reason))
         log.warning("the %s session %s is in doubt: %s", self._backend.scheme, self.id, reason)
 
     def recovered(self) -> None:
@@ -201,9 +194,6 @@ class Session:
             answer.resolve(future.result())
             if doubted:
                 if self.suspicion is None:
-                    from coordlock.kernel.events import SessionRecovered
-
-                    self._tell(SessionRecovered(self._timers.clock.now(), self.id))
                     # As visible as the doubt was.
                     log.warning("the %s session %s is good again", self._backend.scheme, self.id)
                 self._on_recovery()

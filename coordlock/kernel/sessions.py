@@ -10,7 +10,6 @@ from functools import partial
 
 from coordlock.backend import Backend
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError
-from coordlock.kernel.listeners import Listeners
 from coordlock.kernel.retry import retried
 from coordlock.kernel.session import Session
 from coordlock.kernel.sweep import Sweep
@@ -41,7 +40,6 @@ class Sessions:
     _settings: Settings
     _timers: Timers
     _sweep: Sweep
-    _listeners: Listeners
     _on_end: Callable[[Session, CoordlockError], None]
     _notice_period: Callable[[Session], float]
     #: The latest session that was opened; it may have ended since.
@@ -134,11 +132,6 @@ class Sessions:
         self._is_opening, self._starting = False, None
         self._latest = session
         self.trouble = None
-        if self._listeners.exist:
-            from coordlock.kernel.events import SessionOpened
-
-            now = self._timers.clock.now()
-            self._listeners.tell(SessionOpened(now, session.id, session.ttl))
         say("%s: session %s is open", self._settings, session.id)
         self._sweep.soon()
         self._answer(None)
@@ -158,7 +151,6 @@ class Sessions:
             self._timers,
             self._on_end,
             self._sweep.soon,
-            self._listeners.tell,
         )
         opened = run_in_background(session.open())
         # Another attempt dials anew, so none goes on for ever, whatever it waits for.

@@ -134,6 +134,8 @@ class Tickets:
 
     def lose_session(self, session: Session, error: CoordlockError) -> None:
         """``session`` has ended with ``error``, and so have its tickets."""
+        if not session.id:
+            return  # it was never open: the next attempt at opening one logs why
         lost = [ticket for ticket in self if ticket.session is session]
         for ticket in lost:
             ticket.lose(copy(error))  # each waiter's traceback goes on its own

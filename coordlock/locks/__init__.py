@@ -1,4 +1,4 @@
 """Locks and their grants. Begin with `lock` and `grant`; every other kind has a file of its own.
 
-The other kinds are `reentrant`, `convertible`, and `several` for many names at once.
+The other kinds are `reentrant`, `upgradeable`, and `several` for many names at once.
 """

@@ -115,8 +115,8 @@ def keeps_out(other: Contender, me: Contender) -> bool:
 def holders(snapshot: Snapshot) -> frozenset[str]:
     """The ids of the contenders that the rule admits now. The snapshot must omit none.
 
-    A conversion that has not decided who goes first keeps no contender out yet: a contender that
-    only the conversion blocks may have been granted before it began, and then goes first.
+    An upgrade that has not decided who goes first keeps no contender out yet: a contender that only
+    the upgrade blocks may have been granted before it began, and then goes first.
     """
     admitted: set[str] = set()
     earlier: dict[AnyClaim, Contender] = {}  # one of each claim is enough

@@ -1,4 +1,4 @@
-"""What a contender asks for: a mode of the lock, fixed or convertible, or a semaphore's permit.
+"""What a contender asks for: a mode of the lock, fixed or upgradeable, or a semaphore's permit.
 
 The six modes and their compatibility are those of the VMS distributed lock manager, which most
 lock managers since have kept (Snaman and Thiel, "The VAX/VMS Distributed Lock Manager", 1987).
@@ -103,17 +103,17 @@ class Permit:
 
 @dataclass(frozen=True, slots=True)
 class Convertible:
-    """A mode that may be converted to another one while its contender keeps its place.
+    """What an upgradeable lock asks for: a mode that changes while its contender keeps its place.
 
     The marker tells no mode. So programs that do not know it take it for an exclusive lock. The
     contender publishes the mode and the rest as its value. See `coordlock.model.conversion`.
 
     Attributes:
         mode: the mode that it holds, or asks for.
-        target: the mode to which it is converting; None while it is not.
-        yields_to: the contenders behind it that go before its conversion, as ranges of their
-            orders: (first, last). None until that is decided.
-        update: whether it excludes all other convertible claims with ``update``.
+        target: the mode to which it is being upgraded; None while it is not.
+        yields_to: the contenders behind it that go before its upgrade, as ranges of their orders:
+            (first, last). None until that is decided.
+        update: whether it excludes all other claims with ``update``, as all of today's clients do.
     """
 
     mode: Mode
@@ -122,7 +122,7 @@ class Convertible:
     update: bool = False
 
     marker: ClassVar[str] = "convertible"
-    #: Usually enough for any mode, because the mode may change.
+    #: Usually enough for either mode.
     window: ClassVar[int] = 8
 
     def excludes(self, mode: Mode, order: int, *, update: bool = False) -> bool:
@@ -133,7 +133,7 @@ class Convertible:
         return converts and not self.lets_pass(order)
 
     def lets_pass(self, order: int) -> bool:
-        """Whether its conversion is known to wait for the contender behind it at ``order``."""
+        """Whether its upgrade is known to wait for the contender behind it at ``order``."""
         return any(first <= order <= last for first, last in self.yields_to or ())
 
     def encode(self) -> bytes:
@@ -147,16 +147,16 @@ class Convertible:
 
     def __str__(self) -> str:
         if self.target is None:
-            return f"{self.mode}, convertible"
+            return f"{self.mode}, upgradeable"
         return f"{self.mode}, to be {self.target.name}"
 
 
-# Each step of a conversion writes and reads what was written and read before.
+# Each step of an upgrade writes and reads what was written and read before.
 
 
 @lru_cache(maxsize=64)
 def _encoded(claim: Convertible) -> bytes:
-    from coordlock.model.record import encode  # few programs convert
+    from coordlock.model.record import encode  # few programs upgrade
 
     fields: dict[str, object] = {"mode": claim.mode.name}
     if claim.target is not None:

@@ -270,12 +270,6 @@ COMMON_OPTIONS: Final = (
     ),
     Option("label", _LABEL, "", "What queue views show beside host and pid as the owner."),
     REACH_OPTION,
-    Option(
-        "requeue",
-        boolean,
-        False,
-        "Let a waiter whose session was lost queue again, at the end, within its timeout.",
-    ),
 )
 
 #: For backends that speak TLS.
@@ -306,7 +300,6 @@ class Settings:
             None for never.
         label: shown beside host and pid as the owner.
         reach: how far locks must reach at least; other backends are refused.
-        requeue: whether a waiter whose session was lost queues again.
         options: the backend's own options, all of them, parsed; defaults filled in.
         origin: the variable or file that names the backend, or ``the default``; empty where the
             program names it. Does not count in comparisons.
@@ -325,7 +318,6 @@ class Settings:
     deadlock_delay: float | None = 1.0
     label: str = ""
     reach: Reach = "process"
-    requeue: bool = False
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     origin: str = field(default="", compare=False)
 

@@ -32,7 +32,6 @@ class Options(TypedDict, total=False):
     request_timeout: Duration
     label: str
     reach: Reach
-    requeue: bool | str
     tls: bool | str
     ca: str
     cert: str

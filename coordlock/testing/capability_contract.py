@@ -26,7 +26,6 @@ MADE: Final[dict[str, tuple[Make, tuple[Capability, ...]]]] = {
     "read_lock": (lambda client: client.read_lock("a"), ("ordered",)),
     "write_lock": (lambda client: client.write_lock("a"), ()),
     "reentrant_lock": (lambda client: client.reentrant_lock("a"), ()),
-    "convertible_lock": (lambda client: client.convertible_lock("a"), ("ordered", "publishing")),
     "upgradeable_lock": (lambda client: client.upgradeable_lock("a"), ("ordered", "publishing")),
     "semaphore": (lambda client: client.semaphore("a", 2), ("ordered",)),
     "multi_lock": (lambda client: client.multi_lock(["a", "b"]), ("sets",)),

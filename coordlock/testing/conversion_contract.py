@@ -1,4 +1,4 @@
-"""What converting a grant promises on every backend, sync and async.
+"""What upgrading a grant promises on every backend, sync and async.
 
 Subclass `ConversionContract` as `coordlock.testing.lock_contract.LockContract`.
 """
@@ -14,7 +14,7 @@ import pytest
 
 import coordlock
 from coordlock import LockLost, Mode
-from coordlock.errors import ConversionDeadlock, ConversionTimeout, Unfenceable
+from coordlock.errors import ConversionTimeout, Unfenceable
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
 from coordlock.types import Convertible
@@ -43,25 +43,23 @@ class ConversionContract(ClientSuite):
 
     needs = ("publishing",)
 
-    @pytest.mark.parametrize("target", [one for one in Mode if one is not Mode.NL])
-    @pytest.mark.parametrize("mode", [one for one in Mode if one is not Mode.NL])
-    def test_a_grant_alone_is_converted_to_every_mode(
-        self, client: Any, other: Any, mode: Mode, target: Mode
+    def test_a_grant_alone_is_upgraded_and_excludes_what_its_mode_excludes(
+        self, client: Any, other: Any
     ) -> None:
-        with client.convertible_lock("a", mode=mode) as grant:
-            assert grant.claim is mode
+        with client.upgradeable_lock("a") as grant:
             (before,) = other.contenders("a")
-            grant.convert(target)
-            assert grant.claim is target
-            (member,) = other.contenders("a")
-            assert (member.claim, member.converting_to) == (target, None)
-            assert (member.holding, member.token) == (True, before.token)
-            grant.check()
-            for wanted in Mode:
-                found = other.lock("a", mode=wanted).try_acquire()
-                assert (found is None) == wanted.conflicts(target)
-                if found is not None:
-                    found.release()
+            for mode, convert in ((Mode.PR, grant.check), (Mode.EX, grant.upgrade)):
+                convert()
+                assert grant.claim is mode
+                (member,) = other.contenders("a")
+                assert (member.claim, member.converting_to) == (mode, None)
+                assert (member.holding, member.token) == (True, before.token)
+                grant.check()
+                for wanted in Mode:
+                    found = other.lock("a", mode=wanted).try_acquire()
+                    assert (found is None) == wanted.conflicts(mode)
+                    if found is not None:
+                        found.release()
         assert client.contenders("a") == ()
 
     def test_an_upgrade_waits_for_readers_that_hold(
@@ -135,7 +133,8 @@ class ConversionContract(ClientSuite):
     def test_a_downgrade_lets_in_readers_up_to_the_next_writer(
         self, client: Any, other: Any, start: Start
     ) -> None:
-        mine = client.convertible_lock("a").acquire()
+        mine = client.upgradeable_lock("a").acquire()
+        mine.upgrade()
         reader = start(other.read_lock("a").acquire)
         eventually(lambda: waiters(other, "a") == 1)
         writer = start(other.lock("a").acquire)
@@ -174,43 +173,6 @@ class ConversionContract(ClientSuite):
         with other.write_lock("a"):
             assert client.upgradeable_lock("a").try_acquire() is None
 
-    def test_of_two_that_convert_against_each_other_the_later_fails_at_once(
-        self, client: Any, other: Any, start: Start
-    ) -> None:
-        mine = client.convertible_lock("a", mode=Mode.PR).acquire()
-        theirs = other.convertible_lock("a", mode=Mode.PR).acquire()
-        first = start(mine.upgrade)
-        eventually(lambda: is_converting(other, "a"))
-        with pytest.raises(ConversionDeadlock, match="upgradeable_lock") as caught:
-            theirs.upgrade()
-        assert (caught.value.name, caught.value.mode, caught.value.target) == ("a", "PR", "EX")
-        assert theirs.claim is Mode.PR
-        theirs.check()
-        theirs.release()
-        first.result(BOUND)
-        mine.release()
-
-    def test_of_two_that_convert_at_once_exactly_one_fails(
-        self, client: Any, other: Any, start: Start
-    ) -> None:
-        for _ in range(5):
-            grants = [one.convertible_lock("a", mode=Mode.PR).acquire() for one in (client, other)]
-            together = threading.Barrier(2)
-
-            def upgrade(grant: Any, together: threading.Barrier = together) -> str:
-                together.wait(BOUND)
-                try:
-                    grant.upgrade()
-                except ConversionDeadlock:
-                    grant.release()
-                    return "deadlock"
-                grant.release()
-                return "converted"
-
-            calls = [start(upgrade, grant) for grant in grants]
-            outcomes = sorted(call.result(BOUND) for call in calls)
-            assert outcomes == ["converted", "deadlock"]
-
     def test_a_conversion_that_times_out_leaves_the_grant_and_keeps_nobody_out(
         self, client: Any, other: Any
     ) -> None:
@@ -235,7 +197,7 @@ class ConversionContract(ClientSuite):
             mine.upgrade(timeout=0)
             assert mine.claim is Mode.EX
             mine.downgrade()
-            mine.convert(Mode.EX, timeout=0)
+            mine.upgrade(timeout=0)
         late.result(BOUND).release()
 
     def test_an_upgrade_that_tries_once_is_refused_without_a_wait(
@@ -303,15 +265,11 @@ class ConversionContract(ClientSuite):
     def test_the_token_of_a_grant_that_became_stronger_is_no_fencing_token(
         self, client: Any
     ) -> None:
-        with client.convertible_lock("a", mode=Mode.PR) as grant:
+        with client.upgradeable_lock("a") as grant:
             token = grant.token
             grant.upgrade()
             with pytest.raises(Unfenceable, match="transaction"):
                 _ = grant.token
-            grant.downgrade()
-            assert grant.token == token
-        with client.convertible_lock("a") as grant:
-            token = grant.token
             grant.downgrade()
             assert grant.token == token > 0
 
@@ -354,23 +312,17 @@ class ConversionContract(ClientSuite):
 
     # Bad input
 
-    def test_what_cannot_be_converted_says_what_to_write(self, client: Any) -> None:
+    def test_other_grants_have_no_upgrade_and_one_that_was_released_has_none_any_more(
+        self, client: Any
+    ) -> None:
         for plain in (client.lock("a", mode=Mode.PR), client.multi_lock(["a", "b"])):
             with plain as grant:
-                assert not any(hasattr(grant, one) for one in ("convert", "upgrade", "downgrade"))
-        with client.convertible_lock("a") as grant:
-            for wrong in (Mode.NL, "EX", None):
-                with pytest.raises(ValueError, match="mode must be one of"):
-                    grant.convert(wrong)
-        with pytest.raises(LockLost, match="released"):
-            grant.convert(Mode.PR)
-        with (
-            client.convertible_lock("a", mode=Mode.PR) as grant,
-            pytest.raises(ValueError, match="convert"),
-        ):
-            grant.downgrade(Mode.EX)
-        with pytest.raises(ValueError, match="NL"):
-            client.convertible_lock("a", mode=Mode.NL)
+                assert not any(hasattr(grant, one) for one in ("upgrade", "downgrade"))
+        with client.upgradeable_lock("a") as grant:
+            pass
+        for call in (grant.upgrade, grant.downgrade):
+            with pytest.raises(LockLost, match="released"):
+                call()
         with pytest.raises(ValueError, match="acquire it alone"):
             client.multi_lock([client.upgradeable_lock("a"), "b"])
         assert client.contenders("a") == client.contenders("b") == ()

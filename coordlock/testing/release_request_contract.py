@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from coordlock import GrantState, Mode
+from coordlock import GrantState
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
 
@@ -87,12 +87,12 @@ class ReleaseRequestContract(ClientSuite):
         self, client: Any, other: Any
     ) -> None:
         with (
-            client.convertible_lock("c", mode=Mode.PR) as converted,
+            client.upgradeable_lock("c") as converted,
             client.election("e", b"one").campaign() as term,
             client.group("g").join(b"one") as member,
         ):
             listed = {name: other.contenders(name)[0] for name in "ceg"}
-            converted.convert(Mode.EX)
+            converted.upgrade()
             term.publish(b"two")
             member.publish(b"two")
             for name, grant in zip("ceg", (converted, term, member), strict=True):

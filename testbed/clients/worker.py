@@ -140,15 +140,11 @@ class Worker:
         assert not attempt.withdrawn, f"{grant} was granted to a call that was cancelled"
         return attempt
 
-    def acquire_convertible(self, lock: str, patience: Patience) -> Steps[AttemptLog | None]:
-        """Ask for a shared lock that can be converted; the attempt if it was granted."""
+    def acquire_upgradeable(self, lock: str, patience: Patience) -> Steps[AttemptLog | None]:
+        """Ask for a shared lock that can become exclusive; the attempt if it was granted."""
         attempt = self.scribe.attempt(lock, Mode.PR, actor=self.name)
-        wanted = (
-            self.client.upgradeable_lock(lock)
-            if self.dice.random() < 0.5
-            else self.client.convertible_lock(lock, mode=Mode.PR)
-        )
-        grant = yield from self.ask([attempt], _asking(wanted), patience)
+        wanted = _asking(self.client.upgradeable_lock(lock))
+        grant = yield from self.ask([attempt], wanted, patience)
         if grant is None:
             return None
         attempt.granted(grant, grant.token)  # the one for fences, as long as it is one

@@ -43,12 +43,8 @@ def test_who_keeps_the_lock_is_named_after_the_wait(cli: Cli) -> None:
         assert "'x' is still held by" in done.stderr
 
 
-def test_who_answers_by_converting_still_holds_the_lock(cli: Cli) -> None:
-    mode = coordlock.Mode.PR
-    with (
-        coordlock.connect(cli.url) as client,
-        client.convertible_lock("x", mode=mode) as grant,
-    ):
+def test_who_answers_by_upgrading_still_holds_the_lock(cli: Cli) -> None:
+    with coordlock.connect(cli.url) as client, client.upgradeable_lock("x") as grant:
         grant.on_release_requested(lambda one: one.upgrade())
         done = cli.run("break", "x", "--ask", "--timeout", "2s")
         assert done.returncode == 1

@@ -188,7 +188,7 @@ def kazoo(zookeeper: ZooKeeper) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("recipe", [Lock, ReadLock, WriteLock])
-def test_kazoos_recipes_take_a_convertible_lock_for_an_exclusive_one(
+def test_kazoos_recipes_take_an_upgradeable_lock_for_an_exclusive_one(
     client: coordlock.Client, kazoo: Any, root: str, recipe: Any
 ) -> None:
     """Before a conversion, after it, and after the way back."""

@@ -59,38 +59,34 @@ def shares_upgradeable_locks() -> Changes:
     return [(Convertible, "excludes", shares)]
 
 
-@mutant("Two that upgrade against each other wait for ever.", simulated=(ConvertingReaders,))
-def looks_at_no_other_conversion() -> Changes:
-    return [(coordlock.model.conversion, "_converting", lambda _: iter(()))]
-
-
 @mutant("A grant counts as stronger before the service knows.", simulated=(ConvertingReaders,))
 def counts_as_stronger_too_early() -> Changes:
-    strengthen = Conversions._strengthen
+    upgrade = Conversions._upgrade
 
-    def strengthen_early(self: Conversions, target: Mode) -> Steps[None]:
-        before, self.mode = self.mode, target
+    def upgrade_early(self: Conversions) -> Steps[None]:
+        self.mode = Mode.EX
         try:
-            yield from strengthen(self, target)
+            yield from upgrade(self)
         except BaseException:
-            self.mode = before
+            self.mode = Mode.PR
             raise
 
-    return [(Conversions, "_strengthen", strengthen_early)]
+    return [(Conversions, "_upgrade", upgrade_early)]
 
 
 @mutant("A grant counts as strong when it is weaker already.", simulated=(ConvertingReaders,))
 def counts_as_weaker_too_late() -> Changes:
-    def convert(self: Conversions, target: Mode) -> Steps[None]:
-        stronger = self.mode.joined(target)
-        if stronger is not self.mode:
-            yield from self._strengthen(stronger)
-        if target is not self.mode:
+    convert = Conversions._convert
+
+    def convert_late(self: Conversions, target: Mode) -> Steps[None]:
+        if target is Mode.EX or target is self.mode:
+            yield from convert(self, target)
+        else:
             self._check()
             yield self._publish(lambda claim: Convertible(target, update=claim.update))
             self.mode = target
 
-    return [(Conversions, "_convert", convert)]
+    return [(Conversions, "_convert", convert_late)]
 
 
 @mutant("An upgrade that was given up keeps readers out.", simulated=(ConvertingReaders,))

@@ -10,9 +10,9 @@ from coordlock_memory import Fault
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from coordlock.errors import ConversionDeadlock, ConversionTimeout, LockLost
-from coordlock.locks.convertible import ConvertibleGrant
+from coordlock.errors import ConversionTimeout, LockLost
 from coordlock.locks.grant import Grant
+from coordlock.locks.upgradeable import UpgradeableGrant
 from coordlock.model.claim import AnyClaim, Convertible, Mode, in_force
 from tests.simulation.bad_day import HONEST, indices
 from tests.simulation.contention import Contention, trusts
@@ -25,25 +25,23 @@ __all__ = ["ConvertingIntentions", "ConvertingReaders"]
 class ConvertingReaders(Contention):
     """Readers, writers, and those that go from the one to the other.
 
-    Besides: what holders believe to hold, converted or not, may be held together after every event,
-    and of the locks that exclude each other for that there is never more than one. Who is done with
-    a conversion holds what it asked for, else what it held. In the end whoever waits has somebody
-    in the way, and nobody is left who converts.
+    Besides: what holders believe to hold, upgraded or not, may be held together after every event,
+    and there is never more than one upgradeable lock. Who is done with an upgrade is exclusive,
+    else it shares as before. In the end whoever waits has somebody in the way, and nobody is left
+    who converts.
     """
 
     claims: ClassVar[list[AnyClaim]] = [
         Mode.PR,
         Mode.EX,
-        Convertible(Mode.PR),
         Convertible(Mode.PR, update=True),
-        Convertible(Mode.EX),
+        Convertible(Mode.PR, update=True),
     ]
-    targets: ClassVar[list[Mode]] = [Mode.PR, Mode.EX, Mode.EX]
 
     def __init__(self) -> None:
         super().__init__()
-        #: What converts, from what to what.
-        self.conversions: dict[Grant, tuple[Party, Call[None], Mode, Mode]] = {}
+        #: What converts, and to what.
+        self.conversions: dict[Grant, tuple[Party, Call[None], Mode]] = {}
 
     @rule(
         which=indices,
@@ -54,16 +52,15 @@ class ConvertingReaders(Contention):
         able = [
             (party, grant)
             for party, grant in self.unreleased
-            if isinstance(grant, ConvertibleGrant)
+            if isinstance(grant, UpgradeableGrant)
             and grant not in self.conversions
             and not party.paused
         ]
         if able:
             party, grant = able[which % len(able)]
-            target, held = self.targets[what % len(self.targets)], grant.claim
-            assert isinstance(held, Mode)
-            call = party.run(grant._convert(target, timeout))
-            self.conversions[grant] = party, call, held, target
+            down = grant.claim is Mode.EX and what % 4 > 0
+            call = party.run(grant._downgrade() if down else grant._upgrade(timeout))
+            self.conversions[grant] = party, call, Mode.PR if down else Mode.EX
         self.check()
 
     @rule(seed=indices)
@@ -88,38 +85,35 @@ class ConvertingReaders(Contention):
         if how == "fault":
             self.pick(which).network.faults.inject("publish", fault, 1 + which % 3)
         elif self.conversions:
-            party, call, _, _ = list(self.conversions.values())[which % len(self.conversions)]
+            party, call, _ = list(self.conversions.values())[which % len(self.conversions)]
             if not party.paused:
                 call.cancel()
         self.check()
 
     def check(self) -> None:
         super().check()
-        for grant, (_, call, before, target) in list(self.conversions.items()):
+        for grant, (_, call, target) in list(self.conversions.items()):
             if call.done:
                 del self.conversions[grant]
                 if call.error is None:
                     assert grant.claim is target
                 else:
-                    assert isinstance(
-                        call.error, (*HONEST, ConversionDeadlock, ConversionTimeout, LockLost)
-                    )
-                    may_be = modes_on_the_way(before, target)
-                    assert grant.claim in may_be or not trusts(grant)
+                    assert isinstance(call.error, (*HONEST, ConversionTimeout, LockLost))
+                    # What failed was an upgrade, or a downgrade, which counts at once.
+                    assert grant.claim is Mode.PR or not trusts(grant)
         running = [grant for party, grant in self.held if not party.paused and trusts(grant)]
         there = [grant for grant in running if grant._first_token not in self.removed]
         claims = [grant.claim for grant in there]
         assert may_hold_together(claims), "conflicting modes are held together"
-        updating = [grant for grant in there if _updates(grant)]
+        updating = [grant for grant in there if isinstance(grant, UpgradeableGrant)]
         assert len(updating) <= 1, "two upgradeable locks are held together"
 
     def idle(self) -> set[str]:
-        """Who waits for nobody, who keeps others out for nothing, and who wait for each other."""
+        """Who waits for nobody, and who keeps others out for nothing."""
         queue = self.world.queue()
         granted = {grant._ticket.entries[0].id for _, grant in self.unreleased}
         converting = {grant._ticket.entries[0].id for grant in self.conversions}
         found: set[str] = set()
-        under_way: list[tuple[Mode, Mode]] = []
         for place, one in enumerate(queue):
             before = [other.claim for other in queue[:place]]
             modes = [in_force(claim) for claim in before]
@@ -128,14 +122,8 @@ class ConvertingReaders(Contention):
             if not isinstance(one.claim, Convertible):
                 if stands_alone and one.id not in granted:
                     found.add(f"{one.id} waits for nobody")
-            elif (target := one.claim.target) is not None:
-                if one.id not in converting:
-                    found.add(f"{one.id} keeps others out, and converts no more")
-                for mode, theirs in under_way:
-                    is_first = may_hold_together([one.claim.mode, theirs])
-                    if not (is_first or may_hold_together([target, mode])):
-                        found.add(f"{one.id} and another that converts wait for each other")
-                under_way.append((one.claim.mode, target))
+            elif one.claim.target is not None and one.id not in converting:
+                found.add(f"{one.id} keeps others out, and converts no more")
         return found
 
     def get_over(self) -> None:
@@ -147,26 +135,7 @@ class ConvertingReaders(Contention):
         assert not self.conversions, "somebody converts for ever"
 
 
-def modes_on_the_way(before: Mode, target: Mode) -> set[Mode]:
-    """What may be held when a conversion has failed. What is weaker counts at once."""
-    stronger = before.joined(target)
-    if stronger is before:
-        return {target}
-    return {before} if stronger is target else {before, stronger, target}
-
-
-def _updates(grant: Grant) -> bool:
-    claim = grant._ticket.entries[0].claim
-    return isinstance(claim, Convertible) and claim.update
-
-
 class ConvertingIntentions(ConvertingReaders):
-    """All modes, and from every one to every other."""
+    """Upgrades among all modes."""
 
-    claims: ClassVar[list[AnyClaim]] = [
-        *Mode,
-        *(Convertible(mode) for mode in Mode if mode is not Mode.NL),
-        Convertible(Mode.CR),
-        Convertible(Mode.CW),
-    ]
-    targets: ClassVar[list[Mode]] = [mode for mode in Mode if mode is not Mode.NL]
+    claims: ClassVar[list[AnyClaim]] = [*Mode, Mode.CR, *[Convertible(Mode.PR, update=True)] * 4]

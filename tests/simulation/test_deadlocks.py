@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from coordlock.errors import CoordlockError, DeadlockDetected
 from coordlock.kernel.acquisition import acquisition
-from coordlock.locks.convertible import ConvertibleGrant
 from coordlock.locks.grant import Grant
+from coordlock.locks.upgradeable import UpgradeableGrant
 from coordlock.model.admission import holders, keeps_out
 from coordlock.model.claim import AnyClaim, Convertible, Mode, Permit
 from coordlock.model.contender import Contender, Snapshot
@@ -32,7 +32,7 @@ from tests.simulation.world import Call, Party, World
 QUEUES: Final[dict[str, list[AnyClaim]]] = {
     "a": [Mode.EX],
     "b": [Mode.PR, Mode.EX],
-    "c": [Convertible(Mode.PR), Convertible(Mode.PR, update=True), Mode.PR, Mode.EX],
+    "c": [*[Convertible(Mode.PR, update=True)] * 2, Mode.PR, Mode.EX],
     "d": [Permit(2)],
 }
 
@@ -92,15 +92,16 @@ class Town:
         able = [
             (queue, grant)
             for queue, grant in actor.grants.items()
-            if isinstance(grant, ConvertibleGrant)
+            if isinstance(grant, UpgradeableGrant)
         ]
         free = sorted(QUEUES.keys() - actor.grants.keys())
         if chance < 0.25 or not (free or able):
             self.release(actor)
         elif able and chance < 0.6:
             queue, grant = able[0]
-            target = Mode.PR if grant.claim is Mode.EX else Mode.EX
-            self.begin(actor, queue, actor.party.run(grant._convert(target, None)))
+            is_down = grant.claim is Mode.EX
+            converts = grant._downgrade() if is_down else grant._upgrade(None)
+            self.begin(actor, queue, actor.party.run(converts))
         elif free:
             queue = self.dice.choice(free)
             claims = {queue: self.dice.choice(QUEUES[queue])}

@@ -16,8 +16,8 @@ from coordlock_memory import MemoryBackend, MemoryService, VirtualTime, VirtualT
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
-from coordlock.locks.convertible import ConvertibleGrant
 from coordlock.locks.grant import Grant, GrantState
+from coordlock.locks.upgradeable import UpgradeableGrant
 from coordlock.model.claim import AnyClaim, Claim, Convertible, Mode
 from coordlock.model.contender import Contender
 from coordlock.runtime.clock import soon
@@ -119,7 +119,7 @@ class Call(Generic[T]):
 class Party:
     """One simulated process with a client."""
 
-    def __init__(self, world: World, ttl: float, requeue: bool, network: type[Network]) -> None:
+    def __init__(self, world: World, ttl: float, network: type[Network]) -> None:
         self.world = world
         self.time = world.time
         self.timers = VirtualTimers(world.time)
@@ -129,7 +129,9 @@ class Party:
         self.resumed = 0.0
         self.network = network(world.service, ttl, self.timers)
         self.engine = Engine(
-            *(self.network, Settings("memory", ttl=ttl, requeue=requeue), self.timers),
+            self.network,
+            Settings("memory", ttl=ttl),
+            self.timers,
             aside=partial(soon, self.timers),
         )
 
@@ -187,7 +189,7 @@ class Party:
     def grant(self, ticket: Ticket) -> Grant:
         """The grant that a lock would make of ``ticket``."""
         is_convertible = isinstance(ticket.entries[0].claim, Convertible)
-        return (ConvertibleGrant if is_convertible else Grant)(self.engine, ticket)
+        return (UpgradeableGrant if is_convertible else Grant)(self.engine, ticket)
 
     def held(self, queue: str = "q", claim: Claim = Mode.EX) -> Grant:
         """A grant, of a lock that is free."""
@@ -204,11 +206,9 @@ class World:
         self.service = MemoryService(VirtualTimers(self.time))
         self.parties: list[Party] = []
 
-    def party(
-        self, ttl: float = TTL, *, requeue: bool = False, network: type[Network] = Network
-    ) -> Party:
+    def party(self, ttl: float = TTL, *, network: type[Network] = Network) -> Party:
         """One more process, with a session that opens at once."""
-        party = Party(self, ttl, requeue, network)
+        party = Party(self, ttl, network)
         self.parties.append(party)
         return party
 

@@ -87,8 +87,8 @@ TWINS = [
     (coordlock.Grant, coordlock.AsyncGrant),
     (coordlock.types.ReentrantLock, coordlock.types.AsyncReentrantLock),
     (coordlock.types.ReentrantGrant, coordlock.types.AsyncReentrantGrant),
-    (coordlock.types.ConvertibleLock, coordlock.types.AsyncConvertibleLock),
-    (coordlock.types.ConvertibleGrant, coordlock.types.AsyncConvertibleGrant),
+    (coordlock.types.UpgradeableLock, coordlock.types.AsyncUpgradeableLock),
+    (coordlock.types.UpgradeableGrant, coordlock.types.AsyncUpgradeableGrant),
     (coordlock.types.MultiLock, coordlock.types.AsyncMultiLock),
     (coordlock.types.KeyedLock, coordlock.types.AsyncKeyedLock),
     (coordlock.types.MultiGrant, coordlock.types.AsyncMultiGrant),
@@ -124,7 +124,7 @@ ONLY_ASYNC: dict[type, set[str]] = {
     for kind in (
         coordlock.AsyncGrant,
         coordlock.types.AsyncReentrantGrant,
-        coordlock.types.AsyncConvertibleGrant,
+        coordlock.types.AsyncUpgradeableGrant,
         coordlock.types.AsyncMultiGrant,
         coordlock.AsyncTerm,
         coordlock.types.AsyncMembership,
@@ -283,7 +283,7 @@ def plain(annotation: object) -> str:
     """An annotation without what must differ between the twins."""
     text = str(annotation)
     text = re.sub(r"\b(Async|Sync)(?=[A-Z])", "", text).replace("AbstractAsync", "Abstract")
-    return re.sub(r"Coroutine\[Any, Any, (\w+)\]|\bA(C_co)\b", r"\1\2", text)
+    return re.sub(r"Coroutine\[Any, Any, ([\w |]+)\]|\bA(C_co)\b", r"\1\2", text)
 
 
 @pytest.mark.parametrize(("sync", "asynchronous"), TWINS)

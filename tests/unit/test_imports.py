@@ -62,7 +62,7 @@ FOR_RUN = 78
 #: Rooms that a plain lock never enters, and the kinds of locks that it is not.
 NOT_FOR_A_LOCK = (
     *("fencing", "recipes", "testing", "work"),
-    *("locks.convertible", "locks.reentrant", "locks.several"),
+    *("locks.upgradeable", "locks.reentrant", "locks.several"),
 )
 #: Slow to import, and not needed for a lock on this machine.
 SLOW = {

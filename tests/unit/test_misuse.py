@@ -104,7 +104,6 @@ def test_a_callback_that_could_not_run_is_refused_at_once(client: Client, functi
             grant.on_lost,
             grant.on_release_requested,
             client.lock_by,
-            lambda busy: client.lock_by(lambda: "q", on_busy=busy),
             lambda resource: FencingMiddleware(coroutine, None, resource=resource),
             lambda resource: WSGIFencingMiddleware(lambda *_: [], None, resource=resource),
         ):
@@ -123,18 +122,12 @@ def test_asyncio_decorates_whatever_is_awaited_and_refuses_the_rest() -> None:
                 async def __call__(self, *args: object) -> None:
                     ran.append(repr(await client.names()))
 
-            async def busy(error: coordlock.AcquireTimeout) -> str:
-                return error.name
-
             for work in (Work(), functools.partial(Work()), Work().__call__):
                 await client.lock("q")(work)()
                 await client.lock_by(lambda: "q")(work)()
             assert ran == ["['q']"] * 6
             await client.job("j")(Work())(1)
             assert len(ran) == 7
-            async with client.lock("q"):
-                answered: Any = client.lock_by(lambda: "q", on_busy=busy)(Work())
-                assert await answered() == "q"
             decorators: list[Any] = [client.lock("q"), client.lock_by(lambda: "q"), client.job("j")]
             for decorate in decorators:
                 for wrong in (

@@ -14,14 +14,13 @@ from tests.unit.test_api import TWINS, members
 
 #: What waits for other clients, by the classes that have it.
 WAITING = {
-    "acquire": {"ConvertibleLock", "Lock", "MultiLock", "ReentrantLock"},
+    "acquire": {"UpgradeableLock", "Lock", "MultiLock", "ReentrantLock"},
     "campaign": {"Election"},
-    "convert": {"ConvertibleGrant"},
     "enter": {"DoubleBarrier"},
     "leave": {"DoubleBarrier"},
     "next": {"Observer"},
     "take": {"WorkQueue"},
-    "upgrade": {"ConvertibleGrant"},
+    "upgrade": {"UpgradeableGrant"},
     "wait": {"Barrier", "Gate", "Latch"},
 }
 #: A loop over changes waits for as long as there are none, whatever the client's timeout.

@@ -105,10 +105,10 @@ def _work(
 ) -> int:
     """Run COMMAND for each item of the work queue NAME.
 
-    With --concurrency it works on several at the same time. COMMAND reads the item's data from stdin. If it ends with 0, the item
-    is acknowledged; otherwise it is tried again. COMMAND finds COORDLOCK_NAME, COORDLOCK_ITEM,
-    COORDLOCK_DELIVERY and COORDLOCK_TOKEN in its environment. If its item is lost, coordlock says
-    so, ends COMMAND and all that it started, and goes on.
+    With --concurrency it works on several at the same time. COMMAND reads the item's data from
+    stdin. If it ends with 0, the item is acknowledged; otherwise it is tried again. COMMAND finds
+    COORDLOCK_NAME, COORDLOCK_ITEM, COORDLOCK_DELIVERY and COORDLOCK_TOKEN in its environment. If
+    its item is lost, coordlock says so, ends COMMAND and all that it started, and goes on.
 
     It goes on through outages of the service, until a signal arrives, --count items were taken, or
     no item is ready within --timeout. At a signal it ends the commands and gives their items back,

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from coordlock.backend import VersionedValue
-from coordlock.errors import BackendError, ConversionDeadlock, ConversionTimeout, LockLost
+from coordlock.errors import BackendError, ConversionTimeout, LockLost
 from coordlock.model.claim import Mode
 from coordlock.testing.faults.events import Kind, OperationAccepted, OperationFailed
 from testbed.clients.attempt_log import AttemptLog
@@ -31,7 +31,7 @@ class Convert(Guarded):
         attempt = yield from (
             worker.acquire(lock, Mode.PR, worker.patience())
             if reads_only
-            else worker.acquire_convertible(lock, worker.patience())
+            else worker.acquire_upgradeable(lock, worker.patience())
         )
         if attempt is None:
             return
@@ -43,7 +43,7 @@ class Convert(Guarded):
                     yield from self._read_and_write(worker, attempt)
                 if attempt.lost or worker.draining.is_set():
                     break
-        except (*EXPECTED, BackendError, ConversionDeadlock, ConversionTimeout, LockLost):
+        except (*EXPECTED, BackendError, ConversionTimeout, LockLost):
             pass  # it is held as before, or lost
         yield from worker.release(attempt)
 
@@ -72,4 +72,4 @@ class Convert(Guarded):
             worker.scribe.journal.log(OperationFailed, operation, type(error).__name__, str(error))
             raise
         worker.scribe.journal.log(OperationAccepted, operation, before.version + 1)
-        yield partial(grant.downgrade, Mode.PR)
+        yield grant.downgrade

@@ -10,7 +10,6 @@ import pytest
 from coordlock_memory import Fault
 
 from coordlock.errors import (
-    AcquireTimeout,
     ClientClosed,
     Evicted,
     ForkedClient,
@@ -20,7 +19,6 @@ from coordlock.kernel.tickets import _NOTICE as NOTICE
 from coordlock.locks.grant import GrantState
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender
-from coordlock.runtime import log
 from coordlock.runtime.process import PROCESS
 from coordlock.runtime.promise import resolved
 from tests.simulation.world import TTL, Party, World
@@ -57,54 +55,6 @@ def test_a_waiter_whose_session_ends_is_told(world: World, party: Party, other: 
     world.settle()
     assert isinstance(call.error, SessionLost)
     assert len(world.queue()) == 1
-
-
-@pytest.mark.parametrize("times", [1, 5])
-def test_a_waiter_whose_session_ends_queues_again_where_that_is_wanted(
-    world: World, other: Party, times: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    party = world.party(requeue=True)
-    holder = other.held()
-    call, later = party.acquire(timeout=1000.0), other.acquire()
-    world.settle()
-    [session] = {one.session for one in world.queue()} - {holder._ticket.session.id}
-    for _ in range(times):
-        world.service.expire(session)
-        world.advance(5)
-        session = world.queue()[-1].session
-    assert [one.session == session for one in world.queue()] == [False, False, True]
-    release(holder)
-    world.settle()
-    release(other.grant(later.result))
-    world.advance(5)
-    assert call.result.granted_at is not None
-    log.flush(10)
-    assert caplog.text.count("waiting goes on at the end of the queue") == times
-
-
-def test_a_waiter_that_queues_again_keeps_its_deadline(world: World, other: Party) -> None:
-    party = world.party(requeue=True)
-    other.held()
-    call = party.acquire(timeout=40.0)
-    world.settle()
-    party.cut_off()
-    world.advance(30)
-    assert not call.done
-    party.heal()
-    world.advance(11)
-    assert isinstance(call.error, AcquireTimeout)
-    assert len(world.queue()) == 1
-
-
-def test_an_evicted_waiter_does_not_queue_again(world: World, other: Party) -> None:
-    party = world.party(requeue=True)
-    other.held()
-    call = party.acquire()
-    world.settle()
-    world.service.remove(world.queue()[1])
-    world.settle()
-    world.advance(5)
-    assert isinstance(call.error, Evicted)
 
 
 def test_an_evicted_waiter_is_told(world: World, party: Party, other: Party) -> None:

@@ -1,4 +1,4 @@
-"""Conversions that the service refuses half-way."""
+"""Upgrades that the service refuses half-way."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from coordlock_memory import MemoryBackend
 
 from coordlock.errors import BackendError
 from coordlock.kernel.acquisition import acquisition
-from coordlock.locks.convertible import ConvertibleGrant
 from coordlock.locks.grant import Grant
+from coordlock.locks.upgradeable import UpgradeableGrant
 from coordlock.model.claim import AnyClaim, Convertible, Mode
 from coordlock.runtime.promise import Promise, failed
 from tests.simulation.world import Party, World
@@ -22,15 +22,14 @@ def granted(party: Party, claim: AnyClaim) -> Grant:
     return party.grant(call.result)
 
 
-def test_what_could_not_be_taken_back_does_not_pass_for_another_conversion(
+def test_what_could_not_be_taken_back_is_gone_on_with_by_the_next_upgrade(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A target that conflicts with less waits for fewer: here for nobody."""
     world = World()
     party = world.party()
-    grant = granted(party, Convertible(Mode.CR))
-    assert isinstance(grant, ConvertibleGrant)
-    reader = granted(world.party(), Mode.CR)
+    grant = granted(party, Convertible(Mode.PR, update=True))
+    assert isinstance(grant, UpgradeableGrant)
+    reader = granted(world.party(), Mode.PR)
     publish = MemoryBackend.publish
     calls: list[Any] = []
 
@@ -42,12 +41,12 @@ def test_what_could_not_be_taken_back_does_not_pass_for_another_conversion(
 
     with monkeypatch.context() as patched:
         patched.setattr(MemoryBackend, "publish", full)
-        call = party.run(grant._convert(Mode.CW, None))
+        call = party.run(grant._upgrade(None))
         world.settle()
         assert isinstance(call.error, BackendError)
-    assert world.queue()[0].claim == Convertible(Mode.CR, Mode.CW)
-    assert grant.claim is Mode.CR
-    second = party.run(grant._convert(Mode.EX, None))
+    assert world.queue()[0].claim == Convertible(Mode.PR, Mode.EX, update=True)
+    assert grant.claim is Mode.PR
+    second = party.run(grant._upgrade(None))
     world.settle()
     assert not second.done
     reader.check()

@@ -16,8 +16,8 @@ from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.conversion import Conversions
 from coordlock.kernel.deadlock_detector import WAITS
 from coordlock.kernel.ticket import Ticket
-from coordlock.locks.convertible import ConvertibleGrant
 from coordlock.locks.grant import Grant
+from coordlock.locks.upgradeable import UpgradeableGrant
 from coordlock.model.claim import AnyClaim, Convertible, Mode
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.model.waits import Wait
@@ -75,9 +75,9 @@ def cycle(world: World) -> tuple[Call[None], Call[Ticket]]:
     one, two = world.party(), world.party()
     acquired(one, "b", Mode.EX)
     acquired(two, "a", Mode.PR)
-    converting = acquired(one, "a", Convertible(Mode.PR))
-    assert isinstance(converting, ConvertibleGrant)
-    conversion = one.run(converting._convert(Mode.EX, None))
+    converting = acquired(one, "a", Convertible(Mode.PR, update=True))
+    assert isinstance(converting, UpgradeableGrant)
+    conversion = one.run(converting._upgrade(None))
     waiting = two.run(acquisition(two.engine, {"b": Mode.EX}, None, caller(two)))
     world.settle()
     return conversion, waiting
@@ -242,12 +242,12 @@ def test_what_was_released_is_not_kept_though_an_old_request_makes_it_anew(world
     ghost = call.result
     ghost.withdraw()
     world.advance(1.5)  # it was removed again after one second, and is to be after five
-    converting = acquired(two, "a", Convertible(Mode.PR))
-    assert isinstance(converting, ConvertibleGrant)
+    converting = acquired(two, "a", Convertible(Mode.PR, update=True))
+    assert isinstance(converting, UpgradeableGrant)
     acquired(two, "b", Mode.EX)
     # The fault: the request was not lost, and is done now.
     world.service.enqueue(ghost.session.id, ghost.entries)
-    conversion = two.run(converting._convert(Mode.EX, None))
+    conversion = two.run(converting._upgrade(None))
     waiting = one.run(acquisition(one.engine, {"b": Mode.EX}, None, caller(one)))
     world.advance(2.5)  # the looks for a deadlock begin after a second
     assert (conversion.done, waiting.done) == (False, False), "the ghost is in the way"
