@@ -14,6 +14,7 @@ from coordlock.errors import LockLost
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.functions import PlainFunction
 from coordlock.runtime.log import Log, described
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.work.consumption import _BaseConsumption
@@ -27,6 +28,13 @@ __all__ = ["AsyncRunning", "Running"]
 log = Log("coordlock")
 
 I = TypeVar("I", Item, AsyncItem)  # noqa: E741
+
+_HANDLER: Final = PlainFunction(
+    "run calls a handler",
+    "whose body would not run before its item is acknowledged",
+    "use a work queue of coordlock.connect_async()",
+    "do the work in a plain function",
+)
 
 
 class _BaseRunning(_BaseConsumption[I], Generic[I]):
@@ -103,8 +111,7 @@ class Running(_BaseRunning[Item]):
 
         Takes ``count`` items at most; None for no limit.
         """
-        if inspect.iscoroutinefunction(handler):
-            raise _wrong(handler)
+        _HANDLER.check(handler)
         try:
             with _stopped(self._stop, self._cancelled):
                 numbers = itertools.count() if count is None else range(count)
@@ -124,31 +131,38 @@ class Running(_BaseRunning[Item]):
         except LockLost as lost:
             log.warning("work queue %r: %s", self._name, lost)
             return
-        with contextlib.ExitStack() as undo:
-            undo.callback(item.release)
-            self._working[item] = None
-            # A daemon, because a handler that never ends must not keep the program from ending.
-            name = f"coordlock-item-{item.id}"
-            threading.Thread(
-                target=self._work, args=(item, block, handler), name=name, daemon=True
-            ).start()
-            undo.pop_all()
+        self._working[item] = None
+        # A daemon, because a handler that never ends must not keep the program from ending.
+        name = f"coordlock-item-{item.id}"
+        thread = threading.Thread(
+            target=self._work, args=(item, block, handler), name=name, daemon=True
+        )
+        try:
+            thread.start()
+        except BaseException:
+            if thread.ident is None:  # otherwise it works on, and has its grace
+                del self._working[item]
+                item.release()
+            raise
 
     def _work(
         self, item: Item, block: contextlib.ExitStack, handler: Callable[[Item], object]
     ) -> None:
-        problem: BaseException | None = None
         try:
             with block:
-                if inspect.iscoroutine(result := handler(item)):
-                    result.close()  # else Python warns that it was never awaited
-                    self._fail(_wrong(handler))
+                try:
+                    result = handler(item)
+                except BaseException as error:
+                    if not isinstance(error, Exception):
+                        self._fail(error)  # before the item goes back, lest it be taken again
+                    raise
+                try:
+                    _HANDLER.finished(handler, result)
+                except TypeError as wrong:
+                    self._fail(wrong)
                     item.release()  # no fault of the item's
         except BaseException as error:
-            problem = error
-            if not isinstance(error, Exception):
-                self._fail(error)
-            self._ended(item, problem)
+            self._ended(item, error)
         else:
             self._ended(item, None)
 
@@ -169,6 +183,9 @@ class AsyncRunning(_BaseRunning[AsyncItem]):
     _advance = awaiting(_BaseRunning[AsyncItem]._next)
     _drained = awaiting(_BaseRunning[AsyncItem]._drain)
 
+    #: Whether the tasks that are left are cancelled, because their grace is over.
+    _is_over = False
+
     async def run(self, handler: Callable[[AsyncItem], Awaitable[object]]) -> int:
         """Go on until there is nothing more to do; how many items were acknowledged."""
         import asyncio
@@ -185,6 +202,7 @@ class AsyncRunning(_BaseRunning[AsyncItem]):
             for item in list(self._working):
                 self._given_back(item)
         finally:
+            self._is_over = True
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -193,30 +211,46 @@ class AsyncRunning(_BaseRunning[AsyncItem]):
     async def _work(
         self, item: AsyncItem, handler: Callable[[AsyncItem], Awaitable[object]]
     ) -> None:
+        import asyncio
+
         try:
             async with item, item.cancel_on_loss():
-                result: object = handler(item)
-                if inspect.isawaitable(result):
-                    await result
-                else:
-                    self._fail(
-                        TypeError(f"{handler!r} is not a coroutine function: write `async def`")
-                    )
-                    await item.release()  # no fault of the item's
-        except Exception as error:
-            self._ended(item, error)
+                await self._handled(item, handler)
         except BaseException as error:
             self._ended(item, error)
-            raise
+            if isinstance(error, asyncio.CancelledError | GeneratorExit):
+                raise
         else:
             self._ended(item, None)
 
+    async def _handled(
+        self, item: AsyncItem, handler: Callable[[AsyncItem], Awaitable[object]]
+    ) -> None:
+        import asyncio
 
-def _wrong(handler: object) -> TypeError:
-    return TypeError(
-        f"{handler!r} is a coroutine function, and would not run before its item is acknowledged: "
-        "use a work queue of coordlock.connect_async()"
-    )
+        result: object = handler(item)
+        if not inspect.isawaitable(result):
+            self._fail(TypeError(f"{handler!r} is not a coroutine function: write `async def`"))
+            await item.release()  # no fault of the item's
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            await result
+        except asyncio.CancelledError as error:
+            if task.cancelling():
+                raise
+            # Something that the handler awaits was cancelled. Without blame, it would come back
+            # at once, for ever.
+            raise RuntimeError(
+                "the handler raised CancelledError, but was not cancelled"
+            ) from error
+        except BaseException as error:
+            if not isinstance(error, Exception | GeneratorExit):
+                self._fail(error)  # before the item goes back, lest it be taken again
+            raise
+        if self._is_over:  # a handler that swallows its cancellation has not done its work
+            raise asyncio.CancelledError
 
 
 @contextlib.contextmanager
