@@ -53,6 +53,7 @@ class Guard:
         self._numbers: Final = itertools.count()
         self._receivers: Final[dict[int, Callable[[Message], None]]] = {}
         self._thread: threading.Thread | None = None
+        self._is_gone = False
 
     def __enter__(self) -> Self:
         return self
@@ -74,6 +75,9 @@ class Guard:
                     target=self._receive, name="coordlock-guard", daemon=True
                 )
                 self._thread.start()
+            is_gone = self._is_gone
+        if is_gone:
+            receiver({"gone": True})
         self.send(number, deadline=deadline, start=start)
         return number
 
@@ -105,6 +109,7 @@ class Guard:
                 if "dismissed" in report:
                     del self._receivers[number]
         with self._lock:
+            self._is_gone = True
             left = list(self._receivers.values())
         for receiver in left:
             receiver({"gone": True})
@@ -203,7 +208,11 @@ class _Service:
         kill: bool = False,
     ) -> None:
         if start is not None:
-            pid = os.fork()
+            try:
+                pid = os.fork()
+            except OSError as error:  # the limit of processes
+                self._report(number, failed=error.errno)
+                return
             if pid == 0:
                 self._become(number, **start)
             with contextlib.suppress(OSError):  # both sides do it, whichever comes first
@@ -211,12 +220,13 @@ class _Service:
             self.groups[number] = _Group(pid, deadline)
             self._report(number, started=pid)
             return
-        group = self.groups[number]
-        group.deadline = deadline
+        group = self.groups.get(number)  # None where it could not be started
+        if group is not None:
+            group.deadline = deadline
         if dismiss:
-            if kill:
+            if kill and group is not None:
                 group.end()
-            del self.groups[number]
+            self.groups.pop(number, None)
             self._report(number, dismissed=True)
 
     def _report_changes(self) -> None:
@@ -258,9 +268,9 @@ class _Service:
                     signal.signal(changed, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
             os.environ.update(environment)
-            if stdin is not None:
-                _read_from_now_on(base64.b64decode(stdin))
             try:
+                if stdin is not None:
+                    _read_from_now_on(base64.b64decode(stdin))
                 os.execvp(command[0], command)
             except OSError as error:
                 self._report(number, failed=_reason(error, command[0]))
