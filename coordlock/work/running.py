@@ -112,16 +112,16 @@ class Running(_BaseRunning[Item]):
         Takes ``count`` items at most; None for no limit.
         """
         _HANDLER.check(handler)
-        try:
-            with _stopped(self._stop, self._cancelled):
+        with _stopped(self._stop, self._cancelled):
+            try:
                 numbers = itertools.count() if count is None else range(count)
                 for _ in numbers:
                     if (item := self._advance()) is None:
                         break
                     self._begin(item, handler)
                 self._drained(None)
-        finally:
-            self._finish()
+            finally:
+                self._finish()
         return self._result()
 
     def _begin(self, item: Item, handler: Callable[[Item], object]) -> None:
@@ -198,7 +198,7 @@ class AsyncRunning(_BaseRunning[AsyncItem]):
                     tasks.add(task)
                     task.add_done_callback(tasks.discard)
                 await self._drained(None)
-            await self._drained(self._grace)
+                await self._drained(self._grace)
             for item in list(self._working):
                 self._given_back(item)
         finally:
@@ -257,7 +257,8 @@ class AsyncRunning(_BaseRunning[AsyncItem]):
 def _stopped(stop: Cancellation, by: Cancellation | None) -> Iterator[None]:
     """Let ``by`` cancel ``stop``.
 
-    In the main thread of a program that leaves SIGTERM to the system, let that do so, too.
+    In the main thread of a program that leaves SIGTERM to the system, let that do so, too. It may
+    come twice, to the program and to its process group: the second one must not cost the grace.
     """
     is_ours = (
         threading.current_thread() is threading.main_thread()
