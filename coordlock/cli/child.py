@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from coordlock.cli.exits import Exit, killed_by
-from coordlock.cli.guard import NO_GUARD, Guard, Message
+from coordlock.cli.guard import Guard, Message
 
-__all__ = ["Change", "Child", "CommandFailed"]
+__all__ = ["Change", "Child", "CommandFailed", "Unguarded"]
 
 
 class CommandFailed(Exception):
@@ -25,6 +25,16 @@ class CommandFailed(Exception):
     def __init__(self, command: str, error: int) -> None:
         super().__init__(f"{command}: {os.strerror(error)}")
         self.status = Exit.NOT_FOUND if error == errno.ENOENT else Exit.NOT_EXECUTABLE
+
+
+class Unguarded(CommandFailed):
+    """The guard was killed: no command can be started any more, nor may one go on."""
+
+    def __init__(self) -> None:
+        Exception.__init__(
+            self, "the process that starts commands, coordlock's guard, was killed: start again"
+        )
+        self.status = Exit.IO_ERROR
 
 
 @dataclass(eq=False, repr=False)
@@ -71,7 +81,7 @@ class Child:
 
         It may work until ``deadline`` on the clock of coordlock's leases. With ``foreground`` it
         gets the terminal before it runs. ``wake`` is called, in a thread, when `change` has news.
-        Raises `CommandFailed`, and ChildProcessError where the guard has died.
+        Raises `CommandFailed`.
         """
 
         def receive(report: Message) -> None:
@@ -87,8 +97,8 @@ class Child:
             stdin=None if self._stdin is None else base64.b64encode(self._stdin).decode(),
             foreground=foreground,
         )
-        if self._take(self._reports.get()) is not None:  # otherwise it was the group
-            raise ChildProcessError(NO_GUARD)
+        if (change := self._take(self._reports.get())) is not None and change.unguarded:
+            raise Unguarded
 
     def extend(self, deadline: float) -> None:
         """It may work until ``deadline`` on the clock of coordlock's leases."""

@@ -21,10 +21,8 @@ from coordlock.cli.signals import ENDING, blocked
 from coordlock.cli.terminal import Terminal
 from coordlock.runtime.clock import SYSTEM_CLOCK
 
-__all__ = ["NO_GUARD", "Guard", "Message"]
+__all__ = ["Guard", "Message"]
 
-#: Why a command can't be started.
-NO_GUARD: Final = "the process that starts commands, coordlock's guard, was killed: start again"
 #: An order to the guard, or a report of it.
 Message = dict[str, Any]
 
@@ -55,7 +53,7 @@ class Guard:
         self._numbers: Final = itertools.count()
         self._receivers: Final[dict[int, Callable[[Message], None]]] = {}
         self._thread: threading.Thread | None = None
-        self._has_ended = False
+        self._is_gone = False
 
     def __enter__(self) -> Self:
         return self
@@ -67,11 +65,9 @@ class Guard:
         """Start a command, as `_Service` describes it; the number by which the guard knows it.
 
         A thread hands all reports about it to ``receiver``; the last one says ``dismissed``, or
-        ``gone`` where the guard has died. Raises ChildProcessError where it had died before.
+        ``gone`` where the guard has died.
         """
         with self._lock:
-            if self._has_ended:
-                raise ChildProcessError(NO_GUARD)
             number = next(self._numbers)
             self._receivers[number] = receiver
             if self._thread is None:
@@ -79,6 +75,9 @@ class Guard:
                     target=self._receive, name="coordlock-guard", daemon=True
                 )
                 self._thread.start()
+            is_gone = self._is_gone
+        if is_gone:
+            receiver({"gone": True})
         self.send(number, deadline=deadline, start=start)
         return number
 
@@ -113,7 +112,7 @@ class Guard:
                 if "dismissed" in report:
                     del self._receivers[number]
         with self._lock:
-            self._has_ended = True
+            self._is_gone = True
             left = list(self._receivers.values())
         for receiver in left:
             receiver({"gone": True})
@@ -219,7 +218,11 @@ class _Service:
         kill: bool = False,
     ) -> None:
         if start is not None:
-            pid = os.fork()
+            try:
+                pid = os.fork()
+            except OSError as error:  # the limit of processes
+                self._report(number, failed=error.errno)
+                return
             if pid == 0:
                 self._become(number, **start)
             with contextlib.suppress(OSError):  # both sides do it, whichever comes first
@@ -227,12 +230,13 @@ class _Service:
             self.groups[number] = _Group(pid, deadline)
             self._report(number, started=pid)
             return
-        group = self.groups[number]
-        group.deadline = deadline
+        group = self.groups.get(number)  # None where it could not be started
+        if group is not None:
+            group.deadline = deadline
         if dismiss:
-            if kill:
+            if kill and group is not None:
                 group.end()
-            del self.groups[number]
+            self.groups.pop(number, None)
             self._report(number, dismissed=True)
 
     def _report_changes(self) -> None:
@@ -274,9 +278,9 @@ class _Service:
                     signal.signal(changed, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
             os.environ.update(environment)
-            if stdin is not None:
-                _read_from_now_on(base64.b64decode(stdin))
             try:
+                if stdin is not None:
+                    _read_from_now_on(base64.b64decode(stdin))
                 os.execvp(command[0], command)
             except OSError as error:
                 self._report(number, failed=_reason(error, command[0]))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, Self, cast
 
@@ -243,12 +243,14 @@ class Ledger:
 
         Raises LookupError for another.
         """
-        record = self.records.get(slot)
+        record, rest = self.records.get(slot), list[SlotRecord]()
         if record is None or record.first is not None:
             if (row := self.skip_of(slot)) is None:
                 raise LookupError(slot)
+            if row.slot == slot != row.first:  # the row is known by it, so let it end right before
+                rest = [replace(row, slot=_right_before(slot), count=row.count - 1)]
             record = SlotRecord(slot, State.SKIPPED, row.policy)
-        return self._with([replace(record, state=State.RETRY)])
+        return self._with([*rest, replace(record, state=State.RETRY)])
 
     def unfinished(self, policy: Policy) -> list[Slot]:
         """The recorded slots that are to be started again, in order."""
@@ -324,6 +326,10 @@ def _in_order(records: Mapping[Slot, SlotRecord]) -> dict[Slot, SlotRecord]:
 def _is_after(one: Slot, other: Slot) -> bool:
     """Whether ``one`` comes after ``other``, which is of the same kind."""
     return one > other  # type: ignore[operator]
+
+
+def _right_before(slot: Slot) -> Slot:
+    return slot - 1 if isinstance(slot, int) else slot - timedelta.resolution
 
 
 def _is_later(slot: Slot, at: float) -> bool:

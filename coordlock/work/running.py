@@ -14,6 +14,7 @@ from coordlock.errors import LockLost
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.functions import PlainFunction
 from coordlock.runtime.log import Log, described
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.work.consumption import _BaseConsumption
@@ -27,6 +28,13 @@ __all__ = ["AsyncRunning", "Running"]
 log = Log("coordlock")
 
 I = TypeVar("I", Item, AsyncItem)  # noqa: E741
+
+_HANDLER: Final = PlainFunction(
+    "run calls a handler",
+    "whose body would not run before its item is acknowledged",
+    "use a work queue of coordlock.connect_async()",
+    "do the work in a plain function",
+)
 
 
 class _BaseRunning(_BaseConsumption[I], Generic[I]):
@@ -103,18 +111,17 @@ class Running(_BaseRunning[Item]):
 
         Takes ``count`` items at most; None for no limit.
         """
-        if inspect.iscoroutinefunction(handler):
-            raise _wrong(handler)
-        try:
-            with _stopped(self._stop, self._cancelled):
+        _HANDLER.check(handler)
+        with _stopped(self._stop, self._cancelled):
+            try:
                 numbers = itertools.count() if count is None else range(count)
                 for _ in numbers:
                     if (item := self._advance()) is None:
                         break
                     self._begin(item, handler)
                 self._drained(None)
-        finally:
-            self._finish()
+            finally:
+                self._finish()
         return self._result()
 
     def _begin(self, item: Item, handler: Callable[[Item], object]) -> None:
@@ -124,31 +131,38 @@ class Running(_BaseRunning[Item]):
         except LockLost as lost:
             log.warning("work queue %r: %s", self._name, lost)
             return
-        with contextlib.ExitStack() as undo:
-            undo.callback(item.release)
-            self._working[item] = None
-            # A daemon, because a handler that never ends must not keep the program from ending.
-            name = f"coordlock-item-{item.id}"
-            threading.Thread(
-                target=self._work, args=(item, block, handler), name=name, daemon=True
-            ).start()
-            undo.pop_all()
+        self._working[item] = None
+        # A daemon, because a handler that never ends must not keep the program from ending.
+        name = f"coordlock-item-{item.id}"
+        thread = threading.Thread(
+            target=self._work, args=(item, block, handler), name=name, daemon=True
+        )
+        try:
+            thread.start()
+        except BaseException:
+            if thread.ident is None:  # otherwise it works on, and has its grace
+                del self._working[item]
+                item.release()
+            raise
 
     def _work(
         self, item: Item, block: contextlib.ExitStack, handler: Callable[[Item], object]
     ) -> None:
-        problem: BaseException | None = None
         try:
             with block:
-                if inspect.iscoroutine(result := handler(item)):
-                    result.close()  # else Python warns that it was never awaited
-                    self._fail(_wrong(handler))
+                try:
+                    result = handler(item)
+                except BaseException as error:
+                    if not isinstance(error, Exception):
+                        self._fail(error)  # before the item goes back, lest it be taken again
+                    raise
+                try:
+                    _HANDLER.finished(handler, result)
+                except TypeError as wrong:
+                    self._fail(wrong)
                     item.release()  # no fault of the item's
         except BaseException as error:
-            problem = error
-            if not isinstance(error, Exception):
-                self._fail(error)
-            self._ended(item, problem)
+            self._ended(item, error)
         else:
             self._ended(item, None)
 
@@ -169,6 +183,9 @@ class AsyncRunning(_BaseRunning[AsyncItem]):
     _advance = awaiting(_BaseRunning[AsyncItem]._next)
     _drained = awaiting(_BaseRunning[AsyncItem]._drain)
 
+    #: Whether the tasks that are left are cancelled, because their grace is over.
+    _is_over = False
+
     async def run(self, handler: Callable[[AsyncItem], Awaitable[object]]) -> int:
         """Go on until there is nothing more to do; how many items were acknowledged."""
         import asyncio
@@ -181,10 +198,11 @@ class AsyncRunning(_BaseRunning[AsyncItem]):
                     tasks.add(task)
                     task.add_done_callback(tasks.discard)
                 await self._drained(None)
-            await self._drained(self._grace)
+                await self._drained(self._grace)
             for item in list(self._working):
                 self._given_back(item)
         finally:
+            self._is_over = True
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -193,37 +211,54 @@ class AsyncRunning(_BaseRunning[AsyncItem]):
     async def _work(
         self, item: AsyncItem, handler: Callable[[AsyncItem], Awaitable[object]]
     ) -> None:
+        import asyncio
+
         try:
             async with item, item.cancel_on_loss():
-                result: object = handler(item)
-                if inspect.isawaitable(result):
-                    await result
-                else:
-                    self._fail(
-                        TypeError(f"{handler!r} is not a coroutine function: write `async def`")
-                    )
-                    await item.release()  # no fault of the item's
-        except Exception as error:
-            self._ended(item, error)
+                await self._handled(item, handler)
         except BaseException as error:
             self._ended(item, error)
-            raise
+            if isinstance(error, asyncio.CancelledError | GeneratorExit):
+                raise
         else:
             self._ended(item, None)
 
+    async def _handled(
+        self, item: AsyncItem, handler: Callable[[AsyncItem], Awaitable[object]]
+    ) -> None:
+        import asyncio
 
-def _wrong(handler: object) -> TypeError:
-    return TypeError(
-        f"{handler!r} is a coroutine function, and would not run before its item is acknowledged: "
-        "use a work queue of coordlock.connect_async()"
-    )
+        result: object = handler(item)
+        if not inspect.isawaitable(result):
+            self._fail(TypeError(f"{handler!r} is not a coroutine function: write `async def`"))
+            await item.release()  # no fault of the item's
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            await result
+        except asyncio.CancelledError as error:
+            if task.cancelling():
+                raise
+            # Something that the handler awaits was cancelled. Without blame, it would come back
+            # at once, for ever.
+            raise RuntimeError(
+                "the handler raised CancelledError, but was not cancelled"
+            ) from error
+        except BaseException as error:
+            if not isinstance(error, Exception | GeneratorExit):
+                self._fail(error)  # before the item goes back, lest it be taken again
+            raise
+        if self._is_over:  # a handler that swallows its cancellation has not done its work
+            raise asyncio.CancelledError
 
 
 @contextlib.contextmanager
 def _stopped(stop: Cancellation, by: Cancellation | None) -> Iterator[None]:
     """Let ``by`` cancel ``stop``.
 
-    In the main thread of a program that leaves SIGTERM to the system, let that do so, too.
+    In the main thread of a program that leaves SIGTERM to the system, let that do so, too. It may
+    come twice, to the program and to its process group: the second one must not cost the grace.
     """
     is_ours = (
         threading.current_thread() is threading.main_thread()

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import signal
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -376,6 +377,58 @@ def test_the_commands_of_a_killed_command_line_are_ended(cli: Cli, tmp_path: Pat
         for pid in pids:
             eventually(partial(is_gone, int(pid.read_text())), "the guard ends the command")
     eventually(lambda: listed(cli)["waiting"] == 2)
+
+
+def test_a_worker_whose_guard_is_killed_ends_and_blames_no_item(cli: Cli, tmp_path: Path) -> None:
+    put(cli, "one", "two")
+    command = ("sh", "-c", "echo $PPID $$; exec sleep 600")
+    with cli.started("queue", "work", "q", "--", *command) as process:
+        assert process.stdout is not None
+        guard, pid = map(int, process.stdout.readline().split())
+        os.kill(guard, signal.SIGKILL)
+        errors = process.communicate(timeout=60)[1]
+    assert (process.returncode, errors) == (
+        74,
+        "coordlock: the guard was killed, the process that starts commands\n",
+    )
+    eventually(partial(is_gone, pid))
+    eventually(
+        lambda: (
+            [(one["state"], one["failures"]) for one in listed(cli)["items"]]
+            == [("waiting", 0)] * 2
+        )
+    )
+
+
+def test_a_command_that_the_system_cannot_start_is_no_fault_of_its_item(cli: Cli) -> None:
+    put(cli, "one")
+    program = """
+import errno, os, sys
+import coordlock.cli
+
+def fork(fork=os.fork, forks=[]):
+    forks.append(None)
+    if len(forks) > 1:  # the first one is the guard's
+        raise OSError(errno.EAGAIN, "")
+    return fork()
+
+os.fork = fork
+sys.argv[1:] = ["queue", "work", "q", "--count", "1", "--", "true"]
+sys.exit(coordlock.cli.main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=cli.environment,
+    )
+    assert (done.returncode, done.stderr) == (
+        126,
+        "coordlock: true: Resource temporarily unavailable\n",
+    )
+    assert [(one["state"], one["failures"]) for one in listed(cli)["items"]] == [("waiting", 0)]
 
 
 @pytest.mark.parametrize(

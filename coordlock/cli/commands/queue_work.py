@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from coordlock.cli.child import Child, CommandFailed
+from coordlock.cli.child import Child, CommandFailed, Unguarded
 from coordlock.cli.completion import complete_work_queue, completed_by
 from coordlock.cli.exits import Exit, killed_by
 from coordlock.cli.guard import Guard
@@ -226,14 +226,17 @@ class _Crew:
         limits = Limits.of(item.remaining(), self._grace)
         deadline = now + item.remaining() - limits.kill / 2
         with contextlib.closing(Child(self._guard, self._command, item.data)) as child:
-            child.start(variables, deadline)
             try:
+                child.start(variables, deadline)
                 reason, status = self._until_end(child, item, limits)
             except CommandFailed as error:
                 self.failed = error.status
                 self._warn(str(error))
                 self.stop.cancellation.cancel()
                 return None
+        if child.was_late and not reason:
+            late = f"ran out while coordlock did not run; {self._follows()}"
+            self._warn(f"item {item.id} of work queue {item.name!r} {late}")
         if reason or child.was_late:
             self.status = Exit.LOST
             return None
@@ -245,6 +248,8 @@ class _Crew:
         """Why the command had to end, as `_reason_to_end` tells; and its status."""
         while (reason := self._reason_to_end(child, item, limits)) is None:
             change = child.change(_LOOK)
+            if change is not None and change.unguarded:
+                raise Unguarded
             if change is not None and change.status is not None:
                 return None, change.status
         if reason:

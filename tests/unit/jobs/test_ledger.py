@@ -120,6 +120,11 @@ def test_what_is_skipped_is_one_record_and_leaves_the_history_alone() -> None:
     assert rows == [(3, 6), (10, 2)]
     again = done(ledger.to_retry(5), 5)
     assert [again.refusal(slot, ONCE) for slot in (4, 5, 6)] == ["skipped", "done", "skipped"]
+    for last in (8, 11):  # of its row, which stays without it
+        again = ledger.to_retry(last)
+        assert [again.refusal(slot, ONCE) for slot in (3, 7, 10)] == ["skipped"] * 3
+        assert again.refusal(last, ONCE) is None
+        assert Ledger.parse(again.encode()) == again
     assert Ledger.parse(ledger.encode()) == ledger
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
+import contextlib
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -144,14 +144,24 @@ async def a_coroutine(item: object) -> None:
     pytest.fail("it is not to run")
 
 
-@pytest.mark.parametrize("handler", [a_coroutine, lambda item: a_coroutine(item)])
-def test_a_coroutine_function_is_refused_and_costs_no_item(
-    client: coordlock.Client, handler: Callable[[object], object]
+def a_generator(item: object) -> Iterator[None]:
+    yield pytest.fail("it is not to run")
+
+
+async def an_async_generator(item: object) -> AsyncIterator[None]:
+    yield pytest.fail("it is not to run")
+
+
+@pytest.mark.parametrize("is_hidden", [False, True])
+@pytest.mark.parametrize("function", [a_coroutine, a_generator, an_async_generator])
+def test_a_handler_whose_body_would_not_run_is_refused_and_costs_no_item(
+    client: coordlock.Client, function: Callable[[object], object], is_hidden: bool
 ) -> None:
     queue = client.work_queue("q", max_failures=1)
     queue.put(b"one")
-    with pytest.raises(TypeError, match="is a coroutine function"):
-        queue.run(handler)
+    handler = (lambda item: function(item)) if is_hidden else function
+    with pytest.raises(TypeError, match="whose body would not run before"):
+        queue.run(handler, timeout=1)
     eventually(lambda: queue.stats() == WorkQueueStats(waiting=1, taken=0, delayed=0, dead=0))
 
 
@@ -179,19 +189,105 @@ def test_what_ends_a_program_ends_the_run(client: coordlock.Client) -> None:
     assert [(one.state, one.failures) for one in queue.items()] == [("waiting", 0)]
 
 
-def test_sigterm_ends_the_run_of_a_program_that_leaves_it_to_the_system() -> None:
-    program = """
-import coordlock, signal
+def test_what_ends_a_program_ends_the_run_of_tasks(root: str) -> None:
+    class Stop(BaseException):
+        pass
+
+    async def handle(_: coordlock.AsyncItem) -> None:
+        raise Stop
+
+    async def main() -> list[tuple[str, int]]:
+        async with coordlock.connect_async(f"memory://{root}") as client:
+            queue = client.work_queue("q")
+            await queue.put(b"one")
+            with pytest.raises(Stop):
+                await asyncio.wait_for(queue.run(handle), BOUND)
+            return [(one.state, one.failures) for one in await queue.items()]
+
+    assert asyncio.run(main()) == [("waiting", 0)]
+
+
+def test_a_handler_that_raises_cancelled_error_of_its_own_has_failed(root: str) -> None:
+    async def handle(_: coordlock.AsyncItem) -> None:
+        raise asyncio.CancelledError
+
+    async def main() -> list[tuple[int, int]]:
+        async with coordlock.connect_async(f"memory://{root}") as client:
+            queue = client.work_queue("q", max_failures=2)
+            await queue.put(b"one")
+            assert await asyncio.wait_for(queue.run(handle, timeout=0.3), BOUND) == 0
+            return [(one.failures, one.deliveries) for one in await queue.dead()]
+
+    assert asyncio.run(main()) == [(2, 2)]
+
+
+def test_a_task_that_swallows_its_cancellation_has_not_done_its_item(root: str) -> None:
+    async def main() -> list[tuple[str, int]]:
+        async with coordlock.connect_async(f"memory://{root}") as client:
+            queue, stop = client.work_queue("q"), coordlock.Cancellation()
+            await queue.put(b"one")
+
+            async def handle(_: coordlock.AsyncItem) -> None:
+                stop.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(1000)
+
+            assert await queue.run(handle, grace=0.05, cancellation=stop) == 0
+            return [(one.state, one.failures) for one in await queue.items()]
+
+    assert asyncio.run(main()) == [("waiting", 0)]
+
+
+def test_a_thread_that_cannot_be_started_ends_the_run_at_once(
+    client: coordlock.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = client.work_queue("q")
+    queue.put(b"one")
+    queue.depth()  # the client's own threads are there
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    began = time.monotonic()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="new thread"):
+            queue.run(print, grace=BOUND)
+    assert time.monotonic() - began < BOUND / 2
+    eventually(lambda: [(one.state, one.failures) for one in queue.items()] == [("waiting", 0)])
+
+
+SIGTERM_IN_THREADS = """
+import coordlock, os, signal, sys, time
+def handle(item):
+    for _ in range(2):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.2)
 with coordlock.connect("memory://") as client:
     queue = client.work_queue("q")
     queue.put(b"one")
-    print(queue.run(lambda item: print("works", flush=True)), flush=True)
+    print(queue.run(handle))
 assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 """
+SIGTERM_IN_TASKS = """
+import asyncio, coordlock, os, signal
+async def handle(item):
+    for _ in range(2):
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(0.2)
+async def main():
+    async with coordlock.connect_async("memory://") as client:
+        queue = client.work_queue("q")
+        await queue.put(b"one")
+        print(await queue.run(handle))
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("program", [SIGTERM_IN_THREADS, SIGTERM_IN_TASKS])
+def test_sigterm_once_or_twice_ends_a_run_with_grace(program: str) -> None:
+    """Where the program leaves SIGTERM to the system."""
     command = [sys.executable, "-c", program]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "works\n"
-        os.kill(process.pid, signal.SIGTERM)
-        assert process.communicate(timeout=BOUND)[0] in ("1\n", "0\n")
-        assert process.returncode == 0
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=BOUND)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
