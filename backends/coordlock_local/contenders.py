@@ -11,7 +11,7 @@ from coordlock.errors import BackendUnavailable, CoordlockError
 from coordlock.model.admission import is_blocked
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock_local import values
-from coordlock_local.counter import PATIENCE, Tokens
+from coordlock_local.counter import Tokens, patiently
 from coordlock_local.errors import SERVICE, Busy, translated
 from coordlock_local.queue import LocalQueue, tidy
 from coordlock_local.session import LocalSession
@@ -52,16 +52,9 @@ class Contenders:
                 return tuple([queue.snapshot(queue.contender(at)) for (queue, _), at in pairs])
             for entry in entries:  # a part has gone, so the rest stands in the wrong order
                 self.remove(entry.id)
-        changing = self.session.changing
-        try:
-            if not changing.acquire(timeout=PATIENCE):
-                raise Busy
-            snapshots = self.session.counter.hold(partial(self._add, wanted, unless_blocked))
-        finally:
-            try:  # noqa: SIM105 - as in `Counter.hold`
-                changing.release()
-            except RuntimeError:
-                pass
+        adding = partial(self._add, wanted, unless_blocked)
+        hold = partial(self.session.counter.hold, adding)
+        snapshots = patiently(self.session.changing_in_time, hold)
         for entry, snapshot in zip(entries, snapshots, strict=True):
             if (me := snapshot.find(entry.id)) is not None:
                 self._own[me.key] = me

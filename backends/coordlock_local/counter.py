@@ -10,10 +10,13 @@ that it does not know, before it changes anything.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
+from threading import RLock
 from typing import Final, NamedTuple, TypeVar
 
 from coordlock.errors import BackendError, ConfigurationError
@@ -25,7 +28,7 @@ from coordlock_local.flock import is_at, try_lock
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["PATIENCE", "VERSION", "Counter", "Tokens", "check"]
+__all__ = ["VERSION", "Counter", "Patience", "Tokens", "check", "patiently"]
 
 T = TypeVar("T")
 
@@ -37,7 +40,41 @@ _BLOCK: Final = 65_536
 _LONGEST: Final = 4096
 #: For how long one attempt waits for other threads of this process, in seconds. They need less; but
 #: one may be in a signal handler, and wait for this one.
-PATIENCE: Final = 0.02
+_PATIENCE: Final = 0.02
+
+
+class Patience:
+    """A lock for `patiently`: a `with` statement that enters with whether it was free in time.
+
+    Its methods are functions of C, so no signal handler raises between taking the lock and the
+    statement's body, nor before the lock is released.
+    """
+
+    __slots__ = ("__enter__", "__exit__")
+
+    __enter__: Callable[..., bool]
+    __exit__: Callable[..., None]
+
+    def __init__(self, lock: RLock) -> None:
+        self.__enter__ = partial(lock.acquire, timeout=_PATIENCE)
+        self.__exit__ = lock.__exit__
+
+
+_NO_FORK: Final = Patience(no_fork)
+
+
+def patiently(lock: Patience, action: Callable[[], T]) -> T:
+    """The result of ``action``, which holds ``lock``; `Busy` where it is not free in time."""
+    is_held = True
+    try:
+        with lock as is_held:
+            if is_held:
+                return action()
+    except RuntimeError:
+        if is_held:
+            raise
+        # else the statement's exit has found nothing to release
+    raise Busy
 
 
 def check(directory: Directory) -> None:
@@ -81,16 +118,16 @@ class Counter:
     def hold(self, action: Callable[[Tokens], T]) -> T:
         """The result of ``action``, which excludes all others meanwhile.
 
-        Raises `Busy` at once when another holds it. Ctrl-C may strike at each return of a call and
-        at each beginning of a function of Python's. So this is no context manager, whose exit might
-        not begin, and what must happen in the end is the first call behind a ``finally``.
+        Raises `Busy` at once when another holds it. A signal handler may raise at any line here:
+        what is held is left by the exits of `with` statements alone, none of them Python's.
         """
-        try:
-            # Held with the file's lock, which no child must inherit.
-            if not no_fork.acquire(timeout=PATIENCE):
-                raise Busy
-            path = self._directory.counter
-            number = self._directory.open(path, os.O_RDWR | os.O_CREAT)
+        # Held with the file's lock, which no child must inherit.
+        return patiently(_NO_FORK, partial(self._hold, action))
+
+    def _hold(self, action: Callable[[Tokens], T]) -> T:
+        path = self._directory.counter
+        with io.FileIO(self._directory.open(path, os.O_RDWR | os.O_CREAT), "r+") as file:
+            number = file.fileno()
             try:
                 # Where the file was removed or moved, the next attempt finds a new one.
                 if not try_lock(number) or not is_at(path, number):
@@ -100,15 +137,8 @@ class Counter:
                 self._written = tokens.written
                 return result
             finally:
-                try:
-                    fcntl.flock(number, fcntl.LOCK_UN)
-                finally:
-                    os.close(number)
-        finally:
-            try:  # noqa: SIM105 - `suppress` is Python's
-                no_fork.release()
-            except RuntimeError:  # it was not acquired
-                pass
+                # Closing it does that, too, but for copies in children that others have forked.
+                fcntl.flock(number, fcntl.LOCK_UN)
 
 
 class Tokens:

@@ -15,7 +15,7 @@ from typing import Final
 
 from coordlock.errors import BackendError
 from coordlock.runtime.shared_file import Descriptor, close_kept, keep_from_children
-from coordlock_local.counter import Counter, Tokens
+from coordlock_local.counter import Counter, Patience, Tokens
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE
 from coordlock_local.flock import is_locked, try_lock
@@ -40,6 +40,7 @@ class LocalSession:
         #: also held while contenders are added: threads of a client that wait here don't take the
         #: interpreter from each other at every system call.
         self.changing: Final = threading.RLock()
+        self.changing_in_time: Final = Patience(self.changing)
         self._descriptor: Descriptor | None = None
 
     def start(self) -> list[str]:

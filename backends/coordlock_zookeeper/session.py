@@ -9,6 +9,7 @@ from copy import copy
 from enum import Enum
 from typing import Any, Final, Protocol, TypeVar
 
+from kazoo.exceptions import KazooException
 from kazoo.protocol.states import Callback, KazooState, KeeperState
 
 from coordlock.backend import SessionInfo, SessionListener
@@ -156,7 +157,9 @@ class ZookeeperSession:
         def finish(outcome: Promise[T]) -> None:
             error = outcome.exception()
             if error is not None:
-                promise.fail(translate(error))
+                # Others are of a signal handler, which struck here: its caller gets it as it is.
+                is_of_service = isinstance(error, KazooException | OSError)
+                promise.fail(translate(error) if is_of_service else error)
             elif not promise.resolve(outcome.result()) and unwanted is not None:
                 unwanted()
 

@@ -190,8 +190,11 @@ class Withdrawal:
             self._removed(ticket, was_there=removal.result())
         elif isinstance(error, ClientClosed):
             self._give_up(ticket, error)  # the session's end removes them
-        else:
+        elif isinstance(error, CoordlockError):
             self._failed(ticket, error)
+        else:
+            self._removal = None  # the sweep sends another one
+            raise error  # of a signal handler, which struck in the backend
 
     def _failed(self, ticket: Leaving, error: BaseException) -> None:
         if isinstance(error, BackendUnavailable):

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dis import opmap, opname
+from importlib.util import find_spec
 from inspect import CO_GENERATOR
 from types import FrameType, ModuleType
 from typing import Any, Final, Self
@@ -17,7 +18,14 @@ import coordlock
 __all__ = ["Signal", "interrupted", "struck"]
 
 
+_BACKENDS: Final = ("etcd", "local", "memory", "redis", "zookeeper")
 _PACKAGE: Final = os.path.dirname(coordlock.__file__) + os.sep
+#: Where the package's files and those of its backends are.
+_OURS: Final = tuple(
+    os.path.dirname(spec.origin) + os.sep
+    for name in ("coordlock", *(f"coordlock_{one}" for one in _BACKENDS))
+    if (spec := find_spec(name)) is not None and spec.origin
+)
 _RESUME: Final = opmap["RESUME"]
 
 
@@ -77,40 +85,43 @@ def interrupted(act: Callable[[], object], number: int, within: ModuleType = coo
 class _Strike:
     """Raises an error before the line with this ``number``, from 1, of what this thread does.
 
-    Those of the package are counted: backends count on it that Python looks for signals only as a
-    function begins and as a call returns. For that reason the line at which a `with` statement
-    ends is not counted either.
+    Those of the package and its backends are counted, but for two at which Python never looks for
+    signals: that at which a `with` statement ends, and `try`, which no statement around it covers.
     """
 
     def __init__(self, number: int, error: type[BaseException]) -> None:
         self._left = number
         self._error = error
-        self.came = False
+        #: The line, once it has come.
+        self.place = ""
 
     def start(self, frame: FrameType, event: str, _: object) -> Any:
         """What is traced in ``frame``: `sys.settrace` asks it."""
-        return self._look if frame.f_code.co_filename.startswith(_PACKAGE) else None
+        return self._look if frame.f_code.co_filename.startswith(_OURS) else None
 
     def _look(self, frame: FrameType, event: str, _: object) -> Any:
-        if event == "line" and not self.came and not _ends_a_with(frame):
+        if event == "line" and not self.place and not _is_sheltered(frame):
             self._left -= 1
             if self._left == 0:
-                self.came = True
+                self.place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
                 sys.settrace(None)
                 raise self._error
         return self._look
 
 
-def _ends_a_with(frame: FrameType) -> bool:
+def _is_sheltered(frame: FrameType) -> bool:
     code = frame.f_code
-    if not linecache.getline(code.co_filename, frame.f_lineno).lstrip().startswith("with "):
-        return False
     name = opname[code.co_code[frame.f_lasti]]
+    if not linecache.getline(code.co_filename, frame.f_lineno).lstrip().startswith("with "):
+        return name == "NOP"
     return name == "LOAD_CONST" or not name.startswith("LOAD_")
 
 
-def struck(act: Callable[[], object], number: int, error: type[BaseException]) -> bool:
-    """Do ``act``, in which a signal handler raises at this line; False where it was over before."""
+def struck(act: Callable[[], object], number: int, error: type[BaseException]) -> str:
+    """Do ``act``, in which a signal handler raises at this line; which it is.
+
+    Empty where ``act`` was over before.
+    """
     strike, traced = _Strike(number, error), sys.gettrace()
     try:
         sys.settrace(strike.start)
@@ -119,4 +130,4 @@ def struck(act: Callable[[], object], number: int, error: type[BaseException]) -
         pass
     finally:
         sys.settrace(traced)
-    return strike.came
+    return strike.place

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
@@ -36,53 +37,81 @@ def sweeps_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordlock.kernel.sweep, "_LONGEST_PAUSE", 0.1)
 
 
-@pytest.fixture(params=["memory", "local"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return "memory:///struck" if request.param == "memory" else f"local://{tmp_path}/state"
+@pytest.fixture(
+    params=[
+        "memory",
+        "local",
+        pytest.param("etcd", marks=pytest.mark.etcd),
+        pytest.param("zookeeper", marks=pytest.mark.zookeeper),
+        pytest.param("redis", marks=pytest.mark.redis),
+    ]
+)
+def url(request: pytest.FixtureRequest, root: str, tmp_path: Path) -> str:
+    match request.param:
+        case "memory":
+            return f"memory://{root}"
+        case "local":
+            return f"local://{tmp_path}/state"
+        case service:
+            return str(request.getfixturevalue(service).url_for(root))
 
 
-@pytest.mark.filterwarnings("ignore:.* was dropped while it was held:ResourceWarning")
-@pytest.mark.parametrize("way", ["acquire", "release", "time out", "with"])
+@pytest.mark.filterwarnings(
+    "ignore:.* was dropped while it was held:ResourceWarning",
+    "ignore:unclosed file:ResourceWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+)
+@pytest.mark.parametrize("way", ["acquire", "wait", "time out", "release", "with"])
+@pytest.mark.parametrize("every", [23, pytest.param(1, marks=pytest.mark.long)])
 def test_wherever_a_signal_handler_raises_the_lock_is_free_at_the_next_sweep(
-    url: str, way: str
+    url: str, way: str, every: int
 ) -> None:
+    """At each line, or ``every`` so many, of the core and of the service's backend."""
     with coordlock.connect(url) as client, coordlock.connect(url) as other:
         lock, grants, kept = client.lock("q"), list[Grant](), list[BaseException]()
 
         def use() -> None:
             match way:
-                case "acquire":
+                case "acquire" | "wait":
                     try:
-                        grants.append(lock.acquire())
+                        grants.append(lock.acquire(10))
                     except Alarm as struck_with:
                         kept.append(struck_with)  # as a log may: with it, the frames live on
                         raise
                 case "release":
                     grants[0].release()
                 case "time out":
-                    with contextlib.suppress(coordlock.AcquireTimeout):
-                        lock.acquire(timeout=0)
+                    with contextlib.suppress(coordlock.WaitError):
+                        lock.acquire(timeout=0.01)
                 case _:
                     with lock:
                         pass
 
-        for number in itertools.count(1):
-            blocking = other.lock("q").acquire() if way == "time out" else None
-            grants[:] = [lock.acquire()] if way == "release" else []
-            came = struck(use, number, Alarm)
+        for number in itertools.count(1, every):
+            blocking = other.lock("q").acquire(10) if way in ("time out", "wait") else None
+            grants[:] = [lock.acquire(10)] if way == "release" else []
+            if way == "wait":
+                assert blocking is not None
+                threading.Timer(0.01, blocking.release).start()
+            started = time.monotonic()
+            place = struck(use, number, Alarm)
+            assert time.monotonic() - started < 4, place
             if blocking is not None:
                 blocking.release()
             if way == "release" and not grants[0]._ticket.releasing:
                 assert number < 10  # it had not begun, and its caller knows that
                 grants[0].release()
-            if way == "acquire":
+            if way in ("acquire", "wait"):
                 for grant in grants:
                     grant.release()
-            eventually(lambda: not other.contenders("q"), f"line {number}", within=10)
-            if not came:
+            try:
+                other.lock("q").acquire(10).release()
+            except coordlock.AcquireTimeout:
+                pytest.fail(f"it stays held after {place}")
+            eventually(lambda: not other.contenders("q"), place, within=10)
+            if not place:
                 break
         assert number > 100
-        other.lock("q").acquire(10).release()
 
 
 def test_ctrl_c_while_acquiring_leaves_nobody_in_the_queue(
