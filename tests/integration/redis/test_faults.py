@@ -356,6 +356,17 @@ def test_a_dead_client_with_thousands_of_contenders_is_removed_in_parts(
         assert admin.zscore(f"{{{root}}}:sessions", "dead-1") is None
 
 
+def test_a_client_that_closes_with_hundreds_of_contenders_ends_in_parts(
+    only: RedisServer, root: str
+) -> None:
+    with only.client() as admin:
+        with coordlock.connect(only.url_for(root)) as client:
+            client.multi_lock([f"q{number}" for number in range(900)]).acquire(timeout=20)
+            admin.config_resetstat()
+        assert admin.info("commandstats")["cmdstat_hrandfield"]["calls"] >= 3
+        assert admin.scard(f"{{{root}}}:queues") == admin.zcard(f"{{{root}}}:sessions") == 0
+
+
 def test_inboxes_of_clients_that_have_gone_do_not_pile_up_behind_a_holder(
     only: RedisServer, root: str
 ) -> None:
