@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from redis import exceptions
@@ -149,16 +149,25 @@ class Connection:
             self._start()
         self._wake()
 
-    def close(self, last: Request[Any] | None = None) -> Promise[None]:
-        """Send the ``last`` request, if any, and end the thread."""
+    def close(self, last: Callable[[], Request[bool]] | None = None) -> Promise[None]:
+        """Send ``last`` requests, if any, until one is answered by True, and end the thread."""
         if self._until is None:
             if last is not None and self._threads:
-                self._asked.append(last)
+                self._ask_last(last)
             self._until = self._clock.now() + self._timeout
             if not self._threads:
                 self._end()
         self._wake()
         return self._ended
+
+    def _ask_last(self, last: Callable[[], Request[bool]]) -> None:
+        def answered(done: Promise[bool]) -> None:
+            if done.exception() is None and not done.result():
+                self._ask_last(last)
+
+        request = last()
+        request.promise.add_done_callback(answered)
+        self._asked.append(request)
 
     def _start(self) -> None:
         if not self._threads:

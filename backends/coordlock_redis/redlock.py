@@ -256,7 +256,8 @@ class RedlockBackend(Backend):
                 word for id, one in self._held.items() for word in (one.key, id)
             ]
         ended = all_of(
-            node.close(Request("redlock_unlock", arguments, lambda _: None)) for node in self._nodes
+            node.close(lambda: Request("redlock_unlock", arguments, lambda _: True))
+            for node in self._nodes
         )
         ended.add_done_callback(lambda _: closing.resolve(None))
         return closing

@@ -147,10 +147,12 @@ class RedisSession(Backend):
         self._watches.close()
         self._followings.close()
         self._heartbeats.close()
-        last: Request[None] | None = None
-        if session:
-            last = Request("close", [session], lambda _: None)
-        self._connection.close(last).add_done_callback(closing.follow)
+
+        def last() -> Request[bool]:
+            return Request("close", [session], lambda answer: not answer[1])
+
+        ended = self._connection.close(last if session else None)
+        ended.add_done_callback(closing.follow)
         return closing
 
     def _in_session(self, request: Callable[[str], Request[T]]) -> Promise[T]:

@@ -125,8 +125,10 @@ async def run_async(steps: Steps[T]) -> T:
 
     try:
         asyncio.get_running_loop()
-    except RuntimeError:
+    except RuntimeError as error:
         steps.close()
+        if isinstance(error.__context__, GeneratorExit):  # it is dropped after its loop's end
+            raise GeneratorExit from None
         raise RuntimeError(
             "no event loop of asyncio runs here, and coordlock's async clients need one: under "
             "trio, use a client of coordlock.connect() in trio.to_thread.run_sync()"

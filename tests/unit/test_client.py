@@ -523,3 +523,8 @@ loop.close()
 def test_a_generator_and_a_coroutine_that_never_end_are_dropped_without_a_word() -> None:
     done = script(UNFINISHED)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_coroutine_that_is_dropped_after_its_loop_was_closed_says_nothing() -> None:
+    done = script(UNFINISHED + "del task, coroutine\ngenerator.close()\n")
+    assert (done.returncode, done.stderr) == (0, "")

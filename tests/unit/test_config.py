@@ -435,14 +435,11 @@ def test_slashes_that_are_doubled_or_behind_a_root_do_not_count(url: str) -> Non
 @pytest.mark.parametrize(
     ("target", "problem"),
     [
-        ("etcd://h/ap p", "U\\+0020.*write a blank as %20"),
-        ("etcd://h/app ?ttl=15s", "U\\+0020"),
         ("etcd://h/a\np", "U\\+000A"),
         ("etcd://h/a\u200bpp", "U\\+200B"),
         ("etcd://h/app\udcff", "U\\+DCFF"),
         ("etcd://h/app%20/b", "no blanks around its parts"),
         ("etcd://h/a%00b", "invisible"),
-        ("etcd://h1, h2/app", "U\\+0020"),
         ("zookeeper://h1/app,h2/app", "as in zookeeper://host1,host2/root"),
         ("zookeeper://h1:1/app,h2:1/app", "as in zookeeper://host1,host2/root"),
         ("zookeeper://h1/app:2181", "as in zookeeper://host1,host2/root"),
@@ -465,6 +462,17 @@ def test_what_could_be_read_as_another_root_is_refused(target: Any, problem: str
 
 def test_a_root_may_have_any_visible_character_if_the_url_escapes_it() -> None:
     assert configure("etcd://h/a%2Cb/c%3A1/d%20e").root == "/a,b/c:1/d e"
+
+
+def test_blanks_inside_need_no_escape_nor_does_a_comma_where_there_are_no_hosts() -> None:
+    assert configure("local:///srv/my locks/a,b").root == "/srv/my locks/a,b"
+    assert configure("etcd://h/app ?ttl= 15s") == configure("etcd://h/app?ttl=15s")
+    assert configure("redis://h1, h2/my app") == configure("redis://h1,h2/my%20app")
+
+
+@pytest.mark.parametrize("label", ["\U0001f469\u200d\U0001f4bb", "\u6771\u4eac\u3000\u4e00"])
+def test_a_label_may_have_the_format_characters_of_its_script(label: str) -> None:
+    assert configure({"url": "redis://h", "label": label}).label == label
 
 
 # Options

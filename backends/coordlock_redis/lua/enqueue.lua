@@ -30,7 +30,7 @@ end
 
 local is_new = mine < #places
 if is_new and is_try then
-  local answer = refusal(places)
+  local answer = refusal(places, ranks)
   if answer then return answer end
 end
 

@@ -5,9 +5,8 @@ if not state[1] then -- a new root, or one without its data
 elseif state[1] ~= RUN then -- another server
   begin_anew(now)
 else
-  -- In parts, each of some milliseconds: the server answers nobody meanwhile. Whoever waits for a
-  -- contender that is left over looks for that one itself.
-  local most = 200
+  -- In parts. Whoever waits for a contender that is left over looks for that one itself.
+  local most = MOST
   for _, session in ipairs(call('ZRANGEBYSCORE', ROOT .. 'sessions', '-inf', NOW)) do
     if most > 0 then most = most - end_session(session, most) end
   end

@@ -1,3 +1,7 @@
+-- How many contenders leave in one script at most where a session ends: that takes some milliseconds,
+-- in which the server answers nobody.
+local MOST = 200
+
 -- End a session; its contenders leave, or so many of them at most. How many have left.
 local function end_session(session, most)
   local key, held = ROOT .. 'held:' .. session, nil

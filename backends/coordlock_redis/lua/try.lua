@@ -1,5 +1,6 @@
--- The answer to a try that would have to wait, or nil. Its entries begin at those places in ARGV.
-local function refusal(places)
+-- The answer to a try that would have to wait, or nil. Its entries begin at those places in ARGV, and
+-- `ranks` has how many contenders stand before each, without those that leave here.
+local function refusal(places, ranks)
   -- Whether a record of a convertible contender, as in coordlock.model.claim, lets a newcomer in
   -- that may stand with the modes of which `compatible` has the markers.
   local MARKERS = {NL = 'nl', CR = 'cr', CW = 'cw', PR = 'rlock', PW = 'pw', EX = 'lock'}
@@ -48,9 +49,23 @@ local function refusal(places)
     end
   end
 
+  -- Whether one of `blocking` has left here, because its session has expired: see `expire.lua`.
+  local function has_left(queue, blocking)
+    local any = false
+    for at = 2, #blocking, 4 do
+      if not expiry_of(session_of(blocking[at + 2]) or '') then
+        any = leave(queue, blocking[at]) or any
+      end
+    end
+    return any
+  end
+
   local found, is_blocked = {}, false
   for number, place in ipairs(places) do
-    local blocking = in_the_way(place)
+    local queue, blocking = ARGV[place], in_the_way(place)
+    while blocking and has_left(queue, blocking) do
+      ranks[place], blocking = call('ZCARD', ROOT .. 'queue:' .. queue), in_the_way(place)
+    end
     is_blocked = is_blocked or blocking ~= nil
     found[number] = blocking or {0}
     found[#places + number] = -1
