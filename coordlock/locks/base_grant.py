@@ -224,8 +224,9 @@ class BaseGrant(Resident, shown="Grant"):
         child.
         """
         steps = self._releasing(timeout)
-        if self._holds_alone():
-            self._ticket.releasing = ref(steps)  # wherever it is struck from here on, it leaves
+        with self._engine.lock:  # else another grant may come to share it meanwhile
+            if self._holds_alone():
+                self._ticket.releasing = ref(steps)  # wherever it is struck from here on, it leaves
         return steps
 
     def _releasing(self, timeout: Timeout) -> Steps[bool]:

@@ -208,9 +208,11 @@ class _Attempt:
         """Share what the owner holds, or note that this call acquires it; whether it shares."""
         with self._engine.lock:
             hold = self._register.holds.get(self._key)
-            if hold is not None and not hold.is_over:
-                self._share(hold)
-                return True
+            if hold is not None:
+                hold.ticket.sweep()  # what a signal handler has struck is over, and not shared
+                if not (hold.is_over or hold.ticket.is_leaving):
+                    self._share(hold)
+                    return True
             if self._stop is None:
                 self._refuse_if_starter_holds()
             else:
@@ -251,7 +253,8 @@ class _Attempt:
     def _share(self, hold: _Hold) -> None:
         self._hold = hold
         if hold.parts - {self}:
-            hold.ticket.call = None  # the parts keep it, whatever becomes of the first
+            # The parts keep it, whatever becomes of the first.
+            hold.ticket.call = hold.ticket.releasing = None
         hold.parts.add(self)
         if self._stop is not None:
             self._stop.cancel("its owner holds the lock")

@@ -114,6 +114,22 @@ def test_wherever_a_signal_handler_raises_the_lock_is_free_at_the_next_sweep(
         assert number > 100
 
 
+def test_a_lock_that_is_entered_again_after_a_struck_release_is_not_withdrawn() -> None:
+    with coordlock.connect("memory:///again") as client, coordlock.connect("memory:///again") as o:
+        lock = client.reentrant_lock("q")
+        for number in range(1, 60, 4):
+            first = lock.acquire(5)
+            place = struck(first.release, number, Alarm)
+            again = lock.acquire(5)
+            client._access.engine.sweep._look()
+            again.check()
+            assert o.lock("q").try_acquire() is None, place
+            again.release()
+            first.release()
+            o.lock("q").acquire(5).release()
+            assert place
+
+
 def test_ctrl_c_while_acquiring_leaves_nobody_in_the_queue(
     service: Service, client: Client
 ) -> None:
