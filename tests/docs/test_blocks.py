@@ -57,7 +57,7 @@ NOT_RUN: Final = {
     "docs/how-to/write-a-backend.md": 1,
     "docs/integrations/alembic.md": 1,
     "docs/integrations/celery.md": 1,
-    "docs/integrations/django.md": 1,
+    "docs/integrations/django.md": 2,
     "docs/reliability.md": 1,
     "docs/tutorial.md": 2,
 }
