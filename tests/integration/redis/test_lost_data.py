@@ -18,7 +18,7 @@ from coordlock_redis.servers import Servers
 
 import coordlock
 from coordlock import BackendError, GrantState, LockLost
-from coordlock.errors import AuthenticationFailed
+from coordlock.errors import AuthenticationFailed, WaitUnavailable
 from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.testing.waiting import eventually
 from testbed.servers.redis import RedisServer
@@ -75,7 +75,7 @@ def test_the_largest_restart_delay_of_all_clients_counts_whichever_comes_first(
             server.start()
             began = time.monotonic()
             with coordlock.connect(dashboard) as first, coordlock.connect(url) as second:
-                with suppress(coordlock.WaitUnavailable):  # the pause may outlast the request
+                with suppress(WaitUnavailable):  # the pause may outlast the request
                     if grant := first.lock("b").try_acquire():
                         grant.release()
                 second.lock("a").acquire(timeout=20).release()
