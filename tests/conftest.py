@@ -82,6 +82,10 @@ left_out_key: Final = pytest.StashKey[dict[str, int]]()
 crashed_key: Final = pytest.StashKey[bool]()
 
 
+#: Tests of `coordlock.testing`, which others run without our markers.
+LONG = {"test_a_task_is_woken_though_its_client_releases_thousands_of_locks_meanwhile"}
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--without",
@@ -129,7 +133,7 @@ def pytest_collection_modifyitems(
         for name in IS_INSTALLED:
             if name in getattr(item, "fixturenames", ()):
                 item.add_marker(name)
-        if is_long(item):
+        if is_long(item) or getattr(item, "originalname", "") in LONG:
             item.add_marker("long")
     yield  # -m and -k choose
     left_out = config.stash[left_out_key]

@@ -352,7 +352,6 @@ class LockContract(ClientSuite):
             assert released.result(30)
             eventually(lambda: client.contenders("orders") == ())
 
-    @pytest.mark.long  # `QueueContract` proves the same of each backend
     def test_a_task_is_woken_though_its_client_releases_thousands_of_locks_meanwhile(
         self, url: str
     ) -> None:
