@@ -337,7 +337,7 @@ def test_what_waits_is_awaited_and_nothing_else(sync: type, asynchronous: type) 
         name for name, member in members(sync).items() if is_protocol(member)
     }
     if issubclass(asynchronous, fencing.AsyncFence):
-        waiting |= {"check", "marks", "forget", "execute", "execute_all"}
+        waiting |= {"check", "marks", "forget", "prune", "execute", "execute_all"}
     if asynchronous is AsyncFencedSession:
         waiting |= {"request", "get", "post", "put", "patch", "delete"}
     for name, member in members(asynchronous).items():
