@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Final, Self
 
 from coordlock.errors import (
-    AuthenticationFailed,
     BackendUnavailable,
     ClientClosed,
     CoordlockError,
@@ -158,9 +157,6 @@ class BasePresence(Resident, shown="Presence"):
                     self._take((yield from self._join(self._value)))
                     break
                 except ClientClosed:
-                    return
-                except AuthenticationFailed as error:
-                    log.warning("group %r: gave up joining again: %s", self.name, error)
                     return
                 except CoordlockError as error:
                     log.warning(

@@ -7,7 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from coordlock.client import Client
-from coordlock.errors import ClientClosed, ForkedClient, NameConflict
+from coordlock.errors import (
+    AuthenticationFailed,
+    ClientClosed,
+    CoordlockError,
+    ForkedClient,
+    NameConflict,
+)
 from coordlock.kernel.publisher import Publisher
 from coordlock.kernel.ticket import Ticket
 from coordlock.runtime.driver import Steps
@@ -83,8 +89,12 @@ def test_a_value_that_nobody_would_publish_is_refused(service: Service) -> None:
     assert presence.value == b"first"
 
 
-def test_a_presence_asks_less_and_less_often_while_an_error_lasts_that_does_not_pass(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize(
+    "error",
+    [NameConflict("g", "a group", "a semaphore", ""), AuthenticationFailed("etcd", "no right")],
+)
+def test_a_presence_asks_less_and_less_often_while_a_refusal_lasts_and_joins_again_after_it(
+    caplog: pytest.LogCaptureFixture, error: CoordlockError
 ) -> None:
     caplog.set_level("WARNING", "coordlock")
     with (
@@ -96,7 +106,7 @@ def test_a_presence_asks_less_and_less_often_while_an_error_lasts_that_does_not_
 
         def refuse(value: bytes) -> Steps[Ticket]:
             yield None
-            raise NameConflict("g", "a group", "a semaphore", "")
+            raise error
 
         setattr(presence, "_join", refuse)  # noqa: B010 - it is final
         service.lose("g")
