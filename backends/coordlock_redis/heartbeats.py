@@ -38,7 +38,10 @@ class Heartbeats:
         self._is_closed = False
 
     def send(self, request: Request[float], patience: float) -> Promise[float]:
-        """Send the heartbeat ``request``; replicas have ``patience`` seconds."""
+        """Send the heartbeat ``request``; the server and replicas have ``patience`` seconds.
+
+        That is a part of the time-to-live, so that the lease has time for another heartbeat.
+        """
         if self._is_closed:
             return failed(client_closed())
         self._worker.run(lambda: self._send(request, patience))
@@ -103,6 +106,7 @@ class Heartbeats:
     def _transmit(
         self, request: Request[float], link: Link, patience: float, *, by_source: bool
     ) -> None:
+        link.socket.settimeout(min(patience, self._servers.timeout))
         data = request.command(self._header, link, by_source=by_source)
         if self._replicas:
             seconds = min(patience, self._servers.timeout / 2)

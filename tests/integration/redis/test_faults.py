@@ -24,6 +24,9 @@ from coordlock import BackendError, GrantState, LockLost
 from coordlock.errors import BackendUnavailable, WaitUnavailable
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Owner
+from coordlock.testing.connection import Connection as FaultConnection
+from coordlock.testing.frames import Message
+from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from testbed.servers.redis import RedisServer
 from tests.unit.signals import Signal, interrupted
@@ -67,6 +70,26 @@ def deafen(server: RedisServer) -> None:
     """Break all connections that hear messages."""
     with server.client() as admin:
         admin.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+
+
+def test_a_heartbeat_without_an_answer_leaves_the_lease_time_for_another(
+    only: RedisServer, root: str
+) -> None:
+    """The fault: one connection goes silent, and new ones work."""
+    is_silent = threading.Event()
+
+    def silence(connection: FaultConnection, _: Message) -> None:
+        connection.black_hole()
+        is_silent.set()
+
+    with (
+        FaultProxy("127.0.0.1", only.port) as proxy,
+        coordlock.connect(f"redis://127.0.0.1:{proxy.port}{root}", ttl="3s") as client,
+        client.lock("a").acquire(10) as grant,
+    ):
+        proxy.on_bytes(b"EVALSHA", silence)
+        assert is_silent.wait(10)
+        assert not grant.lost.wait(4.0)
 
 
 def test_a_departure_that_was_told_to_nobody_is_noticed_at_the_reconnect(
