@@ -389,7 +389,7 @@ def test_a_worker_whose_guard_is_killed_ends_and_blames_no_item(cli: Cli, tmp_pa
         errors = process.communicate(timeout=60)[1]
     assert (process.returncode, errors) == (
         74,
-        "coordlock: the guard was killed, the process that starts commands\n",
+        "coordlock: the process that starts commands, coordlock's guard, was killed: start again\n",
     )
     eventually(partial(is_gone, pid))
     eventually(

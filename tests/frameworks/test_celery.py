@@ -377,7 +377,7 @@ def test_a_soft_time_limit_leaves_no_lock_behind_wherever_it_strikes(strike: int
     def work(word: str) -> str:
         return word
 
-    task = app.task(work, base=LockedTask, name="struck", lock="struck", on_busy="drop")
+    task = app.task(work, base=LockedTask, name=f"struck-{strike}", lock="struck", on_busy="drop")
     task.push_request(id="struck", called_directly=False, is_eager=False)
     left = strike
 
