@@ -133,6 +133,7 @@ def takes_all_before_a_departed_one_for_departed() -> Changes:
 @mutant(
     "A waiter is granted the lock that left before the one ahead of its predecessor.",
     simulated=(Informed,),
+    rare=True,
 )
 def knows_of_all_departures_but_its_own() -> Changes:
     departed = Knowing.departed
