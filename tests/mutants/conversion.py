@@ -17,7 +17,7 @@ from coordlock.model.contender import Contender, Snapshot
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import resolved
 from tests.mutants.mutant import Changes, mutant
-from tests.simulation.converting import ConvertingIntentions, ConvertingReaders
+from tests.simulation.converting import ConvertingReaders
 
 
 @mutant("An upgrade takes the lock from readers that hold it.", simulated=(ConvertingReaders,))
@@ -116,7 +116,7 @@ def publishes_without_waiting_for_the_answer() -> Changes:
 
 @mutant(
     "A waiter is granted the lock when the one before it becomes stronger.",
-    simulated=(ConvertingIntentions,),
+    simulated=(ConvertingReaders,),
 )
 def takes_a_change_for_a_departure() -> Changes:
     def next_in_line(
@@ -125,7 +125,23 @@ def takes_a_change_for_a_departure() -> Changes:
         left = snapshot.without(departed)
         return None if left.omitted or blockers(left, me) else left
 
-    return [(coordlock.kernel.acquisition, "next_in_line", next_in_line)]
+    def watch(
+        self: MemoryBackend,
+        one: Contender,
+        revision: int,
+        told: Callable[[bool], None],
+        *,
+        waiters: Sequence[Contender] = (),
+        changes: bool = False,
+    ) -> Callable[[], None]:
+        heard = (lambda _: told(True)) if changes else told
+        return whole(self, one, revision, heard, waiters=waiters, changes=changes)
+
+    whole = MemoryBackend.watch
+    return [
+        (coordlock.kernel.acquisition, "next_in_line", next_in_line),
+        (MemoryBackend, "watch", watch),
+    ]
 
 
 @mutant(
