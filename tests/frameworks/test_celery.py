@@ -354,7 +354,7 @@ def test_a_task_whose_wait_ends_without_the_lock_is_sent_again(
     def work() -> None:
         pass
 
-    task = app.task(work, base=LockedTask, name="ended")
+    task = app.task(work, base=LockedTask, name=f"ended-{type(end).__name__}")
 
     def acquire(_: coordlock.Lock) -> coordlock.Grant:
         raise end
