@@ -113,7 +113,7 @@ class LocalQueue:
                 unknown = self._unknown(earlier, me)
                 if len(unknown) < _FEW:  # they are read here and now
                     ahead = self._in_the_way(slots, index, me, unknown)
-                    return replace(snapshot, harmless=not ahead)
+                    return snapshot if ahead else replace(snapshot, omitted=0)
         return snapshot
 
     def snapshot(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Final
 
+from coordlock.backend import Departure
 from coordlock.model.contender import Contender
 from coordlock.runtime.log import Log
 from coordlock.runtime.process import PROCESS
@@ -23,10 +24,10 @@ log = Log("coordlock.local")
 
 #: So many contenders are looked at when the bell rings.
 _FEW: Final = 16
-#: How many sessions the watcher remembers as ringing or not, and how many departures.
+#: How many sessions the watcher remembers as ringing or not.
 _REMEMBERED: Final = 64
 
-_Told = Callable[[bool], None]
+_OnDeparture = Callable[[Departure], None]
 
 
 class _Watched:
@@ -42,7 +43,9 @@ class _Watched:
         #: Whether a look has shown that it was there, after its files were watched.
         self.was_seen = False
         #: What is called, and the contenders on whose behalf.
-        self.watchers: dict[object, tuple[_Told, Sequence[Contender]]] = {}
+        self.watchers: dict[object, tuple[_OnDeparture, Sequence[Contender]]] = {}
+        #: Whether a look has shown that none stood before it when it had left.
+        self.was_first = False
 
 
 class Watcher:
@@ -74,8 +77,6 @@ class Watcher:
         self._watched: dict[Key, _Watched] = {}
         #: Whether other sessions ring the bell.
         self._ringing: dict[str, bool] = {}
-        #: Contenders that have left and before which none stood then.
-        self._first: dict[str, bool] = {}
         self._looks = 0
         self._bell = self._directory.bell(session.id)
         self._listening = Listening(
@@ -92,15 +93,14 @@ class Watcher:
     def watch(
         self,
         contender: Contender,
-        told: _Told,
+        on_departure: _OnDeparture,
         waiters: Sequence[Contender] = (),
         changes: bool = False,
     ) -> Callable[[], None]:
-        """Call ``told`` once when ``contender`` has left, perhaps here and now; what cancels it.
+        """Call ``on_departure`` once when ``contender`` has left, perhaps at once; what cancels it.
 
-        Its argument is whether ``waiters`` were in their queues then: tokens never come back, so
-        they were if they are there afterwards. With ``changes``, it is also called when the version
-        of the contender's value is another.
+        In order if ``waiters`` are in their queues afterwards: tokens never come back. With
+        ``changes``, it is also called when the version of the contender's value is another.
 
         Raises RuntimeError where no thread can be started.
         """
@@ -128,7 +128,7 @@ class Watcher:
             if watched is None:
                 watched = self._watched[key] = _Watched(contender, version)
             is_known = self._order(watched, key, () if changes else waiters)
-            watched.watchers[registration] = told, () if changes else waiters
+            watched.watchers[registration] = on_departure, () if changes else waiters
             looks = self._looks
         # After the notices are ordered, so that nothing falls between. The notices serve later
         # watchers of the same contender.
@@ -196,10 +196,6 @@ class Watcher:
         for one in over:
             self._tell(one)
 
-    def was_first(self, contender: Contender) -> bool:
-        """Whether none stood before ``contender`` when it had left; False in doubt."""
-        return contender.key in self._first
-
     def close(self) -> None:
         """Call nothing any more, and end the thread."""
         with self._lock:
@@ -231,20 +227,20 @@ class Watcher:
 
     def _is_due(self, watched: _Watched, lives: dict[str, bool]) -> bool:
         """Whether to tell its watchers. ``lives`` remembers which sessions live, for one look."""
-        if self._has_left(watched.contender, lives):
+        if self._has_left(watched, lives):
             return True
         return 0 < watched.version != values.version_of(self._directory, watched.contender)
 
-    def _has_left(self, contender: Contender, lives: dict[str, bool]) -> bool:
-        """Whether ``contender`` is gone, or its session is dead."""
+    def _has_left(self, watched: _Watched, lives: dict[str, bool]) -> bool:
+        """Whether the contender is gone, or its session is dead."""
+        contender = watched.contender
         session, slot = contender.session, Slot.of(contender)
         try:
             if session == self._session.id:
                 return not (stands(self._directory, slot) and self._session.is_alive())
             before = self._session.before(slot.path, slot.token + 1)
             if slot.token not in before:
-                if not before:
-                    _remember(self._first, contender.key, True)
+                watched.was_first = not before
                 return True
             if session not in lives:
                 lives[session] = is_alive(self._directory, session)
@@ -276,9 +272,12 @@ class Watcher:
                     del self._watched[key]
                     self._drop(key, watched)
                     return
-                registration, (told, waiters) = next(iter(watched.watchers.items()))
+                registration, (on_departure, waiters) = next(iter(watched.watchers.items()))
+            departure = Departure.UNORDERED
+            if self._are_there(waiters):
+                departure = Departure.FIRST if watched.was_first else Departure.IN_ORDER
             try:
-                told(self._are_there(waiters))
+                on_departure(departure)
             except Exception:
                 log.exception("a watcher of %s failed", key[0])
             watched.watchers.pop(registration, None)

@@ -23,6 +23,7 @@ from coordlock_local.session import LocalSession
 from coordlock_local.slots import SERVED, Slot, leave, tell
 from coordlock_local.watcher import Watcher
 
+from coordlock.backend import Departure
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Entry, Owner
 from coordlock.runtime.driver import Steps, run
@@ -152,10 +153,10 @@ def test_a_departure_is_in_order_if_the_waiter_is_still_there(
 ) -> None:
     first, second = add(directory, session), add(directory, session, "b" * 32)
     waiters = [add(directory, watcher._session, letter * 32) for letter in "cd"]
-    told: dict[str, bool] = {}
+    told: dict[str, Departure] = {}
 
-    def note(who: str) -> Callable[[bool], None]:
-        return lambda in_order: told.__setitem__(who, in_order)
+    def note(who: str) -> Callable[[Departure], None]:
+        return lambda departure: told.__setitem__(who, departure)
 
     watcher.watch(first, note("for somebody"))
     for waiter, who in zip(waiters, ("evicted", "there"), strict=True):
@@ -164,24 +165,28 @@ def test_a_departure_is_in_order_if_the_waiter_is_still_there(
     assert evict(directory, Counter(directory), waiters[0])
     remove(directory, first)
     eventually(lambda: len(told) == 3)
-    assert told == {"for somebody": False, "evicted": False, "there": True}
+    assert told == {
+        "for somebody": Departure.UNORDERED,
+        "evicted": Departure.UNORDERED,
+        "there": Departure.FIRST,
+    }
     os.unlink(directory.session(watcher._session.id))  # to all others its contenders are dead
     remove(directory, second)
     eventually(lambda: len(told) == 5)
-    assert told["there, second"] is False
+    assert told["there, second"] is Departure.UNORDERED
 
 
 def test_the_sessions_own_contenders_are_told_of_here_without_a_file(
     directory: Directory, watcher: Watcher
 ) -> None:
     contender = add(directory, watcher._session)
-    told: list[bool] = []
+    told: list[Departure] = []
     watcher.watch(contender, told.append)
     assert os.listdir(directory.watched) == []
     remove(directory, contender)
     watcher.own_left(contender.key)
     watcher.own_left(contender.key)
-    assert told == [False]
+    assert told == [Departure.UNORDERED]
 
 
 def test_the_next_in_line_hears_its_bell_and_makes_no_file(
@@ -190,13 +195,12 @@ def test_the_next_in_line_hears_its_bell_and_makes_no_file(
     for _ in range(3):  # the bell and the file of the session are watched from the first time on
         ahead = add(directory, session)
         me = add(directory, watcher._session, "b" * 32)
-        told = list[bool]()
+        told = list[Departure]()
         watcher.watch(ahead, told.append, (me,))
         assert set(os.listdir(directory.watched)) <= {f"{watcher._session.id}-bell"}
         remove(directory, ahead)
         eventually(lambda: told)  # noqa: B023
-        assert told == [True]
-        assert watcher.was_first(ahead)
+        assert told == [Departure.FIRST]
         remove(directory, me)
 
 
@@ -215,12 +219,12 @@ def test_who_is_not_rung_for_makes_a_file(
             remove(directory, one)
     if why == "a session that does not ring":
         os.truncate(directory.session(session.id), 0)
-    told = list[bool]()
+    told = list[Departure]()
     watcher.watch(ahead, told.append, (me,))
     assert os.listdir(directory.watched) == [f"{session.id}-{ahead.id}"]
     remove(directory, ahead)
     eventually(lambda: told)
-    assert told == [True]
+    assert told == [Departure.FIRST]
 
 
 def test_who_leaves_rings_for_the_next_alone(directory: Directory, session: LocalSession) -> None:
@@ -278,9 +282,9 @@ def test_the_sessions_own_that_has_left_before_is_told_at_once_each_time(
         watcher.watch(contender, lambda _: None)
         watcher.own_left(contender.key)
         remove(directory, contender)
-        told = list[bool]()
+        told = list[Departure]()
         watcher.watch(contender, told.append)
-        assert told == [False]
+        assert told == [Departure.UNORDERED]
 
 
 def test_a_cancelled_watch_tells_nothing(
@@ -304,7 +308,7 @@ def test_a_watcher_that_raises_does_not_keep_the_others_from_being_told(
     contender = add(directory, session)
     told = threading.Event()
 
-    def fail(_: bool) -> None:
+    def fail(_: Departure) -> None:
         raise ZeroDivisionError
 
     watcher.watch(contender, fail)
@@ -319,7 +323,7 @@ def test_a_watcher_may_be_closed_by_whom_it_tells(
     contender = add(directory, session)
     told = threading.Event()
 
-    def close(_: bool) -> None:
+    def close(_: Departure) -> None:
         watcher.close()
         told.set()
 
@@ -411,7 +415,7 @@ def test_a_bell_that_somebody_removes_is_made_anew(
     bell = directory.bell(other.id)
     for _ in range(2):
         ahead, me = add(directory, session), add(directory, other, "b" * 32)
-        told = list[bool]()
+        told = list[Departure]()
         watcher.watch(ahead, told.append, (me,))
         os.unlink(bell)
         eventually(lambda: os.path.exists(bell))
@@ -435,7 +439,7 @@ def test_a_signal_handler_may_wait_while_its_thread_does(
         def depart() -> Steps[None]:
             promise = Promise[None]()
 
-            def told(_: bool) -> None:
+            def told(_: Departure) -> None:
                 promise.resolve(None)
 
             watcher.watch(ahead, told, (me,))
