@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from coordlock.backend import Departure
 from coordlock.errors import BackendUnavailable, CoordlockError
 from coordlock.model.admission import is_blocked
 from coordlock.model.claim import Mode
@@ -130,13 +131,13 @@ class Contenders:
     def watch(
         self,
         contender: Contender,
-        told: Callable[[bool], None],
+        on_departure: Callable[[Departure], None],
         waiters: Sequence[Contender],
         changes: bool,
     ) -> Callable[[], None]:
         """See `Backend.watch`."""
         try:
-            return self.watcher.watch(contender, told, waiters, changes)
+            return self.watcher.watch(contender, on_departure, waiters, changes)
         except RuntimeError as error:  # no thread: the interpreter is exiting, or has too many
             raise BackendUnavailable(SERVICE, str(error)) from error
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from coordlock.model.claim import AnyClaim, Mode, Permit
 from coordlock.model.contender import Contender
@@ -20,7 +20,7 @@ from coordlock_local.pipes import publish, send
 from coordlock_local.session import is_alive
 from coordlock_local.slots import EVICTED, Slot, Slots, queued
 
-__all__ = ["evict", "leave", "tell_change", "tell_observers"]
+__all__ = ["evict", "leave", "tell_change", "tell_modes", "tell_observers", "tell_permits"]
 
 
 def leave(directory: Directory, slot: Slot, contender: Contender, own: Mapping[str, Slot]) -> bool:
@@ -78,8 +78,7 @@ def _tell(directory: Directory, slots: Slots, slot: Slot, contender: Contender) 
     ordered = queued(index)
     ahead = bisect_right(ordered, slot.token)
     if ahead < len(ordered):
-        numbers = {token: number for number, token in enumerate(index)}
-        found = (slots.contender(numbers[token], token) for token in ordered[ahead:])
+        found = (slots.contender(index.index(token), token) for token in ordered[ahead:])
         behind = (other for other in found if other is not None)  # else it has left, too
         # The session learns of its own departures without a message.
         reached = {contender.session: True}
@@ -90,13 +89,17 @@ def _tell(directory: Directory, slots: Slots, slot: Slot, contender: Contender) 
             return reached[session]
 
         if isinstance(contender.claim, Permit):
-            _tell_permits(contender.claim.of, ahead, behind, reach)
+            tell_permits(contender.claim.of, ahead, behind, reach)
         else:
-            _tell_modes(directory, _conflicts(contender.claim), behind, reach)
+            lives = partial(is_alive, directory)
+            tell_modes(_conflicts(contender.claim), behind, reach, lives)
     tell_change(directory, slot, contender)
 
 
-def _tell_permits(
+# The rule: ``reach`` tells a session, and returns whether its process may be there.
+
+
+def tell_permits(
     permits: int, ahead: int, behind: Iterable[Contender], reach: Callable[[str], bool]
 ) -> None:
     """Reach those that have no permit and wait for the ``permits`` contenders before them."""
@@ -108,11 +111,11 @@ def _tell_permits(
             dead += 1
 
 
-def _tell_modes(
-    directory: Directory,
+def tell_modes(
     conflicts: frozenset[Mode],
     behind: Iterable[Contender],
     reach: Callable[[str], bool],
+    lives: Callable[[str], bool],
 ) -> None:
     """Reach those with one of the modes in ``conflicts``, as far as none between excludes it."""
     uncovered = conflicts
@@ -121,7 +124,7 @@ def _tell_modes(
             return
         mode = other.claim if isinstance(other.claim, Mode) else Mode.EX
         waits = mode in uncovered
-        is_there = reach(other.session) if waits else is_alive(directory, other.session)
+        is_there = reach(other.session) if waits else lives(other.session)
         if is_there and isinstance(other.claim, Mode):  # others change what they exclude
             uncovered -= _conflicts(mode)
 

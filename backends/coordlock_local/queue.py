@@ -113,7 +113,7 @@ class LocalQueue:
                 unknown = self._unknown(earlier, me)
                 if len(unknown) < _FEW:  # they are read here and now
                     ahead = self._in_the_way(slots, index, me, unknown)
-                    return replace(snapshot, harmless=not ahead)
+                    return snapshot if ahead else replace(snapshot, omitted=0)
         return snapshot
 
     def snapshot(
@@ -344,7 +344,8 @@ def sweep(directory: Directory, counter: Counter, sessions: Iterable[str]) -> li
                     raise
                 time.sleep(_PAUSE)
     _remove(map(directory.session, dead))
-    clear(directory)
+    if dead:
+        clear(directory)
     left = _paths(directory.values)
     living = set(os.listdir(directory.sessions)) if left else ()
     _remove(value for value in left if os.path.basename(value).partition("-")[0] not in living)

@@ -105,12 +105,14 @@ class LocalSession:
     def end(self) -> None:
         """Remove the file and unlock it. Idempotent."""
         with self.changing:
-            with suppress(OSError):  # unlocked, it is dead all the same
-                os.unlink(self._path)
+            # The session's file last: where it is left, others clear away the pipe as well.
+            for path in (self.directory.pipe(self.id), self._path):
+                with suppress(OSError):  # unlocked, it is dead all the same
+                    os.unlink(path)
             descriptor, self._descriptor = self._descriptor, None
             if descriptor is not None:
                 close_kept(descriptor)
-            # Last: who sees its end finds the session dead.
+            # After that, so that processes that see its end find the session dead.
             if self._pipe is not None:
                 self._pipe.close()
 

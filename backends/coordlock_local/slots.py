@@ -61,8 +61,8 @@ __all__ = [
     "Slot",
     "Slots",
     "header",
-    "record",
     "queued",
+    "record",
     "stands",
 ]
 

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from coordlock.backend import Departure
@@ -87,6 +88,7 @@ class Watcher:
         self._lock: Final = threading.RLock()
         self._watched: dict[Key, _Watched] = {}
         self._in_queue: dict[str, set[Key]] = {}
+        self._changing: set[Key] = set()  # those that are watched for changes, too
         self._ends: dict[str, _End] = {}  # by session
         #: Those for which the thread waits.
         self._polled: Collection[_End] = ()
@@ -146,7 +148,7 @@ class Watcher:
     def own_changed(self, key: str) -> None:
         """Report that the session's own contender ``key`` has published something, or left."""
         with self._lock:
-            found = [watched for watched in self._watched if watched[0] == key and watched[1]]
+            found = [watched for watched in self._changing if watched[0] == key]
         self._look_at(found)
 
     def close(self) -> None:
@@ -172,6 +174,8 @@ class Watcher:
         """See to it that this hears of the departure of ``watched``."""
         session = watched.contender.session
         self._in_queue.setdefault(watched.queue, set()).add(key)
+        if watched.version:
+            self._changing.add(key)
         self._was_used = True
         end = self._ends.get(session)
         if end is None:
@@ -181,7 +185,8 @@ class Watcher:
         end.keys.add(key)
         if subscribes and not watched.is_subscribed and session != self._session.id:
             watched.is_subscribed = True
-            subscribe(self._directory, self._subscription(watched), self._session.id)
+            with suppress(OSError):  # no space: it looks now and then
+                subscribe(self._directory, self._subscription(watched), self._session.id)
         if self._is_idle or (end.descriptor is not None and end not in self._polled):
             self._is_idle = False
             self._session.pipe.wake()
@@ -208,6 +213,7 @@ class Watcher:
             self._in_queue.pop(watched.queue, None)
         if watched.is_subscribed:
             unsubscribe(self._subscription(watched), self._session.id)
+        self._changing.discard(key)
         self._watched.pop(key, None)
 
     # The thread
