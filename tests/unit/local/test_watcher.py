@@ -307,7 +307,7 @@ def test_a_watcher_that_raises_does_not_keep_the_others_from_being_told(
     contender = add(directory, session)
     told = threading.Event()
 
-    def fail(_: bool) -> None:
+    def fail(_: Departure) -> None:
         raise ZeroDivisionError
 
     watcher.watch(contender, fail)
@@ -322,7 +322,7 @@ def test_a_watcher_may_be_closed_by_whom_it_tells(
     contender = add(directory, session)
     told = threading.Event()
 
-    def close(_: bool) -> None:
+    def close(_: Departure) -> None:
         watcher.close()
         told.set()
 
@@ -387,7 +387,7 @@ def test_a_signal_handler_may_wait_while_its_thread_does(
         run(depart())
         remove(directory, me)
 
-    came = list[Departure]()
+    came = list[bool]()
 
     def handle(*_: object) -> None:
         wait("c", lambda: came.append(True))
