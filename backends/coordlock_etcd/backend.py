@@ -6,11 +6,11 @@ queues without values, and once more with them where it finds a convertible cont
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, overload
 
-from coordlock.backend import Capabilities, ServiceInfo
+from coordlock.backend import Capabilities, Departure, ServiceInfo
 from coordlock.errors import BackendUnavailable, Evicted, SessionLost, VersionMismatch
 from coordlock.model.admission import is_blocked
 from coordlock.model.claim import Mode, Permit
@@ -196,7 +196,7 @@ class EtcdBackend(EtcdSession):
         if reply.succeeded:
             found = reply.responses[1].response_range
             if entry.claim is not Mode.NL:  # which conflicts with no mode
-                self._watcher.enqueued(self._layout.queue(entry.queue), found.count)
+                self._watcher.enqueued(self._layout.queue(entry.queue), found, revision)
             snapshot = keys.enqueued(self._layout, entry, found, revision)
             if are_known(snapshot.contenders):
                 return (snapshot,)
@@ -313,7 +313,7 @@ class EtcdBackend(EtcdSession):
         self,
         contender: Contender,
         revision: int,
-        told: Callable[[bool], None],
+        on_departure: Callable[[Departure], None],
         *,
         waiters: Sequence[Contender] = (),
         changes: bool = False,
@@ -321,11 +321,8 @@ class EtcdBackend(EtcdSession):
         own = contender.session == keys.session(self._lease)
         prefix = self._layout.queue_of(keys.key_of(contender))
         return self._watcher.watch(
-            contender, revision, told, waiters, prefix=prefix, own=own, changes=changes
+            contender, revision, on_departure, waiters, prefix=prefix, own=own, changes=changes
         )
-
-    def departed(self, snapshot: Snapshot) -> Collection[Contender]:
-        return self._watcher.departed(self._layout.queue(snapshot.queue), snapshot)
 
     # Data and observations
 

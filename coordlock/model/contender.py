@@ -177,15 +177,14 @@ class Snapshot:
         queue: the lock's name.
         contenders: the contenders seen, in ascending order.
         revision: the service's state that this shows; watches start behind it.
-        omitted: how many contenders stand before the first of ``contenders`` without being listed.
-        harmless: whether those are known not to be in the way of the last of ``contenders``.
+        omitted: how many contenders stand before the first of ``contenders`` without being listed;
+            0 if they are known not to be in the way of the last of ``contenders``.
     """
 
     queue: Final[str]
     contenders: Final[tuple[Contender, ...]]
     revision: Final[int] = 0
     omitted: Final[int] = 0
-    harmless: Final[bool] = False
 
     def find(self, id: str) -> Contender | None:
         """The contender of the entry ``id``, or None when it is not in the queue."""
@@ -208,12 +207,12 @@ class Snapshot:
         """
         gone = {one.key for one in departed}
         left = tuple([one for one in self.contenders if one.key not in gone])
-        return Snapshot(self.queue, left, self.revision, self.omitted, self.harmless)
+        return Snapshot(self.queue, left, self.revision, self.omitted)
 
     def behind(self, contender: Contender) -> Snapshot:
         """This snapshot when ``contender`` and all before it do not matter any more."""
         left = tuple([one for one in self.contenders if one.order > contender.order])
-        return Snapshot(self.queue, left, self.revision, 0, self.harmless)
+        return Snapshot(self.queue, left, self.revision)
 
 
 def is_known(contender: Contender) -> bool:

@@ -184,7 +184,7 @@ def _has_its_watches(client: Client) -> bool:
     """Whether the service is known to have what its one waiter watches."""
     engine = client._engine
     [ticket] = engine.tickets
-    watched = (*ticket.contenders, *(ticket.departures.watched if ticket.departures else ()))
+    watched = (*ticket.contenders, *ticket.waiting.watched)
     return len(watched) > 1 and all(is_told_in_order(engine.backend, one) for one in watched)
 
 

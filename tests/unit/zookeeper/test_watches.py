@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from coordlock_zookeeper.watches import Watches
 
+from coordlock.backend import Departure
+
 
 class Client:
     """Connected, and asked for nodes; nothing is answered."""
@@ -54,7 +56,7 @@ def test_cancelling_twice_takes_nobody_elses_place() -> None:
     told: list[str] = []
     watches = Watches(client)
 
-    def departed(_: bool) -> None:
+    def departed(_: Departure) -> None:
         told.append("departed")
 
     cancel = watches.add("/q/first", departed)
