@@ -37,8 +37,8 @@ from coordlock_local.counter import Counter, check
 from coordlock_local.directory import Directory, default_root
 from coordlock_local.errors import SERVICE, Busy
 from coordlock_local.flock import refuse_without_flock
-from coordlock_local.notices import Polling, notices
-from coordlock_local.queue import LocalQueue, evict, queue_names, sweep
+from coordlock_local.leaving import evict
+from coordlock_local.queue import LocalQueue, queue_names, sweep
 from coordlock_local.session import LocalSession
 from coordlock_local.slots import Slot, stands
 
@@ -347,10 +347,6 @@ class LocalBackend(Backend):
             warnings.append("the directory is shared: every member of its group can break locks")
         if foreign := directory.foreign():
             warnings.append(f"the directory is trusted, though it is on {foreign}")
-        source = notices()
-        source.close()
-        if isinstance(source, Polling):
-            warnings.append("no inotify: departures are noticed by polling, up to 50 ms later")
         return ServiceInfo(
             service=SERVICE,
             version=f"{system.sysname} {system.release}",
