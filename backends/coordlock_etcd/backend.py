@@ -42,16 +42,6 @@ _LISTED: Final = 16
 _COMING: Final = 16
 
 
-def _learning(value: object) -> bool | str:
-    """Parses ``auto``, or what `boolean` does."""
-    if str(value).strip().lower() == "auto":
-        return "auto"
-    try:
-        return boolean(value)
-    except ValueError:
-        raise ValueError("auto, true or false") from None
-
-
 class EtcdBackend(EtcdSession):
     """Locks in an etcd cluster, version 3.4 or later: see `coordlock_etcd`."""
 
@@ -77,10 +67,10 @@ class EtcdBackend(EtcdSession):
         ),
         Option(
             "learn_members",
-            _learning,
-            "auto",
-            "Whether to use the cluster's other members, too; auto: if one of the URL's hosts is "
-            "among their client URLs.",
+            boolean,
+            False,
+            "Whether to ask the cluster for its members, and to use those that the URL does not "
+            "name, too.",
         ),
     )
     keeps_names: ClassVar[bool] = True  # until it compacts its history
@@ -107,7 +97,7 @@ class EtcdBackend(EtcdSession):
         settings name a user. Neither is closed.
         """
         layout = Layout.below(settings.root, leading_slash=settings.options["leading_slash"])
-        connection = Connection.configure(settings, layout.prefix, client)
+        connection = Connection.configure(settings, client)
         made = cls(layout, connection, settings.ttl, timers)
         made._options = settings.options
         return made
@@ -150,7 +140,8 @@ class EtcdBackend(EtcdSession):
         [entry] = entries
         listed = self._watcher.lists(self._layout.queue(entry.queue))
         request = requests.enqueue(self._layout, entry, lease, listed)
-        return self._enqueues.call(entry.queue, request, partial(self._added, entry, lease))
+        added = partial(self._added, entry, lease)
+        return self._enqueues.call(entry.queue, request, added, self._connection.short_timeout)
 
     def _try(self, entries: Sequence[Entry], lease: int) -> Promise[Snapshots]:
         """Enqueue where nothing may be in the way, else read.
@@ -161,7 +152,8 @@ class EtcdBackend(EtcdSession):
         if self._live_lease != lease:  # it was lost while the request waited for its turn
             return failed(no_session())
         request = requests.enqueue_unless_blocked(self._layout, entries[0], lease)
-        return self._connection.call(TXN, request, partial(self._tried, entries[0], lease))
+        tried, within = partial(self._tried, entries[0], lease), self._connection.short_timeout
+        return self._connection.call(TXN, request, tried, timeout=within, once=True)
 
     def _look(self, entries: Sequence[Entry], lease: int) -> Promise[Snapshots]:
         """Read, then enqueue where nothing is in the way."""
@@ -303,11 +295,13 @@ class EtcdBackend(EtcdSession):
 
     def _withdraw(self, entry: Entry) -> Promise[bool]:
         request = pb.DeleteRangeRequest(key=self._layout.key(entry))
-        return self._withdrawals.call(entry.queue, request, lambda reply: reply.deleted > 0)
+        within = self._connection.short_timeout
+        return self._withdrawals.call(entry.queue, request, lambda reply: reply.deleted > 0, within)
 
     def evict(self, contender: Contender) -> Promise[bool]:
         request = requests.delete_created(keys.key_of(contender), contender.order)
-        return self._connection.call(TXN, request, lambda reply: reply.succeeded)
+        # Asked again, it would say that the contender had not been there.
+        return self._connection.call(TXN, request, lambda reply: reply.succeeded, once=True)
 
     def watch(
         self,

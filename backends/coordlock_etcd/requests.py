@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from coordlock.backend import Delete, Expect, Operation, Put, Read
@@ -75,9 +75,15 @@ def publish(me: Contender, value: bytes, version: int) -> pb.TxnRequest:
     )
 
 
-def delete_all(keys: Iterable[bytes]) -> pb.TxnRequest:
-    """Delete the ``keys`` that are there, each by an operation whose answer says whether it was."""
-    return pb.TxnRequest(success=[_delete(key) for key in keys])
+def delete_all(created: Mapping[bytes, int | None]) -> pb.TxnRequest:
+    """Delete all keys, if each was ``created`` at its revision, where one is given.
+
+    The answer to each deletion says whether the key was there.
+    """
+    return pb.TxnRequest(
+        compare=[_created(key, order) for key, order in created.items() if order is not None],
+        success=[_delete(key) for key in created],
+    )
 
 
 def nearest(
@@ -185,12 +191,7 @@ def apart(
 
 def delete_created(key: bytes, order: int) -> pb.TxnRequest:
     """Delete ``key`` if it was created at ``order``, and not anew since."""
-    return pb.TxnRequest(compare=[_created(key, order)], success=[_delete(key)])
-
-
-def term(prefix: bytes) -> pb.RangeRequest:
-    """Read what the member itself has, without asking its leader: for the answer's term."""
-    return pb.RangeRequest(key=prefix or b"\0", serializable=True)
+    return delete_all({key: order})
 
 
 def presence(keys: Sequence[bytes]) -> pb.TxnRequest:

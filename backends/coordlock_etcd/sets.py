@@ -9,7 +9,7 @@ first, because a transaction can't delete a key and create it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from coordlock.errors import BackendUnavailable, TooLarge
 from coordlock.model.contender import Contender, Entry, Snapshot, are_known
@@ -23,6 +23,8 @@ from coordlock_etcd.rpc import TXN
 from coordlock_etcd.transport import Connection
 
 __all__ = ["enqueue", "withdraw"]
+
+T = TypeVar("T")
 
 #: How often a set is added anew within one request of the kernel, which repeats it after that.
 _ATTEMPTS: Final = 4
@@ -49,7 +51,7 @@ def enqueue(
     snapshots: tuple[Snapshot, ...]
     for _ in range(_ATTEMPTS):
         try:
-            found = yield connection.call(TXN, requests.enqueue_all(layout, entries, lease), read)
+            found = yield _asked(connection, requests.enqueue_all(layout, entries, lease), read)
         except TooLarge as error:
             raise _too_many(len(entries), error) from None
         if isinstance(found, tuple):
@@ -69,7 +71,9 @@ def enqueue(
             )
             snapshots = yield all_of(map(snapshot, queues, mine))
             return snapshots
-        yield connection.call(TXN, requests.delete_all([kv.key for kv in found]), _nothing)
+        # By revision, so that a request that comes late spares what is added next.
+        kept = {kv.key: kv.create_revision for kv in found}
+        yield connection.call(TXN, requests.delete_all(kept), _nothing)
     raise BackendUnavailable(
         SERVICE, "only part of the contenders was in the queues, on every attempt"
     )
@@ -82,15 +86,22 @@ def withdraw(
     entries: Sequence[Entry],
 ) -> Steps[bool]:
     """Remove a set: see `Backend.withdraw`. ``alone`` removes one of the set."""
-    request = requests.delete_all([layout.key(entry) for entry in entries])
+    request = requests.delete_all(dict.fromkeys(map(layout.key, entries)))
     deleted: bool
     try:
-        deleted = yield connection.call(TXN, request, _has_deleted_all)
+        deleted = yield _asked(connection, request, _has_deleted_all)
     except TooLarge:
         # The set was too large to be added, too, or the server's limit is lower by now. Either way
         # nothing may stay that an attempt has made.
         deleted = all((yield all_of(map(alone, entries))))
     return deleted
+
+
+def _asked(
+    connection: Connection, request: pb.TxnRequest, read: Callable[[pb.TxnResponse], T]
+) -> Promise[T]:
+    """The answer to ``request``, which the kernel sends again."""
+    return connection.call(TXN, request, read, timeout=connection.short_timeout, once=True)
 
 
 def _has_deleted_all(reply: pb.TxnResponse) -> bool:

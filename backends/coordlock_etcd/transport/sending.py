@@ -145,13 +145,17 @@ class Batches(Generic[Result]):
         self._newest: _Batch[Result] | None = None
 
     def call(
-        self, queue: str, request: Request, read: Callable[[Any], Result | Promise[Result]]
+        self,
+        queue: str,
+        request: Request,
+        read: Callable[[Any], Result | Promise[Result]],
+        timeout: float,
     ) -> Promise[Result]:
-        """As `Connection.call`, for a request that concerns only ``queue``."""
+        """As `Connection.call` with ``once``, for a request that concerns only ``queue``."""
         part = _Part(request, read)
         batch = self._newest
-        if batch is None or not batch.add(queue, part):
-            batch = _Batch(self, queue, part)
+        if batch is None or batch.timeout != timeout or not batch.add(queue, part):
+            batch = _Batch(self, queue, part, timeout)
             batch.send()
             # Only now, for Ctrl-C may keep a batch from being handed over.
             self._newest = batch
@@ -179,7 +183,10 @@ class _Part(Generic[Result]):
 class _Batch(Generic[Result]):
     """Requests that go together."""
 
-    def __init__(self, owner: Batches[Result], queue: str, first: _Part[Result]) -> None:
+    def __init__(
+        self, owner: Batches[Result], queue: str, first: _Part[Result], timeout: float
+    ) -> None:
+        self.timeout: Final = timeout
         self._owner = owner
         self._parts = {queue: first}
         self._room = owner.most - 1
@@ -188,7 +195,7 @@ class _Batch(Generic[Result]):
 
     def add(self, queue: str, part: _Part[Result]) -> bool:
         """Take ``part`` along; False if it is too late, or not possible."""
-        is_late = SYSTEM_CLOCK.now() - self._begun > self._owner.connection.timeout * _GATHERS
+        is_late = SYSTEM_CLOCK.now() - self._begun > self.timeout * _GATHERS
         # Nothing is called under the lock: a signal handler would run there, which may ask for the
         # same queue, or wait for an answer that needs the lock.
         with self._owner.lock:
@@ -200,7 +207,9 @@ class _Batch(Generic[Result]):
 
     def send(self) -> None:
         """Hand the batch over. It takes requests until it is on its way."""
-        self._owner.connection.send(self._message, self._read).add_done_callback(self._ended)
+        self._owner.connection.send(
+            self._message, self._read, timeout=self.timeout, once=True
+        ).add_done_callback(self._ended)
 
     def _message(self) -> tuple[Method[Any, Any], Request]:
         self._seal()
@@ -239,11 +248,11 @@ class _Batch(Generic[Result]):
             return
         if isinstance(error, TooLarge):
             self._owner.most = max(1, len(parts) // 2)
-        left = self._begun + self._owner.connection.timeout - SYSTEM_CLOCK.now()
+        left = self._begun + self.timeout - SYSTEM_CLOCK.now()
         for part in parts:
             read = part.read_again if isinstance(error, NoSpace) else part.read
             alone = self._owner.connection.call(
-                self._owner.method, part.request, read, timeout=max(left, 0.001)
+                self._owner.method, part.request, read, timeout=max(left, 0.001), once=True
             )
             alone.add_done_callback(part.promise.follow)
 

@@ -169,7 +169,9 @@ def test_who_may_not_be_served_keeps_nobody_from_it(tmp_path: Path, join: Join, 
         forbidden = requests.enqueue(Layout.below("/elsewhere"), an_entry("b"), backend._lease)
         with at_once(party):
             coming = backend.enqueue([an_entry("a")])
-            refused = backend._enqueues.call("b", forbidden, lambda _: (Snapshot("b", (), 0),))
+            refused = backend._enqueues.call(
+                "b", forbidden, lambda _: (Snapshot("b", (), 0),), BOUND
+            )
         assert isinstance(refused.exception(BOUND), AuthenticationFailed)
         assert len(coming.result(BOUND)[0].contenders) == 1
         party.backend.close().result(BOUND)

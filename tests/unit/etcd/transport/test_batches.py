@@ -22,6 +22,9 @@ from coordlock.errors import AuthenticationFailed, BackendError, BackendUnavaila
 from coordlock.runtime.promise import Promise
 from tests.unit.signals import Signal
 
+#: Seconds that each request may take.
+TIMEOUT = 1000.0
+
 Message = Callable[[], tuple[rpc.Method[Any, Any], pb.TxnRequest | pb.DeleteRangeRequest]]
 
 
@@ -60,23 +63,22 @@ class Sending:
 class Wire:
     """Where batches are handed over to, in place of a connection."""
 
-    timeout = 1000.0
-
     def __init__(self) -> None:
         self.store: set[bytes] = set()
         self.sent: list[Sending] = []
 
     def send(
-        self, message: Message, read: Callable[[Any], Any], timeout: float | None = None
+        self, message: Message, read: Callable[[Any], Any], *, timeout: float, once: bool
     ) -> Promise[Any]:
+        assert once
         self.sent.append(Sending(message, read, self.store))
         return self.sent[-1].promise
 
     def call(
-        self, method: Any, request: Any, read: Callable[[Any], Any], *, timeout: float
+        self, method: Any, request: Any, read: Callable[[Any], Any], *, timeout: float, once: bool
     ) -> Promise[Any]:
-        assert 0 < timeout <= self.timeout
-        return self.send(lambda: (method, request), read)
+        assert 0 < timeout <= TIMEOUT
+        return self.send(lambda: (method, request), read, timeout=timeout, once=once)
 
 
 class Deletions:
@@ -86,9 +88,10 @@ class Deletions:
         self.wire = Wire()
         self.batches: Batches[bool] = Batches(cast(Connection, self.wire), rpc.DELETE_RANGE)
 
-    def ask(self, name: str, place: str = "") -> Promise[bool]:
+    def ask(self, name: str, place: str = "", timeout: float = TIMEOUT) -> Promise[bool]:
         request = pb.DeleteRangeRequest(key=name.encode())
-        return self.batches.call(place or name, request, lambda reply: bool(reply.deleted))
+        read = lambda reply: bool(reply.deleted)  # noqa: E731
+        return self.batches.call(place or name, request, read, timeout)
 
 
 @pytest.fixture
@@ -117,9 +120,14 @@ def test_who_comes_when_a_batch_is_on_its_way_goes_with_the_next(deletions: Dele
 
 
 def test_who_comes_late_to_a_batch_that_waits_goes_with_the_next(deletions: Deletions) -> None:
-    deletions.wire.timeout = 0  # so anybody is late
+    deletions.ask("a", timeout=0)  # so anybody is late
+    deletions.ask("b", timeout=0)
+    assert len(deletions.wire.sent) == 2
+
+
+def test_those_with_another_time_go_with_another_batch(deletions: Deletions) -> None:
     deletions.ask("a")
-    deletions.ask("b")
+    deletions.ask("b", timeout=TIMEOUT / 2)
     assert len(deletions.wire.sent) == 2
 
 
