@@ -11,10 +11,6 @@ from coordlock.model.contender import Contender, Entry, Owner
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.keys import Layout, key_of, prefix_end
 
-#: A request that may go `together` with others. Such a transaction only reads if a condition does
-#: not hold.
-Request = pb.TxnRequest | pb.DeleteRangeRequest
-
 #: How many operations one transaction may hold, by etcd's default (--max-txn-ops).
 MAX_OPERATIONS: Final = 128
 #: How many keys of each range a try reads at most that is refused.
@@ -73,6 +69,17 @@ def publish(me: Contender, value: bytes, version: int) -> pb.TxnRequest:
         success=[pb.RequestOp(request_put=put)],
         failure=_reads([pb.RangeRequest(key=key)]),
     )
+
+
+def withdraw(layout: Layout, entries: Sequence[Entry]) -> pb.TxnRequest:
+    """Delete the contenders of ``entries``, created at the revisions that are known of them."""
+    return delete_all({layout.key(entry): layout.own.order(entry) for entry in entries})
+
+
+def has_deleted_all(reply: pb.TxnResponse) -> bool:
+    """Whether all keys of `delete_all` were there, created at their revisions."""
+    deleted = (one.response_delete_range.deleted for one in reply.responses)
+    return reply.succeeded and min(deleted) > 0
 
 
 def delete_all(created: Mapping[bytes, int | None]) -> pb.TxnRequest:
@@ -156,37 +163,27 @@ def keys_under(prefix: bytes) -> pb.RangeRequest:
     return pb.RangeRequest(key=prefix or b"\0", range_end=prefix_end(prefix), keys_only=True)
 
 
-def together(asked: Sequence[Request]) -> pb.TxnRequest:
-    """Do all requests of ``asked``, in order, if all their conditions hold; else nothing."""
+def together(asked: Sequence[pb.TxnRequest]) -> pb.TxnRequest:
+    """Do all requests of ``asked``, in order, if all their conditions hold; else nothing.
+
+    Each only reads if a condition of its own does not hold.
+    """
     txn = pb.TxnRequest()
     for request in asked:
-        if isinstance(request, pb.TxnRequest):
-            txn.compare.extend(request.compare)
-            txn.success.extend(request.success)
-        else:
-            txn.success.append(pb.RequestOp(request_delete_range=request))
+        txn.compare.extend(request.compare)
+        txn.success.extend(request.success)
     return txn
 
 
-def apart(
-    asked: Sequence[Request], reply: pb.TxnResponse
-) -> Iterator[pb.TxnResponse | pb.DeleteRangeResponse]:
+def apart(asked: Sequence[pb.TxnRequest], reply: pb.TxnResponse) -> Iterator[pb.TxnResponse]:
     """The answer to each request of ``asked``, from the answer to all of them `together`.
 
     All have the revision of that answer.
     """
-    header, start = reply.header, 0
+    responses = iter(reply.responses)
     for request in asked:
-        if isinstance(request, pb.TxnRequest):
-            end = start + len(request.success)
-            yield pb.TxnResponse(
-                header=header, succeeded=True, responses=reply.responses[start:end]
-            )
-        else:
-            end = start + 1
-            deleted = reply.responses[start].response_delete_range.deleted
-            yield pb.DeleteRangeResponse(header=header, deleted=deleted)
-        start = end
+        own = [next(responses) for _ in request.success]
+        yield pb.TxnResponse(header=reply.header, succeeded=True, responses=own)
 
 
 def delete_created(key: bytes, order: int) -> pb.TxnRequest:

@@ -25,9 +25,6 @@ class Method(Generic[Request, Reply]):
 AUTHENTICATE: Final = Method(
     "/etcdserverpb.Auth/Authenticate", pb.AuthenticateRequest, pb.AuthenticateResponse
 )
-DELETE_RANGE: Final = Method(
-    "/etcdserverpb.KV/DeleteRange", pb.DeleteRangeRequest, pb.DeleteRangeResponse
-)
 LEASE_GRANT: Final = Method(
     "/etcdserverpb.Lease/LeaseGrant", pb.LeaseGrantRequest, pb.LeaseGrantResponse
 )

@@ -71,6 +71,7 @@ class EtcdSession(Backend):
             if self._closing is not None:
                 return failed(client_closed())
             self._watcher.reset()
+            self._layout.own.clear()
             # A cluster that was restored from a backup starts from there.
             self._connection.cluster.revision = 0
             # Contenders of the session before would stand in queues until it expires.

@@ -15,7 +15,7 @@ from coordlock.settings import Settings
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.errors import SERVICE
 from coordlock_etcd.rpc import AUTHENTICATE, MEMBER_LIST, Method
-from coordlock_etcd.transport.call import SILENCE_S, Call, CallThreads, metadata
+from coordlock_etcd.transport.call import SHORT_ATTEMPTS, SILENCE_S, Call, CallThreads, metadata
 from coordlock_etcd.transport.cluster import Cluster, Endpoint
 from coordlock_etcd.transport.greenlets import prepare
 from coordlock_etcd.transport.login import Login, token_of
@@ -50,8 +50,6 @@ class Connection:
         learns: bool = False,
     ) -> None:
         self.timeout: Final = timeout
-        #: For a request that its caller sends again, and must know that it has.
-        self.short_timeout: Final = min(timeout, SILENCE_S)
         self.cluster: Final = Cluster(endpoints)
         self.threads: Final = CallThreads()
         self.login: Final = Login(credentials, given_token, self._authenticate)
@@ -84,6 +82,13 @@ class Connection:
             None if client is None else partial(token_of, client),
             learns=settings.options["learn_members"] and client is None,
         )
+
+    def patience(self, attempts: int) -> float:
+        """Seconds for a request that its caller, who must know of each attempt, sends again.
+
+        There were ``attempts`` before.
+        """
+        return min(self.timeout, SILENCE_S) if attempts < SHORT_ATTEMPTS else self.timeout
 
     def call(
         self,

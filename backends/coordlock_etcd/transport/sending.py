@@ -31,9 +31,9 @@ from typing import Any, Final, Generic, TypeVar
 from coordlock.errors import AuthenticationFailed, BackendUnavailable, TooLarge
 from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.runtime.promise import Promise
+from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
 from coordlock_etcd.errors import SERVICE, NoSpace, NotPermitted
-from coordlock_etcd.requests import Request
 from coordlock_etcd.rpc import TXN, Method
 from coordlock_etcd.transport.call import settle
 from coordlock_etcd.transport.connection import Connection
@@ -133,11 +133,10 @@ class Limiter(Generic[Result]):
 
 
 class Batches(Generic[Result]):
-    """Sends requests of one kind by ``method``, or several together."""
+    """Sends requests of one kind, alone or several together."""
 
-    def __init__(self, connection: Connection, method: Method[Any, Any]) -> None:
+    def __init__(self, connection: Connection) -> None:
         self.connection: Final = connection
-        self.method: Final = method
         #: How many requests go together at most: fewer, once a batch was too large for the server.
         self.most = _MOST
         # Re-entrant, because a signal handler may ask for more.
@@ -147,7 +146,7 @@ class Batches(Generic[Result]):
     def call(
         self,
         queue: str,
-        request: Request,
+        request: pb.TxnRequest,
         read: Callable[[Any], Result | Promise[Result]],
         timeout: float,
     ) -> Promise[Result]:
@@ -167,7 +166,9 @@ class _Part(Generic[Result]):
 
     __slots__ = ("promise", "read", "request")
 
-    def __init__(self, request: Request, read: Callable[[Any], Result | Promise[Result]]) -> None:
+    def __init__(
+        self, request: pb.TxnRequest, read: Callable[[Any], Result | Promise[Result]]
+    ) -> None:
         self.request = request
         self.read = read
         self.promise: Promise[Result] = Promise()
@@ -211,11 +212,11 @@ class _Batch(Generic[Result]):
             self._message, self._read, timeout=self.timeout, once=True
         ).add_done_callback(self._ended)
 
-    def _message(self) -> tuple[Method[Any, Any], Request]:
+    def _message(self) -> tuple[Method[Any, Any], pb.TxnRequest]:
         self._seal()
         if len(self._parts) == 1:
             [part] = self._parts.values()
-            return self._owner.method, part.request
+            return TXN, part.request
         return TXN, requests.together([part.request for part in self._parts.values()])
 
     def _seal(self) -> None:
@@ -252,7 +253,7 @@ class _Batch(Generic[Result]):
         for part in parts:
             read = part.read_again if isinstance(error, NoSpace) else part.read
             alone = self._owner.connection.call(
-                self._owner.method, part.request, read, timeout=max(left, 0.001), once=True
+                TXN, part.request, read, timeout=max(left, 0.001), once=True
             )
             alone.add_done_callback(part.promise.follow)
 

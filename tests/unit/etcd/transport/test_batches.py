@@ -12,7 +12,7 @@ from typing import Any, cast
 import coordlock_etcd
 import pytest
 from coordlock_etcd import messages_pb2 as pb
-from coordlock_etcd import rpc
+from coordlock_etcd import requests, rpc
 from coordlock_etcd.errors import NoSpace, NotPermitted
 from coordlock_etcd.transport.call import settle
 from coordlock_etcd.transport.connection import Connection
@@ -25,7 +25,7 @@ from tests.unit.signals import Signal
 #: Seconds that each request may take.
 TIMEOUT = 1000.0
 
-Message = Callable[[], tuple[rpc.Method[Any, Any], pb.TxnRequest | pb.DeleteRangeRequest]]
+Message = Callable[[], tuple[rpc.Method[Any, Any], pb.TxnRequest]]
 
 
 class Sending:
@@ -41,17 +41,12 @@ class Sending:
     def keys(self) -> list[bytes]:
         """What it deletes; from now on it is on its way."""
         _, request = self.message()
-        if isinstance(request, pb.DeleteRangeRequest):
-            return [request.key]
         return [one.request_delete_range.key for one in request.success]
 
     def succeed(self) -> None:
         deleted = [pb.DeleteRangeResponse(deleted=self._delete(key)) for key in self.keys]
-        method, _ = self.message()
-        reply: pb.TxnResponse | pb.DeleteRangeResponse = deleted[0]
-        if method is rpc.TXN:
-            answers = [pb.ResponseOp(response_delete_range=one) for one in deleted]
-            reply = pb.TxnResponse(succeeded=True, responses=answers)
+        answers = [pb.ResponseOp(response_delete_range=one) for one in deleted]
+        reply = pb.TxnResponse(succeeded=True, responses=answers)
         settle(self.promise, self._read, reply)
 
     def _delete(self, key: bytes) -> int:
@@ -86,12 +81,11 @@ class Deletions:
 
     def __init__(self) -> None:
         self.wire = Wire()
-        self.batches: Batches[bool] = Batches(cast(Connection, self.wire), rpc.DELETE_RANGE)
+        self.batches: Batches[bool] = Batches(cast(Connection, self.wire))
 
     def ask(self, name: str, place: str = "", timeout: float = TIMEOUT) -> Promise[bool]:
-        request = pb.DeleteRangeRequest(key=name.encode())
-        read = lambda reply: bool(reply.deleted)  # noqa: E731
-        return self.batches.call(place or name, request, read, timeout)
+        request = requests.delete_all({name.encode(): None})
+        return self.batches.call(place or name, request, requests.has_deleted_all, timeout)
 
 
 @pytest.fixture
