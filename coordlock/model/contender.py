@@ -108,8 +108,7 @@ class Entry:
     """What a client asks a backend to enqueue, identified before anything is sent.
 
     ``id`` is a GUID (32 hexadecimal digits), by which a create whose reply was lost is found again.
-    No second entry ever has it. Of a backend that `keeps_names`, one may that publishes nothing,
-    once the first has certainly been removed. ``value`` is what the contender publishes, where
+    No second entry ever has it. ``value`` is what the contender publishes, where
     the service has the capability ``publishing``, and b"" elsewhere. Unless it ``publishes``,
     its value never changes.
     """
@@ -128,7 +127,8 @@ class Contender:
     """One entry of a queue, as the service shows it.
 
     Attributes:
-        id: the GUID of the entry; for other programs' contenders, whatever is unique.
+        id: the GUID of the entry, for the client that made it and where it publishes a value; of
+            others, whatever is unique in the queue at one moment.
         key: the backend's full name for it (znode path, etcd key, file).
         claim: the mode or permit that it asks for.
         order: its place; contenders are served in ascending order. Unique in the queue.
@@ -156,6 +156,14 @@ class Contender:
     def __hash__(self) -> int:
         # Of one field that tells them apart: a client that waits looks them up again and again.
         return hash(self.key)
+
+    @property
+    def place(self) -> str:
+        """Names it for all clients, and no other contender of its queue ever.
+
+        Its client knows it by ``id``; others may see another one, and one that had it before.
+        """
+        return f"{self.key}@{self.order}"
 
     @property
     def described(self) -> Owner | None:

@@ -305,9 +305,11 @@ class QueueContract(PartySuite):
         others = [
             Entry(f"q{number % 50}", uuid.uuid4().hex, Mode.NL, OWNER) for number in range(5000)
         ]
-        for request in (one.backend.enqueue, one.backend.withdraw):
-            for answer in [request([other]) for other in others]:
-                answer.result(BOUND)
+        for start in range(0, len(others), 500):
+            some = others[start : start + 500]
+            for request in (one.backend.enqueue, one.backend.withdraw):
+                for answer in [request([other]) for other in some]:
+                    answer.result(BOUND)
         told = threading.Event()
         one.backend.watch(ahead, snapshot.revision, lambda _: told.set(), waiters=(waiter,))
         assert told.wait(BOUND)

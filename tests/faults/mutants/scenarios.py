@@ -238,9 +238,9 @@ def a_create_arrives_late(stage: Stage) -> None:
         open_way.refuse()
         assert player.acquire(timeout=0.5) is None
         trap.wait()
-        before = open_way.counts().replies["DeleteRange"]
+        before = open_way.counts().replies["Txn"]
         open_way.heal()
-        eventually(lambda: open_way.counts().replies["DeleteRange"] > before)
+        eventually(lambda: open_way.counts().replies["Txn"] > before)
         stuck.heal()
     stage.queued(1)
 
