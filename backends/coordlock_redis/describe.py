@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -11,13 +11,12 @@ from typing import Any, Final
 from redis import exceptions
 
 from coordlock.backend import ServiceInfo
-from coordlock.runtime.promise import Promise, failed
-from coordlock.runtime.worker import Worker
+from coordlock.runtime.promise import Promise, failed, in_thread
 from coordlock_redis.errors import client_closed, translate
 from coordlock_redis.requests import MICROSECONDS
 from coordlock_redis.servers import Host, Link, Servers, info
 
-__all__ = ["Clock", "Question", "asked", "describe", "findings"]
+__all__ = ["Clock", "Question", "describe", "findings"]
 
 #: Seconds of a replica's silence that are worth a line.
 _LAG: Final = 2
@@ -63,21 +62,7 @@ def describe(question: Question, closing: Promise[None] | None) -> Promise[Servi
     """Ask the server and its replicas, over connections of its own."""
     if closing is not None:
         return failed(client_closed())
-    return asked(partial(_ask, question))
-
-
-def asked(ask: Callable[[], ServiceInfo]) -> Promise[ServiceInfo]:
-    """What ``ask`` returns or raises, in a thread of its own because it blocks."""
-    promise: Promise[ServiceInfo] = Promise()
-
-    def settle() -> None:
-        try:
-            promise.resolve(ask())
-        except BaseException as error:
-            promise.fail(error)
-
-    Worker("coordlock-redis-describe").run(settle)
-    return promise
+    return in_thread("coordlock-redis-describe", partial(_ask, question))
 
 
 def _ask(question: Question) -> ServiceInfo:

@@ -25,7 +25,7 @@ from coordlock.errors import BackendError, BackendUnavailable, ConfigurationErro
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 from coordlock.runtime.clock import Timers
-from coordlock.runtime.promise import Promise, all_of, failed, resolved
+from coordlock.runtime.promise import Promise, all_of, failed, in_thread, resolved
 from coordlock.settings import Option, Settings
 from coordlock_redis import access
 from coordlock_redis.connection import Connection
@@ -242,9 +242,9 @@ class RedlockBackend(Backend):
     def describe(self) -> Promise[ServiceInfo]:
         if self._closing is not None:
             return failed(client_closed())
-        from coordlock_redis.describe import asked
-
-        return asked(partial(described, self._servers, self._ttl, self._delay))
+        return in_thread(
+            "coordlock-redis-describe", partial(described, self._servers, self._ttl, self._delay)
+        )
 
     def close(self) -> Promise[None]:
         with self._lock:

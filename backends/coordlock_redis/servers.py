@@ -309,18 +309,10 @@ class Servers:
             unix: Any = UnixDomainSocketConnection
             return unix(path=self.path or "", **common)
         if tls:
-            # Else OpenSSL would ask for it on the terminal.
-            common = {"ssl_password": _refuse_encrypted_key, **common}
+            # Else OpenSSL asks for it on the terminal.
+            common = {"ssl_password": "", **common}
         kind = SSLConnection if tls else Connection
         return kind(host=host[0], port=host[1], **common)
-
-
-def _refuse_encrypted_key() -> bytes:
-    # An error of redis-py's, which then closes the socket.
-    raise exceptions.ResponseError(
-        "the private key of the client's certificate is encrypted, and coordlock has no pass "
-        "phrase: give a key without one, or a client of redis-py with ssl_password"
-    )
 
 
 def _link(connection: Any, where: str, answers: list[Any]) -> Link:

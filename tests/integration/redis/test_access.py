@@ -96,7 +96,7 @@ def test_an_encrypted_key_is_refused_and_no_pass_phrase_is_asked_for(
     secret = BestAvailableEncryption(b"secret")
     encrypted.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, secret))
     files = f"ca={certificates.ca}&cert={certificates.client}&key={encrypted}"
-    with pytest.raises(BackendError, match=r"private key .* is encrypted"):
+    with pytest.raises(ConfigurationError, match=rf"'key': {encrypted} is encrypted"):
         coordlock.connect(f"rediss://127.0.0.1:{secure.tls_port}{root}?{files}")
 
 
