@@ -18,7 +18,8 @@
     access        how to reach it, by the settings
     given_client  the same, as a client of redis-py or valkey-py does
     describe      what ``coordlock doctor`` shows
-    redlock       locks in several servers that know nothing of each other
+    redlock       a package: locks in several servers that know nothing of each other
+    compat        a package: names that are shared with redis-py's locks
     options       what can be configured; pure
     errors        redis-py's errors as coordlock's; pure
 

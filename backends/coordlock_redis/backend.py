@@ -13,11 +13,12 @@ from coordlock.model.names import is_internal
 from coordlock.runtime.clock import Timers
 from coordlock.runtime.promise import Promise, failed
 from coordlock.settings import Option, Settings
-from coordlock_redis import access, contenders
+from coordlock_redis import access, compat, contenders
 from coordlock_redis.contenders import names
 from coordlock_redis.errors import SERVICE
 from coordlock_redis.options import OPTIONS, TCP, TLS, UNIX, restart_delay
 from coordlock_redis.requests import MICROSECONDS, Argument, Request, decoded
+from coordlock_redis.scripts import SCRIPTS
 from coordlock_redis.session import RedisSession
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class RedisBackend(RedisSession):
         data=True,
         one_step="all",
     )
-    options: ClassVar[Sequence[Option]] = (*OPTIONS, *TCP)
+    options: ClassVar[Sequence[Option]] = (*OPTIONS, compat.OPTION, *TCP)
     #: Whether connections are encrypted.
     tls: ClassVar[bool] = False
     tells_first: ClassVar[bool] = True
@@ -69,7 +70,7 @@ class RedisBackend(RedisSession):
             delay=restart_delay(settings),
             replicas=settings.options["wait_replicas"],
             may_evict=settings.options["allow_eviction"],
-            compat=settings.options["compat"] is not None,
+            scripts=SCRIPTS if settings.options["compat"] is None else compat.SCRIPTS,
         )
 
     def describe(self) -> Promise[ServiceInfo]:
@@ -223,7 +224,7 @@ class RedisTLSBackend(RedisBackend):
     """The same over TLS."""
 
     scheme: ClassVar[str] = "rediss"
-    options: ClassVar[Sequence[Option]] = (*OPTIONS, *TCP, *TLS)
+    options: ClassVar[Sequence[Option]] = (*OPTIONS, compat.OPTION, *TCP, *TLS)
     tls: ClassVar[bool] = True
 
 
@@ -231,5 +232,5 @@ class RedisUnixBackend(RedisBackend):
     """The same over a socket of this machine."""
 
     scheme: ClassVar[str] = "redis+unix"
-    options: ClassVar[Sequence[Option]] = (*OPTIONS, *UNIX)
+    options: ClassVar[Sequence[Option]] = (*OPTIONS, compat.OPTION, *UNIX)
     default_port: ClassVar[int] = 0

@@ -10,7 +10,7 @@ from coordlock.errors import BackendError, BackendUnavailable, Evicted, SessionL
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 from coordlock_redis.errors import SERVICE
-from coordlock_redis.scripts import Script, script
+from coordlock_redis.scripts import SCRIPTS, Script, Scripts
 from coordlock_redis.servers import Link, Word, encoded, packed
 
 __all__ = ["MICROSECONDS", "Argument", "Header", "Request", "decoded", "loss"]
@@ -32,8 +32,8 @@ class Header:
         client: names the client's inbox.
         delay: for how many seconds nothing is granted after another server came, or the same one
             without its data; None for the longest ttl. The largest of all clients counts.
-        longest: the longest ttl that the root's state had when the client saw it last, in seconds.
-        compat: whether redis-py's locks are on the same names.
+        max_ttl: the longest ttl that the root's state had when the client saw it last, in seconds.
+        scripts: what is run.
         born: when the state that it has seen was made, by the server's clock; 0 for none yet.
         is_quiet: whether the log has told that nothing is granted for some time.
         failure: why the client's thread has failed; then its session must end.
@@ -42,17 +42,17 @@ class Header:
     key: bytes
     client: str
     delay: float | None
-    longest: float
-    compat: bool = False
+    max_ttl: float
+    scripts: Scripts = SCRIPTS
     born: int = 0
     is_quiet: bool = False
     failure: str = ""
 
     def beginning(self, name: str, link: Link) -> tuple[int, bytes]:
         """How many words a request to run that script begins with, and these words."""
-        key = name, self.longest, self.born
+        key = name, self.max_ttl, self.born
         if (found := link.beginnings.get(key)) is None:
-            which = script(name, self.compat)
+            which = self.scripts[name]
             words = ("EVALSHA", which.digest, *self.arguments(which, link))
             found = link.beginnings[key] = len(words), encoded(words)
         return found
@@ -60,8 +60,8 @@ class Header:
     def arguments(self, script: Script, link: Link) -> tuple[Argument, ...]:
         """The key and the arguments before those of the operation."""
         delay = -1 if self.delay is None else int(self.delay * MICROSECONDS)
-        longest = int(self.longest * MICROSECONDS)
-        known = f"{link.started} {self.born} {delay} {longest}"
+        max_ttl = int(self.max_ttl * MICROSECONDS)
+        known = f"{link.started} {self.born} {delay} {max_ttl}"
         return 1, self.key, script.name, link.run, self.client, int(link.is_cluster), known
 
 
@@ -90,7 +90,7 @@ class Request(Generic[T]):
     def command(self, header: Header, link: Link, *, by_source: bool = False) -> bytes:
         """The command. Redis forgets scripts at its restart; then their source makes them known."""
         if by_source:
-            which = script(self.name, header.compat)
+            which = header.scripts[self.name]
             return packed("EVAL", which.source, *header.arguments(which, link), *self.arguments)
         count, beginning = header.beginning(self.name, link)
         count += len(self.arguments)
@@ -126,15 +126,10 @@ def _checked(answer: list[Any], header: Header) -> list[Any]:
             raise BackendError(
                 SERVICE,
                 f"maxmemory-policy is {decoded(rest[0])}, so Redis may delete locks when its "
-                f"memory is full: set it to noeviction{'' if header.compat else ' or volatile-*'}, "
-                "or see the option allow_eviction",
+                "memory is full: set it to noeviction, or see the option allow_eviction",
             )
-        case b"cluster":
-            raise BackendError(
-                SERVICE,
-                "the option compat needs a Redis that is no cluster: there, scripts reach the "
-                "keys of one slot alone",
-            )
+        case b"refused":
+            raise BackendError(SERVICE, decoded(rest[0]))
         case b"lost":
             raise loss(rest[0], header)
         case b"quiet":

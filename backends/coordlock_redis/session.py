@@ -18,6 +18,7 @@ from coordlock_redis.following import Followings
 from coordlock_redis.heartbeats import Heartbeats
 from coordlock_redis.news import News
 from coordlock_redis.requests import MICROSECONDS, Argument, Header, Request, loss
+from coordlock_redis.scripts import SCRIPTS, Scripts
 from coordlock_redis.servers import Servers
 from coordlock_redis.watches import Watches
 
@@ -39,7 +40,7 @@ class RedisSession(Backend):
         delay: see `Header`.
         replicas: how many must have what the client changes.
         may_evict: whether a server will do that deletes keys when its memory is full.
-        compat: whether redis-py's locks are on the same names.
+        scripts: what is run.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class RedisSession(Backend):
         delay: float | None = None,
         replicas: int = 0,
         may_evict: bool = False,
-        compat: bool = False,
+        scripts: Scripts = SCRIPTS,
     ) -> None:
         self._servers: Final = servers
         self._ttl: Final = ttl
@@ -61,7 +62,7 @@ class RedisSession(Backend):
         self._timers: Final = timers
         self._client: Final = uuid4().hex[:16]
         self._inbox: Final = prefix + b"inbox:" + self._client.encode()
-        self._header: Final = Header(servers.key, self._client, delay, ttl, compat)
+        self._header: Final = Header(servers.key, self._client, delay, ttl, scripts)
         self._lock: Final = threading.RLock()
         self._news: Final = News(self._inbox, timers, ttl / 3 + 1.0, servers.timeout)
         self._connection: Final = Connection(
@@ -98,18 +99,18 @@ class RedisSession(Backend):
         return self._connection.ask(request)
 
     def _begun(self, session: str, listener: SessionListener, answer: list[Any]) -> SessionInfo:
-        _, revision, born, longest = answer
-        self._see(born, longest)
+        _, revision, born, max_ttl = answer
+        self._see(born, max_ttl)
         if self._news.is_live:
             self._watches.opened(revision)
         with self._lock:
             self._listener, self._session = listener, session
         return SessionInfo(session, self._ttl)
 
-    def _see(self, born: int, longest: int) -> None:
+    def _see(self, born: int, max_ttl: int) -> None:
         if born != self._header.born:
             self._header.born, self._header.is_quiet = born, False
-        self._header.longest = max(self._ttl, longest / MICROSECONDS)
+        self._header.max_ttl = max(self._ttl, max_ttl / MICROSECONDS)
 
     def heartbeat(self) -> Promise[float]:
         with self._lock:
@@ -128,10 +129,10 @@ class RedisSession(Backend):
         arguments: tuple[Argument, ...] = (session, int(self._ttl * MICROSECONDS), number)
 
         def beaten(answer: list[Any]) -> float:
-            _, born, longest = answer
+            _, born, max_ttl = answer
             if born != self._header.born:
                 raise loss(born, self._header)
-            self._see(born, longest)
+            self._see(born, max_ttl)
             return self._ttl
 
         answer = self._heartbeats.send(Request("heartbeat", arguments, beaten), self._ttl / 3)

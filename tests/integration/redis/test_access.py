@@ -434,7 +434,6 @@ COMMANDS = sorted(
     {
         command
         for file in SCRIPTS.iterdir()
-        if not file.name.startswith(("compat", "redlock"))  # other keys, other servers
         for command in re.findall(r"call\('([A-Z]+)'", file.read_text())
     }
 )
