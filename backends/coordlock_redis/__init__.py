@@ -9,9 +9,8 @@
     following     what is followed
     data          what is read and written beside the queues; pure
     contenders    contenders as arguments and answers of scripts; pure
-    connection    the thread that receives answers and news
-    poller        what it waits for
-    news          the connection that has subscribed to the client's inbox
+    request_thread  sends requests, and receives answers and messages
+    subscription  the connection that has subscribed to the client's inbox
     requests      one script to run, and what all of them are told
     scripts       the scripts, from the files in ``lua``
     servers       which server has the data, and a connection to it

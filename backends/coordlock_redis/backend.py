@@ -80,7 +80,7 @@ class RedisBackend(RedisSession):
             self._servers,
             self.scheme,
             ttl=self._ttl,
-            delay=self._header.delay,
+            delay=self._context.delay,
             replicas=self._replicas,
         )
         return describe(question, self._closing)
@@ -124,11 +124,11 @@ class RedisBackend(RedisSession):
         def withdrawn(answer: list[Any]) -> bool:
             return bool(answer[1] == len(entries))
 
-        return self._connection.ask(Request("withdraw", arguments, withdrawn, changes=True))
+        return self._requests.ask(Request("withdraw", arguments, withdrawn, changes=True))
 
     def evict(self, contender: Contender) -> Promise[bool]:
         arguments = names(contender)
-        return self._connection.ask(Request("withdraw", arguments, lambda answer: answer[1] == 1))
+        return self._requests.ask(Request("withdraw", arguments, lambda answer: answer[1] == 1))
 
     def snapshot(
         self,
@@ -146,14 +146,14 @@ class RedisBackend(RedisSession):
         def read(answer: list[Any]) -> Snapshot:
             return contenders.snapshot(queue, answer[1], answer[2])
 
-        return self._connection.ask(Request("snapshot", arguments, read))
+        return self._requests.ask(Request("snapshot", arguments, read))
 
     def queues(self) -> Promise[list[str]]:
         def read(answer: list[Any]) -> list[str]:
             names = map(decoded, answer[1])
             return [name for name in names if not is_internal(name)]
 
-        return self._connection.ask(Request("queues", (), read))
+        return self._requests.ask(Request("queues", (), read))
 
     def watch(
         self,
@@ -175,27 +175,27 @@ class RedisBackend(RedisSession):
                 raise VersionMismatch(contender.key, version)
 
         arguments = (*names(contender), version, value)
-        return self._connection.ask(Request("publish", arguments, read, changes=True))
+        return self._requests.ask(Request("publish", arguments, read, changes=True))
 
     # Data and observations
 
     def read(self, where: str, *, guard: Contender | None = None) -> Promise[Listing]:
         from coordlock_redis import data
 
-        return self._connection.ask(data.read(where, guard))
+        return self._requests.ask(data.read(where, guard))
 
     def write(
         self, operations: Sequence[Operation], guards: Sequence[Contender] = ()
     ) -> Promise[Written]:
         from coordlock_redis import data
 
-        return self._connection.ask(data.write(operations, guards))
+        return self._requests.ask(data.write(operations, guards))
 
     def service_time(self) -> Promise[float | None]:
         def read(answer: list[Any]) -> float:
             return int(answer[1]) / MICROSECONDS
 
-        return self._connection.ask(Request("time", (), read))
+        return self._requests.ask(Request("time", (), read))
 
     @overload
     def follow(self, place: Queue, news: Callable[[], None]) -> Observation[Snapshot]: ...
@@ -210,7 +210,7 @@ class RedisBackend(RedisSession):
         else:
             channel, read = f"changes:{place.name}", partial(self.snapshot, place.name, owners=True)
         observation = self._followings.observe(channel, read, news)
-        self._connection.listen()
+        self._requests.listen()
         return observation
 
 

@@ -11,9 +11,9 @@ from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 from coordlock_redis.errors import SERVICE
 from coordlock_redis.scripts import SCRIPTS, Script, Scripts
-from coordlock_redis.servers import Link, Word, encoded, packed
+from coordlock_redis.servers import Connection, Word, encoded, packed
 
-__all__ = ["MICROSECONDS", "Argument", "Header", "Request", "decoded", "loss"]
+__all__ = ["MICROSECONDS", "Argument", "Request", "ScriptContext", "decoded", "loss"]
 
 log = Log("coordlock")
 
@@ -24,7 +24,7 @@ MICROSECONDS: Final = 1_000_000
 
 
 @dataclass(slots=True)
-class Header:
+class ScriptContext:
     """What every script is told.
 
     Attributes:
@@ -48,21 +48,29 @@ class Header:
     is_quiet: bool = False
     failure: str = ""
 
-    def beginning(self, name: str, link: Link) -> tuple[int, bytes]:
+    def beginning(self, name: str, connection: Connection) -> tuple[int, bytes]:
         """How many words a request to run that script begins with, and these words."""
         key = name, self.max_ttl, self.born
-        if (found := link.beginnings.get(key)) is None:
+        if (found := connection.beginnings.get(key)) is None:
             which = self.scripts[name]
-            words = ("EVALSHA", which.digest, *self.arguments(which, link))
-            found = link.beginnings[key] = len(words), encoded(words)
+            words = ("EVALSHA", which.digest, *self.arguments(which, connection))
+            found = connection.beginnings[key] = len(words), encoded(words)
         return found
 
-    def arguments(self, script: Script, link: Link) -> tuple[Argument, ...]:
+    def arguments(self, script: Script, connection: Connection) -> tuple[Argument, ...]:
         """The key and the arguments before those of the operation."""
         delay = -1 if self.delay is None else int(self.delay * MICROSECONDS)
         max_ttl = int(self.max_ttl * MICROSECONDS)
-        known = f"{link.started} {self.born} {delay} {max_ttl}"
-        return 1, self.key, script.name, link.run, self.client, int(link.is_cluster), known
+        known = f"{connection.started} {self.born} {delay} {max_ttl}"
+        return (
+            1,
+            self.key,
+            script.name,
+            connection.run,
+            self.client,
+            int(connection.is_cluster),
+            known,
+        )
 
 
 @dataclass(slots=True)
@@ -74,32 +82,36 @@ class Request(Generic[T]):
         arguments: of the operation.
         read: what the answer means; raises coordlock's errors.
         changes: whether replicas must have what it does.
-        needs_news: whether the client must hear of departures before.
+        needs_subscription: whether the client must hear of departures before.
     """
 
     name: str
     arguments: Sequence[Argument]
     read: Callable[[list[Any]], T | Promise[T]]
     changes: bool = False
-    needs_news: bool = False
+    needs_subscription: bool = False
     promise: Promise[T] = field(default_factory=Promise)
     #: When it was sent last, and how often.
     sent_at: float = 0.0
     attempts: int = 0
 
-    def command(self, header: Header, link: Link, *, by_source: bool = False) -> bytes:
+    def command(
+        self, context: ScriptContext, connection: Connection, *, by_source: bool = False
+    ) -> bytes:
         """The command. Redis forgets scripts at its restart; then their source makes them known."""
         if by_source:
-            which = header.scripts[self.name]
-            return packed("EVAL", which.source, *header.arguments(which, link), *self.arguments)
-        count, beginning = header.beginning(self.name, link)
+            which = context.scripts[self.name]
+            return packed(
+                "EVAL", which.source, *context.arguments(which, connection), *self.arguments
+            )
+        count, beginning = context.beginning(self.name, connection)
         count += len(self.arguments)
         return b"*%d\r\n%b%b" % (count, beginning, encoded(self.arguments))
 
-    def answer(self, answer: Any, header: Header) -> None:
+    def answer(self, answer: Any, context: ScriptContext) -> None:
         """Complete the promise by the ``answer`` of the script."""
         try:
-            found = self.read(_checked(answer, header))
+            found = self.read(_checked(answer, context))
         except Exception as error:
             self.promise.fail(error)
             return
@@ -117,7 +129,7 @@ def decoded(name: bytes) -> str:
         return name.decode("utf-8", "replace")
 
 
-def _checked(answer: list[Any], header: Header) -> list[Any]:
+def _checked(answer: list[Any], context: ScriptContext) -> list[Any]:
     status, *rest = answer
     match status:
         case b"ok" | b"blocked" | b"version":
@@ -131,7 +143,7 @@ def _checked(answer: list[Any], header: Header) -> list[Any]:
         case b"refused":
             raise BackendError(SERVICE, decoded(rest[0]))
         case b"lost":
-            raise loss(rest[0], header)
+            raise loss(rest[0], context)
         case b"quiet":
             quiet = BackendUnavailable(
                 SERVICE,
@@ -139,8 +151,8 @@ def _checked(answer: list[Any], header: Header) -> list[Any]:
                 f"for {rest[0] / MICROSECONDS:.1f} s more, until earlier grants have expired "
                 "(option restart_delay)",
             )
-            if not header.is_quiet:  # the request is sent again and again until then
-                header.is_quiet = True
+            if not context.is_quiet:  # the request is sent again and again until then
+                context.is_quiet = True
                 log.warning("%s", quiet)
             raise quiet
         case b"evicted":
@@ -148,9 +160,9 @@ def _checked(answer: list[Any], header: Header) -> list[Any]:
     raise BackendError(SERVICE, f"a script answered {status!r}")
 
 
-def loss(born: int, header: Header) -> SessionLost:
+def loss(born: int, context: ScriptContext) -> SessionLost:
     """Why the session is gone, if the state is as old as ``born`` now."""
-    if header.born and born != header.born:
+    if context.born and born != context.born:
         reason = (
             "another Redis answers, or the same one after a restart or without its data "
             "(failover, restart, FLUSHALL, eviction)"

@@ -28,15 +28,15 @@ from coordlock.runtime.clock import Timers
 from coordlock.runtime.promise import Promise, all_of, failed, in_thread, resolved
 from coordlock.settings import TLS_OPTIONS, Option, Settings, boolean
 from coordlock_redis import access
-from coordlock_redis.connection import Connection
 from coordlock_redis.errors import client_closed
-from coordlock_redis.news import News
 from coordlock_redis.options import DB, delay_or_auto, restart_delay
 from coordlock_redis.redlock.nodes import SERVICE, Node, Runs, described
-from coordlock_redis.requests import Argument, Header, Request
+from coordlock_redis.request_thread import RequestThread
+from coordlock_redis.requests import Argument, Request, ScriptContext
 from coordlock_redis.scripts import Script, Scripts
-from coordlock_redis.servers import Link
+from coordlock_redis.servers import Connection
 from coordlock_redis.session import no_session
+from coordlock_redis.subscription import Subscription
 
 __all__ = ["RedlockBackend"]
 
@@ -71,11 +71,11 @@ _OPTIONS: Final[Sequence[Option]] = (
 _SCRIPTS: Final = Scripts(lambda name: [("coordlock_redis.redlock", name)])
 
 
-class _Header(Header):
+class _Header(ScriptContext):
     """What the scripts of this module are told: when the server counts."""
 
-    def arguments(self, script: Script, link: Link) -> tuple[Argument, ...]:
-        return 0, link.started + int((self.delay or 0) * 1_000_000)
+    def arguments(self, script: Script, connection: Connection) -> tuple[Argument, ...]:
+        return 0, connection.started + int((self.delay or 0) * 1_000_000)
 
 
 @dataclass(slots=True)
@@ -112,9 +112,9 @@ class RedlockBackend(Backend):
         self._longest: Final = ttl * _ACQUIRE
         self._majority: Final = len(nodes) // 2 + 1
         self._clock: Final = timers.clock
-        header = _Header(prefix, "", delay, ttl, _SCRIPTS)
+        context = _Header(prefix, "", delay, ttl, _SCRIPTS)
         self._nodes: Final = [
-            Connection(one, header, News(b"", timers, ttl, one.timeout), timers.clock)
+            RequestThread(one, context, Subscription(b"", timers, ttl, one.timeout), timers.clock)
             for one in nodes
         ]
         self._lock: Final = threading.RLock()

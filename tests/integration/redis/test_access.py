@@ -31,7 +31,6 @@ from coordlock.testing.waiting import eventually
 from testbed.servers.certificates import Certificates
 from testbed.servers.redis import (
     SLOTS,
-    ExternalRedis,
     Redis,
     RedisCluster,
     RedisServer,
@@ -275,23 +274,6 @@ def test_a_client_of_a_cluster_over_tls_is_taken_over(
     finally:
         if kind is redis_py.RedisCluster:
             client.close()
-
-
-def test_sentinels_without_tls_may_name_a_primary_with_it(
-    secure: RedisServer, certificates: Certificates, tmp_path: Path, root: str
-) -> None:
-    primary = ExternalRedis(f"redis://127.0.0.1:{secure.tls_port}")
-    with Sentinel(tmp_path / "sentinel", primary) as sentinel:
-        module: Any = redis_py.sentinel  # it has no types
-        sentinels = module.Sentinel(
-            [("127.0.0.1", sentinel.port)],
-            ssl=True,
-            ssl_ca_certs=str(certificates.ca),
-            ssl_certfile=str(certificates.client),
-            ssl_keyfile=str(certificates.client_key),
-        )
-        with sentinels.master_for(Sentinel.NAME) as client:
-            excludes(f"redis://{root}?restart_delay=0", client)
 
 
 def test_a_client_of_valkey_py_is_taken_over(redis: Redis, root: str) -> None:
