@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
+from kazoo.protocol.serialization import Sync
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from coordlock.backend import (
@@ -29,7 +30,6 @@ from coordlock.runtime.promise import Promise, all_of, failed
 from coordlock.settings import TLS_OPTIONS, Option, Settings, choice
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.access import Access
-from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.data import Data
 from coordlock_zookeeper.data_session import DataSession
 from coordlock_zookeeper.describe import describe
@@ -140,7 +140,7 @@ class ZookeeperBackend(Backend):
 
     def open(self, listener: SessionListener) -> Promise[SessionInfo]:
         session = self._new_session(listener)
-        queues = QueueReader(session.client, self._layout)
+        queues = QueueReader(session.requests, self._layout)
         data = self._data(session)
         contenders = OwnContenders(session, queues, self._layout, data.acl, self._unwanted)
         with self._lock:
@@ -165,7 +165,7 @@ class ZookeeperBackend(Backend):
             opened.contenders.sweep()
             # `sync` is answered by the leader. A follower that is cut off from it answers reads for
             # a while, but cannot keep the session alive.
-            yield promise_of(opened.session.client.sync_async("/"))
+            yield opened.session.requests.ask(Sync, "/")
             return opened.session.proven(sent)
 
         return self._submit(beat)

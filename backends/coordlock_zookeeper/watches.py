@@ -10,15 +10,14 @@ from functools import partial
 from typing import Any
 
 from kazoo.protocol.serialization import GetData
-from kazoo.protocol.states import Callback, EventType
+from kazoo.protocol.states import EventType
 
 from coordlock.backend import Departure
 from coordlock.model.contender import Contender
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 from coordlock_zookeeper import nodes
-from coordlock_zookeeper.answers import full, request
-from coordlock_zookeeper.errors import NoNode
+from coordlock_zookeeper.requests import Answer, Requests
 
 __all__ = ["Watches"]
 
@@ -75,9 +74,7 @@ class Watches:
     the server and kazoo forget all watches; `rearm` sets them again on the next connection.
 
     Departures are told in the order in which they happen, as far as the server has the watches.
-    A given client runs callbacks for events in one thread and completes answers in another. So
-    where an answer shows a departure, it is told through the thread for events, behind the events
-    that came before the answer.
+    Where an answer shows a departure, it is told behind the events that came before the answer.
 
     A watch is *certain* once the server has confirmed it on this connection. The confirmation
     proves that the path was there, however late the answer is looked at. So if a path is certain
@@ -91,8 +88,8 @@ class Watches:
             their lock on.
     """
 
-    def __init__(self, client: Any) -> None:
-        self._client = client
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
         self._lock = threading.RLock()
         self._table: dict[str, _Watch] = {}
         self.first: set[str] = set()
@@ -118,7 +115,7 @@ class Watches:
             caller = _Registration(path, watch, on_departure, waiters, self._remove_one, version)
             watch.callers.append(caller)
             # Without a connection `rearm` will ask.
-            asking = (version > 0 or not watch.is_set) and self._client.connected
+            asking = (version > 0 or not watch.is_set) and self._requests.are_possible
             watch.is_set = watch.is_set or asking
         if asking:
             try:
@@ -162,7 +159,7 @@ class Watches:
                 watch.is_set = False
         for path, watch in asking:
             # When the connection has gone again, the next one asks.
-            watch.is_set = self._client.connected
+            watch.is_set = self._requests.are_possible
             if watch.is_set:
                 self._ask(path, watch)
 
@@ -178,30 +175,26 @@ class Watches:
         with self._lock:
             number = watch.doubt()
         try:
-            answer = request(self._client, GetData(full(self._client, path), self._fired))
-            answer.add_done_callback(partial(self._answered, path, watch, number))
+            request = self._requests.made(GetData, path, self._fired)
+            self._requests.send(request, partial(self._answered, path, watch, number))
         except BaseException:  # Ctrl-C, in the thread of one caller: others may wait, too
             watch.is_set = False
             raise
 
-    def _answered(self, path: str, watch: _Watch, number: int, answer: Promise[Any]) -> None:
-        error = answer.exception()
-        if isinstance(error, NoNode):
-            self._behind_events(self._departed, path)
-        elif error is not None:
+    def _answered(self, path: str, watch: _Watch, number: int, answer: Promise[Answer]) -> None:
+        if answer.exception() is not None:
             # The next heartbeat or the next connection asks again. Of a node that this client may
             # not read, the server sends no events (CVE-2024-23944), but it answers whether it has
             # gone: so each heartbeat asks.
             watch.is_set = False
+        elif (found := answer.result()[0]) is None:
+            self._requests.after_events(self._departed, path)
         else:
-            version = answer.result()[1].version + 1
+            version = found[1].version + 1
             with self._lock:
                 watch.is_certain = watch.is_certain or watch.requests == number
             if any(0 < one.version != version for one in watch.callers.copy()):
-                self._behind_events(self._changed, path, version)
-
-    def _behind_events(self, action: Callable[..., None], *arguments: object) -> None:
-        self._client.handler.dispatch_callback(Callback("watch", action, arguments))
+                self._requests.after_events(self._changed, path, version)
 
     def _changed(self, path: str, version: int) -> None:
         """The value of ``path`` has this version."""

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 from coordlock.runtime.log import Log
+from coordlock.runtime.worker import Worker
 
-__all__ = ["Promise", "all_of", "copied", "failed", "resolved", "settled"]
+__all__ = ["Promise", "all_of", "copied", "failed", "in_thread", "resolved", "settled"]
 
 log = Log("coordlock")
 
@@ -137,6 +138,20 @@ def failed(error: BaseException) -> Promise[T]:
     """A promise that is already broken."""
     promise: Promise[T] = Promise()
     promise._outcomes.append((None, error))
+    return promise
+
+
+def in_thread(name: str, call: Callable[[], T]) -> Promise[T]:
+    """What ``call`` returns or raises, in a daemon thread of its own because it blocks."""
+    promise: Promise[T] = Promise()
+
+    def settle() -> None:
+        try:
+            promise.resolve(call())
+        except BaseException as error:
+            promise.fail(error)
+
+    Worker(name).run(settle)
     return promise
 
 

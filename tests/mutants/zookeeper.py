@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from coordlock_zookeeper import nodes
-from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.nodes import Layout
 from coordlock_zookeeper.own_contenders import OwnContenders
 from coordlock_zookeeper.watches import Watches
+from kazoo.protocol.serialization import Exists
 
 import coordlock
 from coordlock.kernel.entries import EntryIds
@@ -82,7 +82,7 @@ def adopts_the_node_of_an_old_session() -> Changes:
             listed = self._queues.lists.ask(parent)
             children = (yield listed).children
             found = f"{parent}/{next(one for one in children if nodes.has_id(one, entry.id))}"
-            stat = yield promise_of(self._client.exists_async(found))
+            stat, _ = yield self._ask(Exists, found, None)
             snapshots = yield from self._enqueued(entries, [found], stat, [listed], False)
         except (coordlock.BackendError, StopIteration):
             snapshots = yield from enqueue(self, entries, unless_blocked)

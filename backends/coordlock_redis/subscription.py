@@ -1,7 +1,7 @@
-"""What Redis tells by itself: one connection that has subscribed to the client's inbox and more.
+"""What Redis publishes: one connection that has subscribed to the client's inbox and more.
 
-A message is news, and proves nothing: whoever hears it looks. Messages are lost while there is no
-connection. So every subscriber is told when it is back, and looks.
+A message proves nothing: what it concerns is read. Messages are lost while there is no connection.
+So everything is read when the connection is back.
 """
 
 from __future__ import annotations
@@ -13,35 +13,35 @@ from typing import Any, Final, Protocol
 from coordlock.errors import BackendError, BackendUnavailable
 from coordlock.runtime.clock import Timers
 from coordlock_redis.errors import SERVICE, translate
-from coordlock_redis.servers import BROKEN, Link, Servers
+from coordlock_redis.servers import BROKEN, Connection, Servers
 
-__all__ = ["Hearer", "News"]
+__all__ = ["Subscription", "SubscriptionListener"]
 
 #: Seconds before another attempt to connect, from the first to the last.
 _PAUSES: Final = (0.05, 1.0)
 
 
-class Hearer(Protocol):
-    """Whoever hears the news; calls come from the connection's thread."""
+class SubscriptionListener(Protocol):
+    """What a `Subscription` reports to, in the thread of `RequestThread`."""
 
-    def heard(self, channel: bytes, message: bytes) -> None:
+    def on_message(self, channel: bytes, message: bytes) -> None:
         """A message came."""
 
-    def answered(self) -> None:
+    def on_answer(self) -> None:
         """The server has answered after a silence."""
 
-    def subscribed(self, channel: bytes) -> None:
+    def on_subscribed(self, channel: bytes) -> None:
         """What happens from now on is told on this channel."""
 
-    def live(self) -> None:
+    def on_live(self) -> None:
         """The connection is there, with all channels."""
 
-    def silent(self, since: float, reason: str) -> None:
+    def on_silence(self, since: float, reason: str) -> None:
         """The connection is gone; all until ``since`` was told."""
 
 
-class News:
-    """The connection; the thread of `Connection` calls what is not said to be safe for threads.
+class Subscription:
+    """The connection; the thread of `RequestThread` calls what is not said to be safe for threads.
 
     Args:
         inbox: the channel that is always subscribed to.
@@ -50,29 +50,26 @@ class News:
 
     def __init__(self, inbox: bytes, timers: Timers, patience: float, timeout: float) -> None:
         #: The connection, if there is one.
-        self.link: Link | None = None
+        self.connection: Connection | None = None
         self._lock: Final = threading.RLock()
         self.wake: Callable[[], None] = lambda: None
         self.is_wanted = False
         self.is_live = False
-        self.failure: BackendError = BackendUnavailable(SERVICE, "no connection for news")
+        self.failure: BackendError = BackendUnavailable(SERVICE, "no subscription")
         self._inbox: Final = inbox
         self._timers: Final = timers
         self._patience: Final = patience
         self._timeout: Final = timeout
         self._channels: dict[bytes, int] = {inbox: 1}
         self._orders: list[tuple[str, bytes]] = []
-        self._hearer: Hearer | None = None
+        #: Set before the first connection.
+        self.listener: SubscriptionListener | None = None
         self._pause = _PAUSES[0]
         self._due = 0.0
         self._heard_at = 0.0
         #: All that happened until then has been told.
-        self.sure_at = 0.0
+        self.complete_until = 0.0
         self._asked_at: float | None = None
-
-    def tell(self, hearer: Hearer) -> None:
-        """Tell ``hearer`` everything. Before the first connection."""
-        self._hearer = hearer
 
     def subscribe(self, channel: bytes) -> None:
         """Hear ``channel``, too. Safe for threads."""
@@ -90,7 +87,7 @@ class News:
                 self._orders.append(("UNSUBSCRIBE", channel))
         self.wake()
 
-    def silence(self) -> None:
+    def probe(self) -> None:
         """Try the connection soon: something that should have been told was not. Thread-safe."""
         with self._lock:
             self._orders.append(("PING", b""))
@@ -100,7 +97,7 @@ class News:
         """When something is to be done, by the clock; None for never."""
         if not self.is_wanted:
             return None
-        if self.link is None:
+        if self.connection is None:
             return self._due
         if self._asked_at is not None:
             return self._asked_at + self._timeout
@@ -109,14 +106,14 @@ class News:
     def connect_when_due(self, servers: Servers) -> None:
         """Connect if there is no connection; send what is to be sent."""
         now = self._timers.clock.now()
-        if self.link is None and self.is_wanted and now >= self._due:
+        if self.connection is None and self.is_wanted and now >= self._due:
             self._connect(servers)
         self._obey()
 
     def _connect(self, servers: Servers) -> None:
         began_at = self._timers.clock.now()
         try:
-            link = servers.connect()
+            connection = servers.connect()
         except BackendError as error:
             self._fail(error)
             return
@@ -124,23 +121,23 @@ class News:
             self._orders.clear()
             channels = list(self._channels)
         try:
-            link.send(("SUBSCRIBE", *channels))
+            connection.send(("SUBSCRIBE", *channels))
             missing = set(channels)
             while missing:
-                kind, channel, *message = link.receive()
+                kind, channel, *message = connection.receive()
                 missing.discard(channel)
                 if kind == b"message":
-                    self._tell(channel, message[0])
+                    self._report(channel, message[0])
         except BROKEN as error:
-            link.close()
-            self._fail(translate(error, link.where))
+            connection.close()
+            self._fail(translate(error, connection.where))
             return
-        self.link = link
+        self.connection = connection
         self._heard_at, self._asked_at = self._timers.clock.now(), None
-        self.sure_at = began_at
+        self.complete_until = began_at
         self._pause, self.is_live = _PAUSES[0], True
-        if self._hearer is not None:
-            self._hearer.live()
+        if self.listener is not None:
+            self.listener.on_live()
 
     def _fail(self, error: BackendError) -> None:
         self.failure = error
@@ -150,7 +147,7 @@ class News:
     def _obey(self) -> None:
         with self._lock:
             orders, self._orders = self._orders, []
-        if not orders or self.link is None:
+        if not orders or self.connection is None:
             return
         commands: list[tuple[Any, ...]] = []
         for order, channel in orders:
@@ -161,70 +158,70 @@ class News:
                 commands.append((order, channel))
         try:
             if commands:
-                self.link.send(*commands)
+                self.connection.send(*commands)
         except BROKEN as error:
             self.drop(str(error))
             return
         for order, channel in orders:
             if not order:  # it is heard already
-                self._tell_subscribed(channel)
+                self._report_subscribed(channel)
 
     def receive(self) -> None:
-        """Tell what has come."""
-        if (link := self.link) is None:
+        """Report what has come."""
+        if (connection := self.connection) is None:
             return
         try:
-            found = link.read()
+            found = connection.read()
         except BROKEN as error:
             self.drop(str(error) or type(error).__name__)
             return
-        for news in found:
-            self._take(news)
-            if self.link is not link:
+        for message in found:
+            self._take(message)
+            if self.connection is not connection:
                 return
 
-    def _take(self, news: Any) -> None:
+    def _take(self, message: Any) -> None:
         self._heard_at = self._timers.clock.now()
-        match news:
-            case [b"message", channel, message]:
-                self._tell(channel, message)
+        match message:
+            case [b"message", channel, text]:
+                self._report(channel, text)
             case Exception():
-                self.drop(str(news) or type(news).__name__)
+                self.drop(str(message) or type(message).__name__)
             case [b"pong", _] if self._asked_at is not None:
-                self.sure_at, self._asked_at = self._asked_at, None
-                if self._hearer is not None:
-                    self._hearer.answered()
+                self.complete_until, self._asked_at = self._asked_at, None
+                if self.listener is not None:
+                    self.listener.on_answer()
             case [b"subscribe", channel, _]:
-                self._tell_subscribed(channel)
+                self._report_subscribed(channel)
 
     def check(self) -> None:
         """Ask for an answer after a long silence, and give up after a longer one."""
-        if self.link is None:
+        if self.connection is None:
             return
         now = self._timers.clock.now()
         if self._asked_at is not None:
             if now >= self._asked_at + self._timeout:
                 self.drop(f"nothing was heard for {now - self._heard_at:.1f} s")
         elif now >= self._heard_at + self._patience:
-            self.silence()
+            self.probe()
 
     def drop(self, reason: str, *, is_final: bool = False) -> None:
         """Give up the connection; another one follows unless this is ``is_final``."""
-        link, self.link = self.link, None
+        connection, self.connection = self.connection, None
         was_live, self.is_live = self.is_live, False
         if is_final:
             self.is_wanted = False
-        if link is not None:
-            link.close()
+        if connection is not None:
+            connection.close()
         self._due = self._timers.clock.now()
         self.failure = BackendUnavailable(SERVICE, reason)
-        if was_live and self._hearer is not None:
-            self._hearer.silent(self.sure_at, reason)
+        if was_live and self.listener is not None:
+            self.listener.on_silence(self.complete_until, reason)
 
-    def _tell(self, channel: bytes, message: bytes) -> None:
-        if self._hearer is not None:
-            self._hearer.heard(channel, message)
+    def _report(self, channel: bytes, message: bytes) -> None:
+        if self.listener is not None:
+            self.listener.on_message(channel, message)
 
-    def _tell_subscribed(self, channel: bytes) -> None:
-        if self._hearer is not None:
-            self._hearer.subscribed(channel)
+    def _report_subscribed(self, channel: bytes) -> None:
+        if self.listener is not None:
+            self.listener.on_subscribed(channel)

@@ -1,4 +1,4 @@
-"""The thread that receives answers and news, each over a connection of its own.
+"""The thread that receives answers and messages, each over a connection of its own.
 
 It sends what the calling threads could not send themselves.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import sys
 import threading
 from collections import deque
@@ -20,13 +21,13 @@ from coordlock.runtime.clock import Clock
 from coordlock.runtime.log import Log
 from coordlock.runtime.process import PROCESS
 from coordlock.runtime.promise import Promise, failed
+from coordlock.runtime.sockets import ready
 from coordlock_redis.errors import SERVICE, client_closed, is_elsewhere, translate
-from coordlock_redis.news import News
-from coordlock_redis.poller import Poller
-from coordlock_redis.requests import Header, Request
-from coordlock_redis.servers import BROKEN, Link, Servers, packed
+from coordlock_redis.requests import Request, ScriptContext
+from coordlock_redis.servers import BROKEN, Connection, Servers, packed
+from coordlock_redis.subscription import Subscription
 
-__all__ = ["Connection"]
+__all__ = ["RequestThread"]
 
 T = TypeVar("T")
 
@@ -39,7 +40,7 @@ _INTERRUPTED: Final = OSError("a request was interrupted")
 _Slot = tuple[Request[Any], int, bool]
 
 
-class Connection:
+class RequestThread:
     """All requests of a client but heartbeats. Its thread runs from the first one until `close`.
 
     Requests go out as they come, without waiting for the answers to those before.
@@ -49,18 +50,23 @@ class Connection:
     """
 
     def __init__(
-        self, servers: Servers, header: Header, news: News, clock: Clock, replicas: int = 0
+        self,
+        servers: Servers,
+        context: ScriptContext,
+        subscription: Subscription,
+        clock: Clock,
+        replicas: int = 0,
     ) -> None:
         #: The connection, if there is one.
-        self.link: Link | None = None
+        self.connection: Connection | None = None
         #: Nothing is called where a thread other than that for I/O holds it. So no signal handler
         #: runs there, which might itself ask for something.
         self._lock: Final = threading.RLock()
         #: Why the connection must be given up; None while it works.
         self._trouble: Exception | None = None
-        self.header: Final = header
+        self.context: Final = context
         self._servers: Final = servers
-        self._news: Final = news
+        self._subscription: Final = subscription
         self._clock: Final = clock
         self._replicas: Final = replicas
         self._timeout: Final = servers.timeout
@@ -77,9 +83,11 @@ class Connection:
         self._threads: list[threading.Thread] = []
         self._ended: Promise[None] = Promise()
         self._until: float | None = None
-        self._poller: Final = Poller()
-        self._wake: Final = self._poller.wake
-        news.wake = self._wake
+        #: What ends the wait of the thread for I/O, from any thread.
+        self._woken, self._waking = socket.socketpair()
+        for end in (self._woken, self._waking):
+            end.setblocking(False)
+        subscription.wake = self._wake
 
     def ask(self, request: Request[T]) -> Promise[T]:
         """Send ``request``; its promise."""
@@ -100,17 +108,24 @@ class Connection:
 
     def _sends_at_once(self, request: Request[Any]) -> bool:
         """Send it from the calling thread, unless the thread for I/O must do that."""
-        link = self.link
-        if link is None or not link.is_direct or self._replicas or request.needs_news:
+        connection = self.connection
+        if (
+            connection is None
+            or not connection.is_direct
+            or self._replicas
+            or request.needs_subscription
+        ):
             return False
-        data = request.command(self.header, link)
+        data = request.command(self.context, connection)
         request.sent_at, request.attempts = self._clock.now(), 1
-        if self._put(link, [(request, 1, False)], data):
+        if self._put(connection, [(request, 1, False)], data):
             return True
         request.attempts = 0
         return False
 
-    def _put(self, link: Link, slots: list[_Slot], data: bytes, asked: int | None = None) -> bool:
+    def _put(
+        self, connection: Connection, slots: list[_Slot], data: bytes, asked: int | None = None
+    ) -> bool:
         """Send ``data`` for ``slots``, or keep for the thread for I/O what can't be sent at once.
 
         ``asked`` is how many of the requests that wait for the thread for I/O these are, from the
@@ -119,9 +134,9 @@ class Connection:
         trouble: Exception | None = None
         written: list[int] = []
         # Writes when it is added to `written`: what was written is known before a handler runs.
-        write = map(os.write, (link.number,), (data,)) if link.is_direct else ()
+        write = map(os.write, (connection.number,), (data,)) if connection.is_direct else ()
         with self._lock:
-            if link is not self.link or self._trouble is not None:
+            if connection is not self.connection or self._trouble is not None:
                 return False
             if asked is None and self._asked:
                 return False
@@ -143,9 +158,9 @@ class Connection:
         return True
 
     def listen(self) -> None:
-        """Hear the news from now on."""
+        """Keep the subscription from now on."""
         if self._until is None:
-            self._news.is_wanted = True
+            self._subscription.is_wanted = True
             self._start()
         self._wake()
 
@@ -183,8 +198,8 @@ class Connection:
             while not self._is_over():
                 self._turn()
         except BaseException as error:
-            # The client hears of no departure now, so its heartbeats must not keep its session.
-            self.header.failure = f"the client's thread failed: {type(error).__name__}: {error}"
+            # The client learns of no departure now, so its heartbeats must not keep its session.
+            self.context.failure = f"the client's thread failed: {type(error).__name__}: {error}"
             log.exception("the thread of a Redis client failed")
         finally:
             self._end()
@@ -202,8 +217,9 @@ class Connection:
         self._until = self._until or 0.0
         refusal = self._refusal()
         self._drop(refusal)
-        self._news.drop(refusal.reason, is_final=True)
-        self._poller.close()
+        self._subscription.drop(refusal.reason, is_final=True)
+        self._woken.close()
+        self._waking.close()
         self._ended.resolve(None)
         self._refuse()
 
@@ -213,15 +229,15 @@ class Connection:
                 self._asked.pop(0).promise.fail(self._refusal())
 
     def _refusal(self) -> BackendError:
-        if self.header.failure:
-            return SessionLost(SERVICE, self.header.failure)
+        if self.context.failure:
+            return SessionLost(SERVICE, self.context.failure)
         return client_closed()
 
     def _turn(self) -> None:
         if self._until is None:
-            self._news.connect_when_due(self._servers)
-            news, link = self._news.link, self.link
-            if news is not None and link is not None and news.run != link.run:
+            self._subscription.connect_when_due(self._servers)
+            other, connection = self._subscription.connection, self.connection
+            if other is not None and connection is not None and other.run != connection.run:
                 # What leaves there is not told here.
                 self._drop(BackendUnavailable(SERVICE, "the client has moved to another server"))
         self._flush()
@@ -233,26 +249,40 @@ class Connection:
     def _flush(self) -> None:
         """Send what could not be sent at once, or give up a connection that failed."""
         with self._lock:
-            trouble, link, data = self._trouble, self.link, self._unsent
-        if data and trouble is None and link is not None:
+            trouble, connection, data = self._trouble, self.connection, self._unsent
+        if data and trouble is None and connection is not None:
             try:
-                link.socket.sendall(data)  # without the lock, because it may wait
+                connection.socket.sendall(data)  # without the lock, because it may wait
                 with self._lock:
                     self._unsent = self._unsent[len(data) :]
             except BROKEN as error:
                 trouble = error
         if trouble is not None:
-            self._drop(translate(trouble, link.where if link is not None else ""))
+            self._drop(translate(trouble, connection.where if connection is not None else ""))
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):  # it is awake already, or has ended
+            self._waking.send(b"\0")
 
     def _wait(self) -> None:
-        both = (self.link, self._receive), (self._news.link, self._news.receive)
-        for link, receive in both:
-            if link is not None and link.leave is None:
-                self._poller.add(link, receive)
-                if link.has_more():
-                    receive()
-        self._poller.wait(self._patience())
-        self._news.check()
+        """Wait for what comes, and act on it."""
+        receivers = [
+            (one, receive)
+            for one, receive in (
+                (self.connection, self._receive),
+                (self._subscription.connection, self._subscription.receive),
+            )
+            if one is not None
+        ]
+        sockets = [self._woken, *(one.socket for one, _ in receivers)]
+        has_more = any(one.has_more() for one, _ in receivers)
+        readable, _ = ready(sockets, timeout=0.0 if has_more else self._patience())
+        if self._woken in readable:
+            self._woken.recv(4096)
+        for one, receive in receivers:
+            if one.has_more() or one.socket in readable:
+                receive()
+        self._subscription.check()
         slots = list(self._slots)
         if slots and self._clock.now() > slots[0][0].sent_at + self._allowed():
             self._drop(BackendUnavailable(SERVICE, f"no answer came in {self._timeout:g} s"))
@@ -260,12 +290,12 @@ class Connection:
     def _patience(self) -> float | None:
         if self._asked or self._unsent or self._trouble is not None:
             return 0.0
-        due = [self._news.due(), self._until]
+        due = [self._subscription.due(), self._until]
         if slots := list(self._slots):
             due.append(slots[0][0].sent_at + self._allowed())
         known = [when for when in due if when is not None]
         patience = max(0.0, min(known) - self._clock.now()) if known else None
-        if self.link is not None:  # other threads send, too, and do not wake this one
+        if self.connection is not None:  # other threads send, too, and do not wake this one
             patience = min(self._timeout / 2, self._timeout if patience is None else patience)
         return patience
 
@@ -275,31 +305,34 @@ class Connection:
     def _send(self) -> None:
         failure: BackendError | None = None
         try:
-            # Another attempt to connect would only delay what fails because the news have none.
-            if self.link is None and not all(map(self._is_deaf, self._asked)):
-                link = self._servers.connect()
+            # Another attempt to connect would only delay what fails without the subscription.
+            if self.connection is None and not all(map(self._lacks_subscription, self._asked)):
+                connection = self._servers.connect()
                 self._known.clear()
-                if self._news.link is not None and self._news.link.run != link.run:
-                    self._news.drop("the client has moved to another server")
-                self.link = link
+                if (
+                    self._subscription.connection is not None
+                    and self._subscription.connection.run != connection.run
+                ):
+                    self._subscription.drop("the client has moved to another server")
+                self.connection = connection
         except BackendError as error:
             failure = error
         batch = list(self._asked)
-        refused = [one for one in batch if failure or self._is_deaf(one)]
+        refused = [one for one in batch if failure or self._lacks_subscription(one)]
         sent = [one for one in batch if one not in refused]
         self._asked[: len(batch)] = sent
         if sent:
             self._transmit(sent, asked=len(sent))
         for request in refused:
-            request.promise.fail(failure or self._news.failure)
+            request.promise.fail(failure or self._subscription.failure)
 
-    def _is_deaf(self, request: Request[Any]) -> bool:
-        return request.needs_news and not self._news.is_live
+    def _lacks_subscription(self, request: Request[Any]) -> bool:
+        return request.needs_subscription and not self._subscription.is_live
 
     def _transmit(
         self, batch: Sequence[Request[Any]], asked: int = 0, *, by_source: bool = False
     ) -> None:
-        if (link := self.link) is None:
+        if (connection := self.connection) is None:
             return
         slots: list[_Slot] = []
         commands: list[bytes] = []
@@ -312,31 +345,31 @@ class Connection:
             request.sent_at = self._clock.now()
             attempt = request.attempts = request.attempts + 1
             slots.append((request, attempt, False))
-            commands.append(request.command(self.header, link, by_source=by_source))
+            commands.append(request.command(self.context, connection, by_source=by_source))
             if self._replicas and request.changes:
                 slots.append((request, attempt, True))
                 commands.append(packed("WAIT", self._replicas, int(self._timeout * 1000)))
-        if not self._put(link, slots, b"".join(commands), asked):
+        if not self._put(connection, slots, b"".join(commands), asked):
             for request in batch:
                 request.attempts -= 1
                 if not asked:  # nothing sends it again
-                    request.promise.fail(translate(self._trouble or _INTERRUPTED, link.where))
+                    request.promise.fail(translate(self._trouble or _INTERRUPTED, connection.where))
 
     def _receive(self) -> None:
         """Complete the requests whose answers have come."""
-        if (link := self.link) is None:
+        if (connection := self.connection) is None:
             return
         try:
-            found = link.read()
+            found = connection.read()
         except BROKEN as error:
-            self._drop(translate(error, link.where))
+            self._drop(translate(error, connection.where))
             return
         for answer in found:
             if not self._slots:
-                self._drop(translate(_STRAY, link.where))
+                self._drop(translate(_STRAY, connection.where))
                 return
             self._take(self._slots.popleft(), answer)
-            if self.link is not link:
+            if self.connection is not connection:
                 return
 
     def _take(self, slot: _Slot, answer: Any) -> None:
@@ -348,14 +381,14 @@ class Connection:
             self._transmit([request], by_source=True)
         elif isinstance(answer, Exception):
             request.attempts += 1  # what comes of its `WAIT` does not matter
-            where = self.link.where if self.link else ""
+            where = self.connection.where if self.connection else ""
             request.promise.fail(translate(answer, where))
             if is_elsewhere(answer):
                 self._drop(translate(answer, where))
         elif self._replicas and request.changes:
             self._held[id(request)] = answer
         else:
-            request.answer(answer, self.header)
+            request.answer(answer, self.context)
 
     def _copied(self, request: Request[Any], answer: Any) -> None:
         held = self._held.pop(id(request), None)
@@ -364,17 +397,17 @@ class Connection:
         elif answer < self._replicas and held is not None and held[0] == b"ok":
             request.promise.fail(not_copied(answer, self._replicas))
         else:
-            request.answer(held, self.header)
+            request.answer(held, self.context)
 
     def _drop(self, error: BackendError) -> None:
         """Give up the connection; what was sent has an unknown outcome."""
         with self._lock:
-            link, self.link = self.link, None
+            connection, self.connection = self.connection, None
             slots, self._slots = self._slots, deque()
             self._held.clear()
             self._unsent, self._trouble = b"", None
-        if link is not None:
-            link.close()
+        if connection is not None:
+            connection.close()
         error = BackendUnavailable(SERVICE, error.reason)
         for request, _, _ in slots:
             request.promise.fail(error)

@@ -14,7 +14,7 @@ from coordlock.backend import ServiceInfo
 from coordlock.errors import BackendError, BackendUnavailable
 from coordlock.runtime.log import Log
 from coordlock_redis.errors import translate
-from coordlock_redis.servers import Link, Servers, info
+from coordlock_redis.servers import Connection, Servers, info
 
 __all__ = ["SERVICE", "Node", "Runs", "described"]
 
@@ -62,7 +62,7 @@ class Node(Servers):
     may_evict: bool = False
     runs: Runs = field(default_factory=Runs, repr=False)
 
-    def connect(self) -> Link:
+    def connect(self) -> Connection:
         """A connection, unless the server can have no vote."""
         try:
             return super().connect()
@@ -71,16 +71,16 @@ class Node(Servers):
                 self.runs.tell(error.reason)
             raise
 
-    def _check(self, link: Link) -> None:
+    def _check(self, connection: Connection) -> None:
         [name] = self.names
-        if link.is_cluster:
+        if connection.is_cluster:
             reason = (
                 f"{name} is a node of a cluster, which keeps a key on one node only: "
                 "name servers that know nothing of each other, or use redis:// for the cluster"
             )
-        elif (other := self.runs.claim(name, link.run)) is not None:
+        elif (other := self.runs.claim(name, connection.run)) is not None:
             reason = f"{name} is the same server as {other}, which votes once: name another server"
-        elif not self.may_evict and (policy := _evicting(self.ask(link, "INFO", "memory"))):
+        elif not self.may_evict and (policy := _evicting(self.ask(connection, "INFO", "memory"))):
             reason = (
                 f"maxmemory-policy of {name} is {policy}, so it may delete locks when its memory "
                 "is full: set it to noeviction, or see the option allow_eviction"
@@ -89,11 +89,11 @@ class Node(Servers):
             return
         raise BackendError(SERVICE, reason)
 
-    def ask(self, link: Link, *command: str) -> dict[str, str]:
+    def ask(self, connection: Connection, *command: str) -> dict[str, str]:
         """The fields of an answer to ``INFO``, or of one to ``CONFIG GET``. Blocks."""
         try:
-            link.send(command)
-            answer = link.receive()
+            connection.send(command)
+            answer = connection.receive()
         except (exceptions.RedisError, OSError, ValueError) as error:
             raise translate(error, self.names[0]) from None
         if isinstance(answer, bytes):
@@ -115,14 +115,14 @@ def described(nodes: Sequence[Node], ttl: float, delay: float) -> ServiceInfo:
     found: dict[str, list[str]] = {}
     for node in nodes:
         try:
-            link = node.connect()
+            connection = node.connect()
             try:
-                fields = node.ask(link, "INFO")
+                fields = node.ask(connection, "INFO")
                 # The user may not ask, or a provider has renamed the command.
                 with contextlib.suppress(BackendError):
-                    fields |= node.ask(link, "CONFIG", "GET", "appendfsync")
+                    fields |= node.ask(connection, "CONFIG", "GET", "appendfsync")
             finally:
-                link.close()
+                connection.close()
         except BackendError as error:
             silent.append(f"it has no vote: {error.reason}")
             continue

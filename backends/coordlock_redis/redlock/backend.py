@@ -1,4 +1,4 @@
-"""Redlock: a lock is what most of several independent servers have under one key.
+"""The contract on several servers: a lock is what most of them have under one key.
 
 The algorithm is the published one: ask all servers at once; a majority of them, in less than the
 time-to-live less a drift, is the lock; else take back what was got, everywhere. No server knows
@@ -25,18 +25,18 @@ from coordlock.errors import BackendError, BackendUnavailable, ConfigurationErro
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 from coordlock.runtime.clock import Timers
-from coordlock.runtime.promise import Promise, all_of, failed, resolved
-from coordlock.settings import Option, Settings
+from coordlock.runtime.promise import Promise, all_of, failed, in_thread, resolved
+from coordlock.settings import TLS_OPTIONS, Option, Settings, boolean
 from coordlock_redis import access
-from coordlock_redis.connection import Connection
 from coordlock_redis.errors import client_closed
-from coordlock_redis.news import News
-from coordlock_redis.options import REDLOCK, restart_delay
-from coordlock_redis.redlock_nodes import SERVICE, Node, Runs, described
-from coordlock_redis.requests import Argument, Header, Request
-from coordlock_redis.scripts import Script
-from coordlock_redis.servers import Link
+from coordlock_redis.options import DB, delay_or_auto, restart_delay
+from coordlock_redis.redlock.nodes import SERVICE, Node, Runs, described
+from coordlock_redis.request_thread import RequestThread
+from coordlock_redis.requests import Argument, Request, ScriptContext
+from coordlock_redis.scripts import Script, Scripts
+from coordlock_redis.servers import Connection
 from coordlock_redis.session import no_session
+from coordlock_redis.subscription import Subscription
 
 __all__ = ["RedlockBackend"]
 
@@ -52,11 +52,30 @@ _ACQUIRE: Final = 0.5
 _DRIFT: Final = (0.01, 0.002)
 
 
-class _Header(Header):
+_OPTIONS: Final[Sequence[Option]] = (
+    DB,
+    Option(
+        "restart_delay",
+        delay_or_auto,
+        "auto",
+        "How long a server has no vote after its restart; auto: for the ttl.",
+    ),
+    Option(
+        "allow_eviction",
+        boolean,
+        False,
+        "Let a server vote although its `maxmemory-policy` may delete locks.",
+    ),
+    *TLS_OPTIONS,
+)
+_SCRIPTS: Final = Scripts(lambda name: [("coordlock_redis.redlock", name)])
+
+
+class _Header(ScriptContext):
     """What the scripts of this module are told: when the server counts."""
 
-    def arguments(self, script: Script, link: Link) -> tuple[Argument, ...]:
-        return 0, link.started + int((self.delay or 0) * 1_000_000)
+    def arguments(self, script: Script, connection: Connection) -> tuple[Argument, ...]:
+        return 0, connection.started + int((self.delay or 0) * 1_000_000)
 
 
 @dataclass(slots=True)
@@ -78,7 +97,7 @@ class RedlockBackend(Backend):
     capabilities: ClassVar[Capabilities] = Capabilities(
         reach="cluster", leased=True, durable=False, ordered=False, fenced=False, one_step="all"
     )
-    options: ClassVar[Sequence[Option]] = REDLOCK
+    options: ClassVar[Sequence[Option]] = _OPTIONS
     shares_keys: ClassVar[bool] = False
     default_port: ClassVar[int] = 6379
 
@@ -93,9 +112,9 @@ class RedlockBackend(Backend):
         self._longest: Final = ttl * _ACQUIRE
         self._majority: Final = len(nodes) // 2 + 1
         self._clock: Final = timers.clock
-        header = _Header(prefix, "", delay, ttl)
+        context = _Header(prefix, "", delay, ttl, _SCRIPTS)
         self._nodes: Final = [
-            Connection(one, header, News(b"", timers, ttl, one.timeout), timers.clock)
+            RequestThread(one, context, Subscription(b"", timers, ttl, one.timeout), timers.clock)
             for one in nodes
         ]
         self._lock: Final = threading.RLock()
@@ -242,9 +261,9 @@ class RedlockBackend(Backend):
     def describe(self) -> Promise[ServiceInfo]:
         if self._closing is not None:
             return failed(client_closed())
-        from coordlock_redis.describe import asked
-
-        return asked(partial(described, self._servers, self._ttl, self._delay))
+        return in_thread(
+            "coordlock-redis-describe", partial(described, self._servers, self._ttl, self._delay)
+        )
 
     def close(self) -> Promise[None]:
         with self._lock:
@@ -256,8 +275,7 @@ class RedlockBackend(Backend):
                 word for id, one in self._held.items() for word in (one.key, id)
             ]
         ended = all_of(
-            node.close(lambda: Request("redlock_unlock", arguments, lambda _: True))
-            for node in self._nodes
+            node.close(lambda: Request("unlock", arguments, lambda _: True)) for node in self._nodes
         )
         ended.add_done_callback(lambda _: closing.resolve(None))
         return closing
@@ -278,7 +296,7 @@ class RedlockBackend(Backend):
         self, script: str, arguments: Sequence[Argument], read: Callable[[list[Any]], T]
     ) -> list[Promise[T]]:
         """Ask every server."""
-        return [node.ask(Request(f"redlock_{script}", arguments, read)) for node in self._nodes]
+        return [node.ask(Request(script, arguments, read)) for node in self._nodes]
 
     def _silence(self, failures: list[BackendError]) -> Promise[Any] | None:
         """The failure of all, if too many have failed for a majority to answer."""
