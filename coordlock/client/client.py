@@ -21,9 +21,8 @@ from coordlock.runtime.clock import SystemTimers
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, run, run_async, run_in_background
 from coordlock.runtime.log import Log
-from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.methods import EnteredByAsyncWith, EnteredByWith, awaiting, blocking
 from coordlock.runtime.resident import Resident
-from coordlock.runtime.statement import EnteredByAsyncWith, EnteredByWith
 from coordlock.settings import Settings
 
 if TYPE_CHECKING:

@@ -266,7 +266,7 @@ class _BaseJobRun(BaseGrant, shown="JobRun"):
 
             raise_or_chain(error, body)
         finally:
-            self._abandon()
+            self._withdraw()
         if has_lost:
             self._chain(body)
 

@@ -6,7 +6,6 @@ import sys
 import warnings
 from enum import Enum
 from typing import NoReturn, TypeVar
-from weakref import ref
 
 from coordlock.backend.capabilities import reason_for
 from coordlock.errors import (
@@ -19,6 +18,7 @@ from coordlock.errors import (
 )
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import HAD_LEFT, Ticket
+from coordlock.locks.blocks import Holding
 from coordlock.model.claim import Claim, in_force
 from coordlock.runtime.clock import within
 from coordlock.runtime.driver import Steps
@@ -52,9 +52,6 @@ class BaseGrant(Resident, shown="Grant"):
         self._ticket = ticket
         #: Whether a block was entered that releases it.
         self._is_entered = False
-        #: Which object was loaded last as its `__exit__`, and with which it was entered: their ids
-        #: while they live, for `coordlock.runtime.statement`.
-        self._loaded_exit = self._entered_exit = 0
         #: Whether `release` was called, and so has told its caller of a loss.
         self._released = False
 
@@ -195,19 +192,20 @@ class BaseGrant(Resident, shown="Grant"):
             )
         try:
             self.check()
-            self._is_entered, self._entered_exit = True, self._loaded_exit
+            self._is_entered = True
+            self._hold_while(self)
         except BaseException:
-            self._abandon()  # no body runs, so no exit will release it
+            self._withdraw()  # no body runs, so no exit will release it
             raise
 
-    def _abandon(self) -> None:
+    def _hold_while(self, holder: object) -> None:
+        """Let the sweep release it once ``holder``, on which its end depends, was dropped."""
+        self._ticket.call = Holding(holder)
+
+    def _withdraw(self) -> None:
         """Withdraw, if that was not done, without waiting for the answer."""
         if not (sys.is_finalizing() or self._engine.inherited) and self._let_go():
             self._ticket.withdraw()
-
-    def _holds_alone(self) -> bool:
-        """Whether the lock is held for no other grant."""
-        return True
 
     def _let_go(self) -> bool:
         """Hold the lock no longer; whether it is to be withdrawn, as no other grant shares it."""
@@ -223,27 +221,17 @@ class BaseGrant(Resident, shown="Grant"):
         removal, as where it lacks a right or its disk is full. Raises `ForkedClient` in a forked
         child.
         """
-        steps = self._releasing(timeout)
-        with self._engine.lock:  # else another grant may come to share it meanwhile
-            if self._holds_alone():
-                self._ticket.releasing = ref(steps)  # wherever it is struck from here on, it leaves
-        return steps
-
-    def _releasing(self, timeout: Timeout) -> Steps[bool]:
         if sys.is_finalizing():
             return False  # the client was closed before
         if self._engine.inherited:
             self._engine.check()
         patience = self._engine.settings.request_timeout
-        try:
-            seconds = timeout_of("release", patience if timeout is DEFAULT else timeout)
-        except (TypeError, ValueError):
-            self._ticket.releasing = None  # a call that is wrong releases nothing
-            raise
-        if not self._let_go():
-            self._ticket.releasing = None
-        else:
-            yield from self._leave_queue(seconds)
+        seconds = timeout_of("release", patience if timeout is DEFAULT else timeout)
+        if self._let_go():
+            try:
+                yield from self._leave_queue(seconds)
+            finally:
+                self._ticket.is_given_up = True  # wherever that was struck
         self._released = True
         return self.state is GrantState.RELEASED and not self._ticket.withdrawal.is_refused
 
@@ -287,7 +275,7 @@ class BaseGrant(Resident, shown="Grant"):
         if self.__dict__.get("_released", True):
             return  # released, or never made
         # No state is asked for: it may end the session, and this may be any thread, at any step.
-        engine, over = self._engine, self._end.done()
+        engine, over = self._engine, self._is_entered or self._end.done()
         if not (over or engine.closed or engine.inherited or sys.is_finalizing()):
             kind, name = type(self).__name__, self.name
             warnings.warn(

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NoReturn, TypeVar
-from weakref import ref
 
 from coordlock.errors import AcquireTimeout
 from coordlock.kernel.access import Access
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.ticket import Ticket
-from coordlock.locks.entered_grants import EnteredGrants
+from coordlock.locks.blocks import Block, ByHand
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.model.claim import AnyClaim, Mode
 from coordlock.runtime.caller import this_caller
 from coordlock.runtime.cancellation import Cancellation, checked
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.resident import Resident
-from coordlock.runtime.statement import Statement, is_known
 from coordlock.settings import (
     DEFAULT,
     Default,
@@ -91,15 +89,6 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
     #: Why it is not one of several locks that are acquired at once; None where it may be.
     _acquired_alone: ClassVar[str | None] = None
 
-    def __init_subclass__(cls, **others: Any) -> None:
-        super().__init_subclass__(**others)
-        for name in ("__exit__", "__aexit__"):
-            if name in vars(cls) and not is_known(vars(cls)[name]):
-                raise TypeError(
-                    f"{cls.__name__} cannot override {name}: write a context manager that enters "
-                    "the lock"
-                )
-
     def __init__(
         self, access: Access, name: str, claims: Mapping[str, AnyClaim], options: AcquireOptions
     ) -> None:
@@ -117,7 +106,7 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         self._access = access
         self._claims = claims
         self._options = options
-        self._entered_grants: EnteredGrants[G] = EnteredGrants(name)
+        self._by_hand: ByHand[G] = ByHand(name)
 
     if not TYPE_CHECKING:  # which then finds the mistake itself
 
@@ -191,13 +180,22 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         except AcquireTimeout:
             return None
 
-    def _entered(self, grant: G, statement: ref[Statement] | None) -> G:
-        """Note that ``statement`` has entered with ``grant``; None for a call by hand."""
+    def _entered(self, grant: G, block: Block | None) -> G:
+        """Note that ``block`` has entered with ``grant``; None for a call by hand."""
         grant._is_entered = True
-        if statement is not None and (entering := statement()) is not None:
-            entering.entered = grant
-        self._entered_grants.enter(grant, statement)
+        if block is not None:
+            block.grant = grant
+        if block is not None and block.lock is self:
+            grant._hold_while(block)
+        else:
+            self._by_hand.enter(grant)
         return grant
+
+    def _ending(self, block: Block | None) -> list[G]:
+        """The grants to release as ``block`` ends: its own, or for a call by hand see `ByHand`."""
+        if block is not None and block.lock is self and block.grant is not None:
+            return [block.grant]
+        return self._by_hand.leave(None if block is None else block.grant)
 
     def _locked(self) -> Steps[bool]:
         """Whether any client holds the lock, as the service says. Raises `BackendUnavailable`.

@@ -10,9 +10,8 @@ from coordlock.errors import CoordlockError
 from coordlock.locks.base_grant import BaseGrant, GrantState
 from coordlock.locks.signals import AwaitingSignals, BlockingSignals
 from coordlock.runtime.driver import Steps
-from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.methods import EnteredByAsyncWith, EnteredByWith, awaiting, blocking
 from coordlock.runtime.promise import Promise, all_of
-from coordlock.runtime.statement import EnteredByAsyncWith, EnteredByWith, released_when_dropped
 
 if TYPE_CHECKING:
     from coordlock.backend import Backend, Listing, Operation, VersionedValue, Written
@@ -113,16 +112,9 @@ class Grant(EnteredByWith, BlockingSignals, _GuardingGrant):
         return Transaction(*self._not_writable(), self._commit)
 
     def __enter__(self) -> Self:
-        was_entered = self._is_entered
-        try:
-            self._enter()
-            return self
-        except BaseException:
-            if not was_entered:
-                self._abandon()  # where Ctrl-C came after it was entered
-            raise
+        self._enter()
+        return self
 
-    @released_when_dropped
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -137,7 +129,7 @@ class Grant(EnteredByWith, BlockingSignals, _GuardingGrant):
 
             raise_or_chain(error, body)
         finally:
-            self._abandon()  # where Ctrl-C came before that: a block is left only once
+            self._withdraw()  # wherever that was struck: a block is left only once
         if has_lost:
             self._chain(body)
 

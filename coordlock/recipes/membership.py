@@ -21,10 +21,9 @@ from coordlock.recipes.shared.publishing_grant import PublishingGrant, check_val
 from coordlock.runtime.clock import sleep, within
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
-from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.methods import EnteredByAsyncWith, EnteredByWith, awaiting, blocking
 from coordlock.runtime.promise import Promise, settled
 from coordlock.runtime.resident import Resident
-from coordlock.runtime.statement import EnteredByAsyncWith, EnteredByWith
 
 __all__ = ["AsyncMembership", "AsyncPresence", "Membership", "Presence"]
 

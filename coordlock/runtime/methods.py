@@ -1,4 +1,7 @@
-"""Protocols as methods: one that blocks and one to await, of the same generator."""
+"""Protocols as methods: one that blocks and one to await, of the same generator.
+
+And which of ``with`` and ``async with`` enters their objects: the other one raises what to write.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,22 @@ import functools
 import re
 from collections.abc import Callable, Coroutine
 from types import FunctionType
-from typing import Any, Concatenate, Final, ForwardRef, ParamSpec, TypeVar, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    ForwardRef,
+    NoReturn,
+    ParamSpec,
+    TypeVar,
+    get_args,
+    get_origin,
+)
 
 from coordlock.runtime.driver import Steps, run, run_async
 
-__all__ = ["awaiting", "blocking", "presented_in"]
+__all__ = ["EnteredByAsyncWith", "EnteredByWith", "awaiting", "blocking", "presented_in"]
 
 S = TypeVar("S")
 P = ParamSpec("P")
@@ -132,3 +146,44 @@ def _returned(method: object, types: dict[str, str]) -> str | None:
         return None
     words = re.split(r"(\W+)", str(method.__annotations__.get("return", "")))
     return "".join(types.get(word, word) for word in words) if types.keys() & set(words) else None
+
+
+class _WrongStatement(TypeError, AttributeError):
+    """Also an AttributeError, so that ``hasattr`` and libraries that look around go on."""
+
+
+class _Refusing:
+    """A method to enter that is not there, and says what to write when a statement loads it.
+
+    Without an exit, so that `isinstance` takes nothing for a context manager of that kind. From
+    Python 3.14 on, statements load the exit first, and Python says itself which one to use.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __get__(self, thing: object, owner: type) -> NoReturn:
+        raise _WrongStatement(f"{owner.__name__} {self._text}")
+
+
+class EnteredByWith:
+    """The base of what ``with`` enters: ``async with`` raises TypeError."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # which then finds the mistake itself
+        __aenter__ = _Refusing(
+            "is for threads: enter it by `with`; for `async with` there is "
+            "coordlock.connect_async()"
+        )
+
+
+class EnteredByAsyncWith:
+    """The base of what ``async with`` enters: ``with`` raises TypeError."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:
+        __enter__ = _Refusing(
+            "is for asyncio: enter it by `async with`; for `with` there is coordlock.connect()"
+        )

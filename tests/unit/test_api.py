@@ -30,7 +30,7 @@ from coordlock.fencing.sql import (
     SQLFence,
     SQLGuardingFence,
 )
-from coordlock.runtime.statement import EnteredByAsyncWith, EnteredByWith
+from coordlock.runtime.methods import EnteredByAsyncWith, EnteredByWith
 
 RECORD = Path(__file__).with_name("api.txt")
 #: The modules that applications use, each with its ``__all__``.

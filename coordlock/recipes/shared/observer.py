@@ -16,9 +16,8 @@ from coordlock.runtime.clock import soon
 from coordlock.runtime.condition import Condition
 from coordlock.runtime.deadline import Cancelled, DeadlineReached
 from coordlock.runtime.driver import Steps
-from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.methods import EnteredByAsyncWith, EnteredByWith, awaiting, blocking
 from coordlock.runtime.resident import Resident
-from coordlock.runtime.statement import EnteredByAsyncWith, EnteredByWith
 from coordlock.settings import Duration, timeout_of
 
 __all__ = ["AsyncObserver", "BaseObserver", "Begin", "Observer", "wait_until"]
