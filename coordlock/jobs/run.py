@@ -94,7 +94,7 @@ def refuse(
         raise JobBacklog(name, len(ledger.records), shown(open_slots[0]) if open_slots else "")
 
 
-class _BaseJobRun(BaseGrant, shown="JobRun"):
+class _BaseJobRun(BaseGrant):
     """What sync and async runs share."""
 
     _instead = "pass its slot and its token instead"

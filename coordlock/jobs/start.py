@@ -10,15 +10,14 @@ from coordlock.errors import LockLost
 from coordlock.jobs.run import AsyncJobRun, JobRun
 from coordlock.jobs.slots import shown
 from coordlock.runtime.driver import Steps, run, run_async
-from coordlock.runtime.methods import EnteredByAsyncWith, EnteredByWith
-from coordlock.runtime.resident import Resident
+from coordlock.runtime.methods import EnteredByAsyncWith, EnteredByWith, Resident
 
 __all__ = ["AsyncStart", "Start"]
 
 R = TypeVar("R", JobRun, AsyncJobRun)
 
 
-class _BaseStart(Resident, Generic[R], shown="Start"):
+class _BaseStart(Resident, Generic[R]):
     """What sync and async starts share. Entered once."""
 
     _instead = "pass the job's name and the slot instead"

@@ -22,8 +22,8 @@ from coordlock.locks.blocks import Holding
 from coordlock.model.claim import Claim, in_force
 from coordlock.runtime.clock import within
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.methods import Resident
 from coordlock.runtime.promise import Promise
-from coordlock.runtime.resident import Resident
 from coordlock.settings import DEFAULT, Duration, Timeout, max_hold_of, timeout_of
 
 __all__ = ["BaseGrant", "GrantState"]
@@ -40,7 +40,7 @@ class GrantState(Enum):
     RELEASED = "released"  #: `release` was called while it was held
 
 
-class BaseGrant(Resident, shown="Grant"):
+class BaseGrant(Resident):
     """What grants of every kind share, sync and async: everything that needs no waiting."""
 
     _instead = "pass its token instead"

@@ -16,7 +16,7 @@ from coordlock.model.claim import AnyClaim, Mode
 from coordlock.runtime.caller import this_caller
 from coordlock.runtime.cancellation import Cancellation, checked
 from coordlock.runtime.driver import Steps
-from coordlock.runtime.resident import Resident
+from coordlock.runtime.methods import Resident
 from coordlock.settings import (
     DEFAULT,
     Default,
@@ -79,7 +79,7 @@ class AcquireOptions:
         )
 
 
-class BaseLock(Resident, Generic[G], shown="Lock"):
+class BaseLock(Resident, Generic[G]):
     """What sync and async locks share: the queues, how to claim them, and the waits."""
 
     _instead = "pass its name instead, and make another object with a client there"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["AsyncGrant", "Grant", "GrantState"]
 
 
-class _GuardingGrant(BaseGrant, shown="Grant"):
+class _GuardingGrant(BaseGrant):
     """What the service does for a grant alone: it looks for the contender in the same step."""
 
     def _verify(self) -> Steps[None]:

@@ -52,7 +52,7 @@ DECORATED_COROUTINE: Final = CoroutineFunction(
 )
 
 
-class NamedLock(BaseLock[G], shown="Lock"):
+class NamedLock(BaseLock[G]):
     """What locks of one name share, of any kind, sync and async."""
 
     def __init__(
@@ -74,7 +74,7 @@ class NamedLock(BaseLock[G], shown="Lock"):
         return (yield from queue_view(self._access.engine, self.name))
 
 
-class BlockingLock(EnteredByWith, BaseLock[SyncG], shown="Lock"):
+class BlockingLock(EnteredByWith, BaseLock[SyncG]):
     """A lock of any kind, for threads."""
 
     acquire = blocking(BaseLock[SyncG]._acquire)
@@ -129,7 +129,7 @@ class BlockingLock(EnteredByWith, BaseLock[SyncG], shown="Lock"):
         return locked
 
 
-class AwaitingLock(EnteredByAsyncWith, BaseLock[AsyncG], shown="AsyncLock"):
+class AwaitingLock(EnteredByAsyncWith, BaseLock[AsyncG]):
     """A lock of any kind, for asyncio."""
 
     acquire = awaiting(BaseLock[AsyncG]._acquire)

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 
-class _ReentrantGrant(BaseGrant, shown="ReentrantGrant"):
+class _ReentrantGrant(BaseGrant):
     """What sync and async grants of reentrant locks share."""
 
     #: Whether it was released while other grants of its owner went on to hold the lock.
@@ -79,7 +79,7 @@ class AsyncReentrantGrant(_ReentrantGrant, AsyncGrant):
 G = TypeVar("G", bound=ReentrantGrant | AsyncReentrantGrant)
 
 
-class _ReentrantLock(NamedLock[G], shown="ReentrantLock"):
+class _ReentrantLock(NamedLock[G]):
     """What sync and async reentrant locks share."""
 
     _acquired_alone = (

@@ -59,7 +59,7 @@ class GrantPart:
         self.whole.check()
 
 
-class _MultiGrant(BaseGrant, shown="MultiGrant"):
+class _MultiGrant(BaseGrant):
     """What the sync and the async grant of several locks share."""
 
     def __init__(self, engine: Engine, ticket: Ticket, node: str | None = None) -> None:
@@ -222,7 +222,7 @@ def claims_of_path(path: str, mode: Mode) -> dict[str, AnyClaim]:
 G = TypeVar("G", bound=MultiGrant | AsyncMultiGrant)
 
 
-class _MultiLock(BaseLock[G], shown="MultiLock"):
+class _MultiLock(BaseLock[G]):
     """What the sync and the async lock of several names share."""
 
     def __init__(

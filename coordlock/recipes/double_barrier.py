@@ -15,7 +15,7 @@ from coordlock.settings import DEFAULT, Default, Timeout, timeout_of
 __all__ = ["AsyncDoubleBarrier", "DoubleBarrier"]
 
 
-class _BaseDoubleBarrier(BarrierRecipe, shown="DoubleBarrier"):
+class _BaseDoubleBarrier(BarrierRecipe):
     """What sync and async double barriers share."""
 
     _kind = "double barrier"

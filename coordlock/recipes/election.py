@@ -64,7 +64,7 @@ class Candidate:
     token: int | None
 
 
-class _BaseElection(QueueRecipe, Generic[T], shown="Election"):
+class _BaseElection(QueueRecipe, Generic[T]):
     """What sync and async elections share."""
 
     _term_kind: ClassVar[type[Term | AsyncTerm]]

@@ -223,16 +223,9 @@ class _Background(Generic[T]):
 
 
 def or_undo(steps: Steps[T], undo: Callable[[], object]) -> Steps[T]:
-    """The result of ``steps``; where they end without one, ``undo`` is called.
-
-    Twice, because a signal handler that raises may keep the first call from beginning.
-    """
+    """The result of ``steps``; where they end without one, ``undo`` is called."""
     try:
-        try:
-            return (yield from steps)
-        except BaseException:
-            undo()
-            raise
+        return (yield from steps)
     except BaseException:
         undo()
         raise
@@ -353,6 +346,7 @@ def completion(future: Promise[Any]) -> asyncio.Future[None]:
             loop.call_soon_threadsafe(complete)
 
     future.add_done_callback(done)
+    completed.add_done_callback(lambda _: future.remove_done_callback(done))
     return completed
 
 

@@ -79,7 +79,7 @@ class Retries:
         return longest * (1 - jitter / 2)
 
 
-class _BaseItem(BaseGrant, shown="Item"):
+class _BaseItem(BaseGrant):
     """What sync and async items share."""
 
     _instead = "pass its id and its token instead"

@@ -185,9 +185,9 @@ def test_a_subclass_that_enters_and_leaves_in_a_way_of_its_own_is_left(service: 
             return super().__enter__()
 
     class Timed(Noting):
-        def __exit__(self, *failure: object) -> None:  # type: ignore[override]
+        def __exit__(self, *failure: object) -> None:
             called.append("leave")
-            super().__exit__(*failure)
+            super().__exit__(*failure)  # type: ignore[arg-type]
 
     with service.client() as client:
         lock = client.lock("q")
