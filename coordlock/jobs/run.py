@@ -27,7 +27,7 @@ from coordlock.jobs.slots import Slot, kind_of, shown
 from coordlock.jobs.view import record_of
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
-from coordlock.locks.base_grant import BaseGrant
+from coordlock.locks.base_grant import BaseGrant, raise_or_chain
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, run_in_background
@@ -262,8 +262,6 @@ class _BaseJobRun(BaseGrant):
             if not (self._engine.inherited or self._released):
                 has_lost = not (yield from self._release())
         except CoordlockError as error:
-            from coordlock.locks.chaining import raise_or_chain
-
             raise_or_chain(error, body)
         finally:
             self._withdraw()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from copy import copy
 from enum import Enum
 from typing import NoReturn, TypeVar
 
@@ -26,7 +27,7 @@ from coordlock.runtime.methods import Resident
 from coordlock.runtime.promise import Promise
 from coordlock.settings import DEFAULT, Duration, Timeout, max_hold_of, timeout_of
 
-__all__ = ["BaseGrant", "GrantState"]
+__all__ = ["BaseGrant", "GrantState", "raise_or_chain"]
 
 T = TypeVar("T")
 
@@ -233,7 +234,7 @@ class BaseGrant(Resident):
             finally:
                 self._ticket.is_given_up = True  # wherever that was struck
         self._released = True
-        return self.state is GrantState.RELEASED and not self._ticket.withdrawal.is_refused
+        return self._loss() is None and not self._ticket.withdrawal.is_refused
 
     def _leave_queue(self, seconds: float | None) -> Steps[None]:
         """Withdraw, and wait up to ``seconds`` for the answer unless the lock is lost anyway."""
@@ -241,7 +242,8 @@ class BaseGrant(Resident):
         self._ticket.withdraw()
         self._released = True
         reply = self._ticket.withdrawal.reply
-        yield within(self._engine.timers, reply, seconds if held else 0.0)
+        if not reply.done():
+            yield within(self._engine.timers, reply, seconds if held else 0.0)
 
     def _guarded(self, steps: Steps[T]) -> Steps[T]:
         """The result of ``steps``; raises `LockLost` when they find that the contender has gone.
@@ -267,8 +269,6 @@ class BaseGrant(Resident):
         lost = self._lost_error()
         is_told = isinstance(body, LockLost) and (body.name, body.token) == (lost.name, lost.token)
         if not is_told:
-            from coordlock.locks.chaining import raise_or_chain
-
             raise_or_chain(lost, body)
 
     def __del__(self) -> None:
@@ -289,3 +289,28 @@ class BaseGrant(Resident):
     def __repr__(self) -> str:
         state = self.state.value
         return f"<{type(self).__name__} {self.name!r} token={self._first_token} {state}>"
+
+
+def raise_or_chain(error: CoordlockError, body: BaseException | None) -> None:
+    """Raise ``error`` at the end of a block, chained to ``body`` if the block raised that."""
+    if body is None:
+        raise error
+    _chain(body, copy(error))  # the copy has no context; that of ``error`` may be ``body``
+
+
+def _chain(error: BaseException, lost: BaseException) -> None:
+    """Chain ``error`` to ``lost``; add a note where tracebacks hide the chain.
+
+    ``lost`` becomes the context of the oldest exception in the chain of ``error``. Tracebacks hide
+    it where an exception on the way suppresses its context, and where the chain is a cycle.
+    """
+    oldest, seen, is_shown = error, {id(error)}, True
+    while (before := oldest.__context__) is not None and id(before) not in seen:
+        is_shown = is_shown and (not oldest.__suppress_context__ or oldest.__cause__ is before)
+        seen.add(id(before))
+        oldest = before
+    is_circle = before is not None
+    if not is_circle:
+        oldest.__context__ = lost
+    if is_circle or oldest.__suppress_context__ or not is_shown:
+        error.add_note(str(lost))

@@ -135,24 +135,22 @@ class BaseLock(Resident, Generic[G]):
         Raises `NameConflict` when the name is in use as another kind of lock,
         `AuthenticationFailed`, `ClientClosed` and `ForkedClient`.
         """
-        return (yield from self._acquire_with(self._options.but(timeout, label, cancellation)))
+        return self._acquire_with(self._options.but(timeout, label, cancellation))
 
     def _acquire_with(self, options: AcquireOptions) -> Steps[G]:
         """Acquire with ``options``; returns the grant."""
         ticket = yield from self._acquisition(options)
         try:
-            grant = self._make(ticket)
-            self._limit(ticket)
-            return grant
+            if self.max_hold is not None:
+                self._access.engine.limit(ticket, self.max_hold)
+            return self._make(ticket)
         except BaseException:
             ticket.withdraw()  # Ctrl-C: the caller never gets the grant
             raise
 
-    def _acquisition(
-        self, options: AcquireOptions, stop: Cancellation | None = None
-    ) -> Steps[Ticket]:
-        """Acquire the queues with ``options``; the granted ticket. ``stop`` also ends the wait."""
-        ends = tuple([one for one in (options.cancellation, stop) if one is not None])
+    def _acquisition(self, options: AcquireOptions) -> Steps[Ticket]:
+        """Acquire the queues with ``options``; the granted ticket."""
+        ends = () if options.cancellation is None else (options.cancellation,)
         return acquisition(
             self._access.engine, self._claims, options.timeout, this_caller(), options.label, ends
         )
@@ -161,11 +159,6 @@ class BaseLock(Resident, Generic[G]):
         """The grant of ``ticket``."""
         grant: G = self._grant_kind(self._access.engine, ticket)
         return grant
-
-    def _limit(self, ticket: Ticket) -> None:
-        """Let the caller hold ``ticket`` for ``max_hold`` seconds at most, from now on."""
-        if self.max_hold is not None:
-            self._access.engine.limit(ticket, self.max_hold)
 
     def _try_acquire(
         self, *, label: str | None = None, cancellation: Cancellation | None = None

@@ -79,8 +79,6 @@ def entering(lock: object) -> Block | None:
 class Holding(Call):
     """What the sweep asks about a grant: it is given up once ``holder`` was dropped."""
 
-    __slots__ = ("_holder",)
-
     def __init__(self, holder: object) -> None:
         self._holder: Final = ref(holder)
 

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from coordlock.errors import CoordlockError
-from coordlock.locks.base_grant import BaseGrant, GrantState
+from coordlock.locks.base_grant import BaseGrant, GrantState, raise_or_chain
 from coordlock.locks.signals import AwaitingSignals, BlockingSignals
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import EnteredByAsyncWith, EnteredByWith, awaiting, blocking
@@ -125,11 +125,10 @@ class Grant(EnteredByWith, BlockingSignals, _GuardingGrant):
         try:
             has_lost = not (self._engine.inherited or self._released or self.release())
         except CoordlockError as error:
-            from coordlock.locks.chaining import raise_or_chain
-
             raise_or_chain(error, body)
         finally:
-            self._withdraw()  # wherever that was struck: a block is left only once
+            if not self._released:
+                self._withdraw()  # a block is left only once
         if has_lost:
             self._chain(body)
 
@@ -164,8 +163,6 @@ class AsyncGrant(EnteredByAsyncWith, AwaitingSignals, _GuardingGrant):
         try:
             has_lost = not (self._engine.inherited or self._released or await self.release())
         except CoordlockError as error:
-            from coordlock.locks.chaining import raise_or_chain
-
             raise_or_chain(error, body)
         else:
             if has_lost:

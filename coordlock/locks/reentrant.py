@@ -114,7 +114,8 @@ class _ReentrantLock(NamedLock[G]):
             if hold.ticket is None:
                 ticket = yield from self._acquisition(replace(options, timeout=left))
                 hold.granted(ticket)
-                self._limit(ticket)
+                if self.max_hold is not None:
+                    engine.limit(ticket, self.max_hold)
             hold.check(self._mode)
             grant: G = self._grant_kind(engine, hold, part)
             return grant
@@ -189,10 +190,7 @@ class _Hold(Call):
     A grant that was dropped keeps its part, and so the lock.
     """
 
-    __slots__ = ("__weakref__", "caller", "decided", "engine", "name", "parts", "ticket")
-
     def __init__(self, engine: Engine, name: str, caller: Caller) -> None:
-        super().__init__()
         self.engine: Final = engine
         self.name: Final = name
         self.caller: Final = caller

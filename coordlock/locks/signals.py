@@ -60,7 +60,7 @@ class _BaseSignal:
 
 
 class Signal(_BaseSignal):
-    """Whether a lock was lost, or its release requested: `Grant.lost`, `Grant.release_requested`."""
+    """Whether a lock was lost, or its release requested: see `Grant.lost`, `release_requested`."""
 
     def wait(self, timeout: Duration | None = None) -> bool:
         """Block until it is set, for ``timeout`` seconds at most; returns whether it is.

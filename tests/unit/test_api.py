@@ -272,10 +272,8 @@ def test_dir_shows_the_public_names_and_no_modules() -> None:
 
 def is_protocol(member: object) -> bool:
     """Whether a method is one of `coordlock.runtime.methods.blocking`."""
-    return (
-        inspect.isfunction(member)
-        and inspect.isgeneratorfunction(inspect.unwrap(member))
-        and member.__name__ != inspect.unwrap(member).__name__
+    return inspect.isfunction(member) and str(member.__annotations__.get("return")).startswith(
+        "Steps["
     )
 
 
