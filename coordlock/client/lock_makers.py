@@ -11,7 +11,7 @@ from coordlock.locks.base_lock import AcquireOptions
 from coordlock.locks.lock import AsyncLock, Lock
 from coordlock.model.claim import Mode, Permit
 from coordlock.runtime.cancellation import Cancellation
-from coordlock.runtime.resident import Resident
+from coordlock.runtime.methods import Resident
 from coordlock.settings import DEFAULT, Timeout
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ SkippingLockT = TypeVar("SkippingLockT", "KeyedLock[None]", "AsyncKeyedLock[None
 class _Makers(
     Resident,
     Generic[LockT, ReentrantLockT, UpgradeableLockT, MultiLockT, KeyedLockT, SkippingLockT],
-    shown="Client",
 ):
     """The methods that make locks, of both clients. They send nothing."""
 
@@ -301,7 +300,6 @@ class Locks(
         "KeyedLock[Never]",
         "KeyedLock[None]",
     ],
-    shown="Client",
 ):
     """The locks that `Client` makes."""
 
@@ -315,6 +313,5 @@ class AsyncLocks(
         "AsyncKeyedLock[Never]",
         "AsyncKeyedLock[None]",
     ],
-    shown="AsyncClient",
 ):
     """The locks that `AsyncClient` makes."""

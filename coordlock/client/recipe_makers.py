@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from coordlock.kernel.access import Access
-from coordlock.runtime.resident import Resident
+from coordlock.runtime.methods import Resident
 from coordlock.settings import DEFAULT, Duration, Timeout
 
 if TYPE_CHECKING:
@@ -59,7 +59,6 @@ class _Makers(
         BarrierT,
         DoubleBarrierT,
     ],
-    shown="Client",
 ):
     """The methods that make recipes, of both clients. They send nothing."""
 
@@ -310,7 +309,6 @@ class Recipes(
         "Barrier",
         "DoubleBarrier",
     ],
-    shown="Client",
 ):
     """The recipes that `Client` makes."""
 
@@ -330,6 +328,5 @@ class AsyncRecipes(
         "AsyncBarrier",
         "AsyncDoubleBarrier",
     ],
-    shown="AsyncClient",
 ):
     """The recipes that `AsyncClient` makes."""

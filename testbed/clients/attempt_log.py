@@ -6,7 +6,7 @@ import threading
 from typing import Final
 
 from coordlock.locks.grant import AsyncGrant, Grant
-from coordlock.locks.signals import LossSignal
+from coordlock.locks.signals import Signal
 from coordlock.model.claim import Claim, Mode
 from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.testing.faults.events import (
@@ -120,7 +120,7 @@ class AttemptLog:
 
     def _await_loss(self) -> None:
         # The blocking signal works for either kind of grant, and needs no event loop.
-        signal = LossSignal(self.grant._loss, self.grant._loss_end)
+        signal = Signal(self.grant._loss, self.grant._end)
         if signal.wait():
             # The public `remaining` is 0 now; what the deadline was, only the session knows.
             deadline = self._journal.moment(self.grant._ticket.session._deadline)

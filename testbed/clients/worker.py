@@ -160,7 +160,7 @@ class Worker:
         if grant is None:
             return []
         for attempt in attempts:
-            attempt.granted(grant, grant.tokens[attempt.lock])
+            attempt.granted(grant, grant.parts[attempt.lock].token)
         assert not attempts[0].withdrawn, f"{grant} was granted to a call that was cancelled"
         return attempts
 

@@ -66,7 +66,7 @@ NOT_FOR_A_LOCK = (
 )
 #: Slow to import, and not needed for a lock on this machine.
 SLOW = {
-    *("click", "logging", "pathlib"),
+    *("click", "pathlib"),
     *("asyncio", "concurrent", "email", "hashlib", "http", "importlib.metadata", "multiprocessing"),
     *("random", "secrets", "shutil", "socket", "ssl", "statistics", "subprocess", "tempfile"),
     *("tomllib", "zipfile"),
