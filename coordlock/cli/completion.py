@@ -62,7 +62,7 @@ def asked(
 
 def complete_name(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
     """The names in use that start with ``prefix``."""
-    names = asked(parsed_args, lambda client: client.names())
+    names = asked(parsed_args, lambda client: client.admin.names())
     return [name for name in names if name.startswith(prefix)]
 
 
@@ -87,9 +87,9 @@ def _of_kind(kind: str, prefix: str, parsed_args: argparse.Namespace) -> list[st
         parsed_args,
         lambda client: [
             name
-            for name in client.names()
+            for name in client.admin.names()
             if name.startswith(prefix)
-            and kind_of(client.contenders(name), client.settings.scheme) in (kind, None)
+            and kind_of(client.admin.contenders(name), client.settings.scheme) in (kind, None)
         ],
     )
 
@@ -99,7 +99,7 @@ def complete_kept(*kinds: str) -> Completer:
 
     def offered(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
         def names(client: Client) -> list[str]:
-            found = (one.name for one in client.records() if not kinds or one.kind in kinds)
+            found = (one.name for one in client.admin.records() if not kinds or one.kind in kinds)
             return [name for name in dict.fromkeys(found) if name.startswith(prefix)]
 
         return asked(parsed_args, names)

@@ -24,7 +24,7 @@ __all__ = ["counted", "document_of", "filled", "print_kept", "state_of", "work_q
 
 def work_queues(client: Client) -> list[Record]:
     """The work queues, `filled`."""
-    return filled(client, (one for one in client.records() if one.kind == "work queue"))
+    return filled(client, (one for one in client.admin.records() if one.kind == "work queue"))
 
 
 def filled(client: Client, kept: Iterable[Record]) -> list[Record]:

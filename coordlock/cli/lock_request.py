@@ -188,7 +188,7 @@ class LockRequest:
     def _held_by(self, client: Client) -> str:
         """Who holds it, as the end of a sentence. Trying once asks for no names, so this does."""
         with suppress(CoordlockError):
-            queues = [client.contenders(name) for name in self._lock(client)._claims]
+            queues = [client.admin.contenders(name) for name in self._lock(client)._claims]
             holding = [one for queue in queues for one in queue if one.holding]
             if holding:
                 owners = listed(list(dict.fromkeys(str(one.contender) for one in holding)))

@@ -40,7 +40,7 @@ def cycle(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
                     client.lock(second, cancellation=stop).acquire().release()
 
         calls = [pool.submit(work, *pair) for pair in (("a", "b c"), ("b c", "a"))]
-        eventually(lambda: client.deadlocks() != ())
+        eventually(lambda: client.admin.deadlocks() != ())
         yield
         stop.cancel()
         for call in calls:

@@ -51,7 +51,7 @@ def everything(url: str, stack: ExitStack) -> coordlock.Client:
     pool.submit(ending.barrier("barrier", 2).wait)
     pool.submit(ending.double_barrier("double barrier", 2).enter)
     for name in ("barrier", "double barrier"):
-        eventually(lambda: client.contenders(name), f"a party at the {name}")  # noqa: B023
+        eventually(lambda: client.admin.contenders(name), f"a party at the {name}")  # noqa: B023
     return client
 
 

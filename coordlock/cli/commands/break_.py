@@ -84,7 +84,7 @@ def break_(
     if not yes:
         check_terminal()
     with service.connected() as client:
-        queue_view = client.contenders(name)
+        queue_view = client.admin.contenders(name)
         chosen = _choose(queue_view, token, everybody)
         if not chosen:
             complain(_nobody(name, queue_view, token))
@@ -95,9 +95,9 @@ def break_(
             echo("Nothing stops them: they may still be at work.", err=True)
             confirm(f"Evict from {name!r}?")
         if everybody:
-            evicted = client.evict_all(name)
+            evicted = client.admin.evict_all(name)
         else:
-            evicted = tuple(one for one in chosen if client.evict(one))
+            evicted = tuple(one for one in chosen if client.admin.evict(one))
     gone = [one.contender for one in evicted]
     for one in chosen:
         if not _is_among(one.contender, gone):
@@ -121,12 +121,12 @@ def _ask(client: Client, name: str, token: int | None, reason: str, timeout: flo
     """Ask the holders of ``name``, and wait for them; the exit status."""
     chosen: QueueEntry | None = None
     if token is not None:
-        queue_view = client.contenders(name)
+        queue_view = client.admin.contenders(name)
         chosen = next((one for one in queue_view if one.token == token), None)
         if chosen is None:
             complain(_nobody(name, queue_view, token))
             return Exit.FAILED
-    asked = client.request_release(name, reason, contender=chosen)
+    asked = client.admin.request_release(name, reason, contender=chosen)
     if not asked:
         complain(f"nobody holds {name!r}")
         return Exit.FAILED
@@ -136,7 +136,7 @@ def _ask(client: Client, name: str, token: int | None, reason: str, timeout: flo
         return Exit.OK
     left, end = [one.contender for one in asked], time.monotonic() + timeout
     while there := [
-        one.contender for one in client.contenders(name) if _is_among(one.contender, left)
+        one.contender for one in client.admin.contenders(name) if _is_among(one.contender, left)
     ]:
         if time.monotonic() >= end:
             complain(f"{name!r} is still held by {listed(list(map(str, there)))}")

@@ -40,7 +40,7 @@ def deadlocks(*, service: Service, as_dot: bool, as_json: bool) -> int:
     if as_dot and as_json:
         raise UsageError("--dot and --json exclude each other")
     with service.connected() as client:
-        found = client.deadlocks()
+        found = client.admin.deadlocks()
     if as_json:
         echo(json.dumps([_document(one) for one in found]))
     elif as_dot:

@@ -95,7 +95,7 @@ def delete(
         for one in chosen:
             problem, was_there = "", False
             try:
-                was_there = client.delete_record(one.name, one.kind)
+                was_there = client.admin.delete(one.name, one.kind)
             except (AuthenticationFailed, BackendUnavailable, SessionLost):
                 raise
             except (BackendError, NameConflict, StillInUse) as error:
@@ -111,7 +111,7 @@ def delete(
 
 
 def _chosen(client: Client, name: str, kind: Kind | None) -> list[Record]:
-    found = filled(client, client.records(name))
+    found = filled(client, client.admin.records(name))
     if kind is not None:
         return [one for one in found if one.kind == kind]
     if len(found) > 1:

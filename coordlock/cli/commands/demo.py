@@ -185,7 +185,7 @@ class _Story(Story):
             self._evict(halfway["worker"], halfway["token"])
 
     def _show_queue(self) -> None:
-        queue = self._client.contenders(self._lock)
+        queue = self._client.admin.contenders(self._lock)
         labels: dict[bool, list[str]] = {True: [], False: []}
         for one in queue:
             labels[one.holding].append(one.owner.label if one.owner else "?")

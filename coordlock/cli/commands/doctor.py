@@ -206,7 +206,7 @@ def _clock() -> Finding:
 
 
 def _service(client: Client) -> Iterator[Finding]:
-    info = client.describe()
+    info = client.admin.describe()
     where = f" at {', '.join(info.endpoints)}" if info.endpoints else ""
     yield Finding("service", "ok", f"{info.service} {info.version}".rstrip() + where)
     for note in info.notes:

@@ -53,7 +53,7 @@ def _jobs(*, service: Service, as_json: bool) -> int:
     `coordlock run` with --slot, --every or --cron runs the slots of a job, and so do programs.
     """
     with service.connected() as client:
-        found = client.jobs()
+        found = client.admin.jobs()
     if as_json:
         echo(json.dumps([_document(one) for one in found]))
         return Exit.OK

@@ -72,7 +72,7 @@ def ls(
     refused: dict[str, AuthenticationFailed] = {}
 
     def look() -> Queues:
-        names = [name for name in client.names() if _matches(name, patterns)]
+        names = [name for name in client.admin.names() if _matches(name, patterns)]
         names.sort(key=(lambda name: name.split("/")) if is_tree else str)
         queues = [(name, _queue_of(client, name, refused)) for name in names]
         return [(name, queue_view) for name, queue_view in queues if queue_view]
@@ -98,7 +98,9 @@ def ls(
 
 def _ls_kept(client: Client, patterns: list[str], *, follow: bool, as_json: bool) -> None:
     def look() -> list[Record]:
-        return filled(client, [one for one in client.records() if _matches(one.name, patterns)])
+        return filled(
+            client, [one for one in client.admin.records() if _matches(one.name, patterns)]
+        )
 
     def display(found: list[Record]) -> None:
         if as_json:
@@ -120,7 +122,7 @@ def _queue_of(
 ) -> tuple[QueueEntry, ...]:
     """The queue, empty where it may not be read, which is noted: it may be another program's."""
     try:
-        return client.contenders(name)
+        return client.admin.contenders(name)
     except AuthenticationFailed as error:
         refused[name] = error
         return ()

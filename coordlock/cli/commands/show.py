@@ -67,10 +67,10 @@ def show(
 
     def look() -> _Seen:
         if not is_tree:
-            return _Seen([(name, client.contenders(name))], _kept_of(client, name))
-        names = [one for one in client.names() if _is_near(one, name)]
+            return _Seen([(name, client.admin.contenders(name))], _kept_of(client, name))
+        names = [one for one in client.admin.names() if _is_near(one, name)]
         names.sort(key=lambda one: one.split("/"))
-        queues = [(one, client.contenders(one)) for one in names]
+        queues = [(one, client.admin.contenders(one)) for one in names]
         return _Seen([(one, queue_view) for one, queue_view in queues if queue_view])
 
     def display(seen: _Seen) -> None:
@@ -102,7 +102,7 @@ class _Seen:
 def _kept_of(client: Client, name: str) -> list[Record]:
     """What is kept under ``name``; nothing where that can't be, or may not be read."""
     with suppress(Unsupported, AuthenticationFailed):
-        return filled(client, client.records(name))
+        return filled(client, client.admin.records(name))
     return []
 
 

@@ -71,11 +71,11 @@ class Story(ABC):
 
     def _evict(self, frozen: str, token: int) -> None:
         """Remove the frozen holder, which no lease of its own removes."""
-        queue = self._client.contenders(self._lock)
+        queue = self._client.admin.contenders(self._lock)
         holder = next(one for one in queue if one.holding)
         self._tell("keeps", "the queue", holder=holder.owner.label if holder.owner else "")
         at = SYSTEM_CLOCK.now()
-        self._client.evict(holder)
+        self._client.admin.evict(holder)
         self._tell("evicted", frozen, at, token=token)
         self._waiting_for = "the eviction", at
 
@@ -85,7 +85,7 @@ class Story(ABC):
 
     def _left_over(self) -> list[str]:
         """What is wrong with the queue at the end: it is not empty."""
-        left = self._client.contenders(self._lock)
+        left = self._client.admin.contenders(self._lock)
         return [f"{len(left)} contenders were left in the queue"] if left else []
 
     def _tell(self, kind: str, worker: str, at: float | None = None, **facts: object) -> None:
