@@ -101,12 +101,13 @@ class _ReentrantLock(NamedLock[G], shown="ReentrantLock"):
         #: Who may acquire it again; None for the thread or the task that holds it.
         self.owner: Final = owner
 
-    def _acquire_with(self, options: AcquireOptions) -> Steps[G]:
+    def _acquire_within(self, seconds: float | None, cancellation: Cancellation | None) -> Steps[G]:
         """One more grant of what the owner holds, or the first one."""
         engine = self._access.engine
         attempt = _Attempt(self.owner, engine, self.name, self._mode)
         try:
-            hold = yield from attempt.steps(partial(self._acquisition, options), self.max_hold)
+            acquisition = partial(self._acquisition, seconds, cancellation)
+            hold = yield from attempt.steps(acquisition, self.max_hold)
             grant: G = self._grant_kind(engine, hold, attempt)
             return grant
         except BaseException:

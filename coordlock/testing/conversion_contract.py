@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -114,7 +115,7 @@ class ConversionContract(ClientSuite):
         reader = other.read_lock("a").acquire()
         mine = client.upgradeable_lock("a").acquire()
         giving_up = coordlock.Cancellation()
-        writer = start(other.lock("a", cancellation=giving_up).acquire)
+        writer = start(partial(other.lock("a").acquire, cancellation=giving_up))
         eventually(lambda: waiters(other, "a") == 1)
         late = start(other.read_lock("a").acquire)
         eventually(lambda: waiters(other, "a") == 2)

@@ -37,7 +37,7 @@ def cycle(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             with client.lock(first):
                 both_hold.wait(30)
                 with suppress(coordlock.WaitCancelled):
-                    client.lock(second, cancellation=stop).acquire().release()
+                    client.lock(second).acquire(cancellation=stop).release()
 
         calls = [pool.submit(work, *pair) for pair in (("a", "b c"), ("b c", "a"))]
         eventually(lambda: client.admin.deadlocks() != ())
