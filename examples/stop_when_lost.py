@@ -11,7 +11,7 @@ import coordlock
 
 
 async def operator(name: str) -> None:
-    """Take the lock away from its holder, as ``coordlock break`` does."""
+    """Take the lock away from its holder, as ``coordlock evict`` does."""
     async with coordlock.connect_async() as client:
         for contender in await client.admin.contenders(name):
             await client.admin.evict(contender)

@@ -80,7 +80,7 @@ _SUPPORTED: Final[Version] = (3, 8, 0)
 _DEFECTS: Final[tuple[tuple[str, tuple[tuple[Version, Version], ...]], ...]] = (
     (
         "an ephemeral node may outlive its session after a follower failed (ZOOKEEPER-2355, fixed "
-        "in 3.4.11): `coordlock break` removes such a contender",
+        "in 3.4.11): `coordlock evict` removes such a contender",
         (((0, 0, 0), (3, 4, 11)),),
     ),
     (
