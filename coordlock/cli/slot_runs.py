@@ -51,8 +51,8 @@ def run_slots(
 
     Raises `Refused` while the job is at work elsewhere, and `Lost` when the lock was lost.
     """
-    if request.shared or request.mode or request.slots or request.trees or len(request.names) > 1:
-        raise UsageError("a job takes one NAME, and no --shared, --mode, --slots or --tree")
+    if request.shared or request.mode or request.permits or request.trees or len(request.names) > 1:
+        raise UsageError("a job takes one NAME, and no --shared, --mode, --permits or --tree")
     from coordlock.jobs.schedule import latest
     from coordlock.jobs.slots import shown
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from coordlock.recipes.latch import AsyncLatch, Latch
     from coordlock.recipes.value import AsyncValue, Value
     from coordlock.recipes.values import AsyncValues, Values
-    from coordlock.runtime.cancellation import Cancellation
     from coordlock.work.queue import AsyncWorkQueue, WorkQueue
 
 __all__ = ["AsyncRecipes", "Recipes"]
@@ -75,14 +74,12 @@ class _Makers(
         *,
         timeout: Timeout = DEFAULT,
         max_hold: Timeout = DEFAULT,
-        cancellation: Cancellation | None = None,
     ) -> ElectionT:
         """The election ``name``: of those that campaign, one leads. Nothing is sent yet.
 
         ``value``, up to 65,536 bytes, tells others who this candidate is, such as its address; by
         default host and process id. ``timeout`` in seconds is the default of ``campaign``. A term
-        is lost after ``max_hold`` seconds, by default the client's. ``cancellation`` ends its
-        campaigns from elsewhere.
+        is lost after ``max_hold`` seconds, by default the client's.
 
         It is the exclusive lock of the same name, so give locks other names. Raises `InvalidName`,
         TypeError and ValueError for a wrong value, and `Unsupported` where the backend keeps no
@@ -91,7 +88,7 @@ class _Makers(
         from coordlock.recipes.election import AsyncElection, Election
 
         made: ElectionT = self._kind(Election, AsyncElection)(
-            self._access, name, value, timeout, max_hold, cancellation
+            self._access, name, value, timeout, max_hold
         )
         return made
 

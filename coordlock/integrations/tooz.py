@@ -75,8 +75,10 @@ class CoordlockLock(locking.Lock):
     def break_(self) -> bool:
         """Evict its holders, wherever they are; whether there were any."""
         with _translated():
-            holders = [one for one in self._client.contenders(_text(self.name)) if one.holding]
-            return sum(self._client.evict(one) for one in holders) > 0
+            holders = [
+                one for one in self._client.admin.contenders(_text(self.name)) if one.holding
+            ]
+            return sum(self._client.admin.evict(one) for one in holders) > 0
 
     @property
     def acquired(self) -> bool:
@@ -205,9 +207,9 @@ class CoordlockDriver(coordination.CoordinationDriverCachedRunWatchers):
             if membership is not None and membership.release():
                 return
             # Another process may have joined with the same id.
-            queue = self._client.contenders(self._group(group_id).name)
+            queue = self._client.admin.contenders(self._group(group_id).name)
             others = [one for one in queue if self._is_mine(one.value)]
-            if sum(self._client.evict(one) for one in others) == 0:
+            if sum(self._client.admin.evict(one) for one in others) == 0:
                 raise coordination.MemberNotJoined(group_id, self._member_id)
 
         return _result(leave)

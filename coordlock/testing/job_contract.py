@@ -298,23 +298,23 @@ class JobContract(ClientSuite):
 
     def test_jobs_are_listed_and_kept(self, client: Any, other: Any, name: str) -> None:
         assert client.job(name).info().slots == ()
-        assert client.records(name) == ()
+        assert client.admin.records(name) == ()
         with client.job(name).run(1):
-            [mine] = [one for one in other.jobs() if one.name == name]
+            [mine] = [one for one in other.admin.jobs() if one.name == name]
             assert mine.slots[0].state == "running"
-        [mine] = [one for one in other.jobs() if one.name == name]
+        [mine] = [one for one in other.admin.jobs() if one.name == name]
         assert mine == client.job(name).info()
-        assert other.records(name) == (Record(name, "job", {}),)
+        assert other.admin.records(name) == (Record(name, "job", {}),)
 
     def test_a_job_is_deleted_unless_it_is_at_work(
         self, client: Any, other: Any, name: str
     ) -> None:
         with client.job(name).run(1), pytest.raises(StillInUse, match="at work"):
-            other.delete_record(name, "job")
+            other.admin.delete(name, "job")
         with pytest.raises(AlreadyDone), client.job(name).run(1):
             pytest.fail("it was run")
-        assert other.delete_record(name, "job")
-        assert not other.delete_record(name, "job")
+        assert other.admin.delete(name, "job")
+        assert not other.admin.delete(name, "job")
         assert client.job(name).info().slots == ()
         with client.job(name).run(1) as run:
             assert run.attempt == 1
@@ -324,11 +324,11 @@ class JobContract(ClientSuite):
     ) -> None:
         other.work_queue(name).put(b"item")
         with other.lock(name).acquire(BOUND), client.job(name).run(1):
-            assert name in client.names()
-            assert len(client.contenders(name)) == 1
+            assert name in client.admin.names()
+            assert len(client.admin.contenders(name)) == 1
         with other.work_queue(name).take(BOUND), client.job(name).run(2):
             pass
-        assert not [one for one in client.names() if "job-" in one]
+        assert not [one for one in client.admin.names() if "job-" in one]
 
     @pytest.mark.parametrize(
         ("data", "problem"),
@@ -348,7 +348,7 @@ class JobContract(ClientSuite):
             pytest.fail("the record can't be read")
         with pytest.raises(BackendError, match=problem):
             client.job(name).reset()
-        [mine] = [one for one in client.jobs() if one.name == name]
+        [mine] = [one for one in client.admin.jobs() if one.name == name]
         assert problem in mine.problem
         assert engine.backend.read(key).result(BOUND).values[key].data == data
 

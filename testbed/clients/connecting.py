@@ -64,7 +64,7 @@ async def _warm_up(
             with contextlib.suppress(coordlock.WaitError):
                 await (await other.lock(mine).acquire(_MOMENT)).release()
             # A request that comes during another one may start what that had no need of.
-            await asyncio.gather(*(other.names() for _ in range(20)))
+            await asyncio.gather(*(other.admin.names() for _ in range(20)))
             with client.group(mine).observe() as seen:
                 seen.next(_PATIENCE)
             async with other.group(mine).observe() as also_seen:

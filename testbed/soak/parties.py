@@ -122,8 +122,8 @@ class Parties:
             with coordlock.connect(self._subject.direct_url(self.root)) as client:
                 return all(
                     (name, one.token) in held
-                    for name in client.names()
-                    for one in client.contenders(name)
+                    for name in client.admin.names()
+                    for one in client.admin.contenders(name)
                 )
         except coordlock.BackendError:
             return False

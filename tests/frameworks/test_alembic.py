@@ -131,10 +131,13 @@ def test_three_migrate_once_and_the_next_takes_over_from_one_that_is_killed(
 ) -> None:
     all_of_them = [upgrade() for _ in range(3)]
     eventually(
-        lambda: len(client.contenders(lock_of(tmp_path))) == 3 and ran(tmp_path) == 1, within=BOUND
+        lambda: len(client.admin.contenders(lock_of(tmp_path))) == 3 and ran(tmp_path) == 1,
+        within=BOUND,
     )
     [pid] = [
-        one.owner.pid for one in client.contenders(lock_of(tmp_path)) if one.holding and one.owner
+        one.owner.pid
+        for one in client.admin.contenders(lock_of(tmp_path))
+        if one.holding and one.owner
     ]
     [first] = [one for one in all_of_them if one.pid == pid]
     first.kill()
@@ -145,7 +148,7 @@ def test_three_migrate_once_and_the_next_takes_over_from_one_that_is_killed(
             _, errors = one.communicate(timeout=BOUND)
             assert one.returncode == 0, errors
     assert ran(tmp_path) == 2
-    eventually(lambda: client.contenders(lock_of(tmp_path)) == ())
+    eventually(lambda: client.admin.contenders(lock_of(tmp_path)) == ())
 
 
 def test_nothing_is_committed_after_a_loss(
@@ -153,7 +156,7 @@ def test_nothing_is_committed_after_a_loss(
 ) -> None:
     process = upgrade()
     eventually(lambda: ran(tmp_path) == 1, within=BOUND)
-    client.evict(client.contenders(lock_of(tmp_path))[0])
+    client.admin.evict(client.admin.contenders(lock_of(tmp_path))[0])
     (tmp_path / "go-on").touch()
     _, errors = process.communicate(timeout=BOUND)
     assert process.returncode != 0

@@ -219,11 +219,11 @@ def test_a_warm_shutdown_lets_the_task_end_and_releases(
         fleet.wait_for("begin")
         worker.terminate()
         eventually(lambda: "Warm shutdown" in fleet.output(), within=BOUND)
-        assert len(client.contenders("account/a")) == 1
+        assert len(client.admin.contenders("account/a")) == 1
         fleet.go_on()
         assert worker.wait(BOUND) == 0
         assert fleet.lines("end") == ["end"]
-        eventually(lambda: client.contenders("account/a") == ())
+        eventually(lambda: client.admin.contenders("account/a") == ())
 
 
 @pytest.mark.parametrize("tasks", [40, pytest.param(500, marks=pytest.mark.long)])
@@ -244,7 +244,7 @@ def test_soft_time_limits_leave_nothing_behind_and_nobody_waits_longer_than_a_he
             fleet.send(("churn", account, random.uniform(0.0, 0.04)), soft_time_limit=limit)
         fleet.send(("mark", "sent"))
         fleet.wait_for("sent")
-        eventually(lambda: not any(map(client.contenders, accounts)), within=BOUND)
+        eventually(lambda: not any(map(client.admin.contenders, accounts)), within=BOUND)
         for account in accounts:
             client.lock(account).acquire(timeout=10).release()
         struck = fleet.output().count("Soft time limit")
@@ -272,7 +272,7 @@ def test_a_cold_shutdown_leaves_no_lock_held_for_longer_than_the_session(
         fleet.wait_for("begin")
         worker.send_signal(signal.SIGQUIT)
         eventually(lambda: worker.poll() is not None, within=BOUND)
-        eventually(lambda: client.contenders("account/a") == ())
+        eventually(lambda: client.admin.contenders("account/a") == ())
         assert fleet.lines("end") == []
 
 
@@ -294,7 +294,7 @@ def test_a_task_that_is_called_directly_or_eagerly_waits_for_the_lock() -> None:
     owner = app.task(name, base=LockedTask, bind=True, lock="account/{account}")
     assert owner("a") == "account/a"
     assert owner.apply(("b",), {"more": 2}).get() == "account/b"
-    assert get_client(app).contenders("account/a") == ()
+    assert get_client(app).admin.contenders("account/a") == ()
     with pytest.raises(LookupError):
         _ = owner.grant
 
@@ -303,7 +303,7 @@ def test_a_task_without_a_name_for_its_lock_is_one_at_a_time() -> None:
     app = Local("memory://by-name").app
 
     def report() -> None:
-        assert len(get_client(app).contenders("shop.report")) == 1
+        assert len(get_client(app).admin.contenders("shop.report")) == 1
 
     app.task(report, base=LockedTask, name="shop.report")()
 
@@ -340,7 +340,7 @@ def test_a_task_that_hides_a_coroutine_fails() -> None:
 
     with pytest.raises(TypeError, match=r"hide.* makes a coroutine, whose body"):
         app.task(hide, base=LockedTask, name="hidden")()
-    assert get_client(app).names() == []
+    assert get_client(app).admin.names() == []
 
 
 @pytest.mark.parametrize("end", [coordlock.SessionLost("local", "silent"), Evicted("x")])
@@ -399,7 +399,7 @@ def test_a_soft_time_limit_leaves_no_lock_behind_wherever_it_strikes(strike: int
     finally:
         sys.settrace(before)
         task.pop_request()
-    eventually(lambda: get_client(app).contenders("struck") == ())
+    eventually(lambda: get_client(app).admin.contenders("struck") == ())
 
 
 @pytest.mark.parametrize(
@@ -422,7 +422,7 @@ def test_two_beats_send_each_slot_once_and_one_goes_on_when_the_other_is_killed(
     fleet: Fleet, client: coordlock.Client
 ) -> None:
     def slots() -> list[str]:
-        return [slot.state for job in client.jobs() for slot in job.slots]
+        return [slot.state for job in client.admin.jobs() for slot in job.slots]
 
     beats = [fleet.beat(), fleet.beat()]
     eventually(lambda: fleet.output().count("beat: Starting") == 2, within=BOUND)
@@ -445,10 +445,10 @@ def test_one_beat_at_a_time_by_the_command_line(fleet: Fleet, client: coordlock.
     run = (sys.executable, "-m", "coordlock", "run", "beat", "--url", fleet.url, "--")
     for _ in range(2):
         fleet.start("beat", "--pidfile=", "--loglevel=info", under=run)
-    eventually(lambda: len(client.contenders("beat")) == 2, within=BOUND)
+    eventually(lambda: len(client.admin.contenders("beat")) == 2, within=BOUND)
     eventually(lambda: "Sending due task each-second" in fleet.output(), within=BOUND)
     assert starts() == 1
-    holder = client.contenders("beat")[0].owner
+    holder = client.admin.contenders("beat")[0].owner
     assert holder
     children = children_of(holder.pid)
     os.kill(holder.pid, signal.SIGKILL)
@@ -490,7 +490,7 @@ def test_ticks_that_are_always_a_little_late_pass_over_no_slot_of_an_interval() 
         wait = beat.tick()
         now += timedelta(seconds=max(wait, 0.0) + random.uniform(0.01, 0.1))
     by_entry: dict[str, list[Any]] = {
-        job.name: [one.slot for one in job.slots] for job in get_client(app).jobs()
+        job.name: [one.slot for one in job.slots] for job in get_client(app).admin.jobs()
     }
     seconds = by_entry["beat/t"]
     assert len(seconds) > 50

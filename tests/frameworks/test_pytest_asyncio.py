@@ -18,7 +18,7 @@ import pytest_asyncio
 async def client():
     async with coordlock.connect_async("memory://fixtures") as client:
         yield client
-        assert await client.names() == []
+        assert await client.admin.names() == []
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -154,7 +154,7 @@ def test_a_thread_that_waits_notices_at_once_that_its_time_is_over(
 ) -> None:
     with lock_service.held("report"), ThreadPoolExecutor() as pool:
         waiting = pool.submit(lock_client.lock("report", timeout=600).acquire)
-        eventually(lambda: len(lock_client.contenders("report")) == 2)
+        eventually(lambda: len(lock_client.admin.contenders("report")) == 2)
         lock_service.advance(599)
         assert not waiting.done()
         begun = time.monotonic()
@@ -208,7 +208,7 @@ module_client = coordlock.Client("etcd://nowhere.invalid/service", timeout=0)
 
 @module_client.lock("decorated")
 def decorated() -> int:
-    return len(module_client.contenders("decorated"))
+    return len(module_client.admin.contenders("decorated"))
 
 
 def test_a_client_at_the_top_of_a_module_is_served(

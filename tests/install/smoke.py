@@ -36,7 +36,7 @@ BROUGHT = {
     "sasl": "puresasl",
     "etcd": "grpc",
     "etcd3": "etcd3",
-    "cli": "rich",
+    "cli": "argcomplete",
     "cron": "cronsim",
     "sql": "sqlalchemy",
     "redis": "redis",
@@ -48,7 +48,7 @@ Check = partial[None]
 
 
 def importing_coordlock_imports_no_backend() -> None:
-    heavy = ("kazoo", "grpc", "google.protobuf", "rich", "sqlalchemy", "redis")
+    heavy = ("kazoo", "grpc", "google.protobuf", "argcomplete", "sqlalchemy", "redis")
     code = f"import sys, coordlock; print([m for m in {heavy!r} if m in sys.modules])"
     assert run(sys.executable, "-I", "-c", code).stdout.strip() == "[]"
 

@@ -22,8 +22,6 @@ from coordlock.backend.registry import backend_for_scheme
 from coordlock.cli.connection import Service, connected
 from coordlock.cli.exits import Exit, status_of
 from coordlock.cli.kept import work_queues
-from coordlock.cli.options import json_option, service_options
-from coordlock.cli.parser import Parser
 from coordlock.cli.text import (
     coloured,
     echo,
@@ -47,7 +45,7 @@ from coordlock.runtime.log import flush
 from coordlock.settings import COMMON_OPTIONS, Settings
 from coordlock.settings.sources import DEFAULT_ORIGIN
 
-__all__ = ["doctor", "parser"]
+__all__ = ["doctor"]
 
 #: How often the round trip is measured.
 _SAMPLES: Final = 20
@@ -84,19 +82,6 @@ class Finding:
     state: State
     detail: str
     advice: str = ""
-
-
-def parser() -> Parser:
-    """Its parser."""
-    parser = Parser(
-        "coordlock doctor",
-        doctor,
-        usage="[OPTIONS]",
-        example="coordlock doctor --url etcd://localhost",
-    )
-    service_options(parser)
-    json_option(parser)
-    return parser.finished()
 
 
 def doctor(*, service: Service, as_json: bool) -> int:
@@ -206,7 +191,7 @@ def _clock() -> Finding:
 
 
 def _service(client: Client) -> Iterator[Finding]:
-    info = client.describe()
+    info = client.admin.describe()
     where = f" at {', '.join(info.endpoints)}" if info.endpoints else ""
     yield Finding("service", "ok", f"{info.service} {info.version}".rstrip() + where)
     for note in info.notes:
@@ -370,7 +355,7 @@ def _advice(error: CoordlockError) -> str:
 
 def _print(finding: Finding) -> None:
     word = "FAILED" if finding.state == "failed" else finding.state
-    mark = coloured(word.ljust(7), _COLOURS[finding.state], bold=True)
+    mark = coloured(word.ljust(7), _COLOURS[finding.state])
     width = terminal_width()
     is_narrow = width < _NARROW
     margin = 9 if is_narrow else 23

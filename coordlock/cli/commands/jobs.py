@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from coordlock.cli.confirm import check_terminal, confirm
+from coordlock.cli.confirm import confirm
 from coordlock.cli.connection import Service
 from coordlock.cli.exits import Exit, complain
-from coordlock.cli.options import json_option, service_options
-from coordlock.cli.parser import Group, Parser, UsageError
+from coordlock.cli.parser import UsageError
 from coordlock.cli.table import print_table
 from coordlock.cli.text import echo
 from coordlock.errors import AlreadyRunning
@@ -19,64 +18,38 @@ from coordlock.jobs.slots import parsed, shown
 if TYPE_CHECKING:
     from coordlock.jobs.view import JobInfo, SlotInfo
 
-__all__ = ["parser"]
-
-_COMMANDS: Final = {
-    "show": "Show the slots of the job NAME.",
-    "retry": "Let SLOT of the job NAME start once more.",
-    "reset": "Forget all slots of the job NAME, so that each may start again.",
-}
+__all__ = ["jobs", "reset", "retry", "show"]
 
 
-def parser() -> Group:
-    """The parser of the group."""
-    group = Group(
-        "coordlock jobs",
-        _jobs,
-        usage="[OPTIONS] | COMMAND [ARGS]...",
-        commands=_COMMANDS,
-        load=_load,
-        example="coordlock jobs show nightly",
-    )
-    service_options(group)
-    json_option(group)
-    return group.finished()
-
-
-def _load(name: str) -> Parser:
-    return {"show": _show_parser, "retry": _retry_parser, "reset": _reset_parser}[name]()
-
-
-def _jobs(*, service: Service, as_json: bool) -> int:
+def jobs(*, service: Service, as_json: bool) -> int:
     """List jobs, show their slots, and let slots start again.
 
     `coordlock run` with --slot, --every or --cron runs the slots of a job, and so do programs.
     """
     with service.connected() as client:
-        found = client.jobs()
+        found = client.admin.jobs()
     if as_json:
         echo(json.dumps([_document(one) for one in found]))
         return Exit.OK
-    rows = []
+    if not found:
+        complain("there is no job")
+        return Exit.OK
+    rows: list[dict[str, object]] = []
     for one in found:
         last = one.slots[-1] if one.slots else None
-        state = one.problem or ("" if last is None else last.state)
-        rows.append([one.name, len(one.slots), "" if last is None else shown(last.slot), state])
-    print_table(("NAME", "SLOTS", "LAST SLOT", "STATE"), rows, texts=("NAME", "STATE"))
+        rows.append(
+            {
+                "NAME": one.name,
+                "SLOTS": len(one.slots),
+                "LAST SLOT": last and shown(last.slot),
+                "STATE": one.problem or (last and last.state),
+            }
+        )
+    print_table(rows)
     return Exit.OK
 
 
-def _show_parser() -> Parser:
-    parser = Parser(
-        "coordlock jobs show", _show, usage="[OPTIONS] NAME", example="coordlock jobs show nightly"
-    )
-    parser.argument("name", metavar="NAME")
-    service_options(parser)
-    json_option(parser)
-    return parser.finished()
-
-
-def _show(*, name: str, service: Service, as_json: bool) -> int:
+def show(*, name: str, service: Service, as_json: bool) -> int:
     """Show the slots of the job NAME.
 
     The exit status is 1 if nothing is known of it.
@@ -91,33 +64,23 @@ def _show(*, name: str, service: Service, as_json: bool) -> int:
         if found.floor is not None:
             echo(f"floor: {shown(found.floor)}: earlier slots are passed")
         print_table(
-            ("SLOT", "STATE", "ATTEMPTS", "OWNER", "STARTED", "FINISHED", "ERROR"),
             [
-                [
-                    *(_row(one), one.state, one.attempts, one.owner),
-                    *(_short(one.started), _short(one.finished), one.error or ""),
-                ]
+                {
+                    "SLOT": _row(one),
+                    "STATE": one.state,
+                    "ATTEMPTS": one.attempts,
+                    "OWNER": one.owner,
+                    "STARTED": _short(one.started),
+                    "FINISHED": _short(one.finished),
+                    "ERROR": one.error,
+                }
                 for one in found.slots
-            ],
-            texts=("OWNER", "ERROR"),
+            ]
         )
     return Exit.OK if found.slots else Exit.FAILED
 
 
-def _retry_parser() -> Parser:
-    parser = Parser(
-        "coordlock jobs retry",
-        _retry,
-        usage="[OPTIONS] NAME SLOT",
-        example="coordlock jobs retry nightly 2026-11-22T02:00Z",
-    )
-    parser.argument("name", metavar="NAME")
-    parser.argument("slot", metavar="SLOT")
-    service_options(parser)
-    return parser.finished()
-
-
-def _retry(*, name: str, slot: str, service: Service) -> int:
+def retry(*, name: str, slot: str, service: Service) -> int:
     """Let SLOT of the job NAME start once more.
 
     The next start of the slot runs it, whether it was done, failed or skipped before. The exit
@@ -136,29 +99,14 @@ def _retry(*, name: str, slot: str, service: Service) -> int:
     return Exit.OK
 
 
-def _reset_parser() -> Parser:
-    parser = Parser(
-        "coordlock jobs reset",
-        _reset,
-        usage="[OPTIONS] NAME",
-        example="coordlock jobs reset nightly --yes",
-    )
-    parser.argument("name", metavar="NAME")
-    service_options(parser)
-    parser.flag("--yes", dest="is_sure", help="Do not ask.")
-    return parser.finished()
-
-
-def _reset(*, name: str, service: Service, is_sure: bool) -> int:
+def reset(*, name: str, service: Service, yes: bool) -> int:
     """Forget all slots of the job NAME, so that each may start again.
 
     The exit status is 1 if the job is at work.
     """
-    if not is_sure:
-        check_terminal()
-        confirm(f"Forget which slots of the job {name!r} were run?")
     try:
         with service.connected() as client:
+            confirm(f"Forget which slots of the job {name!r} were run?", yes=yes)
             client.job(name).reset()
     except AlreadyRunning as busy:
         complain(busy)

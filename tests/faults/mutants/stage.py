@@ -265,7 +265,7 @@ class Stage:
     def queue(self) -> list[Contender]:
         """The contenders now, as anybody sees them."""
         client = self._observing_client
-        return [one.contender for one in client.contenders(LOCK)]
+        return [one.contender for one in client.admin.contenders(LOCK)]
 
     def queued(self, number: int) -> None:
         """Wait until there are so many contenders."""

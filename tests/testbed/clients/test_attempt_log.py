@@ -38,7 +38,7 @@ class Desk:
         return attempt
 
     def evict(self) -> None:
-        assert self.operator.evict(self.operator.contenders("a")[0])
+        assert self.operator.admin.evict(self.operator.admin.contenders("a")[0])
 
     def told(self) -> list[Told]:
         history = read([self.path])

@@ -125,7 +125,11 @@ def live(history: History) -> set[tuple[str, int | None]]:
 
 def in_service(url: str) -> set[tuple[str, int | None]]:
     with coordlock.connect(url) as client:
-        return {(name, one.token) for name in client.names() for one in client.contenders(name)}
+        return {
+            (name, one.token)
+            for name in client.admin.names()
+            for one in client.admin.contenders(name)
+        }
 
 
 #: For each workload, what its history must have in it to mean something.

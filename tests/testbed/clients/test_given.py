@@ -44,7 +44,7 @@ def test_a_session_that_has_nothing_of_a_closed_client_is_right(
     ):
         client.lock("a").acquire()
         other.lock("b").acquire()
-        [first], [second] = client.contenders("a"), client.contenders("b")
+        [first], [second] = client.admin.contenders("a"), client.admin.contenders("b")
         assert first.session == second.session
     theirs.end(journal)
     assert not theirs.client.connected

@@ -1,55 +1,27 @@
-"""``coordlock break``: freeing a lock that is stuck, or asking its holder to."""
+"""``coordlock evict``: freeing a lock that is stuck, or asking its holder to."""
 
 from __future__ import annotations
 
 import time
 from typing import Final
 
-from coordlock.cli.confirm import check_terminal, confirm
+from coordlock.cli.confirm import confirm
 from coordlock.cli.connection import Service
 from coordlock.cli.exits import Exit, complain
-from coordlock.cli.options import name_argument, service_options, timeout_option
-from coordlock.cli.parser import Parser, UsageError, whole
+from coordlock.cli.parser import UsageError
 from coordlock.cli.queues import mode_of
 from coordlock.cli.text import age, dashed, echo, listed, printable
 from coordlock.client import Client
 from coordlock.locks.queue_view import QueueEntry
 from coordlock.model.contender import Contender, are_same
-from coordlock.model.names import check_name
 
-__all__ = ["break_", "parser"]
+__all__ = ["evict"]
 
 #: Seconds from one look to the next, whether those that were asked have gone.
 _INTERVAL: Final = 0.2
 
 
-def parser() -> Parser:
-    """Its parser."""
-    parser = Parser(
-        "coordlock break",
-        break_,
-        usage="[OPTIONS] NAME",
-        example="coordlock break nightly --token 33",
-    )
-    name_argument(parser)
-    parser.option(
-        "--token",
-        type=whole(1, 2**63 - 1),
-        metavar="N",
-        help="The holder or waiter with this token.",
-    )
-    parser.flag(
-        "--all", dest="everybody", help="Evict the waiters, the last one first, then the holders."
-    )
-    parser.flag("--yes", help="Don't ask.")
-    parser.flag("--ask", help="Evict nobody: ask the holder to release the lock.")
-    parser.option("--reason", metavar="TEXT", help="With --ask: why, for the holder to read.")
-    timeout_option(parser, "With --ask: how long to wait for the release. Default: 0s.")
-    service_options(parser)
-    return parser.finished()
-
-
-def break_(
+def evict(
     *,
     name: str,
     token: int | None,
@@ -70,9 +42,6 @@ def break_(
     so does `coordlock run --on-ask`. The exit status is 1 if nobody holds the lock, or if one that
     was asked still holds it after --timeout.
     """
-    check_name(name)
-    if token is not None and everybody:
-        raise UsageError("--token and --all exclude each other")
     if ask and everybody:
         raise UsageError("--ask asks all holders, and --all is for evicting: leave one of them out")
     if ask:
@@ -81,23 +50,19 @@ def break_(
             return _ask(client, name, token, reason or "", timeout)
     if reason is not None or timeout is not None:
         raise UsageError("--reason and --timeout are for --ask")
-    if not yes:
-        check_terminal()
     with service.connected() as client:
-        queue_view = client.contenders(name)
+        queue_view = client.admin.contenders(name)
         chosen = _choose(queue_view, token, everybody)
         if not chosen:
             complain(_nobody(name, queue_view, token))
             return Exit.FAILED
-        if not yes:
-            for one in chosen:
-                echo(f"  {_describe(one)}", err=True)
-            echo("Nothing stops them: they may still be at work.", err=True)
-            confirm(f"Evict from {name!r}?")
+        facts = [f"  {_describe(one)}" for one in chosen]
+        facts.append("Nothing stops them: they may still be at work.")
+        confirm(f"Evict from {name!r}?", *facts, yes=yes)
         if everybody:
-            evicted = client.evict_all(name)
+            evicted = client.admin.evict_all(name)
         else:
-            evicted = tuple(one for one in chosen if client.evict(one))
+            evicted = tuple(one for one in chosen if client.admin.evict(one))
     gone = [one.contender for one in evicted]
     for one in chosen:
         if not _is_among(one.contender, gone):
@@ -121,12 +86,12 @@ def _ask(client: Client, name: str, token: int | None, reason: str, timeout: flo
     """Ask the holders of ``name``, and wait for them; the exit status."""
     chosen: QueueEntry | None = None
     if token is not None:
-        queue_view = client.contenders(name)
+        queue_view = client.admin.contenders(name)
         chosen = next((one for one in queue_view if one.token == token), None)
         if chosen is None:
             complain(_nobody(name, queue_view, token))
             return Exit.FAILED
-    asked = client.request_release(name, reason, contender=chosen)
+    asked = client.admin.request_release(name, reason, contender=chosen)
     if not asked:
         complain(f"nobody holds {name!r}")
         return Exit.FAILED
@@ -136,7 +101,7 @@ def _ask(client: Client, name: str, token: int | None, reason: str, timeout: flo
         return Exit.OK
     left, end = [one.contender for one in asked], time.monotonic() + timeout
     while there := [
-        one.contender for one in client.contenders(name) if _is_among(one.contender, left)
+        one.contender for one in client.admin.contenders(name) if _is_among(one.contender, left)
     ]:
         if time.monotonic() >= end:
             complain(f"{name!r} is still held by {listed(list(map(str, there)))}")

@@ -1,4 +1,4 @@
-"""``coordlock break``."""
+"""``coordlock evict``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_break_evicts_the_holder_and_nobody_else(cli: Cli) -> None:
     with cli.holding("x", "--label", "stuck") as holder, cli.holding("y"):
         with cli.started("run", "x", "--", "echo", "ran") as waiter:
             cli.wait_for_queue("x", 2)
-            done = cli.run("break", "x", "--yes")
+            done = cli.run("evict", "x", "--yes")
             assert done.returncode == 0
             assert "stuck" in done.stdout
             assert waiter.communicate(timeout=60)[0] == "ran\n"
@@ -25,7 +25,7 @@ def test_break_evicts_the_holder_and_nobody_else(cli: Cli) -> None:
 def test_break_asks_and_tells_who_it_is(cli: Cli, tmp_path: Path) -> None:
     with cli.holding("x", "--label", "stuck") as holder:
         with Terminal(cli.environment, tmp_path) as terminal:
-            program = " ".join(cli.command("break", "x"))
+            program = " ".join(cli.command("evict", "x"))
             terminal.write(f"{program}; echo status $?\n")
             terminal.expect("stuck: holds, EX, token [0-9]+")
             terminal.expect("may still be at work")
@@ -50,7 +50,7 @@ def test_break_asks_and_tells_who_it_is(cli: Cli, tmp_path: Path) -> None:
 
 def test_break_asks_nobody_when_nobody_is_there(cli: Cli) -> None:
     with cli.holding("x"):
-        done = cli.run("break", "x")
+        done = cli.run("evict", "x")
         assert done.returncode == 64
         assert "--yes" in done.stderr
         assert len(cli.show("x")) == 1
@@ -58,21 +58,21 @@ def test_break_asks_nobody_when_nobody_is_there(cli: Cli) -> None:
 
 def test_break_wants_to_know_whom_of_several_holders(cli: Cli) -> None:
     with cli.holding("x", "-s") as first, cli.holding("x", "-s") as second:
-        done = cli.run("break", "x", "--yes")
+        done = cli.run("evict", "x", "--yes")
         assert done.returncode == 64
         assert "--token" in done.stderr
         token = cli.show("x")[1]["token"]
-        assert cli.run("break", "x", "--yes", "--token", str(token)).returncode == 0
+        assert cli.run("evict", "x", "--yes", "--token", str(token)).returncode == 0
         assert second.wait(60) == 79
         assert first.poll() is None
-        assert cli.run("break", "x", "--yes", "--all").returncode == 0
+        assert cli.run("evict", "x", "--yes", "--all").returncode == 0
         assert first.wait(60) == 79
 
 
 def test_break_of_a_free_lock_gives_1(cli: Cli) -> None:
-    assert cli.run("break", "x", "--yes").returncode == 1
+    assert cli.run("evict", "x", "--yes").returncode == 1
     with cli.holding("x"):
-        assert cli.run("break", "x", "--yes", "--token", "1").returncode == 1
+        assert cli.run("evict", "x", "--yes", "--token", "1").returncode == 1
         assert len(cli.show("x")) == 1
 
 
@@ -80,7 +80,7 @@ def test_break_with_a_token_of_nobody_says_who_has_which(cli: Cli) -> None:
     with cli.holding("x", "--label", "first"), cli.started("run", "x", "--", "true"):
         cli.wait_for_queue("x", 2)
         holder, waiter = (one["token"] for one in cli.show("x"))
-        done = cli.run("break", "x", "--yes", "--token", "1")
+        done = cli.run("evict", "x", "--yes", "--token", "1")
         assert done.returncode == 1
         assert "the token 1: held by" in done.stderr
         assert f"first (token {holder}); waiting: " in done.stderr
@@ -97,7 +97,7 @@ def test_break_all_lets_no_waiter_start_its_command(etcd: Etcd, root: str, tmp_p
                 for number in range(8)
             ]
             cli.wait_for_queue("x", 9)
-            done = cli.run("break", "x", "--all", "--yes")
+            done = cli.run("evict", "x", "--all", "--yes")
             assert (done.returncode, done.stdout.count("evicted: ")) == (0, 9)
             assert [waiter.wait(60) for waiter in waiters] == [75] * 8
             assert holder.wait(60) == 79
