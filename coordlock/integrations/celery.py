@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import inspect
 import re
-import time
 from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from functools import cache
 from string import Formatter
+from time import sleep
 from typing import Any, ClassVar, Final, Literal
 
 from celery import Celery, Task
@@ -213,7 +213,7 @@ class OncePerSlot:
                 if is_begun:
                     raise
                 logger.warning("not sent yet: %s", error)
-                time.sleep(RETRY_DELAY_S)
+                sleep(RETRY_DELAY_S)
 
     def _slot(self, entry: Any) -> datetime:
         return slot_of(entry.schedule, entry.last_run_at, timedelta(seconds=self.max_interval))

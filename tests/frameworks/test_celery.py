@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
+from uuid import uuid4
 from zoneinfo import ZoneInfo
 
 import celery
@@ -473,7 +474,7 @@ def test_a_slot_of_an_interval_is_the_same_on_all_hosts() -> None:
 class Month:
     """A beat of intervals in a simulated month, on a clock that goes on whenever it is read."""
 
-    def __init__(self, **intervals: float) -> None:
+    def __init__(self, options: str = "", **intervals: float) -> None:
         self.now = datetime(2001, 1, 1, 0, 0, 0, 900_000, tzinfo=UTC)
         self.begun = self.now
         self.random = Random(1)
@@ -487,7 +488,7 @@ class Month:
         class Beat(OncePerSlot, Sender):  # type: ignore[misc]  # Celery has no types
             """Sends nothing, and counts that."""
 
-        self.app = Local(f"memory://{id(self)}?request_timeout=0.1&connect_timeout=0.1").app
+        self.app = Local(f"memory://{uuid4()}{options}").app
         self.app.conf.broker_url = "memory://"
         self.app.conf.beat_schedule = {
             name: {"task": "t", "schedule": schedule(every, nowfun=self.read, app=self.app)}
@@ -517,10 +518,10 @@ class Month:
 
 
 def test_no_slot_of_an_interval_is_passed_over_or_sent_twice_in_a_month_of_late_ticks() -> None:
-    month = Month(often=7200, seldom=18_000)
+    month = Month(often=10_800, seldom=18_000)
     while month.now.month == 1:
         month.tick(lateness=0.1 if month.random.random() < 0.99 else 280.0)
-    month.check(often=7200, seldom=18_000)
+    month.check(often=10_800, seldom=18_000)
 
 
 def test_slots_of_an_interval_are_sent_after_a_tick_that_was_later_than_some_of_them() -> None:
@@ -533,7 +534,7 @@ def test_slots_of_an_interval_are_sent_after_a_tick_that_was_later_than_some_of_
 def test_slots_of_an_interval_are_sent_after_an_outage_of_the_lock_service(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    month = Month(often=10, seldom=120)
+    month = Month("?request_timeout=0.1&connect_timeout=0.1", often=10, seldom=120)
     backend = get_client(month.app)._engine.backend
     assert isinstance(backend, MemoryBackend)
 
@@ -542,7 +543,7 @@ def test_slots_of_an_interval_are_sent_after_an_outage_of_the_lock_service(
         if month.now.minute == 3:
             backend.faults.heal()
 
-    monkeypatch.setattr(integration.time, "sleep", pause)
+    monkeypatch.setattr(integration, "sleep", pause)
     backend.faults.partition()
     while month.now.minute < 5:
         month.tick(lateness=0.1)
