@@ -50,7 +50,6 @@ FOR_APPLICATIONS = (
     "coordlock.integrations.flask",
     "coordlock.integrations.pytest",
     "coordlock.integrations.sqlalchemy",
-    "coordlock.integrations.tooz",
 )
 #: And those that backends and their tests build on.
 FOR_BACKENDS = (
