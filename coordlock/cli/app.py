@@ -33,7 +33,7 @@ COMMANDS: Final = {
     "leader": "Show who leads in the election NAME.",
     "group": "Join groups, and see who is in them.",
     "queue": "Put and take items of work queues.",
-    "jobs": "List jobs, show their slots, and let slots start again.",
+    "jobs": "List jobs, check them, show their slots, and let slots start again.",
     "value": "Read, change and follow values, such as a configuration.",
     "counter": "Add to counters, and read them.",
     "gate": "Shut and open gates, and wait at them.",

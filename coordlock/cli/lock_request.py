@@ -49,6 +49,7 @@ class LockRequest:
     mode: str | None = None
     slots: int | None = None
     label: str | None = None
+    max_hold: str | None = None
 
     def __post_init__(self) -> None:
         if sum((self.shared, self.mode is not None, self.slots is not None)) > 1:
@@ -67,7 +68,9 @@ class LockRequest:
 
     def settings(self, label: str = "") -> Settings:
         """The configuration; ``label`` stands where neither the option nor a file has one."""
-        settings = self.service.settings(ttl=self.ttl, label=self.label, reach=self.reach)
+        settings = self.service.settings(
+            ttl=self.ttl, label=self.label, reach=self.reach, max_hold=self.max_hold
+        )
         return settings if settings.label else replace(settings, label=label)
 
     @contextmanager

@@ -16,7 +16,7 @@ from coordlock.cli.completion import (
 from coordlock.cli.connection import Service
 from coordlock.cli.exits import Exit
 from coordlock.cli.parser import Parser, one_of, whole
-from coordlock.cli.slot_options import CATCH_UP, POLICIES, SlotOptions
+from coordlock.cli.slot_options import CATCH_UP, OPTIONS, POLICIES, SlotOptions
 from coordlock.model.claim import MAX_PERMITS, Mode
 from coordlock.settings import REACHES, duration
 
@@ -28,6 +28,7 @@ __all__ = [
     "json_option",
     "label_option",
     "look_options",
+    "max_hold_option",
     "name_argument",
     "name_arguments",
     "on_ask_option",
@@ -41,10 +42,10 @@ __all__ = [
 ]
 
 
-def seconds(text: str) -> float:
-    """Reads options that are durations: ``15s``, ``500ms``, ``2m`` or a number."""
+def seconds(text: str, most: float = 86_400) -> float:
+    """Reads options that are durations: ``15s``, ``500ms``, ``2m`` or a number; ``most`` a day."""
     try:
-        read: float = duration()(text)
+        read: float = duration(0, most)(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not {error}") from None
     return read
@@ -217,21 +218,31 @@ def slot_options(parser: Parser) -> None:
         "--catch-up",
         type=one_of(CATCH_UP),
         metavar="WHICH",
-        help="Missed slots: none, all or latest, the default.",
+        help="Missed slots: all, or only the latest, the default.",
     )
     parser.option(
-        "--already-done-exit-code",
-        type=whole(0, 255),
+        "--max-attempts",
+        type=whole(1, 1_000_000),
         metavar="N",
-        default=0,
-        help="The exit status if no slot is left. Default: 0.",
+        help="At least once: start a slot at most N times. Default: 10.",
     )
+    parser.option(
+        "--retry-delay",
+        type=seconds,
+        metavar="DURATION",
+        help="Wait after a failure; each time twice as long. Default: 10s.",
+    )
+    parser.flag("--keep-stderr", help="If COMMAND fails, keep its last 4 KB for `jobs show`.")
+    parser.flag("--quiet-elsewhere", help="Print nothing about slots that other hosts have run.")
     zero_is_done_option(parser)
-    parser.combine(
-        "slots_of_job",
-        SlotOptions,
-        *("slot", "every", "cron", "tz", "policy", "catch_up", "already_done_exit_code"),
-        "zero_is_done",
+    names = (option.removeprefix("--").replace("-", "_") for option in OPTIONS)
+    parser.combine("slots_of_job", SlotOptions, *names)
+
+
+def max_hold_option(parser: Parser) -> None:
+    """How long a command may run."""
+    parser.option(
+        "--max-hold", metavar="DURATION", help="End COMMAND if it holds NAME for this long."
     )
 
 

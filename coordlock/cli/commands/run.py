@@ -14,6 +14,7 @@ from coordlock.cli.lock_request import LockRequest
 from coordlock.cli.options import (
     acquire_options,
     grace_option,
+    max_hold_option,
     name_arguments,
     on_ask_option,
     slot_options,
@@ -62,6 +63,7 @@ def parser() -> Parser:
     parser.has_rest = True
     name_arguments(parser)
     acquire_options(parser)
+    max_hold_option(parser)
     grace_option(parser)
     on_ask_option(parser)
     slot_options(parser)
