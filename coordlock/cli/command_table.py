@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from coordlock.cli.completion import SHELLS, complete_key, complete_name
@@ -15,6 +16,7 @@ from coordlock.cli.options import (
     IF_VERSION,
     JSON,
     LABEL,
+    MAX_HOLD,
     NAME,
     NAMES,
     ON_ASK,
@@ -61,6 +63,7 @@ _ALL: Final = (
         "run.run",
         *NAMES,
         *ACQUIRING,
+        MAX_HOLD,
         GRACE,
         ON_ASK,
         *SLOTS,
@@ -277,6 +280,19 @@ _ALL: Final = (
     Command("queue remove", "queue.remove", NAME, _IDS, YES, example="queue remove mails 17"),
     Command("queue purge", "queue.purge", NAME, YES, example="queue purge old"),
     Command("jobs", "jobs.jobs", JSON, rest=f"[{_GROUP}]", example="jobs show nightly"),
+    Command(
+        "jobs check",
+        "jobs.check",
+        NAME,
+        Option(
+            "--max-age",
+            read=partial(seconds, most=31_622_400),
+            metavar="DURATION",
+            help="The job is late if no slot was done within this time.",
+        ),
+        JSON,
+        example="jobs check nightly --max-age 25h",
+    ),
     Command("jobs show", "jobs.show", NAME, JSON, example="jobs show nightly"),
     Command(
         "jobs retry",
@@ -285,7 +301,6 @@ _ALL: Final = (
         Argument("SLOT", "slot"),
         example="jobs retry nightly 2026-11-22T02:00Z",
     ),
-    Command("jobs reset", "jobs.reset", NAME, YES, example="jobs reset nightly --yes"),
     Command("value", "value", rest=_GROUP, example="value set /shop/limit 20"),
     Command(
         "value get",

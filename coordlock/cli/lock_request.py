@@ -47,6 +47,7 @@ class LockRequest:
     mode: str | None = None
     permits: int | None = None
     label: str | None = None
+    max_hold: str | None = None
 
     def __post_init__(self) -> None:
         if not self.names and not self.trees:
@@ -58,7 +59,9 @@ class LockRequest:
 
     def settings(self, label: str = "") -> Settings:
         """The configuration; ``label`` stands where neither the option nor a file has one."""
-        settings = self.service.settings(ttl=self.ttl, label=self.label, reach=self.reach)
+        settings = self.service.settings(
+            ttl=self.ttl, label=self.label, reach=self.reach, max_hold=self.max_hold
+        )
         return settings if settings.label else replace(settings, label=label)
 
     @contextmanager

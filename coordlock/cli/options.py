@@ -23,6 +23,7 @@ __all__ = [
     "IF_VERSION",
     "JSON",
     "LABEL",
+    "MAX_HOLD",
     "NAME",
     "NAMES",
     "ON_ASK",
@@ -122,6 +123,9 @@ GRACE: Final = Option(
     default=5.0,
     help="The time from SIGTERM to SIGKILL after a loss. Default: 5s.",
 )
+MAX_HOLD: Final = Option(
+    "--max-hold", metavar="DURATION", help="End COMMAND if it holds NAME for this long."
+)
 ON_ASK: Final = Option(
     "--on-ask",
     read=_signal,
@@ -147,15 +151,22 @@ SLOTS: Final = (
         "--catch-up",
         known=CATCH_UP,
         metavar="WHICH",
-        help="Missed slots: none, all or latest, the default.",
+        help="Missed slots: all, or only the latest, the default.",
     ),
     Option(
-        "--already-done-exit-code",
-        read=whole(0, 255),
+        "--max-attempts",
+        read=whole(1, 1_000_000),
         metavar="N",
-        default=0,
-        help="The exit status if no slot is left. Default: 0.",
+        help="At least once: start a slot at most N times. Default: 10.",
     ),
+    Option(
+        "--retry-delay",
+        read=seconds,
+        metavar="DURATION",
+        help="Wait after a failure; each time twice as long. Default: 10s.",
+    ),
+    Option("--keep-stderr", help="If COMMAND fails, keep its last 4 KB for `jobs show`."),
+    Option("--quiet-elsewhere", help="Print nothing about slots that other hosts have run."),
     ZERO_IS_DONE,
 )
 IF_VERSION: Final = Option(

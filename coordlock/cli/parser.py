@@ -144,10 +144,10 @@ class Argument(Option):
         return f"{shown}..." if self.repeats else shown
 
 
-def seconds(text: str) -> float:
-    """Reads durations: ``15s``, ``500ms``, ``2m`` or a number."""
+def seconds(text: str, most: float = 86_400) -> float:
+    """Reads durations: ``15s``, ``500ms``, ``2m`` or a number; ``most`` a day."""
     try:
-        read: float = duration()(text)
+        read: float = duration(0, most)(text)
     except ValueError as error:
         raise ValueError(f"{text!r} is not {error}") from None
     return read

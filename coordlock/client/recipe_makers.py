@@ -154,9 +154,9 @@ class _Makers(
         policy: Literal["at-most-once", "at-least-once"] = "at-most-once",
         overlap: Literal["skip", "queue"] = "skip",
         schedule: Schedule | None = None,
-        catch_up: Literal["none", "latest", "all"] = "latest",
-        history: int = 100,
-        max_ahead: Duration | None = None,
+        catch_up: Literal["latest", "all"] = "latest",
+        max_attempts: int = 10,
+        retry_delay: Duration = 10.0,
         timeout: Timeout = DEFAULT,
         max_hold: Timeout = DEFAULT,
         label: str | None = None,
@@ -165,14 +165,14 @@ class _Makers(
 
         A slot identifies one run: the instant for which it is scheduled, or a number. With
         ``"at-most-once"`` a slot is never started a second time; with ``"at-least-once"`` it is
-        started again until it is done. While the job is at work, other calls raise `AlreadyRunning`
-        with the ``overlap`` ``"skip"``, and wait for up to ``timeout`` seconds (None for ever) with
-        ``"queue"``. `Job.due` takes the slots from ``schedule``, an `Every` or a `Cron`, and the
-        missed ones that ``catch_up`` names. The last ``history`` finished slots are kept, 1 to 500.
-        An instant more than ``max_ahead`` seconds after the service's own time is refused: by
-        default an interval of the schedule, or an hour where there is none. A run that takes longer
-        than ``max_hold`` seconds (0.1 s to 30 days, None for no limit) is lost, by default the
-        client's; ``label`` is what others see of its runs.
+        started again until it is done, at most ``max_attempts`` times, and after a failure not
+        before ``retry_delay`` seconds, which double each time, up to an hour. While the job is at
+        work, other calls raise `AlreadyRunning` with the ``overlap`` ``"skip"``; with ``"queue"``
+        they wait for up to ``timeout`` seconds (None for ever), also for ``retry_delay``. `Job.due`
+        takes the slots from ``schedule``, an `Every` or a `Cron`: with the ``catch_up``
+        ``"latest"`` the last one alone, with ``"all"`` all that were missed. A run that takes
+        longer than ``max_hold`` seconds (0.1 s to 30 days, None for no limit) is lost, by default
+        the client's; ``label`` is what others see of its runs.
 
         Locks and work queues of the same name are independent of it. Raises `InvalidName`,
         ValueError and TypeError, and `Unsupported` where the backend keeps no data or no order.
@@ -186,8 +186,8 @@ class _Makers(
             overlap=overlap,
             schedule=schedule,
             catch_up=catch_up,
-            history=history,
-            max_ahead=max_ahead,
+            max_attempts=max_attempts,
+            retry_delay=retry_delay,
             timeout=timeout,
             max_hold=max_hold,
             label=label,

@@ -80,7 +80,6 @@ PLACES: dict[str, Callable[[Client, Any], object]] = {
     "multi_lock": lambda client, function: client.multi_lock(["q", "r"])(function)(),
     "reentrant_lock": lambda client, function: client.reentrant_lock("q")(function)(),
     "lock_by": lambda client, function: client.lock_by(lambda: "q")(function)(),
-    "job": lambda client, function: client.job("j")(function)(1),
     "election": lambda client, function: client.election("e").run(function),
     "update": lambda client, function: client.value("/x").update(function),
     "guard": guarded,
@@ -126,9 +125,7 @@ def test_asyncio_decorates_whatever_is_awaited_and_refuses_the_rest() -> None:
                 await client.lock("q")(work)()
                 await client.lock_by(lambda: "q")(work)()
             assert ran == ["['q']"] * 6
-            await client.job("j")(Work())(1)
-            assert len(ran) == 7
-            decorators: list[Any] = [client.lock("q"), client.lock_by(lambda: "q"), client.job("j")]
+            decorators: list[Any] = [client.lock("q"), client.lock_by(lambda: "q")]
             for decorate in decorators:
                 for wrong in (
                     generator,

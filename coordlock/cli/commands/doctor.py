@@ -21,6 +21,7 @@ from coordlock.backend.config import NOT_CONFIGURED
 from coordlock.backend.registry import backend_for_scheme
 from coordlock.cli.connection import Service, connected
 from coordlock.cli.exits import Exit, status_of
+from coordlock.cli.job_health import health_of, present_of
 from coordlock.cli.kept import work_queues
 from coordlock.cli.text import (
     coloured,
@@ -262,6 +263,7 @@ def _data(client: Client) -> Iterator[Finding]:
         took = milliseconds(time.perf_counter() - started)
         yield Finding("data", "ok", f"written, compared, read and deleted in {took}")
     yield from _dead_items(client)
+    yield from _jobs(client)
 
 
 def _trial(service: Backend, key: str) -> Steps[str]:
@@ -303,6 +305,18 @@ def _dead_items(client: Client) -> Iterator[Finding]:
         yield Finding("work queues", "warning", detail, advice)
     elif queues and not damaged:
         yield Finding("work queues", "ok", f"{len(queues)}, without dead items")
+
+
+def _jobs(client: Client) -> Iterator[Finding]:
+    """The jobs whose last slot has failed, and those that no host has started in time."""
+    jobs, now = client.admin.jobs(), present_of(client)
+    for job in jobs:
+        health = health_of(job, now)
+        if health.state != "ok":
+            advice = f"`coordlock jobs show {job.name}` shows more; `coordlock delete` forgets it"
+            yield Finding("jobs", "warning", f"{job.name!r} {health.state}: {health.text}", advice)
+    if jobs and all(health_of(job, now).state == "ok" for job in jobs):
+        yield Finding("jobs", "ok", f"{len(jobs)}, which do their work")
 
 
 def _ttl(asked: float, lease: float, slowest: float) -> Finding:
