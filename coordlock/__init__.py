@@ -37,7 +37,6 @@ if TYPE_CHECKING:
         AcquireTimeout as AcquireTimeout,
         BackendError as BackendError,
         BackendUnavailable as BackendUnavailable,
-        BarrierTimeout as BarrierTimeout,
         ConfigurationError as ConfigurationError,
         CoordlockError as CoordlockError,
         DeadlockDetected as DeadlockDetected,
@@ -91,7 +90,7 @@ else:
     _NAMES = {
         "backend.config": "settings_from_env",
         "client": "AsyncClient Client connect connect_async",
-        "errors": "AcquireTimeout BackendError BackendUnavailable BarrierTimeout ConfigurationError CoordlockError DeadlockDetected JobNotRun LockLost NameConflict SessionLost StaleToken WaitCancelled WaitError WaitTimeout WorkQueueEmpty WorkQueueFull",  # noqa: E501
+        "errors": "AcquireTimeout BackendError BackendUnavailable ConfigurationError CoordlockError DeadlockDetected JobNotRun LockLost NameConflict SessionLost StaleToken WaitCancelled WaitError WaitTimeout WorkQueueEmpty WorkQueueFull",  # noqa: E501
         "jobs.job": "AsyncJob Job",
         "jobs.run": "AsyncJobRun JobRun",
         "jobs.schedule": "Cron Every",
