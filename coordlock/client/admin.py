@@ -127,7 +127,7 @@ class _Admin(Resident):
 
         For a server that got the sequencer with a request from the holder. The answer, by
         consensus, was true at a moment during this call; later only a fence knows. Raises
-        `LockLost` if the grant is no longer held, `InvalidSequencer`, and `BackendUnavailable`.
+        `LockLost` if the grant is no longer held, `InvalidToken`, and `BackendUnavailable`.
         """
         from coordlock.locks.sequencer import verified
 

@@ -197,7 +197,7 @@ class _Makers(
     def value(self, key: str) -> ValueT:
         """The value that is kept under ``key``, an absolute path. Nothing is sent yet.
 
-        Grants read and write the same keys. Raises `InvalidKey`, and `Unsupported` where the
+        Grants read and write the same keys. Raises `InvalidName`, and `Unsupported` where the
         backend keeps no data.
         """
         from coordlock.recipes.value import AsyncValue, Value

@@ -15,7 +15,7 @@ import pytest
 
 import coordlock
 from coordlock import LockLost, Mode
-from coordlock.errors import ConversionTimeout, Unfenceable
+from coordlock.errors import Unfenceable, WaitTimeout
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
 from coordlock.types import Convertible
@@ -178,9 +178,8 @@ class ConversionContract(ClientSuite):
         self, client: Any, other: Any
     ) -> None:
         with other.read_lock("a"), client.upgradeable_lock("a") as mine:
-            with pytest.raises(ConversionTimeout, match="still held in mode PR") as caught:
+            with pytest.raises(WaitTimeout, match=r"still held in mode PR: .* is in the way"):
                 mine.upgrade(timeout=0.2)
-            assert caught.value.holder
             assert mine.claim is Mode.PR
             mine.check()
             eventually(lambda: not any(one.converting_to for one in other.admin.contenders("a")))
@@ -206,9 +205,8 @@ class ConversionContract(ClientSuite):
     ) -> None:
         with other.read_lock("a"), client.upgradeable_lock("a") as mine:
             [member] = [one for one in other.admin.contenders("a") if one.token == mine.token]
-            with pytest.raises(ConversionTimeout, match="still held in mode PR") as caught:
+            with pytest.raises(WaitTimeout, match="still held in mode PR"):
                 mine.upgrade(timeout=0)
-            assert caught.value.blockers == 1
             assert mine.claim is Mode.PR
             mine.check()
             [now] = [one for one in other.admin.contenders("a") if one.token == mine.token]

@@ -80,7 +80,7 @@ class SequencerContract(ClientSuite):
             "a:lock:1x",
             "a" * 1000 + ":lock:1",
         ):
-            with pytest.raises(coordlock.errors.InvalidSequencer, match=r"grant\.sequencer"):
+            with pytest.raises(coordlock.errors.InvalidToken, match=r"grant\.sequencer"):
                 client.admin.verify_sequencer(text)
         with pytest.raises(TypeError):
             client.admin.verify_sequencer(17)

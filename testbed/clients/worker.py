@@ -26,7 +26,6 @@ from coordlock.errors import (
     Evicted,
     LockLost,
     SessionLost,
-    WorkQueueContended,
     WorkQueueEmpty,
 )
 from coordlock.locks.lock import AsyncLock, Lock
@@ -48,7 +47,6 @@ EXPECTED: Final = (
     Evicted,
     LockLost,
     SessionLost,
-    WorkQueueContended,
     WorkQueueEmpty,
 )
 #: How often, in steps of 10 ms of this process' own time, to look whether the loss was told.

@@ -65,7 +65,7 @@ def test_a_party_that_stops_while_it_waits_is_not_counted(
             party.send_signal(what)
             try:
                 eventually(lambda: client.admin.contenders("start") == ())
-                with pytest.raises(coordlock.BarrierTimeout, match="1 of 3"):
+                with pytest.raises(coordlock.WaitTimeout, match="1 of 3"):
                     client.barrier("start", 3).wait(0)
                 others = [pool.submit(client.barrier("start", 3).wait, BOUND) for _ in range(2)]
                 eventually(lambda: len(client.admin.contenders("start")) == 2)

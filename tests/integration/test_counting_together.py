@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import coordlock
-from coordlock import BarrierTimeout
+from coordlock import WaitTimeout
 from coordlock.testing.connection import Connection
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
@@ -92,7 +92,7 @@ def test_a_trip_whose_answer_is_lost_is_made_once(
         client.barrier("b", 2).wait(BOUND)
         trap.wait()
         waiting.result(BOUND)
-        with pytest.raises(BarrierTimeout, match="1 of 2"):
+        with pytest.raises(WaitTimeout, match="1 of 2"):
             other.barrier("b", 2).wait(0)
 
 

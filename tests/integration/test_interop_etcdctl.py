@@ -180,5 +180,5 @@ def test_at_the_top_data_lies_outside_of_the_own_queue(etcd: Etcd, root: str) ->
         grant.transaction().put(f"/{name}-data", b"1").commit()
         assert grant.read(f"/{name}-data") == coordlock.types.VersionedValue(b"1", 1)
         for key in (f"/{name}", f"/{name}/x", "/@x"):
-            with pytest.raises(coordlock.errors.InvalidKey):
+            with pytest.raises(coordlock.errors.InvalidName):
                 grant.transaction().put(key, b"")

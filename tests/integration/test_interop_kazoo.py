@@ -249,6 +249,6 @@ def test_at_the_top_data_lies_outside_of_the_own_queue(
         grant.transaction().put(f"/{name}-data/x", b"1").commit()
         assert grant.read(f"/{name}-data/x") == coordlock.types.VersionedValue(b"1", 1)
         for key in (f"/{name}", f"/{name}/x", "/@x", "/zookeeper/x"):
-            with pytest.raises(coordlock.errors.InvalidKey):
+            with pytest.raises(coordlock.errors.InvalidName):
                 grant.read(key)
     assert kazoo.get(f"/{name}-data/x")[0] == b"1"

@@ -14,7 +14,7 @@ import pytest
 
 import coordlock
 from coordlock import Cancellation, Client, Mode, WaitCancelled
-from coordlock.errors import ConversionCancelled, ConversionTimeout
+from coordlock.errors import WaitTimeout
 from coordlock.runtime.cancellation import ENDING
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service, backend
@@ -168,9 +168,9 @@ def test_a_process_that_is_to_end_begins_no_upgrade_that_would_wait(
     reader = client.read_lock("q").acquire()
     with client.upgradeable_lock("q") as grant:
         ENDING.begin("the process received SIGTERM")
-        with pytest.raises(ConversionCancelled, match="received SIGTERM"):
+        with pytest.raises(WaitCancelled, match="received SIGTERM"):
             grant.upgrade(timeout=30)
-        with pytest.raises(ConversionTimeout):
+        with pytest.raises(WaitTimeout):
             grant.upgrade(timeout=0)
         grant.check()
         assert grant.claim is Mode.PR

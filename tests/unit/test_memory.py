@@ -350,7 +350,7 @@ def test_the_top_is_a_root_apart_from_the_default() -> None:
         assert (top.admin.names(), default.admin.names()) == (["orders"], [])
         grant.transaction().put("/app/config", b"on").commit()
         assert grant.read("/app/config") == coordlock.types.VersionedValue(b"on", 1)
-        with pytest.raises(coordlock.errors.InvalidKey):
+        with pytest.raises(coordlock.errors.InvalidName):
             grant.read("/orders/x")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from coordlock_faults.events import Kind, OperationAccepted, OperationFailed
 
 from coordlock.backend import VersionedValue
-from coordlock.errors import BackendError, ConversionTimeout, LockLost
+from coordlock.errors import BackendError, LockLost, WaitTimeout
 from coordlock.model.claim import Mode
 from testbed.clients.attempt_log import AttemptLog
 from testbed.clients.steps import Steps
@@ -44,7 +44,7 @@ class Convert(Guarded):
                     yield from self._read_and_write(worker, attempt)
                 if attempt.lost or worker.draining.is_set():
                     break
-        except (*EXPECTED, BackendError, ConversionTimeout, LockLost):
+        except (*EXPECTED, BackendError, WaitTimeout, LockLost):
             pass  # it is held as before, or lost
         yield from worker.release(attempt)
 

@@ -16,7 +16,6 @@ from coordlock.errors import (
     BackendUnavailable,
     ItemEnded,
     LockLost,
-    WorkQueueContended,
     WorkQueueEmpty,
     WorkQueueFull,
 )
@@ -141,7 +140,7 @@ def _finish(queue: coordlock.WorkQueue, journal: Journal) -> None:
         log = CallLog(journal, next(names), Act.TAKE, queue.name)
         try:
             item = queue.take(1.0)
-        except (WorkQueueContended, WorkQueueEmpty) as error:
+        except WorkQueueEmpty as error:
             log.raised(type(error).__name__)
             continue
         log.returned(*_numbers(item))
