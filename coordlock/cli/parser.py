@@ -70,7 +70,7 @@ class Lost(Exception):
     """The lock was lost while it was held, and a message has said so."""
 
     def __init__(self, *, ending: bool = False) -> None:
-        super().__init__()
+        super().__init__("the command was ended, because the lock ran out")
         #: Whether a signal had asked to end.
         self.ending: Final = ending
 

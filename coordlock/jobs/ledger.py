@@ -176,7 +176,7 @@ class Ledger:
 
     def is_passed(self, slot: Slot) -> bool:
         """Whether it lies at or below the floor."""
-        return self.floor is not None and not _is_after(slot, self.floor)
+        return self.floor is not None and slot <= self.floor  # type: ignore[operator]  # of one kind
 
     def missing(self, schedule: Schedule) -> Iterator[datetime]:
         """The slots of a schedule that have no record and are not passed, in order, for ever.
@@ -220,11 +220,11 @@ class Ledger:
                 continue  # it was trimmed before, and is tried again
             if rules.makes_up and rules.schedule and isinstance(floor, datetime):
                 owed = next(rules.schedule.after(floor))
-                is_needed |= _is_after(slot, owed) and len(kept) <= MOST
+                is_needed |= slot > owed and len(kept) <= MOST  # type: ignore[operator]
             if is_needed:
                 break
             del kept[slot]
-            floor = slot if floor is None or _is_after(slot, floor) else floor
+            floor = slot if floor is None else max(slot, floor)
         return replace(self, floor=floor, records=kept)
 
     @property
@@ -249,13 +249,13 @@ class Ledger:
             None if fields[name] is None else loaded(fields[name]) for name in ("floor", "next")
         )
         records = {record.slot: record for record in map(SlotInfo.parse, fields["slots"])}
-        if len({kind_of(slot) for slot in (floor, *records) if slot is not None}) > 1:
-            raise ValueError("slots of both kinds")
-        return cls(
+        ledger = cls(
             floor,
             {slot: records[slot] for slot in sorted(records)},
             after if isinstance(after, datetime) else None,
         )
+        all(map(ledger.is_passed, records))  # raises TypeError for slots of both kinds
+        return ledger
 
 
 def due(ledger: Ledger, schedule: Schedule, now: float, rules: Rules) -> list[Slot]:
@@ -279,8 +279,3 @@ def due(ledger: Ledger, schedule: Schedule, now: float, rules: Rules) -> list[Sl
         if ledger.refusal(slot, rules) is None
         and (rules.retry_at(ledger.records.get(slot)) or present) <= present
     ]
-
-
-def _is_after(one: Slot, other: Slot) -> bool:
-    """Whether ``one`` comes after ``other``, which is of the same kind."""
-    return one > other  # type: ignore[operator]

@@ -135,7 +135,11 @@ def test_a_command_that_hangs_ends_after_max_hold_and_its_slot_has_failed(cli: C
     done = cli.run("run", "x", "--slot", "1", "--keep-stderr", *hanging)
     assert (done.returncode, done.stderr.startswith("hangs\n")) == (79, True)
     assert "because --max-hold or max_hold limits it" in done.stderr
-    assert slots(cli, "x")[0]["state"] == "failed"
+    [slot] = slots(cli, "x")
+    assert (slot["state"], slot["error"]) == (
+        "failed",
+        "Lost: the command was ended, because the lock ran out",
+    )
     assert cli.run("run", "y", *hanging).returncode == 79
 
 

@@ -135,9 +135,9 @@ def _document(job: JobInfo) -> dict[str, Any]:
     return {
         "name": job.name,
         "kind": job.kind,
-        "floor": stored(job.floor),
+        "floor": None if job.floor is None else shown(job.floor),
         "next": stored(job.next),
-        "slots": [slot.encode() for slot in job.slots],
+        "slots": [{**slot.encode(), "slot": shown(slot.slot)} for slot in job.slots],
         "problem": job.problem,
     }
 
