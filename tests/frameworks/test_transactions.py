@@ -2,8 +2,6 @@
 
 A trigger of the database holds each commit until no request can go on by itself: all of them wait
 for the lock, or in the database. So the interleaving that loses updates is no matter of luck.
-
-The right ways are the blocks of the documentation, in servers where these have some.
 """
 
 from __future__ import annotations
