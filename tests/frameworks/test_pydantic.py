@@ -1,10 +1,7 @@
-"""The settings of pydantic, dataclasses and Django, as mappings, configure a client."""
+"""The settings of pydantic, as mappings, configure a client."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -31,13 +28,6 @@ class AppSettings(BaseSettings):
     lock: LockSettings
 
 
-@dataclass
-class Place:
-    url: str
-    ttl: float | None = None
-    label: str | None = None
-
-
 def test_a_nested_model_of_pydantic_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOP_LOCK__URL", "memory://models/root?timeout=7")
     monkeypatch.setenv("SHOP_LOCK__USERNAME", "u")
@@ -57,43 +47,10 @@ def test_a_model_names_a_file_with_the_password(tmp_path: Path) -> None:
     assert configure(model.model_dump()).password == "hunter2"
 
 
-def test_a_dataclass_and_none_for_what_is_not_given() -> None:
-    with coordlock.connect(asdict(Place("memory://place?label=from-url", ttl=30))) as client:
-        assert (client.settings.ttl, client.settings.label) == (30.0, "from-url")
-
-
 @pytest.mark.parametrize(
     "target",
-    [LockSettings(url=AnyUrl("memory://h")), Place("memory://h"), Place, 7, ["memory://h"], b"x"],
+    [LockSettings(url=AnyUrl("memory://h")), 7, ["memory://h"], b"x"],
 )
 def test_anything_else_is_refused(target: object) -> None:
     with pytest.raises(coordlock.ConfigurationError, match="a mapping or Settings are needed"):
         coordlock.Client(target)  # type: ignore[arg-type]  # on purpose
-
-
-DJANGO = """
-import coordlock
-from django.conf import settings
-
-settings.configure(COORDLOCK={"url": "memory://django", "ttl": 20, "password": None})
-client = coordlock.Client(settings.COORDLOCK)
-with client.lock("x"):
-    print(client.settings.ttl)
-try:
-    coordlock.Client(settings)
-except coordlock.ConfigurationError as error:
-    print(error)
-"""
-
-
-def test_a_dict_of_djangos_settings() -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", DJANGO],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("20.0\n")
-    assert "not LazySettings" in done.stdout
