@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, overload
 
-from coordlock.backend import Capabilities, Queue, ServiceInfo
+from coordlock.backend import Capabilities, Departure, Queue, ServiceInfo
 from coordlock.errors import BackendError, VersionMismatch
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.model.names import is_internal
@@ -48,7 +48,6 @@ class RedisBackend(RedisSession):
     options: ClassVar[Sequence[Option]] = (*OPTIONS, compat.OPTION, *TCP)
     #: Whether connections are encrypted.
     tls: ClassVar[bool] = False
-    tells_first: ClassVar[bool] = True
     #: All keys of a root begin with its hash tag, and those of the data have a name of their own.
     shares_keys: ClassVar[bool] = False
     default_port: ClassVar[int] = 6379
@@ -159,15 +158,12 @@ class RedisBackend(RedisSession):
         self,
         contender: Contender,
         revision: int,
-        told: Callable[[bool], None],
+        on_departure: Callable[[Departure], None],
         *,
         waiters: Sequence[Contender] = (),
         changes: bool = False,
     ) -> Callable[[], None]:
-        return self._watches.watch(contender, revision, told, waiters, changes=changes)
-
-    def was_first(self, contender: Contender) -> bool:
-        return self._watches.was_first(contender)
+        return self._watches.watch(contender, revision, on_departure, waiters, changes=changes)
 
     def publish(self, contender: Contender, value: bytes, version: int) -> Promise[None]:
         def read(answer: list[Any]) -> None:

@@ -12,6 +12,7 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 from coordlock.backend import (
     Backend,
     Capabilities,
+    Departure,
     Listing,
     Observation,
     Operation,
@@ -92,7 +93,6 @@ class ZookeeperBackend(Backend):
             "write locks, or its leader latch.",
         ),
     )
-    tells_first: ClassVar[bool] = True
     default_port: ClassVar[int] = 2181
 
     def __init__(
@@ -221,7 +221,7 @@ class ZookeeperBackend(Backend):
         self,
         contender: Contender,
         revision: int,
-        told: Callable[[bool], None],
+        on_departure: Callable[[Departure], None],
         *,
         waiters: Sequence[Contender] = (),
         changes: bool = False,
@@ -233,11 +233,7 @@ class ZookeeperBackend(Backend):
             # A contender that no snapshot has shown may stand there still: the queue must be read.
             waiters = ()
         version = contender.version if changes else 0
-        return current.session.watches.add(contender.key, told, waiters, version)
-
-    def was_first(self, contender: Contender) -> bool:
-        current = self._current
-        return current is not None and current.session.watches.has_passed_on(contender.key)
+        return current.session.watches.add(contender.key, on_departure, waiters, version)
 
     def queues(self) -> Promise[list[str]]:
         return self._submit(lambda opened: opened.queues.names())

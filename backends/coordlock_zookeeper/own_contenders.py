@@ -273,7 +273,8 @@ class OwnContenders:
         if snapshot.omitted and not waits and me.claim is not Mode.NL:
             # The nearest shares. The list tells of all the others, too.
             ahead, _ = nodes.part(parent, child_list.positions, me, conflicting=True)
-            return replace(snapshot, harmless=ahead == (me,))
+            if ahead == (me,):
+                return replace(snapshot, omitted=0)
         return snapshot
 
     def _remove_spent(self, entries: Sequence[Entry], queue: str) -> Steps[None]:

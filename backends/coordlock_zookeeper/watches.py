@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from kazoo.protocol.serialization import GetData
 from kazoo.protocol.states import EventType
 
+from coordlock.backend import Departure
 from coordlock.model.contender import Contender
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
@@ -22,21 +23,18 @@ __all__ = ["Watches"]
 
 log = Log("coordlock.zookeeper")
 
-#: How many of those that have passed their lock on are remembered.
-_REMEMBERED: Final = 1000
-
 
 @dataclass(eq=False, slots=True)
 class _Registration:
-    """One call of `Watches.add`: ``told`` is called when its path has gone.
+    """One call of `Watches.add`: ``on_departure`` is called when its path has gone.
 
     ``waiters`` are the contenders on whose behalf it waits. ``version`` is that of the value whose
-    change is told as well; 0 where only the departure is.
+    change is reported as well; 0 where only the departure is.
     """
 
     path: str
     watch: _Watch
-    told: Callable[[bool], None]
+    on_departure: Callable[[Departure], None]
     waiters: Sequence[Contender]
     remove: Callable[[_Registration], None]
     version: int
@@ -95,28 +93,26 @@ class Watches:
         self._lock = threading.RLock()
         self._table: dict[str, _Watch] = {}
         self.first: set[str] = set()
-        #: Those that have passed their lock on, the newest last.
-        self._passed: dict[str, None] = {}
         self._closed = False
         self._remove_one = self._remove  # one bound method for all
 
     def add(
         self,
         path: str,
-        told: Callable[[bool], None],
+        on_departure: Callable[[Departure], None],
         waiters: Sequence[Contender] = (),
         version: int = 0,
     ) -> Callable[[], None]:
-        """Call ``told`` once ``path`` has gone, soon if it has; returns what cancels that.
+        """Call ``on_departure`` once ``path`` has gone, soon if it has; returns what cancels that.
 
-        It is told whether all of ``waiters`` were certain at that moment. With a ``version``, 1 for
-        that of a new node, it is also called when the value has another.
+        In order if all of ``waiters`` were certain at that moment. With a ``version``, 1 for that
+        of a new node, it is also called when the value has another.
         """
         with self._lock:
             if self._closed:
                 return lambda: None
             watch = self._table.setdefault(path, _Watch())
-            caller = _Registration(path, watch, told, waiters, self._remove_one, version)
+            caller = _Registration(path, watch, on_departure, waiters, self._remove_one, version)
             watch.callers.append(caller)
             # Without a connection `rearm` will ask.
             asking = (version > 0 or not watch.is_set) and self._requests.are_possible
@@ -146,10 +142,6 @@ class Watches:
         with self._lock:
             watch = self._table.get(path)
             return watch is not None and watch.is_certain
-
-    def has_passed_on(self, path: str) -> bool:
-        """Whether ``path`` has gone, and told that it was first: see `nodes.passes_on`."""
-        return path in self._passed
 
     def note_first(self, path: str) -> None:
         """The own contender ``path`` has waited, and stands first now."""
@@ -209,7 +201,7 @@ class Watches:
         for one in self._callers(path):
             if 0 < one.version != version:
                 one.cancel()
-                _call(one.told, False)
+                _call(one, Departure.UNORDERED)
 
     def _fired(self, event: Any) -> None:
         # After a disconnect kazoo calls with EventType.NONE and no path.
@@ -226,10 +218,6 @@ class Watches:
     def _departed(self, path: str, *, passed: bool = False) -> None:
         queue = path.rpartition("/")[0]
         with self._lock:
-            if passed:
-                self._passed[path] = None
-                if len(self._passed) > _REMEMBERED:
-                    del self._passed[next(iter(self._passed))]
             if (watch := self._table.get(path)) is not None:
                 watch.is_certain = False
         while callers := self._callers(path):
@@ -239,8 +227,9 @@ class Watches:
                 for each in one.waiters if passed and in_order else ():
                     if each.key.rpartition("/")[0] == queue:  # others of its set may not be first
                         self.note_first(each.key)
-                _call(one.told, in_order)
-                one.cancel()  # not before: what a signal handler ends is told again
+                departure = Departure.FIRST if passed else Departure.IN_ORDER
+                _call(one, departure if in_order else Departure.UNORDERED)
+                one.cancel()  # not before: what a signal handler ends is reported again
 
     def _callers(self, path: str) -> list[_Registration]:
         with self._lock:
@@ -248,8 +237,8 @@ class Watches:
             return [] if watch is None else watch.callers.copy()
 
 
-def _call(told: Callable[[bool], None], in_order: bool) -> None:
+def _call(registration: _Registration, departure: Departure) -> None:
     try:
-        told(in_order)
+        registration.on_departure(departure)
     except Exception:
         log.exception("a callback for a departure failed")

@@ -304,7 +304,8 @@ class DeadlockContract:
                 await asyncio.gather(*tasks)
                 return load
 
-        assert asyncio.run(main()) < 0.5  # of one processor
+        # Of one processor. Where each waiter looks by itself, they take all of it.
+        assert asyncio.run(main()) < 0.9
 
     def test_without_the_option_nobody_gives_up(self, connect: Connect, start: Start) -> None:
         one, two = connect(deadlock_delay=None), connect(deadlock_delay=None)

@@ -50,7 +50,7 @@ NOT_RUN: Final = {
     "docs/backends/local.md": 1,
     "docs/backends/redis.md": 2,
     "docs/how-to/elect-a-leader.md": 1,
-    "docs/how-to/coming-from.md": 2,
+    "docs/how-to/coming-from.md": 1,
     "docs/how-to/existing-client.md": 1,
     "docs/how-to/gevent.md": 1,
     "docs/how-to/secure-connections.md": 1,

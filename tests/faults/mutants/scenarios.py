@@ -184,7 +184,7 @@ def _has_its_watches(client: Client) -> bool:
     """Whether the service is known to have what its one waiter watches."""
     engine = client._engine
     [ticket] = engine.tickets
-    watched = (*ticket.contenders, *(ticket.departures.watched if ticket.departures else ()))
+    watched = (*ticket.contenders, *ticket.waiting.watched)
     return len(watched) > 1 and all(is_told_in_order(engine.backend, one) for one in watched)
 
 
@@ -238,9 +238,9 @@ def a_create_arrives_late(stage: Stage) -> None:
         open_way.refuse()
         assert player.acquire(timeout=0.5) is None
         trap.wait()
-        before = open_way.counts().replies["DeleteRange"]
+        before = open_way.counts().replies["Txn"]
         open_way.heal()
-        eventually(lambda: open_way.counts().replies["DeleteRange"] > before)
+        eventually(lambda: open_way.counts().replies["Txn"] > before)
         stuck.heal()
     stage.queued(1)
 

@@ -17,6 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from kazoo.exceptions import ConnectionLoss, NoNodeError
 from kazoo.protocol.states import Callback
 
+from coordlock.backend import Departure
+
 NODES = ("/q/1", "/q/2")
 
 
@@ -134,7 +136,7 @@ class Watching(RuleBasedStateMachine):
             self.waiting.add(path)
             self.watches.add(path, partial(self.departed, path))
 
-    def departed(self, path: str, _: bool) -> None:
+    def departed(self, path: str, _: Departure) -> None:
         self.told.append(path)
         self.look()
 

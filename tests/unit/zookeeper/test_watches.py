@@ -9,6 +9,8 @@ import pytest
 from coordlock_zookeeper.requests import Requests
 from coordlock_zookeeper.watches import Watches
 
+from coordlock.backend import Departure
+
 
 class Client:
     """Connected, and asked for nodes; nothing is answered."""
@@ -56,7 +58,7 @@ def test_cancelling_twice_takes_nobody_elses_place() -> None:
     told: list[str] = []
     watches = Watches(Requests(client))
 
-    def departed(_: bool) -> None:
+    def departed(_: Departure) -> None:
         told.append("departed")
 
     cancel = watches.add("/q/first", departed)
