@@ -27,11 +27,11 @@
     ├── StillInUse (RuntimeError)            a record can't be deleted now
     ├── ItemEnded (RuntimeError)             an item was already acknowledged or given back
     ├── JobNotRun                            a call did not run the slot of a job
-    │   ├── AlreadyDone (RuntimeError)       the slot is done, passed or skipped
-    │   ├── AlreadyFailed (RuntimeError)     the slot has failed, and starts at most once
+    │   ├── AlreadyDone (RuntimeError)       the slot is done
+    │   ├── AlreadyFailed (RuntimeError)     the slot has failed, or was interrupted
+    │   ├── AlreadyPassed (RuntimeError)     the slot has left the job's history
     │   └── AlreadyRunning (RuntimeError)    the job is at work elsewhere
     ├── FutureSlot (ValueError)              a slot that lies too far in the future
-    ├── JobBacklog (RuntimeError)            a job has too many unfinished slots
     ├── VersionMismatch (RuntimeError)       a key is not at the version that a write expected
     ├── InvalidKey (ValueError)              a key that cannot be used for a value
     ├── Unsupported (NotImplementedError)    the backend cannot do this
@@ -57,6 +57,7 @@ __all__ = [
     "AcquireTimeout",
     "AlreadyDone",
     "AlreadyFailed",
+    "AlreadyPassed",
     "AlreadyRunning",
     "AuthenticationFailed",
     "BackendError",
@@ -76,7 +77,6 @@ __all__ = [
     "InvalidSequencer",
     "InvalidToken",
     "ItemEnded",
-    "JobBacklog",
     "JobNotRun",
     "LockLost",
     "MissingExtra",
@@ -514,47 +514,55 @@ class JobNotRun(CoordlockError):
 
 @dataclass(eq=False, repr=False)
 class AlreadyDone(JobNotRun, RuntimeError):
-    """The slot was run or skipped before, or later slots have pushed it out of the history.
-
-    ``state`` says why: ``"done"``; ``"passed"``, when later slots have pushed it out of the job's
-    history; ``"skipped"``, when it was missed and is not made up for. ``owner`` started it, as far
-    as known.
-    """
+    """The slot was done before, by ``owner``."""
 
     name: str
     slot: str
-    state: str
     owner: str
 
     def __str__(self) -> str:
-        by = f" by {self.owner}" if self.owner else ""
-        what = {
-            "passed": "has passed: later slots have pushed it out of the job's history",
-            "skipped": "was missed, and skipped",
-        }.get(self.state, f"was done{by}")
-        return f"job {self.name!r}: slot {self.slot} {what}"
+        return f"job {self.name!r}: slot {self.slot} was done by {self.owner}"
+
+
+@dataclass(eq=False, repr=False)
+class AlreadyPassed(JobNotRun, RuntimeError):
+    """Later slots have pushed the slot out of the job's history, so nobody knows if it was done."""
+
+    name: str
+    slot: str
+
+    def __str__(self) -> str:
+        return (
+            f"job {self.name!r}: slot {self.slot} has passed: later slots have pushed it out of "
+            "the job's history"
+        )
 
 
 @dataclass(eq=False, repr=False)
 class AlreadyFailed(JobNotRun, RuntimeError):
-    """The slot was started and not finished, and a slot is started at most once.
+    """The slot was started and not done, and is not started again now.
 
     ``state`` is ``"failed"``, or ``"interrupted"`` where its holder has ended, or lost the lock, at
-    work. ``owner`` started it. ``Job.retry`` lets it start again.
+    work. ``owner`` started it. ``retry_at`` is when it may be started again; where that is empty,
+    `Job.retry` lets it start again. ``is_news`` says that this call was the first to find it
+    interrupted.
     """
 
     name: str
     slot: str
     state: str
     owner: str
+    retry_at: str = ""
+    is_news: bool = False
 
     def __str__(self) -> str:
         by = f", started by {self.owner}," if self.owner else ""
         what = "has failed" if self.state == "failed" else "was interrupted"
-        return (
-            f"job {self.name!r}: slot {self.slot}{by} {what}, and is started at most once; to let "
-            f"it start again: coordlock jobs retry {self.name!r} {self.slot}"
-        )
+        then = f"it may be started again at {self.retry_at}"
+        if not self.retry_at:
+            advice = f"coordlock jobs retry {self.name!r} {self.slot}"
+            then = f"it is not started again; to let it start again: {advice}"
+        return f"job {self.name!r}: slot {self.slot}{by} {what}, and {then}"
 
 
 @dataclass(eq=False, repr=False)
@@ -590,27 +598,6 @@ class FutureSlot(CoordlockError, ValueError):
         return (
             f"job {self.name!r}: slot {self.slot} is {self.ahead:.0f} s ahead of the service's "
             f"time, more than the {self.most:.0f} s that are accepted: check this host's clock"
-        )
-
-
-@dataclass(eq=False, repr=False)
-class JobBacklog(CoordlockError, RuntimeError):
-    """The slot was not run, because the job has as many records as it may have.
-
-    Records are dropped in the order of their slots, and never past ``oldest``, which is unfinished;
-    empty where the slots lie in the service's future.
-    """
-
-    name: str
-    records: int
-    oldest: str
-
-    def __str__(self) -> str:
-        oldest = f"its oldest unfinished one is {self.oldest}. Run that"
-        why = oldest if self.oldest else "they lie in the future. Wait until some have passed"
-        return (
-            f"job {self.name!r} keeps {self.records} slots, and takes no more: {why}, or forget "
-            "all with `coordlock jobs reset`"
         )
 
 

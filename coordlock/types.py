@@ -9,9 +9,11 @@ from __future__ import annotations
 from coordlock.backend import ServiceInfo as ServiceInfo
 from coordlock.backend import VersionedValue as VersionedValue
 from coordlock.client import Connecting as Connecting
+from coordlock.client.admin import Admin as Admin
+from coordlock.client.admin import AsyncAdmin as AsyncAdmin
 from coordlock.client.records import Record as Record
+from coordlock.jobs.ledger import SlotInfo as SlotInfo
 from coordlock.jobs.view import JobInfo as JobInfo
-from coordlock.jobs.view import SlotInfo as SlotInfo
 from coordlock.locks.keyed_lock import AsyncKeyedLock as AsyncKeyedLock
 from coordlock.locks.keyed_lock import KeyedLock as KeyedLock
 from coordlock.locks.queue_view import QueueEntry as QueueEntry
@@ -42,18 +44,8 @@ from coordlock.locks.several import (
 from coordlock.locks.several import (
     MultiLock as MultiLock,
 )
-from coordlock.locks.signals import (
-    AsyncLossSignal as AsyncLossSignal,
-)
-from coordlock.locks.signals import (
-    AsyncReleaseRequest as AsyncReleaseRequest,
-)
-from coordlock.locks.signals import (
-    LossSignal as LossSignal,
-)
-from coordlock.locks.signals import (
-    ReleaseRequest as ReleaseRequest,
-)
+from coordlock.locks.signals import AsyncSignal as AsyncSignal
+from coordlock.locks.signals import Signal as Signal
 from coordlock.locks.transaction import (
     AsyncTransaction as AsyncTransaction,
 )

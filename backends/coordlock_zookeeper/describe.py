@@ -66,7 +66,7 @@ def _srvr(session_client: SessionClient, host: str, port: int, timeout: float) -
 _DEFECTS: Final = (
     Defect(
         "an ephemeral node may outlive its session after a follower failed (ZOOKEEPER-2355): "
-        "`coordlock break` removes such a contender",
+        "`coordlock evict` removes such a contender",
         (((0, 0, 0), (3, 4, 11)),),
     ),
     Defect(

@@ -19,7 +19,6 @@ from coordlock.errors import (
     FutureSlot,
     InvalidKey,
     InvalidName,
-    JobBacklog,
     JobNotRun,
     LockLost,
     NameConflict,
@@ -53,7 +52,6 @@ class Exit(IntEnum):
 _STATUSES: Final = (
     (AlreadyFailed, Exit.SOFTWARE),
     (JobNotRun, Exit.NOT_ACQUIRED),
-    (JobBacklog, Exit.NOT_ACQUIRED),
     (FutureSlot, Exit.CONFIG),
     (WaitTimeout, Exit.NOT_ACQUIRED),
     (Evicted, Exit.NOT_ACQUIRED),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import InitVar, dataclass, field
@@ -62,10 +61,10 @@ class Ticket:
     contenders: tuple[Contender, ...] = ()
     #: Its wait in the queues, once it has to.
     _waiting: Waiting | None = None
-    #: The call that acquires it, or has; None where what it has made of it lives on its own.
+    #: The call that acquires it, or the block that holds it; None where it lives on its own.
     call: Call | None = None
-    #: The steps that release it, once they are made.
-    releasing: weakref.ref[Steps[bool]] | None = None
+    #: Whether it was given up: the sweep withdraws it, if nothing else has.
+    is_given_up: bool = False
     #: The thread or the task to which it was granted, where that is known.
     caller: Caller | None = None
     #: When it was granted, by the wall clock. From then on no earlier contender is in its way.
@@ -292,18 +291,8 @@ class Ticket:
         """Withdraw it if it was given up, or go on with that: see `Sweep`."""
         if self.is_leaving:
             self.withdrawal.go_on(self)
-        elif self._is_given_up:
+        elif self.is_given_up or (self.call is not None and self.call.is_given_up):
             self.withdraw()
-
-    @property
-    def _is_given_up(self) -> bool:
-        """Whether the call that acquires it, or its release, has ended half-way."""
-        if self.call is not None and self.call.is_given_up:
-            return True
-        if self.releasing is None:
-            return False
-        steps = self.releasing()
-        return getattr(steps, "gi_frame", None) is None
 
     def stop_watching(self) -> None:
         """Watch no contender any longer, neither its own nor those that it waits for."""

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NoReturn, TypeVar
-from weakref import ref
 
 from coordlock.errors import AcquireTimeout
 from coordlock.kernel.access import Access
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.ticket import Ticket
-from coordlock.locks.entered_grants import EnteredGrants
+from coordlock.locks.blocks import Block, ByHand
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.model.claim import AnyClaim, Mode
 from coordlock.runtime.caller import this_caller
 from coordlock.runtime.cancellation import Cancellation, checked
 from coordlock.runtime.driver import Steps
-from coordlock.runtime.resident import Resident
-from coordlock.runtime.statement import Statement, is_known
+from coordlock.runtime.methods import Resident
 from coordlock.settings import (
     DEFAULT,
     Default,
@@ -36,19 +34,17 @@ G = TypeVar("G", bound=Grant | AsyncGrant)
 
 @dataclass(frozen=True, slots=True)
 class AcquireOptions:
-    """How long to wait and to hold, the label, and the cancellation.
+    """How long to wait and to hold, and the label.
 
     Attributes:
         timeout: seconds to wait; None for ever, 0 tries once.
         label: what queues show beside host and pid; None for the client's.
         max_hold: for how many seconds a grant may be held before it is lost; None for no limit.
-        cancellation: ends the waits; None for none.
     """
 
     timeout: float | None
     label: str | None
     max_hold: float | None
-    cancellation: Cancellation | None
 
     @classmethod
     def of(
@@ -57,7 +53,6 @@ class AcquireOptions:
         timeout: Timeout = DEFAULT,
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
-        cancellation: Cancellation | None = None,
     ) -> AcquireOptions:
         """The options of a lock; ``settings`` have the defaults.
 
@@ -65,23 +60,10 @@ class AcquireOptions:
         """
         limit = settings.max_hold if isinstance(max_hold, Default) else max_hold_of(max_hold)
         seconds = timeout_of("acquire", settings.timeout if timeout is DEFAULT else timeout)
-        return cls(seconds, label_of(label), limit, checked(cancellation))
-
-    def but(
-        self, timeout: Timeout, label: str | None, cancellation: Cancellation | None
-    ) -> AcquireOptions:
-        """These options, overridden by those of one acquire. Raises as `of` does."""
-        if timeout is DEFAULT and label is None and cancellation is None:
-            return self
-        return AcquireOptions(
-            self.timeout if timeout is DEFAULT else timeout_of("acquire", timeout),
-            self.label if label is None else label_of(label),
-            self.max_hold,
-            self.cancellation if cancellation is None else checked(cancellation),
-        )
+        return cls(seconds, label_of(label), limit)
 
 
-class BaseLock(Resident, Generic[G], shown="Lock"):
+class BaseLock(Resident, Generic[G]):
     """What sync and async locks share: the queues, how to claim them, and the waits."""
 
     _instead = "pass its name instead, and make another object with a client there"
@@ -90,15 +72,6 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
     _grant_kind: ClassVar[type[Any]]
     #: Why it is not one of several locks that are acquired at once; None where it may be.
     _acquired_alone: ClassVar[str | None] = None
-
-    def __init_subclass__(cls, **others: Any) -> None:
-        super().__init_subclass__(**others)
-        for name in ("__exit__", "__aexit__"):
-            if name in vars(cls) and not is_known(vars(cls)[name]):
-                raise TypeError(
-                    f"{cls.__name__} cannot override {name}: write a context manager that enters "
-                    "the lock"
-                )
 
     def __init__(
         self, access: Access, name: str, claims: Mapping[str, AnyClaim], options: AcquireOptions
@@ -112,12 +85,9 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         self.label: Final = options.label
         #: For how many seconds a grant may be held before it is lost; None for no limit.
         self.max_hold: Final = options.max_hold
-        #: Ends the waits for this lock, if there is one.
-        self.cancellation: Final = options.cancellation
         self._access = access
         self._claims = claims
-        self._options = options
-        self._entered_grants: EnteredGrants[G] = EnteredGrants(name)
+        self._by_hand: ByHand[G] = ByHand(name)
 
     if not TYPE_CHECKING:  # which then finds the mistake itself
 
@@ -129,16 +99,12 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
             raise AttributeError(text, name=name, obj=self)
 
     def _acquire(
-        self,
-        timeout: Timeout = DEFAULT,
-        *,
-        label: str | None = None,
-        cancellation: Cancellation | None = None,
+        self, timeout: Timeout = DEFAULT, *, cancellation: Cancellation | None = None
     ) -> Steps[G]:
         """Wait for the lock, first come first served; returns the grant.
 
         ``timeout`` (seconds, or such as ``"30s"``) bounds the whole call, and defaults to the
-        lock's: None waits forever, 0 tries once. ``label`` and ``cancellation`` replace the lock's.
+        lock's: None waits forever, 0 tries once. ``cancellation`` ends it from elsewhere.
         When Ctrl-C or a task's cancellation ends the call, it leaves the queue and is never
         granted. Raises `WaitError` when it ends without a grant: `AcquireTimeout` for a busy lock,
         `WaitUnavailable` for a silent service, `WaitCancelled`, `DeadlockDetected` when it waits in
@@ -146,26 +112,27 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         Raises `NameConflict` when the name is in use as another kind of lock,
         `AuthenticationFailed`, `ClientClosed` and `ForkedClient`.
         """
-        return (yield from self._acquire_with(self._options.but(timeout, label, cancellation)))
+        seconds = self.timeout if timeout is DEFAULT else timeout_of("acquire", timeout)
+        return self._acquire_within(seconds, cancellation)
 
-    def _acquire_with(self, options: AcquireOptions) -> Steps[G]:
-        """Acquire with ``options``; returns the grant."""
-        ticket = yield from self._acquisition(options)
+    def _acquire_within(self, seconds: float | None, cancellation: Cancellation | None) -> Steps[G]:
+        """Acquire within ``seconds``; returns the grant."""
+        ticket = yield from self._acquisition(seconds, cancellation)
         try:
-            grant = self._make(ticket)
-            self._limit(ticket)
-            return grant
+            if self.max_hold is not None:
+                self._access.engine.limit(ticket, self.max_hold)
+            return self._make(ticket)
         except BaseException:
             ticket.withdraw()  # Ctrl-C: the caller never gets the grant
             raise
 
     def _acquisition(
-        self, options: AcquireOptions, stop: Cancellation | None = None
+        self, seconds: float | None, *cancellations: Cancellation | None
     ) -> Steps[Ticket]:
-        """Acquire the queues with ``options``; the granted ticket. ``stop`` also ends the wait."""
-        ends = tuple([one for one in (options.cancellation, stop) if one is not None])
+        """Acquire the queues within ``seconds``; the granted ticket."""
+        ends = tuple([one for one in map(checked, cancellations) if one is not None])
         return acquisition(
-            self._access.engine, self._claims, options.timeout, this_caller(), options.label, ends
+            self._access.engine, self._claims, seconds, this_caller(), self.label, ends
         )
 
     def _make(self, ticket: Ticket) -> G:
@@ -173,31 +140,33 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         grant: G = self._grant_kind(self._access.engine, ticket)
         return grant
 
-    def _limit(self, ticket: Ticket) -> None:
-        """Let the caller hold ``ticket`` for ``max_hold`` seconds at most, from now on."""
-        if self.max_hold is not None:
-            self._access.engine.limit(ticket, self.max_hold)
-
-    def _try_acquire(
-        self, *, label: str | None = None, cancellation: Cancellation | None = None
-    ) -> Steps[G | None]:
+    def _try_acquire(self, *, cancellation: Cancellation | None = None) -> Steps[G | None]:
         """The grant, or None when the lock is busy. Asks once and does not wait in the queue.
 
         Raises what `acquire` raises; `WaitUnavailable` when no answer came within the client's
         ``request_timeout``.
         """
         try:
-            return (yield from self._acquire(0, label=label, cancellation=cancellation))
+            return (yield from self._acquire(0, cancellation=cancellation))
         except AcquireTimeout:
             return None
 
-    def _entered(self, grant: G, statement: ref[Statement] | None) -> G:
-        """Note that ``statement`` has entered with ``grant``; None for a call by hand."""
+    def _entered(self, grant: G, block: Block | None) -> G:
+        """Note that ``block`` has entered with ``grant``; None for a call by hand."""
         grant._is_entered = True
-        if statement is not None and (entering := statement()) is not None:
-            entering.entered = grant
-        self._entered_grants.enter(grant, statement)
+        if block is not None:
+            block.grant = grant
+        if block is not None and block.lock is self:
+            grant._hold_while(block)
+        else:
+            self._by_hand.enter(grant)
         return grant
+
+    def _ending(self, block: Block | None) -> list[G]:
+        """The grants to release as ``block`` ends: its own, or for a call by hand see `ByHand`."""
+        if block is not None and block.lock is self and block.grant is not None:
+            return [block.grant]
+        return self._by_hand.leave(None if block is None else block.grant)
 
     def _locked(self) -> Steps[bool]:
         """Whether any client holds the lock, as the service says. Raises `BackendUnavailable`.

@@ -85,18 +85,18 @@ class BarrierContract(ClientSuite):
 
     def standing(self, client: Any, name: str) -> int:
         """How many stand in the queue."""
-        return len(client.contenders(name))
+        return len(client.admin.contenders(name))
 
     def test_a_cancellation_ends_the_wait_at_a_barrier(
         self, client: Any, name: str, start: Start
     ) -> None:
         stop = Cancellation()
         waiting = start(partial(client.barrier(name, 2).wait, BOUND, cancellation=stop))
-        eventually(lambda: len(client.contenders(name)) == 1)
+        eventually(lambda: len(client.admin.contenders(name)) == 1)
         stop.cancel("the window was closed")
         with pytest.raises(WaitCancelled, match="the window was closed"):
             waiting.result(BOUND)
-        eventually(lambda: not client.contenders(name))
+        eventually(lambda: not client.admin.contenders(name))
 
     def test_parties_wait_for_each_other_again_and_again(
         self, client: Any, other: Any, name: str, start: Start
@@ -160,7 +160,7 @@ class BarrierContract(ClientSuite):
     ) -> None:
         waiting = start(client.barrier(name, 2).wait, BOUND)
         eventually(lambda: self.standing(other, name) == 1)
-        other.evict_all(name)
+        other.admin.evict_all(name)
         with pytest.raises(Evicted):
             waiting.result(BOUND)
         with pytest.raises(BarrierTimeout, match="1 of 2"):
@@ -287,7 +287,7 @@ class BarrierContract(ClientSuite):
         with pytest.raises(RuntimeError, match="entered already"):
             mine.enter()
         entering.result(BOUND)
-        client.evict_all(name)
+        client.admin.evict_all(name)
         for one in (mine, theirs):
             with pytest.raises(Evicted):
                 one.leave(BOUND)

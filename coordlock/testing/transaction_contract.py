@@ -69,8 +69,8 @@ Start = Callable[..., Future[Any]]
 
 def evict_all(client: Any, name: str = "orders") -> None:
     """Remove all holders and waiters, as an operator does."""
-    for standing in client.contenders(name):
-        assert client.evict(standing)
+    for standing in client.admin.contenders(name):
+        assert client.admin.evict(standing)
 
 
 class TransactionContract(ClientSuite):
@@ -435,7 +435,7 @@ class TransactionContract(ClientSuite):
         for number in range(1, 6):
             writing = client.write_lock("orders").acquire()
             waiting = start(other.read_lock("orders").acquire)
-            eventually(lambda: len(client.contenders("orders")) == 2)
+            eventually(lambda: len(client.admin.contenders("orders")) == 2)
             writing.transaction().put(key, b"%d" % number).commit()
             writing.release()
             reading = waiting.result(BOUND)

@@ -120,7 +120,7 @@ def test_a_sync_dependency_releases_in_whatever_thread_it_is_left(url: str) -> N
             accounts.balances.clear()
             application = locks_by_a_sync_dependency(client, accounts)
             check_answers(asyncio.run(ask(application, names)), accounts, names)
-            assert not any(client.contenders(queue) for queue in client.names())
+            assert not any(client.admin.contenders(queue) for queue in client.admin.names())
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_an_async_application_answers_all_and_releases_all(
         async with coordlock.connect_async(url) as client:
             check_answers(await ask(make(client, accounts), names), accounts, names)
             # ZooKeeper keeps the nodes of empty queues for a while.
-            queues = [await client.contenders(queue) for queue in await client.names()]
+            queues = [await client.admin.contenders(queue) for queue in await client.admin.names()]
             assert not any(queues)
 
     asyncio.run(main())
@@ -162,7 +162,7 @@ def test_a_request_that_fails_releases_its_lock() -> None:
             for _ in range(2):
                 with pytest.raises(KeyError):
                     await ask(application, ["one"])
-            assert await client.names() == []
+            assert await client.admin.names() == []
 
     asyncio.run(main())
 
@@ -187,13 +187,13 @@ def test_a_loss_that_is_noticed_when_the_endpoint_returns_becomes_the_answer() -
                 account: str,
                 grant: Annotated[coordlock.AsyncGrant, Depends(hold, scope="function")],
             ) -> str:
-                await client.evict((await client.contenders(account))[0])
+                await client.admin.evict((await client.admin.contenders(account))[0])
                 assert await grant.lost.wait()
                 return account
 
             (response,) = await ask(application, ["one"])
             assert response.status_code == 503
-            assert await client.names() == []
+            assert await client.admin.names() == []
 
     asyncio.run(main())
 
@@ -263,7 +263,7 @@ def test_sync_waiters_that_fill_the_pool_starve_the_holder_until_they_give_up() 
 
     with coordlock.connect("memory://starving") as client:
         asyncio.run(main(client))
-        assert client.names() == []
+        assert client.admin.names() == []
     assert set(answered) == {200, 423}
     assert accounts.balances["one"] == answered.count(200)
 
@@ -279,4 +279,4 @@ def test_a_pool_with_a_thread_for_each_waiter_answers_all() -> None:
 
     with coordlock.connect("memory://roomy") as client:
         check_answers(asyncio.run(main(client)), accounts, names)
-        assert client.names() == []
+        assert client.admin.names() == []

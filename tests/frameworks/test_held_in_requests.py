@@ -52,7 +52,7 @@ def asked(
                 transport=transport, base_url="http://bank", timeout=BOUND
             ) as http:
                 await test(http.get, state["locks"])
-            assert await state["locks"].names() == []
+            assert await state["locks"].admin.names() == []
 
     asyncio.run(main())
 
@@ -179,7 +179,7 @@ def test_an_application_starts_without_its_lock_service_and_locks_once_that_is_b
 
 
 async def lose(client: AsyncClient, grant: AsyncGrant) -> None:
-    await client.evict((await client.contenders("report"))[0])
+    await client.admin.evict((await client.admin.contenders("report"))[0])
     assert await grant.lost.wait()
 
 
@@ -256,7 +256,7 @@ def test_a_web_socket_holds_its_lock_until_it_is_closed(application: FastAPI) ->
         async with lifespan("memory://sockets")(application) as state:
             scope = {"type": "websocket", "path": "/", "headers": [], "query_string": b""}
             await application({**scope, "state": state}, receive, send)
-            assert await state["locks"].names() == []
+            assert await state["locks"].admin.names() == []
 
     asyncio.run(main())
     assert sent[1]["text"] == "true"
@@ -369,7 +369,7 @@ def test_a_server_that_is_killed_or_stopped_lets_the_next_one_go_on(tmp_path: Pa
                 return False
 
         def queue() -> int:
-            return len(client.contenders("alice"))
+            return len(client.admin.contenders("alice"))
 
         (first, here), (second, there) = start(), start()
         eventually(lambda: is_up(here) and is_up(there), within=BOUND)

@@ -75,11 +75,15 @@ def test_a_thread_that_entered_another_requests_lock_is_in_no_deadlock() -> None
 
         limit_threads(2)
         holding = asyncio.create_task(ask(application, ["/first", "/first"]))
-        await until(lambda: len(entered) == 2 and all(map(client.contenders, entered.values())))
+        await until(
+            lambda: len(entered) == 2 and all(map(client.admin.contenders, entered.values()))
+        )
         waiting = asyncio.create_task(ask(application, ["/second", "/second"]))
-        await until(lambda: all(len(client.contenders(name)) == 2 for name in entered.values()))
+        await until(
+            lambda: all(len(client.admin.contenders(name)) == 2 for name in entered.values())
+        )
         await asyncio.sleep(5 * DELAY)
-        assert client.deadlocks() == ()
+        assert client.admin.deadlocks() == ()
         finish.set()
         assert [one.status_code for one in await holding + await waiting] == [200] * 4
 

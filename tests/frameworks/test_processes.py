@@ -93,7 +93,7 @@ def booked(ledger: Path) -> list[int]:
 
 def free(url: str) -> None:
     with coordlock.connect(url) as client:
-        eventually(lambda: client.contenders("ledger") == ())
+        eventually(lambda: client.admin.contenders("ledger") == ())
 
 
 @pytest.mark.long_on("forkserver")

@@ -86,7 +86,7 @@ class Bank:
         """How many requests wait: in the database, at a commit too, or for the lock."""
         # In this order: who releases before the commit is counted at the commit alone.
         in_database = self._count("wait_event_type = 'Lock'")
-        queue = self.locks.contenders("account/alice")
+        queue = self.locks.admin.contenders("account/alice")
         return in_database + sum(not contender.holding for contender in queue)
 
     def _count(self, condition: str) -> int:

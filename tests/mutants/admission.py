@@ -6,6 +6,10 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from coordlock_faults.exclusion import HeldTogether
+from coordlock_faults.fifo import NeverFirst, Overtaken
+from coordlock_faults.liveness import Unanswered
+
 import coordlock.kernel.acquisition
 import coordlock.model.admission
 import coordlock.model.handover
@@ -20,9 +24,6 @@ from coordlock.model.claim import Mode, Permit
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, all_of, resolved
-from coordlock.testing.faults.exclusion import HeldTogether
-from coordlock.testing.faults.fifo import NeverFirst, Overtaken
-from coordlock.testing.faults.liveness import Unanswered
 from tests.faults.mutants import scenarios
 from tests.mutants.mutant import Changes, Play, mutant, nothing
 from tests.simulation.contention import (

@@ -7,6 +7,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from coordlock_faults.exclusion import HeldTogether
+from coordlock_faults.liveness import Unanswered
+from coordlock_faults.loss import EarlyRemoval
+from coordlock_faults.tokens import RepeatedToken
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.nodes import Layout
 from coordlock_zookeeper.own_contenders import OwnContenders
@@ -18,10 +22,6 @@ from coordlock.kernel.entries import EntryIds
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.contender import Contender
 from coordlock.runtime.promise import resolved
-from coordlock.testing.faults.exclusion import HeldTogether
-from coordlock.testing.faults.liveness import Unanswered
-from coordlock.testing.faults.loss import EarlyRemoval
-from coordlock.testing.faults.tokens import RepeatedToken
 from tests.faults.mutants import scenarios
 from tests.mutants.mutant import Changes, Play, mutant, nothing
 

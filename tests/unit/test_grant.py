@@ -227,7 +227,7 @@ def test_a_second_release_waits_for_the_answer_of_the_first(
 def test_a_lock_whose_time_is_over_is_not_owned_though_no_timer_has_run(
     world: World, party: Party, max_hold: float | None
 ) -> None:
-    lock = Lock(party.access, "q", Mode.EX, AcquireOptions(None, None, max_hold, None))
+    lock = Lock(party.access, "q", Mode.EX, AcquireOptions(None, None, max_hold))
     call = party.run(lock._acquire())
     world.settle()
     assert lock.owned()
@@ -441,8 +441,7 @@ def test_bodies_that_were_left_are_forgotten() -> None:
         async with service.async_client() as client:
             grant = await client.lock("q").acquire()
             end = grant._ticket.end
-            async with grant.cancel_on_loss():
-                kept = len(end._callbacks)
+            kept = len(end._callbacks)
             for _ in range(100):
                 async with grant.cancel_on_loss(), grant.cancel_on_loss():
                     pass

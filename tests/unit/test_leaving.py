@@ -59,7 +59,7 @@ def held(lock: Lock) -> Iterator[Grant]:
 
 
 def tokens(client: Client) -> list[int | None]:
-    return [one.token for one in client.contenders("q")]
+    return [one.token for one in client.admin.contenders("q")]
 
 
 # Statements
@@ -176,21 +176,26 @@ def test_the_library_of_unit_tests_leaves_what_each_test_entered(client: Client)
     assert not tokens(client)
 
 
-def test_a_subclass_that_enters_in_a_way_of_its_own_is_left(service: Service) -> None:
-    entered: list[str] = []
+def test_a_subclass_that_enters_and_leaves_in_a_way_of_its_own_is_left(service: Service) -> None:
+    called: list[str] = []
 
     class Noting(Lock):
         def __enter__(self) -> Grant:
-            entered.append(self.name)
+            called.append("enter")
             return super().__enter__()
+
+    class Timed(Noting):
+        def __exit__(self, *failure: object) -> None:
+            called.append("leave")
+            super().__exit__(*failure)  # type: ignore[arg-type]
 
     with service.client() as client:
         lock = client.lock("q")
-        noting = Noting(lock._access, "q", lock.claim)
-        with noting as grant:
-            grant.check()
-        assert entered == ["q"]
-        assert not tokens(client)
+        for kind in (Noting, Timed):
+            with kind(lock._access, "q", lock.claim) as grant:
+                grant.check()
+            assert not tokens(client)
+        assert called == ["enter", "enter", "leave"]
 
 
 def test_the_loss_of_a_lock_is_raised_in_whatever_thread_its_body_ends(
@@ -273,7 +278,7 @@ def test_stacks_that_are_handed_what_was_entered_by_hand_leave_all(client: Clien
         stack.push(one)
         other.__enter__()
         stack.push(other)
-    assert client.names() == []
+    assert client.admin.names() == []
 
 
 def test_an_exit_that_was_only_looked_at_belongs_to_nothing(client: Client) -> None:
@@ -319,7 +324,7 @@ def in_loop(body: Callable[[AsyncClient], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
         async with Service().async_client() as client:
             await body(client)
-            assert await client.names() == []
+            assert await client.admin.names() == []
 
     asyncio.run(main())
 
@@ -330,7 +335,7 @@ async def alone(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 async def async_tokens(client: AsyncClient) -> list[int | None]:
-    return [one.token for one in await client.contenders("q")]
+    return [one.token for one in await client.admin.contenders("q")]
 
 
 def test_each_async_block_leaves_what_it_entered_in_whatever_task() -> None:

@@ -32,7 +32,7 @@ def test_blocks_of_a_thread_nest(client: Client) -> None:
         assert inner.state is GrantState.RELEASED
         outer.check()
     assert outer.state is GrantState.RELEASED
-    assert client.contenders("q") == ()
+    assert client.admin.contenders("q") == ()
 
 
 def test_a_decorated_function_may_call_itself(client: Client) -> None:
@@ -41,7 +41,7 @@ def test_a_decorated_function_may_call_itself(client: Client) -> None:
         return 0 if number == 0 else 1 + countdown(number - 1)
 
     assert countdown(5) == 5
-    assert client.contenders("q") == ()
+    assert client.admin.contenders("q") == ()
 
 
 def test_another_thread_waits(client: Client) -> None:
@@ -69,9 +69,9 @@ def test_blocks_of_a_task_nest_and_no_child_task_inherits_them(service: Service)
                     await asyncio.create_task(enter())
                 with pytest.raises(RuntimeError, match="not inherited"):
                     await asyncio.gather(enter())
-                assert len(await client.contenders("q")) == 1
+                assert len(await client.admin.contenders("q")) == 1
             await asyncio.create_task(enter())
-            assert await client.contenders("q") == ()
+            assert await client.admin.contenders("q") == ()
 
     asyncio.run(main())
 
@@ -91,12 +91,13 @@ def test_a_task_that_was_started_elsewhere_waits(service: Service) -> None:
             async with lock as grant:
                 start.set()
                 await asyncio.sleep(0)
-                assert len(await client.contenders("q")) == 2
+                assert len(await client.admin.contenders("q")) == 2
             assert await task > grant.token
 
     asyncio.run(main())
 
 
+@pytest.mark.usefixtures("sweeps_often")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_ctrl_c_at_any_moment_of_an_inner_block_keeps_the_count(client: Client) -> None:
     lock = client.reentrant_lock("q")
@@ -111,7 +112,7 @@ def test_ctrl_c_at_any_moment_of_an_inner_block_keeps_the_count(client: Client) 
         with lock as outer:
             came = interrupted(nested, moment)
             outer.check()
-        assert client.contenders("q") == (), moment
+        eventually(lambda: client.admin.contenders("q") == (), str(moment))
     assert moment > 20
 
 
@@ -163,7 +164,7 @@ def test_a_thread_is_another_owner_in_another_copy_of_a_context(client: Client) 
                 copy_context().run(lock.acquire).release()
 
         call(nested)
-    assert client.contenders("q") == ()
+    assert client.admin.contenders("q") == ()
 
 
 def test_to_thread_enters_no_lock_that_an_earlier_call_has_left_held(service: Service) -> None:
@@ -249,11 +250,10 @@ def test_a_forked_child_inherits_no_hold(tmp_path: os.PathLike[str]) -> None:
 
 
 def owner_waits(client: Client, pool: ThreadPoolExecutor, **options: object) -> Future[object]:
-    """A call that waits in the queue for a lock of the owner "me"."""
-    before = len(client.contenders("q"))
+    """A call that waits for a lock of the owner "me": in the queue, or for the call that does."""
     lock = client.reentrant_lock("q", owner="me")
     waiting: Future[object] = pool.submit(lock.acquire, **options)  # type: ignore[arg-type]
-    eventually(lambda: len(client.contenders("q")) == before + 1)
+    eventually(lambda: len(client.admin.contenders("q")) == 2)
     return waiting
 
 
@@ -269,55 +269,43 @@ def test_calls_of_one_owner_that_wait_are_let_in_together(client: Client) -> Non
             waiting = [owner_waits(client, pool) for _ in range(3)]
         grants = [granted(call) for call in waiting]
         assert len({grant.token for grant in grants}) == 1
-        eventually(lambda: len(client.contenders("q")) == 1)
+        eventually(lambda: len(client.admin.contenders("q")) == 1)
         for grant in grants:
             grant.check()
             assert grant.release()
-    assert client.contenders("q") == ()
+    assert client.admin.contenders("q") == ()
 
 
-def test_a_call_whose_owner_was_granted_first_has_the_lock_though_that_was_released_at_once(
-    client: Client,
-) -> None:
-    """It is let in when the other call is granted, and not when it looks."""
-    with ThreadPoolExecutor(4) as pool:
-        for _ in range(50):
-            with client.lock("q"):
-                first, second = owner_waits(client, pool), owner_waits(client, pool)
-                first.add_done_callback(lambda call: granted(call).release())
-            grant = granted(second)
-            grant.check()
-            grant.release()
-    assert client.contenders("q") == ()
-
-
-def test_a_call_keeps_its_place_when_the_first_of_its_owner_gives_up(client: Client) -> None:
+def test_a_call_goes_on_when_the_first_of_its_owner_gives_up(client: Client) -> None:
     stop = Cancellation()
     with ThreadPoolExecutor(4) as pool:
         with client.lock("q"):
             first = owner_waits(client, pool, cancellation=stop)
             second = owner_waits(client, pool)
-            token = client.contenders("q")[2].token
             stop.cancel()
             with pytest.raises(coordlock.WaitCancelled):
                 first.result(30)
-        grant = granted(second)
-        assert grant.token == token
-        grant.release()
+            eventually(lambda: len(client.admin.contenders("q")) == 2)
+        granted(second).release()
+    assert client.admin.contenders("q") == ()
 
 
-def test_a_call_of_an_owner_that_is_cancelled_or_late_leaves_the_queue(client: Client) -> None:
-    stop = Cancellation()
-    with ThreadPoolExecutor(4) as pool, client.lock("q"):
-        first = owner_waits(client, pool, cancellation=stop)
-        second = owner_waits(client, pool, timeout=0.3)
-        with pytest.raises(AcquireTimeout):
-            second.result(30)
-        stop.cancel("no longer wanted")
-        with pytest.raises(coordlock.WaitCancelled, match="no longer wanted"):
-            first.result(30)
-        assert len(client.contenders("q")) == 1
-    assert client.contenders("q") == ()
+def test_a_call_that_waits_for_another_of_its_owner_ends_when_cancelled_or_late(
+    client: Client,
+) -> None:
+    stop, lock = Cancellation(), client.reentrant_lock("q", owner="me")
+    with ThreadPoolExecutor(4) as pool:
+        with client.lock("q"):
+            first = owner_waits(client, pool)
+            assert lock.try_acquire() is None
+            second = owner_waits(client, pool, cancellation=stop)
+            with pytest.raises(AcquireTimeout):
+                lock.acquire(timeout=0.1)
+            stop.cancel("no longer wanted")
+            with pytest.raises(coordlock.WaitCancelled, match="no longer wanted"):
+                second.result(30)
+        granted(first).release()
+    assert client.admin.contenders("q") == ()
 
 
 def test_a_waiting_call_for_a_stronger_mode_is_refused_when_its_owner_is_granted(
@@ -327,7 +315,7 @@ def test_a_waiting_call_for_a_stronger_mode_is_refused_when_its_owner_is_granted
         with client.lock("q"):
             reads = client.reentrant_lock("q", mode=Mode.PR, owner="me")
             first = pool.submit(reads.acquire)
-            eventually(lambda: len(client.contenders("q")) == 2)
+            eventually(lambda: len(client.admin.contenders("q")) == 2)
             second = owner_waits(client, pool)
         with pytest.raises(ValueError, match="acquire the stronger mode first"):
             second.result(30)
@@ -335,7 +323,7 @@ def test_a_waiting_call_for_a_stronger_mode_is_refused_when_its_owner_is_granted
         grant.check()
         assert grant.claim is Mode.PR
         assert grant.release()
-    assert client.contenders("q") == ()
+    assert client.admin.contenders("q") == ()
 
 
 def test_readers_of_one_owner_that_come_at_once_share_one_ticket(client: Client) -> None:
@@ -347,7 +335,7 @@ def test_readers_of_one_owner_that_come_at_once_share_one_ticket(client: Client)
             for grant in grants:
                 grant.check()
                 grant.release()
-    assert client.contenders("q") == ()
+    assert client.admin.contenders("q") == ()
 
 
 def test_tasks_of_one_owner_that_wait_are_let_in_together(service: Service) -> None:
@@ -362,18 +350,17 @@ def test_tasks_of_one_owner_that_wait_are_let_in_together(service: Service) -> N
 
             async with client.lock("q"):
                 tasks = [asyncio.create_task(enter()) for _ in range(5)]
-                while len(await client.contenders("q")) < 6:  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
                 tasks.append(asyncio.create_task(enter()))
-                while len(await client.contenders("q")) < 7:  # noqa: ASYNC110
+                while len(await client.admin.contenders("q")) < 2:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
                 tasks.pop().cancel()
             await asyncio.wait_for(asyncio.gather(*tasks), 30)
-            assert await client.contenders("q") == ()
+            assert await client.admin.contenders("q") == ()
 
     asyncio.run(main())
 
 
+@pytest.mark.usefixtures("sweeps_often")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_ctrl_c_at_any_moment_of_an_owners_wait_leaves_nothing_behind(client: Client) -> None:
     """And the other call of that owner has the lock, whichever of them is granted first."""
@@ -392,7 +379,7 @@ def test_ctrl_c_at_any_moment_of_an_owners_wait_leaves_nothing_behind(client: Cl
             threading.Timer(0.01, holder.release).start()
             came = interrupted(enter, moment)
             granted(other).release()
-            eventually(lambda: client.contenders("q") == ())
+            eventually(lambda: client.admin.contenders("q") == ())
 
 
 # What ended is forgotten

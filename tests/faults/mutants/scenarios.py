@@ -7,6 +7,7 @@ from contextlib import ExitStack, suppress
 from typing import Any
 from unittest.mock import patch
 
+from coordlock_faults.events import Kind, Reach
 from coordlock_zookeeper import ZookeeperBackend
 
 from coordlock.client import Client
@@ -14,7 +15,6 @@ from coordlock.locks.grant import GrantState
 from coordlock.model.claim import Mode, Permit
 from coordlock.runtime.promise import Promise
 from coordlock.testing.connection import Connection
-from coordlock.testing.faults.events import Kind, Reach
 from coordlock.testing.waiting import eventually
 from testbed.order import is_told_in_order
 from testbed.servers.etcd import EtcdServer

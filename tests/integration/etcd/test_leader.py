@@ -93,7 +93,7 @@ def test_what_was_asked_as_the_leader_died_is_done_soon_after_there_is_another(
     ):
         holding = holder.lock("orders").acquire()
         handoff = pool.submit(moment_of, lambda: waiter.lock("orders").acquire())
-        eventually(lambda: len(third.contenders("orders")) == 2)
+        eventually(lambda: len(third.admin.contenders("orders")) == 2)
         leader.kill()
         killed = time.monotonic()
 
@@ -104,7 +104,7 @@ def test_what_was_asked_as_the_leader_died_is_done_soon_after_there_is_another(
         moments: dict[str, Future[float]] = {
             "release": pool.submit(moment_of, lambda: holding.release(REQUEST_TIMEOUT)),
             "acquire": pool.submit(moment_of, lambda: third.lock("stock").acquire()),
-            "list": pool.submit(moment_of, lambda: third.contenders("stock")),
+            "list": pool.submit(moment_of, lambda: third.admin.contenders("stock")),
             "asyncio": pool.submit(moment_of, lambda: asyncio.run(in_a_task())),
             "handoff": handoff,
         }

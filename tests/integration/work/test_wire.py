@@ -164,7 +164,7 @@ def test_what_is_kept_is_told_without_reading_an_item(wire: Wire) -> None:
         with ThreadPoolExecutor(24) as pool:
             list(pool.map(lambda _: queue.put(b"x" * 50_000), range(40)))
         before = wire.proxy.counts()
-        assert [one.name for one in client.records()] == ["q"]
+        assert [one.name for one in client.admin.records()] == ["q"]
         assert client.work_queue("q").stats().waiting == 40
         spent = wire.proxy.counts() - before
     assert spent.received < 50_000, spent

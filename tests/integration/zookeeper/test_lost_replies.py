@@ -109,7 +109,7 @@ def test_a_lock_is_acquired_though_an_answer_is_left_out(proxy: FaultProxy, prox
     with coordlock.connect(proxied) as client:
         proxy.on_request("create2", Connection.omit_reply)
         with client.lock("q", timeout=BOUND) as grant:
-            assert grant.token in [one.token for one in client.contenders("q")]
+            assert grant.token in [one.token for one in client.admin.contenders("q")]
 
 
 def test_a_contender_of_an_earlier_session_is_replaced(
