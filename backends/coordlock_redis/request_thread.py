@@ -21,7 +21,7 @@ from coordlock.runtime.clock import Clock
 from coordlock.runtime.log import Log
 from coordlock.runtime.process import PROCESS
 from coordlock.runtime.promise import Promise, failed
-from coordlock.runtime.sockets import ready
+from coordlock.runtime.sockets import Poll
 from coordlock_redis.errors import SERVICE, client_closed, is_elsewhere, translate
 from coordlock_redis.requests import Request, ScriptContext
 from coordlock_redis.servers import BROKEN, Connection, Servers, packed
@@ -83,6 +83,7 @@ class RequestThread:
         self._threads: list[threading.Thread] = []
         self._ended: Promise[None] = Promise()
         self._until: float | None = None
+        self._poll: Final = Poll()
         #: What ends the wait of the thread for I/O, from any thread.
         self._woken, self._waking = socket.socketpair()
         for end in (self._woken, self._waking):
@@ -266,22 +267,17 @@ class RequestThread:
 
     def _wait(self) -> None:
         """Wait for what comes, and act on it."""
-        receivers = [
-            (one, receive)
-            for one, receive in (
-                (self.connection, self._receive),
-                (self._subscription.connection, self._subscription.receive),
-            )
-            if one is not None
-        ]
-        sockets = [self._woken, *(one.socket for one, _ in receivers)]
-        has_more = any(one.has_more() for one, _ in receivers)
-        readable, _ = ready(sockets, timeout=0.0 if has_more else self._patience())
+        own, subscribed = self.connection, self._subscription.connection
+        connections = [one for one in (own, subscribed) if one is not None]
+        has_more = any(one.has_more() for one in connections)
+        sockets = [self._woken, *(one.socket for one in connections)]
+        readable = self._poll.ready(sockets, timeout=0.0 if has_more else self._patience())
         if self._woken in readable:
             self._woken.recv(4096)
-        for one, receive in receivers:
-            if one.has_more() or one.socket in readable:
-                receive()
+        if own is not None and (own.socket in readable or own.has_more()):
+            self._receive()
+        if subscribed is not None and (subscribed.socket in readable or subscribed.has_more()):
+            self._subscription.receive()
         self._subscription.check()
         slots = list(self._slots)
         if slots and self._clock.now() > slots[0][0].sent_at + self._allowed():

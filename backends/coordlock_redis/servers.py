@@ -121,8 +121,9 @@ class Connection:
 
     def has_more(self) -> bool:
         """Whether `read` has something though nothing can be read from the socket."""
-        is_open = self.socket is not None
-        return bool(self._ready or (self.is_encrypted and is_open and self.socket.pending()))
+        if self._ready or not self.is_encrypted:
+            return bool(self._ready)
+        return self.socket is not None and self.socket.pending() > 0
 
     def close(self) -> None:
         """Close the socket. Idempotent."""

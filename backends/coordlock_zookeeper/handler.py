@@ -12,7 +12,6 @@ kazoo takes a handler object for its I/O; this one is the usual threading handle
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 import ssl
 import threading
@@ -25,6 +24,7 @@ from kazoo.protocol.states import Callback
 
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.log import Log
+from coordlock.runtime.sockets import Poll
 from coordlock_zookeeper.buffered_socket import BufferedSocket
 from coordlock_zookeeper.connection import Connection
 from coordlock_zookeeper.io_thread import Wakeups
@@ -68,8 +68,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self._aborted = False
         #: When to abort, by `time.monotonic`.
         self._end: float | None = None
-        #: What it waited for last.
-        self._poll: _Poll | None = None
+        self._poll = Poll()
         #: How often in a row there was something to do, so that it did not wait.
         self._passed = 0
         #: Called with `failure`, on the connection's thread, repeatedly, while kazoo pauses because
@@ -217,26 +216,27 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     ) -> tuple[list[Any], list[Any], list[Any]]:
         """Like ``select``, where a socket that was read ahead is readable."""
         if not rlist:
-            return [], _Poll([], wlist).ready(timeout)[1], []
+            return [], Poll().ready([], wlist, timeout), []
         for one in rlist:
             if isinstance(one, Wakeups):
                 rest = [other for other in rlist if other is not one]
                 return self._awaited(one, rest, timeout), [], []
-        ready = [one for one in rlist if one.pending() > 0]
-        if not ready:
+        readable = [one for one in rlist if one.pending() > 0]
+        if not readable:
             if timeout is not None and not all(one.greeted for one in rlist):
                 # A server that starts or hangs may never answer the handshake; kazoo would wait for
                 # the session timeout, and the session would be over.
                 timeout = min(timeout, self._timeout)
-            ready = _Poll(rlist, []).ready(timeout)[0]
-            for one in ready:
+            readable = Poll().ready(rlist, timeout=timeout)
+            for one in readable:
                 one.read_ahead()
-        return ready, [], []
+        return readable, [], []
 
     def _awaited(self, wakeups: Wakeups, sockets: list[Any], timeout: float | None) -> list[Any]:
         """Which of both have something to do; nothing only after ``timeout`` seconds."""
         until = None if timeout is None else time.monotonic() + timeout
-        poll = self._poll_for(wakeups, sockets)
+        if sockets and self.connection is not None and sockets[0].is_plain:
+            wakeups.share(self.connection)
         while True:
             self._abort_on_time()
             is_ready = any(one.pending() > 0 for one in sockets)
@@ -245,19 +245,20 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             self._passed = self._passed + 1 if is_ready else 0
             if not is_ready or self._passed > _PASSED:
                 self._passed = 0
-                found = poll.ready(0 if is_ready else self._limited(timeout))[0]
+                patience = 0.0 if is_ready else self._limited(timeout)
+                found = self._poll.ready([wakeups, *sockets], timeout=patience)
             wakeups.awakes(wakeups in found)
             for one in found:
                 if one is not wakeups:
                     one.read_ahead()
-            ready = [one for one in sockets if one.pending() > 0]
+            with_work = [one for one in sockets if one.pending() > 0]
             if wakeups.left():
-                ready.append(wakeups)
+                with_work.append(wakeups)
             if until is not None:
                 timeout = max(0.0, until - time.monotonic())
             # To find nothing means to kazoo that the time is over.
-            if ready or timeout == 0:
-                return ready
+            if with_work or timeout == 0:
+                return with_work
 
     def _limited(self, timeout: float | None) -> float | None:
         """``timeout``, or the time until it is to abort."""
@@ -265,36 +266,3 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             return timeout
         left = max(0.0, self._end - time.monotonic())
         return left if timeout is None else min(timeout, left)
-
-    def _poll_for(self, wakeups: Wakeups, sockets: list[Any]) -> _Poll:
-        rlist = [wakeups, *sockets]
-        if self._poll is None or self._poll.rlist != rlist:
-            self._poll = _Poll(rlist, [])
-            if sockets and self.connection is not None and sockets[0].is_plain:
-                wakeups.share(self.connection)
-        return self._poll
-
-
-class _Poll:
-    """Waits by one system call, where kazoo's own makes an epoll, fills it and closes it."""
-
-    def __init__(self, rlist: list[Any], wlist: list[Any]) -> None:
-        self.rlist, self._wlist = rlist, wlist
-        self._poll = select.poll() if hasattr(select, "poll") else None  # on Windows
-        if self._poll is not None:
-            for one in rlist:
-                self._poll.register(one, select.POLLIN)
-            for one in wlist:
-                self._poll.register(one, select.POLLOUT)
-
-    def ready(self, timeout: float | None) -> tuple[list[Any], list[Any]]:
-        """Those that are readable and those that are writable, within ``timeout`` seconds."""
-        rlist, wlist = self.rlist, self._wlist
-        if self._poll is None:
-            return select.select(rlist, wlist, [], timeout)[:2]
-        found = {
-            number for number, _ in self._poll.poll(None if timeout is None else timeout * 1e3)
-        }
-        return [one for one in rlist if one.fileno() in found], [
-            one for one in wlist if one.fileno() in found
-        ]

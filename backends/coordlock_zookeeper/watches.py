@@ -49,22 +49,14 @@ class _Watch:
     Attributes:
         is_set: whether the server was asked for it on this connection, and has not refused.
         is_certain: whether the server has confirmed it: see `Watches`.
-        requests: counts requests, and what makes answers to earlier ones too old.
         callers: are told when the path goes.
     """
 
-    __slots__ = ("callers", "is_certain", "is_set", "requests")
+    __slots__ = ("callers", "is_certain", "is_set")
 
     def __init__(self) -> None:
         self.is_set = self.is_certain = False
-        self.requests = 0
         self.callers: list[_Registration] = []
-
-    def doubt(self) -> int:
-        """The watch is not certain until a later request is answered; that request's number."""
-        self.is_certain = False
-        self.requests += 1
-        return self.requests
 
 
 class Watches:
@@ -155,8 +147,7 @@ class Watches:
             # Doubt all before asking for the first. The connection may break in between, and then
             # what the first answer shows is told while the others are not set.
             for _, watch in asking:
-                watch.doubt()
-                watch.is_set = False
+                watch.is_certain = watch.is_set = False
         for path, watch in asking:
             # When the connection has gone again, the next one asks.
             watch.is_set = self._requests.are_possible
@@ -172,16 +163,15 @@ class Watches:
     def _ask(self, path: str, watch: _Watch) -> None:
         # `get`, because `exists` would leave a watch on a path that has gone, for good. It is
         # always the same bound method: kazoo and the server keep equal watches of a path once.
-        with self._lock:
-            number = watch.doubt()
+        watch.is_certain = False
         try:
             request = self._requests.made(GetData, path, self._fired)
-            self._requests.send(request, partial(self._answered, path, watch, number))
+            self._requests.send(request, partial(self._answered, path, watch))
         except BaseException:  # Ctrl-C, in the thread of one caller: others may wait, too
             watch.is_set = False
             raise
 
-    def _answered(self, path: str, watch: _Watch, number: int, answer: Promise[Answer]) -> None:
+    def _answered(self, path: str, watch: _Watch, answer: Promise[Answer]) -> None:
         if answer.exception() is not None:
             # The next heartbeat or the next connection asks again. Of a node that this client may
             # not read, the server sends no events (CVE-2024-23944), but it answers whether it has
@@ -191,8 +181,7 @@ class Watches:
             self._requests.after_events(self._departed, path)
         else:
             version = found[1].version + 1
-            with self._lock:
-                watch.is_certain = watch.is_certain or watch.requests == number
+            watch.is_certain = True
             if any(0 < one.version != version for one in watch.callers.copy()):
                 self._requests.after_events(self._changed, path, version)
 
