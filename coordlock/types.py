@@ -44,18 +44,8 @@ from coordlock.locks.several import (
 from coordlock.locks.several import (
     MultiLock as MultiLock,
 )
-from coordlock.locks.signals import (
-    AsyncLossSignal as AsyncLossSignal,
-)
-from coordlock.locks.signals import (
-    AsyncReleaseRequest as AsyncReleaseRequest,
-)
-from coordlock.locks.signals import (
-    LossSignal as LossSignal,
-)
-from coordlock.locks.signals import (
-    ReleaseRequest as ReleaseRequest,
-)
+from coordlock.locks.signals import AsyncSignal as AsyncSignal
+from coordlock.locks.signals import Signal as Signal
 from coordlock.locks.transaction import (
     AsyncTransaction as AsyncTransaction,
 )

@@ -18,22 +18,21 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Sized
-from functools import partial
 from typing import Any, Final
 
 from kazoo.handlers.threading import SequentialThreadingHandler
-from kazoo.handlers.utils import AsyncResult
 from kazoo.protocol.states import Callback
 
 from coordlock.runtime.clock import Clock
+from coordlock.runtime.log import Log
 from coordlock_zookeeper.buffered_socket import BufferedSocket
 from coordlock_zookeeper.connection import Connection
-from coordlock_zookeeper.io_thread import AnswerCondition, Calls, Completions, Wakeups
+from coordlock_zookeeper.io_thread import Wakeups
 
 __all__ = ["Handler"]
 
-#: The function that kazoo's I/O thread runs.
-_LOOP: Final = "zk_loop"
+log = Log("coordlock.zookeeper")
+
 #: How often it does what is there before it looks at the system for more: requests must not keep
 #: answers waiting.
 _PASSED: Final = 8
@@ -48,8 +47,6 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         answered: hosts and ports that have answered as ZooKeeper does; others are added.
     """
 
-    queue_impl = Calls
-
     def __init__(
         self,
         seconds: float,
@@ -58,8 +55,6 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         clock: Clock,
     ) -> None:
         super().__init__()
-        # kazoo puts there what is to be called back; when it stops, it takes another one.
-        self._completions = self.completion_queue = Completions()
         self._seconds = seconds
         #: How long one attempt may take, and its handshake as much again.
         self._timeout = seconds / 2
@@ -97,13 +92,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         reasons = dict.fromkeys(self._failures.values())
         return "; ".join(reasons) or "no host name could be resolved"
 
-    def async_result(self) -> AsyncResult:
-        """Where the answer to a request will be."""
-        return AsyncResult(self, AnswerCondition, self.timeout_exception)
-
     def sleep_func(self, seconds: float) -> None:
         """Pause between rounds of attempts; kazoo calls this in steps of 0.1 s at most."""
-        self._completions.complete()
         if (failed := self.failed) is not None:
             failed(self.failure)
         time.sleep(seconds)
@@ -113,20 +103,25 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
         kazoo runs what an event calls in a thread of its own, which each handoff would wait for.
         """
-        self._completions.put(partial(callback.func, *callback.args))
+        try:
+            callback.func(*callback.args)
+        except Exception:
+            log.exception("a callback for an event failed")
+
+    def start(self) -> None:
+        """Start none of the threads that kazoo has for answers and events."""
+
+    def stop(self) -> None:
+        """Nothing runs."""
 
     def spawn(self, func: Callable[..., object], *args: Any, **kwargs: Any) -> threading.Thread:
-        """Start one of kazoo's threads. Its I/O thread raises at the end what it has logged."""
+        """Start kazoo's I/O thread, which raises at the end what it has logged."""
 
         def run() -> None:
             with contextlib.suppress(Exception):
-                if func.__name__ == _LOOP:
-                    self._completions.serve(lambda: func(*args, **kwargs))
-                else:
-                    func(*args, **kwargs)
+                func(*args, **kwargs)
 
-        thread = threading.Thread(target=run, name=f"coordlock-zookeeper-{func.__name__}")
-        thread.daemon = True
+        thread = threading.Thread(target=run, name="coordlock-zookeeper", daemon=True)
         thread.start()
         return thread
 
@@ -159,7 +154,6 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self, address: tuple[str, int], hostname: str | None = None, **_: Any
     ) -> BufferedSocket:
         """A connection to ``address``, an IP address and a port; raises OSError."""
-        self._completions.complete()  # of the connection before
         self.dialled = self._clock.now()
         hostname = hostname or address[0]
         where = self._where = f"{hostname}:{address[1]}"
@@ -224,7 +218,6 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         """Like ``select``, where a socket that was read ahead is readable."""
         if not rlist:
             return [], _Poll([], wlist).ready(timeout)[1], []
-        self._completions.complete()
         for one in rlist:
             if isinstance(one, Wakeups):
                 rest = [other for other in rlist if other is not one]

@@ -164,7 +164,9 @@ class LockRequest:
 
     def _tokens(self, grant: Grant) -> dict[str, int]:
         """By name, where several locks are held."""
-        return dict(cast("MultiGrant", grant).tokens) if self._several else {}
+        if not self._several:
+            return {}
+        return {name: part.token for name, part in cast("MultiGrant", grant).parts.items()}
 
     def say(self, message: str) -> None:
         """What --verbose shows."""

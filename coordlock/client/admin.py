@@ -13,8 +13,7 @@ from coordlock.model.contender import Contender
 from coordlock.model.names import check_name
 from coordlock.model.waits import Deadlock
 from coordlock.runtime.driver import Steps
-from coordlock.runtime.methods import awaiting, blocking
-from coordlock.runtime.resident import Resident
+from coordlock.runtime.methods import Resident, awaiting, blocking
 
 if TYPE_CHECKING:
     from coordlock.client.records import Kind, Record
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Admin", "AsyncAdmin"]
 
 
-class _Admin(Resident, shown="Admin"):
+class _Admin(Resident):
     """What sync and async operators share."""
 
     _instead = "pass the client's settings or a URL instead, and connect there"

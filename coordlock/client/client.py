@@ -18,9 +18,13 @@ from coordlock.runtime.clock import SystemTimers
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, run, run_async, run_in_background
 from coordlock.runtime.log import Log
-from coordlock.runtime.methods import awaiting, blocking
-from coordlock.runtime.resident import Resident
-from coordlock.runtime.statement import EnteredByAsyncWith, EnteredByWith
+from coordlock.runtime.methods import (
+    EnteredByAsyncWith,
+    EnteredByWith,
+    Resident,
+    awaiting,
+    blocking,
+)
 from coordlock.settings import Settings
 
 if TYPE_CHECKING:
@@ -105,7 +109,7 @@ class Connecting(EnteredByAsyncWith):
         return AsyncClient._of(Access(self._engine))
 
 
-class _BaseClient(Resident, shown="Client"):
+class _BaseClient(Resident):
     """What sync and async clients share."""
 
     _instead = "pass its settings or a URL instead, and connect there"

@@ -10,7 +10,7 @@ from coordlock.kernel.access import Access
 from coordlock.locks.base_lock import AcquireOptions
 from coordlock.locks.lock import AsyncLock, Lock
 from coordlock.model.claim import Mode, Permit
-from coordlock.runtime.resident import Resident
+from coordlock.runtime.methods import Resident
 from coordlock.settings import DEFAULT, Timeout
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ SkippingLockT = TypeVar("SkippingLockT", "KeyedLock[None]", "AsyncKeyedLock[None
 class _Makers(
     Resident,
     Generic[LockT, ReentrantLockT, UpgradeableLockT, MultiLockT, KeyedLockT, SkippingLockT],
-    shown="Client",
 ):
     """The methods that make locks, of both clients. They send nothing."""
 
@@ -288,7 +287,6 @@ class Locks(
         "KeyedLock[Never]",
         "KeyedLock[None]",
     ],
-    shown="Client",
 ):
     """The locks that `Client` makes."""
 
@@ -302,6 +300,5 @@ class AsyncLocks(
         "AsyncKeyedLock[Never]",
         "AsyncKeyedLock[None]",
     ],
-    shown="AsyncClient",
 ):
     """The locks that `AsyncClient` makes."""

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from coordlock.kernel.access import Access
-from coordlock.runtime.resident import Resident
+from coordlock.runtime.methods import Resident
 from coordlock.settings import DEFAULT, Duration, Timeout
 
 if TYPE_CHECKING:
@@ -58,7 +58,6 @@ class _Makers(
         BarrierT,
         DoubleBarrierT,
     ],
-    shown="Client",
 ):
     """The methods that make recipes, of both clients. They send nothing."""
 
@@ -307,7 +306,6 @@ class Recipes(
         "Barrier",
         "DoubleBarrier",
     ],
-    shown="Client",
 ):
     """The recipes that `Client` makes."""
 
@@ -327,6 +325,5 @@ class AsyncRecipes(
         "AsyncBarrier",
         "AsyncDoubleBarrier",
     ],
-    shown="AsyncClient",
 ):
     """The recipes that `AsyncClient` makes."""

@@ -25,7 +25,10 @@ _SHARED: Final[dict[Claim, bool]] = {Mode.EX: False, Mode.PW: False, Mode.PR: Tr
 
 @runtime_checkable
 class Fenceable(Protocol):
-    """What a fence needs to know of a grant, such as a `coordlock.Grant`."""
+    """What a fence needs to know of a grant, such as a `coordlock.Grant`, or of a part of one.
+
+    Where it has a ``check``, as grants have, that is called, and raises `LockLost`.
+    """
 
     @property
     def name(self) -> str:
@@ -38,9 +41,6 @@ class Fenceable(Protocol):
     @property
     def token(self) -> int:
         """The fencing token."""
-
-    def check(self) -> None:
-        """Raise `LockLost` where the lock is known to be released or lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,8 @@ class FencingToken:
         if isinstance(presented, Fenceable):
             if presented.claim not in _SHARED:
                 raise Unfenceable(presented.name, presented.token, str(presented.claim))
-            presented.check()
+            if (check := getattr(presented, "check", None)) is not None:
+                check()
             return cls(presented.token, _SHARED[presented.claim])
         return cls(presented, shared)
 

@@ -88,7 +88,7 @@ _DECORATED_COROUTINE: Final = CoroutineFunction(
 )
 
 
-class _BaseJob(Recipe, Generic[R], shown="Job"):
+class _BaseJob(Recipe, Generic[R]):
     """What sync and async jobs share."""
 
     _needs = ("data", "ordered")

@@ -27,7 +27,7 @@ from coordlock.jobs.slots import Slot, kind_of, shown
 from coordlock.jobs.view import record_of
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
-from coordlock.locks.base_grant import BaseGrant
+from coordlock.locks.base_grant import BaseGrant, raise_or_chain
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, run_in_background
@@ -94,7 +94,7 @@ def refuse(
         raise JobBacklog(name, len(ledger.records), shown(open_slots[0]) if open_slots else "")
 
 
-class _BaseJobRun(BaseGrant, shown="JobRun"):
+class _BaseJobRun(BaseGrant):
     """What sync and async runs share."""
 
     _instead = "pass its slot and its token instead"
@@ -262,11 +262,9 @@ class _BaseJobRun(BaseGrant, shown="JobRun"):
             if not (self._engine.inherited or self._released):
                 has_lost = not (yield from self._release())
         except CoordlockError as error:
-            from coordlock.locks.chaining import raise_or_chain
-
             raise_or_chain(error, body)
         finally:
-            self._abandon()
+            self._withdraw()
         if has_lost:
             self._chain(body)
 

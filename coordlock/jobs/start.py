@@ -10,21 +10,14 @@ from coordlock.errors import LockLost
 from coordlock.jobs.run import AsyncJobRun, JobRun
 from coordlock.jobs.slots import shown
 from coordlock.runtime.driver import Steps, run, run_async
-from coordlock.runtime.resident import Resident
-from coordlock.runtime.statement import (
-    EnteredByAsyncWith,
-    EnteredByWith,
-    Statement,
-    known_by_statement,
-    running,
-)
+from coordlock.runtime.methods import EnteredByAsyncWith, EnteredByWith, Resident
 
 __all__ = ["AsyncStart", "Start"]
 
 R = TypeVar("R", JobRun, AsyncJobRun)
 
 
-class _BaseStart(Resident, Generic[R], shown="Start"):
+class _BaseStart(Resident, Generic[R]):
     """What sync and async starts share. Entered once."""
 
     _instead = "pass the job's name and the slot instead"
@@ -50,25 +43,21 @@ class Start(EnteredByWith, _BaseStart[JobRun]):
     """Begins a run as it is entered, and records its end as it is left."""
 
     def __enter__(self) -> JobRun:
-        statement = running(self)
         begun = run(self._begin())
         try:
             begun._is_entered = True
-            if statement is not None and (entering := statement()) is not None:
-                entering.entered = begun
+            begun._hold_while(self)  # which only the block of `with job.run(slot)` keeps
             self._run = begun
             return begun
         except BaseException:
-            begun._abandon()  # Ctrl-C: no exit follows where nothing was entered
+            begun._withdraw()
             raise
 
-    @known_by_statement
     def __exit__(
         self,
         kind: type[BaseException] | None,
         body: BaseException | None,
         traceback: TracebackType | None,
-        statement: Statement | None = None,
     ) -> None:
         assert self._run is not None
         self._run._left(body)
@@ -89,7 +78,7 @@ class AsyncStart(EnteredByAsyncWith, _BaseStart[AsyncJobRun]):
         try:
             return await self._cancelling.__aenter__()
         except BaseException:
-            begun._abandon()
+            begun._withdraw()
             raise
 
     async def __aexit__(

@@ -30,11 +30,11 @@ def retried(
 
     For idempotent requests only. It ends with the caller's deadline, whose `DeadlineReached` then
     has the last failure as its cause. Waits up to 0.1 s before the second attempt, then up to
-    twice as long each time, to ``longest`` seconds, at random (full jitter). ``on_failure`` is told
-    of each failure.
+    twice as long each time, to ``longest`` seconds, at random (full jitter). Each failure goes to
+    ``on_failure``.
     """
-    last: BackendUnavailable | None = None
     pauses: Iterator[float] | None = None  # made only where it is needed: most requests succeed
+    last: BackendUnavailable | None = None
     try:
         while True:
             try:
@@ -45,38 +45,18 @@ def retried(
             if on_failure is not None:
                 on_failure(last)
             log.debug("retrying after: %s", last)
-            if pauses is None:
-                pauses = yield _in_timers_thread(timers, lambda: _pauses(longest, timers))
-            seconds = next(pauses)
-            yield sleep(timers, seconds)
+            pauses = pauses or _pauses(longest, timers)
+            yield sleep(timers, next(pauses))
     except DeadlineReached as late:
         raise late from last
 
 
-def _in_timers_thread(timers: Timers, make: Callable[[], T]) -> Promise[T]:
-    """What ``make`` returns there: an import that Ctrl-C has ended in the middle fails for ever."""
-    made: Promise[T] = Promise()
-
-    def act() -> None:
-        try:
-            made.resolve(make())
-        except BaseException as error:
-            made.fail(error)
-            raise
-
-    timers.call_at(timers.clock.now(), act)
-    return made
-
-
 def _pauses(longest: float, timers: Timers) -> Iterator[float]:
-    import tenacity  # where something has failed; it says how long to pause, and does not wait
+    """Seconds to wait before each attempt after the first."""
+    import tenacity  # slow to import; it says how long to wait, and does not wait
 
-    bounds = tenacity.wait_exponential(multiplier=0.1, max=longest)
+    bound = tenacity.wait_exponential(multiplier=0.1, max=longest)
     attempt = tenacity.RetryCallState(tenacity.Retrying(), None, (), {})
-
-    def pauses() -> Iterator[float]:
-        while True:
-            yield timers.jitter(bounds(attempt))
-            attempt.attempt_number += 1
-
-    return pauses()
+    while True:
+        yield timers.jitter(bound(attempt))
+        attempt.attempt_number += 1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import warnings
+from copy import copy
 from enum import Enum
 from typing import NoReturn, TypeVar
-from weakref import ref
 
 from coordlock.backend.capabilities import reason_for
 from coordlock.errors import (
@@ -19,14 +19,15 @@ from coordlock.errors import (
 )
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import HAD_LEFT, Ticket
+from coordlock.locks.blocks import Holding
 from coordlock.model.claim import Claim, in_force
 from coordlock.runtime.clock import within
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.methods import Resident
 from coordlock.runtime.promise import Promise
-from coordlock.runtime.resident import Resident
 from coordlock.settings import DEFAULT, Duration, Timeout, max_hold_of, timeout_of
 
-__all__ = ["BaseGrant", "GrantState"]
+__all__ = ["BaseGrant", "GrantState", "raise_or_chain"]
 
 T = TypeVar("T")
 
@@ -40,7 +41,7 @@ class GrantState(Enum):
     RELEASED = "released"  #: `release` was called while it was held
 
 
-class BaseGrant(Resident, shown="Grant"):
+class BaseGrant(Resident):
     """What grants of every kind share, sync and async: everything that needs no waiting."""
 
     _instead = "pass its token instead"
@@ -52,9 +53,6 @@ class BaseGrant(Resident, shown="Grant"):
         self._ticket = ticket
         #: Whether a block was entered that releases it.
         self._is_entered = False
-        #: Which object was loaded last as its `__exit__`, and with which it was entered: their ids
-        #: while they live, for `coordlock.runtime.statement`.
-        self._loaded_exit = self._entered_exit = 0
         #: Whether `release` was called, and so has told its caller of a loss.
         self._released = False
 
@@ -195,19 +193,20 @@ class BaseGrant(Resident, shown="Grant"):
             )
         try:
             self.check()
-            self._is_entered, self._entered_exit = True, self._loaded_exit
+            self._is_entered = True
+            self._hold_while(self)
         except BaseException:
-            self._abandon()  # no body runs, so no exit will release it
+            self._withdraw()  # no body runs, so no exit will release it
             raise
 
-    def _abandon(self) -> None:
+    def _hold_while(self, holder: object) -> None:
+        """Let the sweep release it once ``holder``, on which its end depends, was dropped."""
+        self._ticket.call = Holding(holder)
+
+    def _withdraw(self) -> None:
         """Withdraw, if that was not done, without waiting for the answer."""
         if not (sys.is_finalizing() or self._engine.inherited) and self._let_go():
             self._ticket.withdraw()
-
-    def _holds_alone(self) -> bool:
-        """Whether the lock is held for no other grant."""
-        return True
 
     def _let_go(self) -> bool:
         """Hold the lock no longer; whether it is to be withdrawn, as no other grant shares it."""
@@ -223,29 +222,19 @@ class BaseGrant(Resident, shown="Grant"):
         removal, as where it lacks a right or its disk is full. Raises `ForkedClient` in a forked
         child.
         """
-        steps = self._releasing(timeout)
-        with self._engine.lock:  # else another grant may come to share it meanwhile
-            if self._holds_alone():
-                self._ticket.releasing = ref(steps)  # wherever it is struck from here on, it leaves
-        return steps
-
-    def _releasing(self, timeout: Timeout) -> Steps[bool]:
         if sys.is_finalizing():
             return False  # the client was closed before
         if self._engine.inherited:
             self._engine.check()
         patience = self._engine.settings.request_timeout
-        try:
-            seconds = timeout_of("release", patience if timeout is DEFAULT else timeout)
-        except (TypeError, ValueError):
-            self._ticket.releasing = None  # a call that is wrong releases nothing
-            raise
-        if not self._let_go():
-            self._ticket.releasing = None
-        else:
-            yield from self._leave_queue(seconds)
+        seconds = timeout_of("release", patience if timeout is DEFAULT else timeout)
+        if self._let_go():
+            try:
+                yield from self._leave_queue(seconds)
+            finally:
+                self._ticket.is_given_up = True  # wherever that was struck
         self._released = True
-        return self.state is GrantState.RELEASED and not self._ticket.withdrawal.is_refused
+        return self._loss() is None and not self._ticket.withdrawal.is_refused
 
     def _leave_queue(self, seconds: float | None) -> Steps[None]:
         """Withdraw, and wait up to ``seconds`` for the answer unless the lock is lost anyway."""
@@ -253,7 +242,8 @@ class BaseGrant(Resident, shown="Grant"):
         self._ticket.withdraw()
         self._released = True
         reply = self._ticket.withdrawal.reply
-        yield within(self._engine.timers, reply, seconds if held else 0.0)
+        if not reply.done():
+            yield within(self._engine.timers, reply, seconds if held else 0.0)
 
     def _guarded(self, steps: Steps[T]) -> Steps[T]:
         """The result of ``steps``; raises `LockLost` when they find that the contender has gone.
@@ -279,15 +269,13 @@ class BaseGrant(Resident, shown="Grant"):
         lost = self._lost_error()
         is_told = isinstance(body, LockLost) and (body.name, body.token) == (lost.name, lost.token)
         if not is_told:
-            from coordlock.locks.chaining import raise_or_chain
-
             raise_or_chain(lost, body)
 
     def __del__(self) -> None:
         if self.__dict__.get("_released", True):
             return  # released, or never made
         # No state is asked for: it may end the session, and this may be any thread, at any step.
-        engine, over = self._engine, self._end.done()
+        engine, over = self._engine, self._is_entered or self._end.done()
         if not (over or engine.closed or engine.inherited or sys.is_finalizing()):
             kind, name = type(self).__name__, self.name
             warnings.warn(
@@ -301,3 +289,28 @@ class BaseGrant(Resident, shown="Grant"):
     def __repr__(self) -> str:
         state = self.state.value
         return f"<{type(self).__name__} {self.name!r} token={self._first_token} {state}>"
+
+
+def raise_or_chain(error: CoordlockError, body: BaseException | None) -> None:
+    """Raise ``error`` at the end of a block, chained to ``body`` if the block raised that."""
+    if body is None:
+        raise error
+    _chain(body, copy(error))  # the copy has no context; that of ``error`` may be ``body``
+
+
+def _chain(error: BaseException, lost: BaseException) -> None:
+    """Chain ``error`` to ``lost``; add a note where tracebacks hide the chain.
+
+    ``lost`` becomes the context of the oldest exception in the chain of ``error``. Tracebacks hide
+    it where an exception on the way suppresses its context, and where the chain is a cycle.
+    """
+    oldest, seen, is_shown = error, {id(error)}, True
+    while (before := oldest.__context__) is not None and id(before) not in seen:
+        is_shown = is_shown and (not oldest.__suppress_context__ or oldest.__cause__ is before)
+        seen.add(id(before))
+        oldest = before
+    is_circle = before is not None
+    if not is_circle:
+        oldest.__context__ = lost
+    if is_circle or oldest.__suppress_context__ or not is_shown:
+        error.add_note(str(lost))

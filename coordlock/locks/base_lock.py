@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NoReturn, TypeVar
-from weakref import ref
 
 from coordlock.errors import AcquireTimeout
 from coordlock.kernel.access import Access
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.ticket import Ticket
-from coordlock.locks.entered_grants import EnteredGrants
+from coordlock.locks.blocks import Block, ByHand
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.model.claim import AnyClaim, Mode
 from coordlock.runtime.caller import this_caller
 from coordlock.runtime.cancellation import Cancellation, checked
 from coordlock.runtime.driver import Steps
-from coordlock.runtime.resident import Resident
-from coordlock.runtime.statement import Statement, is_known
+from coordlock.runtime.methods import Resident
 from coordlock.settings import (
     DEFAULT,
     Default,
@@ -65,7 +63,7 @@ class AcquireOptions:
         return cls(seconds, label_of(label), limit)
 
 
-class BaseLock(Resident, Generic[G], shown="Lock"):
+class BaseLock(Resident, Generic[G]):
     """What sync and async locks share: the queues, how to claim them, and the waits."""
 
     _instead = "pass its name instead, and make another object with a client there"
@@ -74,15 +72,6 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
     _grant_kind: ClassVar[type[Any]]
     #: Why it is not one of several locks that are acquired at once; None where it may be.
     _acquired_alone: ClassVar[str | None] = None
-
-    def __init_subclass__(cls, **others: Any) -> None:
-        super().__init_subclass__(**others)
-        for name in ("__exit__", "__aexit__"):
-            if name in vars(cls) and not is_known(vars(cls)[name]):
-                raise TypeError(
-                    f"{cls.__name__} cannot override {name}: write a context manager that enters "
-                    "the lock"
-                )
 
     def __init__(
         self, access: Access, name: str, claims: Mapping[str, AnyClaim], options: AcquireOptions
@@ -98,7 +87,7 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         self.max_hold: Final = options.max_hold
         self._access = access
         self._claims = claims
-        self._entered_grants: EnteredGrants[G] = EnteredGrants(name)
+        self._by_hand: ByHand[G] = ByHand(name)
 
     if not TYPE_CHECKING:  # which then finds the mistake itself
 
@@ -124,15 +113,15 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         `AuthenticationFailed`, `ClientClosed` and `ForkedClient`.
         """
         seconds = self.timeout if timeout is DEFAULT else timeout_of("acquire", timeout)
-        return (yield from self._acquire_within(seconds, cancellation))
+        return self._acquire_within(seconds, cancellation)
 
     def _acquire_within(self, seconds: float | None, cancellation: Cancellation | None) -> Steps[G]:
         """Acquire within ``seconds``; returns the grant."""
         ticket = yield from self._acquisition(seconds, cancellation)
         try:
-            grant = self._make(ticket)
-            self._limit(ticket)
-            return grant
+            if self.max_hold is not None:
+                self._access.engine.limit(ticket, self.max_hold)
+            return self._make(ticket)
         except BaseException:
             ticket.withdraw()  # Ctrl-C: the caller never gets the grant
             raise
@@ -151,11 +140,6 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         grant: G = self._grant_kind(self._access.engine, ticket)
         return grant
 
-    def _limit(self, ticket: Ticket) -> None:
-        """Let the caller hold ``ticket`` for ``max_hold`` seconds at most, from now on."""
-        if self.max_hold is not None:
-            self._access.engine.limit(ticket, self.max_hold)
-
     def _try_acquire(self, *, cancellation: Cancellation | None = None) -> Steps[G | None]:
         """The grant, or None when the lock is busy. Asks once and does not wait in the queue.
 
@@ -167,13 +151,22 @@ class BaseLock(Resident, Generic[G], shown="Lock"):
         except AcquireTimeout:
             return None
 
-    def _entered(self, grant: G, statement: ref[Statement] | None) -> G:
-        """Note that ``statement`` has entered with ``grant``; None for a call by hand."""
+    def _entered(self, grant: G, block: Block | None) -> G:
+        """Note that ``block`` has entered with ``grant``; None for a call by hand."""
         grant._is_entered = True
-        if statement is not None and (entering := statement()) is not None:
-            entering.entered = grant
-        self._entered_grants.enter(grant, statement)
+        if block is not None:
+            block.grant = grant
+        if block is not None and block.lock is self:
+            grant._hold_while(block)
+        else:
+            self._by_hand.enter(grant)
         return grant
+
+    def _ending(self, block: Block | None) -> list[G]:
+        """The grants to release as ``block`` ends: its own, or for a call by hand see `ByHand`."""
+        if block is not None and block.lock is self and block.grant is not None:
+            return [block.grant]
+        return self._by_hand.leave(None if block is None else block.grant)
 
     def _locked(self) -> Steps[bool]:
         """Whether any client holds the lock, as the service says. Raises `BackendUnavailable`.

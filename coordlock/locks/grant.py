@@ -7,12 +7,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from coordlock.errors import CoordlockError
-from coordlock.locks.base_grant import BaseGrant, GrantState
+from coordlock.locks.base_grant import BaseGrant, GrantState, raise_or_chain
 from coordlock.locks.signals import AwaitingSignals, BlockingSignals
 from coordlock.runtime.driver import Steps
-from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.methods import EnteredByAsyncWith, EnteredByWith, awaiting, blocking
 from coordlock.runtime.promise import Promise, all_of
-from coordlock.runtime.statement import EnteredByAsyncWith, EnteredByWith, released_when_dropped
 
 if TYPE_CHECKING:
     from coordlock.backend import Backend, Listing, Operation, VersionedValue, Written
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["AsyncGrant", "Grant", "GrantState"]
 
 
-class _GuardingGrant(BaseGrant, shown="Grant"):
+class _GuardingGrant(BaseGrant):
     """What the service does for a grant alone: it looks for the contender in the same step."""
 
     def _verify(self) -> Steps[None]:
@@ -113,16 +112,9 @@ class Grant(EnteredByWith, BlockingSignals, _GuardingGrant):
         return Transaction(*self._not_writable(), self._commit)
 
     def __enter__(self) -> Self:
-        was_entered = self._is_entered
-        try:
-            self._enter()
-            return self
-        except BaseException:
-            if not was_entered:
-                self._abandon()  # where Ctrl-C came after it was entered
-            raise
+        self._enter()
+        return self
 
-    @released_when_dropped
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -133,11 +125,10 @@ class Grant(EnteredByWith, BlockingSignals, _GuardingGrant):
         try:
             has_lost = not (self._engine.inherited or self._released or self.release())
         except CoordlockError as error:
-            from coordlock.locks.chaining import raise_or_chain
-
             raise_or_chain(error, body)
         finally:
-            self._abandon()  # where Ctrl-C came before that: a block is left only once
+            if not self._released:
+                self._withdraw()  # a block is left only once
         if has_lost:
             self._chain(body)
 
@@ -172,8 +163,6 @@ class AsyncGrant(EnteredByAsyncWith, AwaitingSignals, _GuardingGrant):
         try:
             has_lost = not (self._engine.inherited or self._released or await self.release())
         except CoordlockError as error:
-            from coordlock.locks.chaining import raise_or_chain
-
             raise_or_chain(error, body)
         else:
             if has_lost:

@@ -12,7 +12,7 @@ from coordlock.errors import AcquireTimeout
 from coordlock.locks.lock import DECORATED, DECORATED_COROUTINE, AsyncLock, Lock
 from coordlock.runtime.functions import PlainFunction, name_of
 from coordlock.runtime.log import Log
-from coordlock.runtime.resident import Resident
+from coordlock.runtime.methods import Resident
 
 __all__ = ["AsyncKeyedLock", "KeyedLock", "OnBusy"]
 
@@ -35,7 +35,7 @@ _KEY: Final = PlainFunction(
 )
 
 
-class _KeyedLock(Resident, Generic[L, S], shown="KeyedLock"):
+class _KeyedLock(Resident, Generic[L, S]):
     """What sync and async decorators by keys share."""
 
     _instead = "decorate in the module that each process imports"

@@ -10,19 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from coordlock.kernel.access import Access
 from coordlock.locks.base_lock import AcquireOptions, BaseLock
+from coordlock.locks.blocks import Block, block_end, entering
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.model.claim import AnyClaim, Claim, in_force
 from coordlock.model.names import check_name
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.functions import CoroutineFunction, PlainFunction
-from coordlock.runtime.methods import awaiting, blocking
-from coordlock.runtime.statement import (
-    EnteredByAsyncWith,
-    EnteredByWith,
-    Statement,
-    known_by_statement,
-    running,
-)
+from coordlock.runtime.methods import EnteredByAsyncWith, EnteredByWith, awaiting, blocking
 
 if TYPE_CHECKING:
     from coordlock.locks.queue_view import QueueEntry
@@ -58,7 +52,7 @@ DECORATED_COROUTINE: Final = CoroutineFunction(
 )
 
 
-class NamedLock(BaseLock[G], shown="Lock"):
+class NamedLock(BaseLock[G]):
     """What locks of one name share, of any kind, sync and async."""
 
     def __init__(
@@ -80,7 +74,7 @@ class NamedLock(BaseLock[G], shown="Lock"):
         return (yield from queue_view(self._access.engine, self.name))
 
 
-class BlockingLock(EnteredByWith, BaseLock[SyncG], shown="Lock"):
+class BlockingLock(EnteredByWith, BaseLock[SyncG]):
     """A lock of any kind, for threads."""
 
     acquire = blocking(BaseLock[SyncG]._acquire)
@@ -88,32 +82,32 @@ class BlockingLock(EnteredByWith, BaseLock[SyncG], shown="Lock"):
     locked = blocking(BaseLock[SyncG]._locked)
 
     def __enter__(self) -> SyncG:
+        block = entering(self)
         grant: SyncG | None = None
         try:
-            statement = running(self)
             grant = self.acquire()
-            return self._entered(grant, statement)
+            return self._entered(grant, block)
         except BaseException:
             if grant is not None:
-                grant._abandon()  # Ctrl-C: no exit follows where nothing was entered
+                grant._withdraw()  # no end follows where nothing was entered
             raise
 
-    @known_by_statement
+    @block_end
     def __exit__(
         self,
         kind: type[BaseException] | None,
         body: BaseException | None,
         traceback: TracebackType | None,
-        statement: Statement | None = None,
+        block: Block | None = None,
     ) -> None:
-        grants = self._entered_grants.leave(None if statement is None else statement.entered)
+        grants = self._ending(block)
         if len(grants) == 1:
             grants[0].__exit__(kind, body, traceback)
         elif grants:
-            with ExitStack() as all_of_them:
+            with ExitStack() as stack:
                 for grant in grants:
-                    all_of_them.push(grant)
-                raise self._entered_grants.ambiguous(len(grants))
+                    stack.push(grant)
+                raise self._by_hand.ambiguous(len(grants))
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate ``function``: hold the lock during each call.
@@ -135,7 +129,7 @@ class BlockingLock(EnteredByWith, BaseLock[SyncG], shown="Lock"):
         return locked
 
 
-class AwaitingLock(EnteredByAsyncWith, BaseLock[AsyncG], shown="AsyncLock"):
+class AwaitingLock(EnteredByAsyncWith, BaseLock[AsyncG]):
     """A lock of any kind, for asyncio."""
 
     acquire = awaiting(BaseLock[AsyncG]._acquire)
@@ -143,25 +137,25 @@ class AwaitingLock(EnteredByAsyncWith, BaseLock[AsyncG], shown="AsyncLock"):
     locked = awaiting(BaseLock[AsyncG]._locked)
 
     async def __aenter__(self) -> AsyncG:
-        statement = running(self)
-        return self._entered(await self.acquire(), statement)
+        block = entering(self)
+        return self._entered(await self.acquire(), block)
 
-    @known_by_statement
+    @block_end
     async def __aexit__(
         self,
         kind: type[BaseException] | None,
         body: BaseException | None,
         traceback: TracebackType | None,
-        statement: Statement | None = None,
+        block: Block | None = None,
     ) -> None:
-        grants = self._entered_grants.leave(None if statement is None else statement.entered)
+        grants = self._ending(block)
         if len(grants) == 1:
             await grants[0].__aexit__(kind, body, traceback)
         elif grants:
-            async with AsyncExitStack() as all_of_them:
+            async with AsyncExitStack() as stack:
                 for grant in grants:
-                    all_of_them.push_async_exit(grant)
-                raise self._entered_grants.ambiguous(len(grants))
+                    stack.push_async_exit(grant)
+                raise self._by_hand.ambiguous(len(grants))
 
     def __call__(
         self, function: Callable[P, Coroutine[Any, Any, R]]

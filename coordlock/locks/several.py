@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TypeVar
 
 from coordlock.errors import InvalidName, Unfenceable
@@ -37,29 +36,25 @@ __all__ = [
 class GrantPart:
     """One lock's part of a grant of several locks, for the fence of its resource.
 
+    A value: whether the lock is still held, its grant knows.
+
     Attributes:
         name: the lock's name.
         claim: the mode, or the permit, that was granted.
         token: the fencing token in this lock's queue.
-        whole: the grant that it is a part of.
     """
 
     name: str
     claim: Claim
     token: int
-    whole: MultiGrant | AsyncMultiGrant
 
     @property
     def sequencer(self) -> str:
         """The token as a text, for other processes: see `Grant.sequencer`."""
         return sequencer(self.name, self.claim, self.token)
 
-    def check(self) -> None:
-        """Raise `LockLost` unless the whole grant is held."""
-        self.whole.check()
 
-
-class _MultiGrant(BaseGrant, shown="MultiGrant"):
+class _MultiGrant(BaseGrant):
     """What the sync and the async grant of several locks share."""
 
     def __init__(self, engine: Engine, ticket: Ticket, node: str | None = None) -> None:
@@ -70,69 +65,47 @@ class _MultiGrant(BaseGrant, shown="MultiGrant"):
             self.name = node
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the locks, in the order in which they were asked for."""
-        return tuple([entry.queue for entry in self._ticket.entries])
-
-    @property
-    def claims(self) -> Mapping[str, Claim]:
-        """The mode, or the permit, granted for each name."""
-        entries = self._ticket.entries
-        return MappingProxyType({entry.queue: in_force(entry.claim) for entry in entries})
-
-    @property
-    def tokens(self) -> Mapping[str, int]:
-        """The fencing token of each name. They are equal, but for ZooKeeper's token=sequence."""
-        tokens = (one.token or 0 for one in self._ticket.contenders)
-        return MappingProxyType(dict(zip(self.names, tokens, strict=True)))
+    def parts(self) -> dict[str, GrantPart]:
+        """What was granted of each lock, by name, in the order in which they were asked for."""
+        return {
+            entry.queue: GrantPart(entry.queue, in_force(entry.claim), contender.token or 0)
+            for entry, contender in zip(self._ticket.entries, self._ticket.contenders, strict=True)
+        }
 
     @property
     def claim(self) -> Claim:
-        """The mode, or the permit, of all names; of a tree lock, the mode of its node.
+        """The mode, or the permit, of the only name; of a tree lock, the mode of its node.
 
-        Raises `Unfenceable` for names with different claims.
+        Raises `Unfenceable` for several names.
         """
-        if self._node is not None:
-            return self.claims[self._node]
-        first, *others = self.claims.values()
-        if any(claim != first for claim in others):
-            raise self._differing("modes")
-        return first
+        return self._part.claim
 
     @property
     def token(self) -> int:
-        """The fencing token of all names; of a tree lock, that of its node.
+        """The fencing token of the only name; of a tree lock, that of its node.
 
-        Raises `Unfenceable` for names with different tokens.
+        Raises `Unfenceable` for several names.
         """
-        if self._node is not None:
-            return self.tokens[self._node]
-        if len(set(self.tokens.values())) > 1:
-            raise self._differing("tokens")
-        return self._first_token
+        return self._part.token
 
     @property
     def sequencer(self) -> str:
         """The token of the only name, or of a tree lock's node, as a text: see `Grant.sequencer`.
 
-        Raises `Unfenceable` for several names; each part has its own.
+        Raises `Unfenceable` for several names.
         """
-        if self._node is None and len(self.names) > 1:
-            raise self._differing("names")
-        name = self._node or self.names[0]
-        return sequencer(name, self.claims[name], self.tokens[name])
+        return self._part.sequencer
 
-    def _differing(self, what: str) -> Unfenceable:
-        problem = f"has several {what}: use the part for a lock, such as grant[{self.names[0]!r}]"
-        return Unfenceable(self.name, self._first_token, "several locks", problem)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.names
-
-    def __getitem__(self, name: str) -> GrantPart:
-        """The part of the lock ``name``, for its fence. Raises KeyError for another name."""
-        assert isinstance(self, MultiGrant | AsyncMultiGrant)
-        return GrantPart(name, self.claims[name], self.tokens[name], self)
+    @property
+    def _part(self) -> GrantPart:
+        parts = self.parts
+        if self._node is not None:
+            return parts[self._node]
+        if len(parts) > 1:
+            first = next(iter(parts))
+            problem = f"has several parts: use that of one lock, such as grant.parts[{first!r}]"
+            raise Unfenceable(self.name, self._first_token, "several locks", problem)
+        return parts[self.name]
 
 
 class MultiGrant(_MultiGrant, Grant):
@@ -222,7 +195,7 @@ def claims_of_path(path: str, mode: Mode) -> dict[str, AnyClaim]:
 G = TypeVar("G", bound=MultiGrant | AsyncMultiGrant)
 
 
-class _MultiLock(BaseLock[G], shown="MultiLock"):
+class _MultiLock(BaseLock[G]):
     """What the sync and the async lock of several names share."""
 
     def __init__(

@@ -17,8 +17,7 @@ from coordlock.errors import InvalidName
 from coordlock.kernel.engine import Engine
 from coordlock.model.names import escape
 from coordlock.runtime.driver import Steps
-from coordlock.runtime.methods import awaiting, blocking
-from coordlock.runtime.resident import Resident
+from coordlock.runtime.methods import Resident, awaiting, blocking
 
 __all__ = [
     "AsyncTransaction",
@@ -87,7 +86,7 @@ def check_version(version: object) -> int:
     return version
 
 
-class _BaseTransaction(Resident, shown="Transaction"):
+class _BaseTransaction(Resident):
     """What sync and async transactions share."""
 
     _instead = "make another one with its grant or client"

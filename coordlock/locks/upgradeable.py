@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-class _UpgradeableGrant(BaseGrant, shown="UpgradeableGrant"):
+class _UpgradeableGrant(BaseGrant):
     """What sync and async grants of upgradeable locks share."""
 
     #: None where it was never upgraded.
@@ -115,7 +115,7 @@ class AsyncUpgradeableGrant(_UpgradeableGrant, AsyncGrant):
 G = TypeVar("G", bound=UpgradeableGrant | AsyncUpgradeableGrant)
 
 
-class _UpgradeableLock(NamedLock[G], shown="UpgradeableLock"):
+class _UpgradeableLock(NamedLock[G]):
     """What sync and async upgradeable locks share."""
 
     _acquired_alone = (

@@ -12,7 +12,7 @@ from coordlock.settings import DEFAULT, Timeout
 __all__ = ["AsyncBarrier", "Barrier"]
 
 
-class _BaseBarrier(BarrierRecipe, shown="Barrier"):
+class _BaseBarrier(BarrierRecipe):
     """What sync and async barriers share."""
 
     _kind = "barrier"

@@ -14,7 +14,7 @@ from coordlock.runtime.methods import awaiting, blocking
 __all__ = ["AsyncCounter", "Counter"]
 
 
-class _BaseCounter(ExactlyOnce, shown="Counter"):
+class _BaseCounter(ExactlyOnce):
     """What sync and async counters share."""
 
     _folder = Folder.COUNTERS

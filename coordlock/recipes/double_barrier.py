@@ -9,14 +9,13 @@ from coordlock.recipes.shared.participant import BarrierRecipe, Participant
 from coordlock.recipes.shared.recipe import wait_of
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.driver import Steps
-from coordlock.runtime.methods import awaiting, blocking
-from coordlock.runtime.statement import EnteredByAsyncWith, EnteredByWith
+from coordlock.runtime.methods import EnteredByAsyncWith, EnteredByWith, awaiting, blocking
 from coordlock.settings import DEFAULT, Default, Timeout, timeout_of
 
 __all__ = ["AsyncDoubleBarrier", "DoubleBarrier"]
 
 
-class _BaseDoubleBarrier(BarrierRecipe, shown="DoubleBarrier"):
+class _BaseDoubleBarrier(BarrierRecipe):
     """What sync and async double barriers share."""
 
     _kind = "double barrier"

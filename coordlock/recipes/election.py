@@ -64,7 +64,7 @@ class Candidate:
     token: int | None
 
 
-class _BaseElection(QueueRecipe, Generic[T], shown="Election"):
+class _BaseElection(QueueRecipe, Generic[T]):
     """What sync and async elections share."""
 
     _term_kind: ClassVar[type[Term | AsyncTerm]]
@@ -228,7 +228,7 @@ class Election(_BaseElection[Term]):
                 with self._bodies.leading(self.name, term), term:
                     _LEAD.finished(lead, lead(term))
             finally:
-                term._abandon()  # Ctrl-C may have come before its block was entered
+                term._withdraw()  # Ctrl-C may have come before its block was entered
 
 
 class AsyncElection(_BaseElection[AsyncTerm]):
@@ -267,4 +267,4 @@ class AsyncElection(_BaseElection[AsyncTerm]):
                             raise TypeError(f"lead must be a coroutine function, not {lead!r}")
                         await led
             finally:
-                term._abandon()
+                term._withdraw()

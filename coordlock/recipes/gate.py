@@ -15,7 +15,7 @@ from coordlock.settings import DEFAULT, Timeout
 __all__ = ["AsyncGate", "Gate"]
 
 
-class _BaseGate(ExactlyOnce, shown="Gate"):
+class _BaseGate(ExactlyOnce):
     """What sync and async gates share."""
 
     _folder = Folder.GATES

@@ -62,7 +62,7 @@ class GroupView:
         return tuple(one.value for one in self.members)
 
 
-class _BaseGroup(QueueRecipe, Generic[M, P], shown="Group"):
+class _BaseGroup(QueueRecipe, Generic[M, P]):
     """What sync and async groups share."""
 
     _membership_kind: ClassVar[type[Membership | AsyncMembership]]

@@ -16,7 +16,7 @@ from coordlock.settings import DEFAULT, Timeout
 __all__ = ["AsyncLatch", "Latch"]
 
 
-class _BaseLatch(ExactlyOnce, shown="Latch"):
+class _BaseLatch(ExactlyOnce):
     """What sync and async latches share."""
 
     _folder = Folder.LATCHES

@@ -21,10 +21,14 @@ from coordlock.recipes.shared.publishing_grant import PublishingGrant, check_val
 from coordlock.runtime.clock import sleep, within
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
-from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.methods import (
+    EnteredByAsyncWith,
+    EnteredByWith,
+    Resident,
+    awaiting,
+    blocking,
+)
 from coordlock.runtime.promise import Promise, settled
-from coordlock.runtime.resident import Resident
-from coordlock.runtime.statement import EnteredByAsyncWith, EnteredByWith
 
 __all__ = ["AsyncMembership", "AsyncPresence", "Membership", "Presence"]
 
@@ -36,7 +40,7 @@ _PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 60.0
 
 
-class _BaseMembership(PublishingGrant, shown="Membership"):
+class _BaseMembership(PublishingGrant):
     """What sync and async memberships share."""
 
     _kind = "membership of group"
@@ -70,7 +74,7 @@ class AsyncMembership(_BaseMembership, AsyncGrant):
     publish = awaiting(_BaseMembership._publish_value)
 
 
-class BasePresence(Resident, shown="Presence"):
+class BasePresence(Resident):
     """What sync and async presences share."""
 
     _instead = "join with a client there"

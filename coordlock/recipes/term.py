@@ -34,7 +34,7 @@ def check_candidate_value(value: object) -> bytes:
     return value
 
 
-class _BaseTerm(PublishingGrant, shown="Term"):
+class _BaseTerm(PublishingGrant):
     """What sync and async terms share."""
 
     _kind = "term of election"

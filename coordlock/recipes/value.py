@@ -20,8 +20,7 @@ from coordlock.locks.transaction import check_data, check_key, check_version, ro
 from coordlock.recipes.shared.observer import AsyncObserver, Observer
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.functions import PlainFunction
-from coordlock.runtime.methods import awaiting, blocking
-from coordlock.runtime.resident import Resident
+from coordlock.runtime.methods import Resident, awaiting, blocking
 
 __all__ = ["AsyncValue", "BaseData", "Value", "send"]
 
@@ -41,7 +40,7 @@ def send(access: Access, operations: list[Operation] | tuple[Operation, ...]) ->
         yield from engine.send(lambda: engine.backend.write(operations), "the write")
 
 
-class BaseData(Resident, shown="Value"):
+class BaseData(Resident):
     """What values and folders of them share."""
 
     _instead = "pass its key or folder instead, and make another object with a client there"
@@ -65,7 +64,7 @@ class BaseData(Resident, shown="Value"):
         return f"<{type(self).__name__} {self._where!r} at {self._access.settings}>"
 
 
-class _BaseValue(BaseData, shown="Value"):
+class _BaseValue(BaseData):
     """What sync and async values share."""
 
     def __init__(self, access: Access, key: str) -> None:

@@ -48,7 +48,7 @@ def _view(listing: Listing, before: ValuesView | None) -> ValuesView:
     )
 
 
-class _BaseValues(BaseData, shown="Values"):
+class _BaseValues(BaseData):
     """What sync and async folders of values share."""
 
     def __init__(self, access: Access, folder: str) -> None:

@@ -40,8 +40,8 @@ def this_caller() -> Caller:
 
     The task counts for a lock that blocks its thread, too: no task of a loop owns another's locks.
     """
-    task = _running_task()
-    if task is not None:
+    loop = running_loop()
+    if loop is not None and (task := sys.modules["asyncio"].current_task(loop)) is not None:
         return weakref.ref(task)  # the same one each time
     thread = threading.current_thread()
     caller = _thread.get(None)
@@ -58,11 +58,6 @@ def running_loop() -> Any:
         return None  # none can run
     # Another thread may be importing it at present.
     return getattr(asyncio, "_get_running_loop", lambda: None)()
-
-
-def _running_task() -> Any:
-    loop = running_loop()
-    return None if loop is None else sys.modules["asyncio"].current_task(loop)
 
 
 def described(holder: Caller | None, me: Caller | None) -> str:

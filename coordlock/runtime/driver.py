@@ -44,12 +44,10 @@ class Call:
     A protocol gets it for the deadline that it yields. What it leaves behind can look at it later.
     """
 
-    __slots__ = ("_has_failed", "_loop")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        self._has_failed = False
-        #: The loop in which the caller waits, until it has the result.
-        self._loop = loop
+    #: Whether its caller got an error.
+    has_failed = False
+    #: The loop in which the caller waits, until it has the result.
+    loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def is_given_up(self) -> bool:
@@ -57,11 +55,7 @@ class Call:
 
         Not where the caller has dropped the result.
         """
-        return self._has_failed or (self._loop is not None and self._loop.is_closed())
-
-    def end(self, *, has_failed: bool) -> None:
-        """The caller goes on, with the result or an error."""
-        self._has_failed, self._loop = has_failed, None
+        return self.has_failed or (self.loop is not None and self.loop.is_closed())
 
 
 def run(steps: Steps[T]) -> T:
@@ -70,37 +64,30 @@ def run(steps: Steps[T]) -> T:
     The deadline and whatever interrupts the wait, Ctrl-C too, are thrown into the protocol. What
     it does after that, to clean up, it must bound itself: the deadline is thrown once.
     """
-    call = Call()
+    call, deadline = Call(), None
     try:
-        return _run(steps, call)
-    except BaseException:
-        call.end(has_failed=True)  # also where a signal handler has struck after the last step
-        raise
-
-
-def _run(steps: Steps[T], call: Call) -> T:
-    deadline: Deadline | None = None
-    try:
-        step = next(steps)
-        while True:
-            try:
-                if isinstance(step, Promise):
-                    if not step.done():
-                        _wait(step, deadline)
-                    outcome = step.result()
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    if isinstance(step, Promise):
+                        if not step.done():
+                            _wait(step, deadline)
+                        outcome = step.result()
+                    else:
+                        deadline, outcome = _deadline(step), call
+                except BaseException as error:
+                    if isinstance(error, DeadlineReached):
+                        deadline = None
+                    step = steps.throw(error)
                 else:
-                    deadline, outcome = _deadline(step), call
-            except BaseException as error:
-                if isinstance(error, DeadlineReached):
-                    deadline = None
-                step = steps.throw(error)
-            else:
-                # A long wait must not keep the last answer in memory.
-                step, outcome = steps.send(outcome), None
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
+                    # A long wait must not keep the last answer in memory.
+                    step, outcome = steps.send(outcome), None
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
     except BaseException as error:
+        call.has_failed = True  # also where a signal handler has struck after the last step
         steps.close()  # where Ctrl-C struck between two waits, it cleans up now
         if isinstance(error, ClientClosed) and _is_left_behind():
             raise SystemExit from None
@@ -133,39 +120,32 @@ async def run_async(steps: Steps[T]) -> T:
             "no event loop of asyncio runs here, and coordlock's async clients need one: under "
             "trio, use a client of coordlock.connect() in trio.to_thread.run_sync()"
         ) from None
-    call = Call(asyncio.get_running_loop())
+    call, deadline = Call(), None
+    call.loop = asyncio.get_running_loop()
     try:
-        result = await _run_async(steps, call)
-        call.end(has_failed=False)
-        return result
-    except BaseException:
-        call.end(has_failed=True)
-        raise
-
-
-async def _run_async(steps: Steps[T], call: Call) -> T:
-    deadline: Deadline | None = None
-    try:
-        step = next(steps)
-        while True:
-            try:
-                if isinstance(step, Promise):
-                    if not step.done():
-                        await _done(step, deadline)
-                    outcome = step.result()
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    if isinstance(step, Promise):
+                        if not step.done():
+                            await _done(step, deadline)
+                        outcome = step.result()
+                    else:
+                        deadline, outcome = _deadline(step), call
+                except BaseException as error:
+                    if isinstance(error, DeadlineReached):
+                        deadline = None
+                    step = steps.throw(error)
                 else:
-                    deadline, outcome = _deadline(step), call
-            except BaseException as error:
-                if isinstance(error, DeadlineReached):
-                    deadline = None
-                step = steps.throw(error)
-            else:
-                # A long wait must not keep the last answer in memory.
-                step, outcome = steps.send(outcome), None
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
+                    # A long wait must not keep the last answer in memory.
+                    step, outcome = steps.send(outcome), None
+        except StopIteration as stop:
+            call.loop = None
+            result: T = stop.value
+            return result
     except BaseException:
+        call.has_failed = True
         steps.close()
         raise
 
@@ -223,16 +203,9 @@ class _Background(Generic[T]):
 
 
 def or_undo(steps: Steps[T], undo: Callable[[], object]) -> Steps[T]:
-    """The result of ``steps``; where they end without one, ``undo`` is called.
-
-    Twice, because a signal handler that raises may keep the first call from beginning.
-    """
+    """The result of ``steps``; where they end without one, ``undo`` is called."""
     try:
-        try:
-            return (yield from steps)
-        except BaseException:
-            undo()
-            raise
+        return (yield from steps)
     except BaseException:
         undo()
         raise
@@ -353,6 +326,7 @@ def completion(future: Promise[Any]) -> asyncio.Future[None]:
             loop.call_soon_threadsafe(complete)
 
     future.add_done_callback(done)
+    completed.add_done_callback(lambda _: future.remove_done_callback(done))
     return completed
 
 

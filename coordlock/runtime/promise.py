@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from coordlock.runtime.log import Log
+from coordlock.runtime.worker import Worker
 
-__all__ = ["Promise", "all_of", "copied", "failed", "resolved", "settled"]
+__all__ = ["Promise", "all_of", "copied", "failed", "in_thread", "resolved", "settled"]
 
 log = Log("coordlock")
 
@@ -65,14 +67,11 @@ class Promise(Generic[T]):
                     return  # the thread that added it calls it itself
                 self._call(callback)
                 callback = None
-        finally:
-            # A signal handler has ended the loop, perhaps before the callback has begun.
-            try:
-                if callback is not None:
-                    self._call(callback)
-            finally:
-                if self._callbacks:
-                    self._call_back()
+        finally:  # a signal handler has ended the loop, perhaps before the callback has begun
+            if callback is not None:
+                self._call(callback)
+            if self._callbacks:
+                self._call_back()
 
     def _call(self, callback: Callable[[Promise[T]], object]) -> None:
         try:
@@ -90,6 +89,11 @@ class Promise(Generic[T]):
             except ValueError:
                 return
             self._call(fn)
+
+    def remove_done_callback(self, fn: Callable[[Promise[T]], object]) -> None:
+        """Do not call ``fn``, if that has not begun."""
+        with suppress(ValueError):
+            self._callbacks.remove(fn)
 
     def done(self) -> bool:
         """Whether it is complete."""
@@ -137,6 +141,20 @@ def failed(error: BaseException) -> Promise[T]:
     """A promise that is already broken."""
     promise: Promise[T] = Promise()
     promise._outcomes.append((None, error))
+    return promise
+
+
+def in_thread(name: str, call: Callable[[], T]) -> Promise[T]:
+    """What ``call`` returns or raises, in a daemon thread of its own because it blocks."""
+    promise: Promise[T] = Promise()
+
+    def settle() -> None:
+        try:
+            promise.resolve(call())
+        except BaseException as error:
+            promise.fail(error)
+
+    Worker(name).run(settle)
     return promise
 
 

@@ -39,12 +39,12 @@ class MultiLockContract(ClientSuite):
     def test_all_names_are_granted_together(self, client: Any, other: Any) -> None:
         names = ("c", "a", "b/1")
         with client.multi_lock(list(names)) as grant:
-            assert grant.names == names
+            assert tuple(grant.parts) == names
             grant.check()
             for name in names:
                 (member,) = other.admin.contenders(name)
                 assert member.holding
-                assert member.token == grant.tokens[name]
+                assert member.token == grant.parts[name].token
                 assert other.lock(name).try_acquire() is None
         assert lengths(client, names) == [0, 0, 0]
         assert grant.state is coordlock.GrantState.RELEASED
@@ -53,16 +53,17 @@ class MultiLockContract(ClientSuite):
         with other.lock("b") as before:
             pass
         with client.multi_lock(["a", "b"]) as grant:
-            assert grant.token == grant.tokens["a"] == grant.tokens["b"]
+            first, second = (part.token for part in grant.parts.values())
+            assert first == second
         with other.lock("a") as after:
-            assert before.token < grant.token < after.token
+            assert before.token < first < after.token
 
     def test_one_name_is_enough_and_fifty_are_not_too_many(self, client: Any) -> None:
         with client.multi_lock(["a"]) as grant:
-            assert grant.names == ("a",)
+            assert (grant.name, grant.token) == ("a", grant.parts["a"].token)
         many = [f"name-{number}" for number in range(50)]
         with client.multi_lock(many) as grant:
-            assert len(grant.tokens) == 50
+            assert len(grant.parts) == 50
             assert client.lock("name-49").try_acquire() is None
 
     def test_a_busy_name_is_refused_and_no_other_is_taken(self, client: Any, other: Any) -> None:
@@ -125,17 +126,17 @@ class MultiLockContract(ClientSuite):
     def test_modes_and_permits_may_be_mixed(self, client: Any, other: Any) -> None:
         wanted = ["w", client.read_lock("r"), client.semaphore("s", 2)]
         with client.multi_lock(wanted) as grant:
-            assert dict(grant.claims) == {"w": Mode.EX, "r": Mode.PR, "s": Permit(2)}
+            claims = {name: part.claim for name, part in grant.parts.items()}
+            assert claims == {"w": Mode.EX, "r": Mode.PR, "s": Permit(2)}
             with other.multi_lock([other.read_lock("r"), other.semaphore("s", 2)]):
                 assert client.semaphore("s", 2).try_acquire() is None
             assert other.lock("r").try_acquire() is None
-            with pytest.raises(coordlock.errors.Unfenceable, match="several modes"):
+            with pytest.raises(coordlock.errors.Unfenceable, match="several parts"):
                 _ = grant.claim
-            assert grant["r"].claim is Mode.PR
 
     def test_a_mode_counts_for_the_names(self, client: Any, other: Any) -> None:
         with client.multi_lock(["a", "b"], mode=Mode.PR) as grant:
-            assert grant.claim is Mode.PR
+            assert {part.claim for part in grant.parts.values()} == {Mode.PR}
             with other.multi_lock(["b", "a"], mode=Mode.PR):
                 pass
             assert other.multi_lock(["b"]).try_acquire() is None
@@ -145,7 +146,7 @@ class MultiLockContract(ClientSuite):
     ) -> None:
         both = [client.lock("a", mode=Mode.CW), client.read_lock("a")]
         with client.multi_lock(both) as grant:
-            assert dict(grant.claims) == {"a": Mode.PW}
+            assert grant.claim is Mode.PW
 
     def test_losing_one_is_losing_all(self, client: Any, other: Any) -> None:
         told = threading.Event()
@@ -275,8 +276,8 @@ class MultiLockContract(ClientSuite):
 
     def test_a_node_of_a_tree_is_the_lock_of_that_name(self, client: Any, other: Any) -> None:
         with client.tree_lock("eu/orders/42") as grant:
-            assert grant.names == ("eu", "eu/orders", "eu/orders/42")
-            assert grant.token == grant.tokens["eu/orders/42"]
+            assert tuple(grant.parts) == ("eu", "eu/orders", "eu/orders/42")
+            assert grant.token == grant.parts["eu/orders/42"].token
             assert other.lock("eu/orders/42").try_acquire() is None
             assert other.lock("eu", mode=Mode.PR).try_acquire() is None
             assert other.lock("eu", mode=Mode.CR).try_acquire().release()
@@ -285,7 +286,8 @@ class MultiLockContract(ClientSuite):
         """As to move something from one to the other."""
         both = [client.tree_lock("a/b"), client.tree_lock("a/c")]
         with client.multi_lock(both) as grant:
-            assert dict(grant.claims) == {"a": Mode.CW, "a/b": Mode.EX, "a/c": Mode.EX}
+            claims = {name: part.claim for name, part in grant.parts.items()}
+            assert claims == {"a": Mode.CW, "a/b": Mode.EX, "a/c": Mode.EX}
             assert other.tree_lock("a", mode=Mode.PR).try_acquire() is None
 
     @pytest.mark.parametrize("path", ["", "/a", "a/", "a//b", ".", "a/../b", "a/./b", "/"])

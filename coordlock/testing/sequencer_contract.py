@@ -59,11 +59,11 @@ class SequencerContract(ClientSuite):
 
     def test_several_locks_have_a_text_each(self, client: Any, other: Any) -> None:
         with client.multi_lock(["a", "b"]) as both:
-            with pytest.raises(coordlock.errors.Unfenceable, match=r"grant\['a'\]"):
+            with pytest.raises(coordlock.errors.Unfenceable, match=r"grant\.parts\['a'\]"):
                 _ = both.sequencer
             for name in "ab":
-                part = both._target[name] if hasattr(both, "_target") else both[name]
-                assert other.admin.verify_sequencer(part.sequencer).token == both.tokens[name]
+                part = both.parts[name]
+                assert other.admin.verify_sequencer(part.sequencer).token == part.token
         with client.tree_lock("eu/orders") as node:
             assert node.sequencer.startswith("eu%2Forders:lock:")
             assert other.admin.verify_sequencer(node.sequencer).holding

@@ -28,7 +28,6 @@ from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log, described
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.promise import Promise
-from coordlock.runtime.statement import released_when_dropped
 from coordlock.settings import DEFAULT, Duration, Timeout, seconds_of, timeout_of
 from coordlock.work.consumer import Claimed, Consumer
 from coordlock.work.janitor import Limits, returning
@@ -80,7 +79,7 @@ class Retries:
         return longest * (1 - jitter / 2)
 
 
-class _BaseItem(BaseGrant, shown="Item"):
+class _BaseItem(BaseGrant):
     """What sync and async items share."""
 
     _instead = "pass its id and its token instead"
@@ -178,7 +177,7 @@ class _BaseItem(BaseGrant, shown="Item"):
         except LockLost as lost:
             if self._has_ended:  # by another thread, in the same way
                 return
-            self._abandon()  # no block may come that would do it
+            self._withdraw()  # no block may come that would do it
             if self._is_unclear:
                 reason = f"{lost.reason}; whether item {self.id} was {self._ending} is unknown"
                 raise self._lost_because(reason) from lost
@@ -261,7 +260,7 @@ class _BaseItem(BaseGrant, shown="Item"):
         finally:
             self._released = True
             if not self._has_ended:
-                self._abandon()  # a claim whose contender has gone is void: the item is taken again
+                self._withdraw()  # which makes its claim void: the item is taken again
 
     def __repr__(self) -> str:
         state = self._ending if self._has_ended else self.state.value
@@ -284,7 +283,6 @@ class Item(_BaseItem, Grant):
     release = blocking(_BaseItem._release)  # type: ignore[arg-type]
     _left = blocking(_BaseItem._leave)
 
-    @released_when_dropped
     def __exit__(
         self,
         kind: type[BaseException] | None,

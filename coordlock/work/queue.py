@@ -21,8 +21,7 @@ from coordlock.recipes.shared.publishing_grant import check_value
 from coordlock.runtime.cancellation import Cancellation, checked
 from coordlock.runtime.deadline import Cancelled, DeadlineReached
 from coordlock.runtime.driver import Steps, or_undo
-from coordlock.runtime.methods import awaiting, blocking
-from coordlock.runtime.resident import Resident
+from coordlock.runtime.methods import Resident, awaiting, blocking
 from coordlock.settings import (
     DEFAULT,
     Default,
@@ -59,7 +58,7 @@ class _Shared:
         self.consumer: Final = Consumer(self.store)
 
 
-class _BaseWorkQueue(Resident, Generic[I], shown="WorkQueue"):
+class _BaseWorkQueue(Resident, Generic[I]):
     """What sync and async work queues share."""
 
     _item_kind: ClassVar[type[Item | AsyncItem]]

@@ -88,6 +88,7 @@ class Workers:
     def put_back(self, worker: Worker) -> None:
         """``worker`` has no item any more: keep it for the next one, for some seconds."""
         ticket = worker.ticket
+        ticket.call = None  # no block's any more
         if ticket.limit is not None or ticket.lost is not None or ticket.is_leaving:
             ticket.withdraw()
             return

@@ -8,9 +8,10 @@ import logging
 import os
 from typing import Final
 
+from coordlock_faults.journal import Journal
+
 import coordlock
 from coordlock.locks.grant import GrantState
-from coordlock.testing.faults.journal import Journal
 from testbed.clients.census import Census
 from testbed.clients.given import Given
 from testbed.clients.worker import EXPECTED

@@ -11,6 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from coordlock_faults.events import (
+    Kind,
+    OperationAccepted,
+    OperationOffered,
+    OperationRefused,
+)
+
 from coordlock.client import AsyncClient, Client
 from coordlock.errors import (
     AcquireTimeout,
@@ -24,12 +31,6 @@ from coordlock.errors import (
 from coordlock.locks.lock import AsyncLock, Lock
 from coordlock.locks.several import AsyncMultiLock, MultiLock
 from coordlock.model.claim import Claim, Mode, Permit, in_force
-from coordlock.testing.faults.events import (
-    Kind,
-    OperationAccepted,
-    OperationOffered,
-    OperationRefused,
-)
 from testbed.clients.attempt_log import AttemptLog
 from testbed.clients.scribe import Scribe
 from testbed.clients.steps import Steps
@@ -158,7 +159,7 @@ class Worker:
         if grant is None:
             return []
         for attempt in attempts:
-            attempt.granted(grant, grant.tokens[attempt.lock])
+            attempt.granted(grant, grant.parts[attempt.lock].token)
         assert not attempts[0].withdrawn, f"{grant} was granted to a call that was cancelled"
         return attempts
 

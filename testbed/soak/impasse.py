@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from coordlock_faults import journal
+from coordlock_faults.attempt import Attempt
+
 import coordlock
-from coordlock.testing.faults import journal
-from coordlock.testing.faults.attempt import Attempt
 
 __all__ = ["Impasse"]
 

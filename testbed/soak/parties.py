@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from coordlock_faults import journal
+from coordlock_faults.events import Quiesced, RunBegan, RunEnded
+from coordlock_faults.journal import Journal
+
 import coordlock
-from coordlock.testing.faults import journal
-from coordlock.testing.faults.events import Quiesced, RunBegan, RunEnded
-from coordlock.testing.faults.journal import Journal
 from testbed.clients.given import SHARING
 from testbed.clients.workloads import WORKLOADS
 from testbed.soak.crew import Crew, NoAnswer, Talker

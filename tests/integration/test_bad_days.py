@@ -398,7 +398,7 @@ def test_a_create_that_takes_effect_after_the_withdrawal_is_removed(
 def test_a_release_whose_reply_was_lost_is_a_release(
     own_server: Server, proxy: FaultProxy, root: str
 ) -> None:
-    kind = "DeleteRange" if isinstance(own_server, EtcdServer) else "delete"
+    kind = "Txn" if isinstance(own_server, EtcdServer) else "delete"
     with (
         coordlock.connect(through(proxy, own_server, root, "ttl=60s")) as client,
         coordlock.connect(own_server.url_for(root)) as observer,

@@ -311,7 +311,7 @@ class Scheduling(BadDayForData):
         except (LockLost, BackendUnavailable) as gone:
             yield from self.left(run, gone)
         except BaseException:  # it gives up
-            run._abandon()
+            run._withdraw()
             raise
 
     def left(self, run: JobRun, error: Exception) -> Steps[None]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import coordlock.kernel.sweep
 from coordlock.client import Client
 from tests.simulation.world import Party, World
 from tests.unit.clients import Service
@@ -40,3 +41,9 @@ def other(world: World) -> Party:
 def generators_end_unheard(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Ctrl-C that strikes at the end of a generator cannot be raised, and is no news."""
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+
+
+@pytest.fixture
+def sweeps_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that are made from here on remove at once what a signal handler has struck."""
+    monkeypatch.setattr(coordlock.kernel.sweep, "_LONGEST_PAUSE", 0.1)

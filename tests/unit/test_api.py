@@ -7,7 +7,6 @@ from them the record, the map of ``coordlock/__init__.py`` and the tree of the p
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import enum
 import importlib
@@ -30,7 +29,7 @@ from coordlock.fencing.sql import (
     SQLFence,
     SQLGuardingFence,
 )
-from coordlock.runtime.statement import EnteredByAsyncWith, EnteredByWith
+from coordlock.runtime.methods import EnteredByAsyncWith, EnteredByWith
 
 RECORD = Path(__file__).with_name("api.txt")
 #: The modules that applications use, each with its ``__all__``.
@@ -51,7 +50,6 @@ FOR_APPLICATIONS = (
     "coordlock.integrations.flask",
     "coordlock.integrations.pytest",
     "coordlock.integrations.sqlalchemy",
-    "coordlock.integrations.tooz",
 )
 #: And those that backends and their tests build on.
 FOR_BACKENDS = (
@@ -93,8 +91,7 @@ TWINS = [
     (coordlock.types.MultiLock, coordlock.types.AsyncMultiLock),
     (coordlock.types.KeyedLock, coordlock.types.AsyncKeyedLock),
     (coordlock.types.MultiGrant, coordlock.types.AsyncMultiGrant),
-    (coordlock.types.LossSignal, coordlock.types.AsyncLossSignal),
-    (coordlock.types.ReleaseRequest, coordlock.types.AsyncReleaseRequest),
+    (coordlock.types.Signal, coordlock.types.AsyncSignal),
     (coordlock.Election, coordlock.AsyncElection),
     (coordlock.Term, coordlock.AsyncTerm),
     (coordlock.Group, coordlock.AsyncGroup),
@@ -134,8 +131,7 @@ ONLY_ASYNC: dict[type, set[str]] = {
 }
 #: asyncio bounds every wait with ``asyncio.timeout``.
 OTHER_PARAMETERS = {
-    (coordlock.types.LossSignal, "wait"),
-    (coordlock.types.ReleaseRequest, "wait"),
+    (coordlock.types.Signal, "wait"),
     (coordlock.Election, "run"),  # of a coroutine function
     (coordlock.WorkQueue, "run"),  # of a coroutine function
 }
@@ -191,7 +187,10 @@ def shown(value: Any) -> Any:
 def signature_of(function: Any) -> inspect.Signature:
     signature = inspect.signature(function)
     parameters = [one.replace(default=shown(one.default)) for one in signature.parameters.values()]
-    return signature.replace(parameters=parameters)
+    returned = signature.return_annotation
+    if is_protocol(function):
+        returned = str(returned).removeprefix("Steps[").removesuffix("]")
+    return signature.replace(parameters=parameters, return_annotation=returned)
 
 
 def describe(name: str, value: Any) -> str:
@@ -273,10 +272,8 @@ def test_dir_shows_the_public_names_and_no_modules() -> None:
 
 def is_protocol(member: object) -> bool:
     """Whether a method is one of `coordlock.runtime.methods.blocking`."""
-    return (
-        inspect.isfunction(member)
-        and inspect.isgeneratorfunction(inspect.unwrap(member))
-        and member.__name__ != inspect.unwrap(member).__name__
+    return inspect.isfunction(member) and str(member.__annotations__.get("return")).startswith(
+        "Steps["
     )
 
 
@@ -379,7 +376,7 @@ def test_everything_public_is_fully_annotated(value: Any, name: str) -> None:
 def test_errors_of_types_name_the_public_call_and_show_modes_by_their_names() -> None:
     with coordlock.connect("memory://names") as client:
         calls: list[tuple[Any, type[Exception], str]] = [
-            (lambda: client.lock(), TypeError, r"^Client\.lock\(\) missing .* 'name'"),  # type: ignore[call-arg]
+            (lambda: client.lock(), TypeError, r"\.lock\(\) missing .* 'name'"),  # type: ignore[call-arg]
             (lambda: client.lock("a", mode="PR"), ValueError, r"Mode\.PR, .* not 'PR'$"),  # type: ignore[arg-type]
             (lambda: client.lock("a").acquire("soon"), ValueError, "^timeout of acquire: 'soon'"),
             (
@@ -392,38 +389,25 @@ def test_errors_of_types_name_the_public_call_and_show_modes_by_their_names() ->
             calls += [
                 (lambda: grant.release("soon"), ValueError, "^timeout of release: 'soon'"),
                 (lambda: grant.lost.wait("soon"), ValueError, "^timeout of wait: 'soon'"),
-                (lambda: grant.check(1), TypeError, r"^Grant\.check\(\) takes 1"),  # type: ignore[call-arg]
+                (lambda: grant.check(1), TypeError, r"Grant\.check\(\) takes 1"),  # type: ignore[call-arg]
             ]
             for call, kind, text in calls:
                 with pytest.raises(kind, match=text):
                     call()
 
 
-INIT = Path(coordlock.__file__)
+STUB = Path(coordlock.__file__).with_suffix(".pyi")
 ERRORS_PAGE = Path(__file__).parents[2] / "docs/reference/errors.md"
 
 
-def homes() -> dict[str, list[str]]:
-    """The names of ``coordlock`` by the modules from which type checkers see them imported."""
-    body = ast.parse(INIT.read_text("utf-8")).body
-    block = next(one for one in body if isinstance(one, ast.If))
-    found: dict[str, list[str]] = {}
-    for one in block.body:
-        if isinstance(one, ast.ImportFrom) and one.module != "coordlock":
-            module = str(one.module).removeprefix("coordlock.")
-            found.setdefault(module, []).extend(alias.name for alias in one.names)
-    return found
-
-
-def derived_init() -> str:
-    """``coordlock/__init__.py`` with the map that its imports make."""
-    lines = []
-    for module, names in sorted(homes().items()):
-        line = f'        "{module}": "{" ".join(sorted(names))}",'
-        lines.append(line + ("  # noqa: E501" if len(line) > 100 else ""))
-    before, begin, rest = INIT.read_text("utf-8").partition("    _NAMES = {\n")
-    _, end, after = rest.partition("    }\n    # fmt: on\n")
-    return before + begin + "\n".join(lines) + "\n" + end + after
+def derived_stub() -> str:
+    """``coordlock/__init__.pyi``: what type checkers see of the table of names."""
+    lines = ["# Made by `python -m tests.unit.test_api` of the table in `__init__.py`."]
+    lines.append("from coordlock import errors as errors, types as types")
+    for module, names in sorted(coordlock._NAMES.items()):  # type: ignore[attr-defined]
+        shown = ", ".join(f"{name} as {name}" for name in sorted(names.split()))
+        lines.append(f"from coordlock.{module} import {shown}")
+    return "\n".join([*lines, "", "__version__: str", "__all__: list[str]", ""])
 
 
 def derived_errors_page() -> str:
@@ -436,10 +420,7 @@ def derived_errors_page() -> str:
 
 
 def test_what_is_imported_at_run_time_is_what_type_checkers_see() -> None:
-    assert INIT.read_text("utf-8") == derived_init()
-    assert coordlock.__all__ == sorted(
-        (name for names in homes().values() for name in names), key=_order
-    )
+    assert STUB.read_text("utf-8") == derived_stub()
 
 
 def test_the_top_has_what_applications_write_and_no_more() -> None:
@@ -453,7 +434,7 @@ def test_no_name_stands_in_two_public_modules_as_two_things() -> None:
 
 
 if __name__ == "__main__":
-    INIT.write_text(derived_init(), "utf-8")
+    STUB.write_text(derived_stub(), "utf-8")
     ERRORS_PAGE.write_text(derived_errors_page(), "utf-8")
     RECORD.write_text("\n".join(lines()) + "\n", "utf-8")
     for module in MODULES[:3]:

@@ -23,7 +23,7 @@ ALLOWED = {
     # Each module imports its framework, and whoever uses it has that.
     "integrations": {
         *("coordlock", "alembic", "apscheduler", "celery", "django", "fastapi", "flask"),
-        *("pytest", "sqlalchemy", "starlette", "tooz", "werkzeug"),
+        *("pytest", "sqlalchemy", "starlette", "werkzeug"),
     },
     # Test suites for users, who have pytest then; and a service in memory.
     "testing": {"coordlock", "coordlock_memory", "pytest", "hpack"},
@@ -66,7 +66,7 @@ NOT_FOR_A_LOCK = (
 )
 #: Slow to import, and not needed for a lock on this machine.
 SLOW = {
-    *("click", "logging", "pathlib"),
+    *("click", "pathlib"),
     *("asyncio", "concurrent", "email", "hashlib", "http", "importlib.metadata", "multiprocessing"),
     *("random", "secrets", "shutil", "socket", "ssl", "statistics", "subprocess", "tempfile"),
     *("tomllib", "zipfile"),

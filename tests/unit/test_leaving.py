@@ -176,21 +176,26 @@ def test_the_library_of_unit_tests_leaves_what_each_test_entered(client: Client)
     assert not tokens(client)
 
 
-def test_a_subclass_that_enters_in_a_way_of_its_own_is_left(service: Service) -> None:
-    entered: list[str] = []
+def test_a_subclass_that_enters_and_leaves_in_a_way_of_its_own_is_left(service: Service) -> None:
+    called: list[str] = []
 
     class Noting(Lock):
         def __enter__(self) -> Grant:
-            entered.append(self.name)
+            called.append("enter")
             return super().__enter__()
+
+    class Timed(Noting):
+        def __exit__(self, *failure: object) -> None:
+            called.append("leave")
+            super().__exit__(*failure)  # type: ignore[arg-type]
 
     with service.client() as client:
         lock = client.lock("q")
-        noting = Noting(lock._access, "q", lock.claim)
-        with noting as grant:
-            grant.check()
-        assert entered == ["q"]
-        assert not tokens(client)
+        for kind in (Noting, Timed):
+            with kind(lock._access, "q", lock.claim) as grant:
+                grant.check()
+            assert not tokens(client)
+        assert called == ["enter", "enter", "leave"]
 
 
 def test_the_loss_of_a_lock_is_raised_in_whatever_thread_its_body_ends(

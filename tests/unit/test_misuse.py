@@ -315,14 +315,6 @@ def test_acquiring_while_the_client_is_closed_says_so(service: Service) -> None:
     other.close()
 
 
-def test_a_subclass_that_replaces_the_exit_is_refused_with_what_to_write() -> None:
-    with pytest.raises(TypeError, match="write a context manager that enters the lock"):
-
-        class Timed(coordlock.Lock):
-            def __exit__(self, *failure: object) -> None:
-                """Take the time."""
-
-
 #: From Python 3.14 on, Python itself says which statement to use.
 USE_WITH, USE_ASYNC_WITH = (
     ("instead", "instead")

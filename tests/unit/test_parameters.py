@@ -28,7 +28,7 @@ FOR_EVER = {"next"}
 #: It leaves the group for good, and waits for no member.
 NO_WAIT = {("Presence", "leave")}
 #: These are events, as threading's and asyncio's: what they wait for is the end of a grant.
-EVENTS = {"LossSignal", "ReleaseRequest"}
+EVENTS = {"Signal"}
 
 
 def waiting() -> Iterator[Any]:

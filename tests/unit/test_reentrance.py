@@ -97,6 +97,7 @@ def test_a_task_that_was_started_elsewhere_waits(service: Service) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.usefixtures("sweeps_often")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_ctrl_c_at_any_moment_of_an_inner_block_keeps_the_count(client: Client) -> None:
     lock = client.reentrant_lock("q")
@@ -111,7 +112,7 @@ def test_ctrl_c_at_any_moment_of_an_inner_block_keeps_the_count(client: Client) 
         with lock as outer:
             came = interrupted(nested, moment)
             outer.check()
-        assert client.admin.contenders("q") == (), moment
+        eventually(lambda: client.admin.contenders("q") == (), str(moment))
     assert moment > 20
 
 
@@ -249,11 +250,10 @@ def test_a_forked_child_inherits_no_hold(tmp_path: os.PathLike[str]) -> None:
 
 
 def owner_waits(client: Client, pool: ThreadPoolExecutor, **options: object) -> Future[object]:
-    """A call that waits in the queue for a lock of the owner "me"."""
-    before = len(client.admin.contenders("q"))
+    """A call that waits for a lock of the owner "me": in the queue, or for the call that does."""
     lock = client.reentrant_lock("q", owner="me")
     waiting: Future[object] = pool.submit(lock.acquire, **options)  # type: ignore[arg-type]
-    eventually(lambda: len(client.admin.contenders("q")) == before + 1)
+    eventually(lambda: len(client.admin.contenders("q")) == 2)
     return waiting
 
 
@@ -276,47 +276,35 @@ def test_calls_of_one_owner_that_wait_are_let_in_together(client: Client) -> Non
     assert client.admin.contenders("q") == ()
 
 
-def test_a_call_whose_owner_was_granted_first_has_the_lock_though_that_was_released_at_once(
-    client: Client,
-) -> None:
-    """It is let in when the other call is granted, and not when it looks."""
-    with ThreadPoolExecutor(4) as pool:
-        for _ in range(50):
-            with client.lock("q"):
-                first, second = owner_waits(client, pool), owner_waits(client, pool)
-                first.add_done_callback(lambda call: granted(call).release())
-            grant = granted(second)
-            grant.check()
-            grant.release()
-    assert client.admin.contenders("q") == ()
-
-
-def test_a_call_keeps_its_place_when_the_first_of_its_owner_gives_up(client: Client) -> None:
+def test_a_call_goes_on_when_the_first_of_its_owner_gives_up(client: Client) -> None:
     stop = Cancellation()
     with ThreadPoolExecutor(4) as pool:
         with client.lock("q"):
             first = owner_waits(client, pool, cancellation=stop)
             second = owner_waits(client, pool)
-            token = client.admin.contenders("q")[2].token
             stop.cancel()
             with pytest.raises(coordlock.WaitCancelled):
                 first.result(30)
-        grant = granted(second)
-        assert grant.token == token
-        grant.release()
+            eventually(lambda: len(client.admin.contenders("q")) == 2)
+        granted(second).release()
+    assert client.admin.contenders("q") == ()
 
 
-def test_a_call_of_an_owner_that_is_cancelled_or_late_leaves_the_queue(client: Client) -> None:
-    stop = Cancellation()
-    with ThreadPoolExecutor(4) as pool, client.lock("q"):
-        first = owner_waits(client, pool, cancellation=stop)
-        second = owner_waits(client, pool, timeout=0.3)
-        with pytest.raises(AcquireTimeout):
-            second.result(30)
-        stop.cancel("no longer wanted")
-        with pytest.raises(coordlock.WaitCancelled, match="no longer wanted"):
-            first.result(30)
-        assert len(client.admin.contenders("q")) == 1
+def test_a_call_that_waits_for_another_of_its_owner_ends_when_cancelled_or_late(
+    client: Client,
+) -> None:
+    stop, lock = Cancellation(), client.reentrant_lock("q", owner="me")
+    with ThreadPoolExecutor(4) as pool:
+        with client.lock("q"):
+            first = owner_waits(client, pool)
+            assert lock.try_acquire() is None
+            second = owner_waits(client, pool, cancellation=stop)
+            with pytest.raises(AcquireTimeout):
+                lock.acquire(timeout=0.1)
+            stop.cancel("no longer wanted")
+            with pytest.raises(coordlock.WaitCancelled, match="no longer wanted"):
+                second.result(30)
+        granted(first).release()
     assert client.admin.contenders("q") == ()
 
 
@@ -362,10 +350,8 @@ def test_tasks_of_one_owner_that_wait_are_let_in_together(service: Service) -> N
 
             async with client.lock("q"):
                 tasks = [asyncio.create_task(enter()) for _ in range(5)]
-                while len(await client.admin.contenders("q")) < 6:  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
                 tasks.append(asyncio.create_task(enter()))
-                while len(await client.admin.contenders("q")) < 7:  # noqa: ASYNC110
+                while len(await client.admin.contenders("q")) < 2:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
                 tasks.pop().cancel()
             await asyncio.wait_for(asyncio.gather(*tasks), 30)
@@ -374,6 +360,7 @@ def test_tasks_of_one_owner_that_wait_are_let_in_together(service: Service) -> N
     asyncio.run(main())
 
 
+@pytest.mark.usefixtures("sweeps_often")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_ctrl_c_at_any_moment_of_an_owners_wait_leaves_nothing_behind(client: Client) -> None:
     """And the other call of that owner has the lock, whichever of them is granted first."""

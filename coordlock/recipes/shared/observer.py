@@ -16,9 +16,13 @@ from coordlock.runtime.clock import soon
 from coordlock.runtime.condition import Condition
 from coordlock.runtime.deadline import Cancelled, DeadlineReached
 from coordlock.runtime.driver import Steps
-from coordlock.runtime.methods import awaiting, blocking
-from coordlock.runtime.resident import Resident
-from coordlock.runtime.statement import EnteredByAsyncWith, EnteredByWith
+from coordlock.runtime.methods import (
+    EnteredByAsyncWith,
+    EnteredByWith,
+    Resident,
+    awaiting,
+    blocking,
+)
 from coordlock.settings import Duration, timeout_of
 
 __all__ = ["AsyncObserver", "BaseObserver", "Begin", "Observer", "wait_until"]
@@ -31,7 +35,7 @@ T = TypeVar("T")
 Begin = Callable[[Callable[[], None]], Observation[Any]]
 
 
-class BaseObserver(Resident, Generic[T], shown="Observer"):
+class BaseObserver(Resident, Generic[T]):
     """What sync and async observers share."""
 
     _instead = "make another observer with a client there"

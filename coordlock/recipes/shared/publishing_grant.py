@@ -35,7 +35,7 @@ def check_value(value: object, what: str = "value") -> bytes:
     return value
 
 
-class PublishingGrant(BaseGrant, shown="Grant"):
+class PublishingGrant(BaseGrant):
     """What grants with a published value share, sync and async."""
 
     def __init__(self, engine: Engine, ticket: Ticket) -> None:

@@ -11,10 +11,11 @@ import json
 from functools import partial
 from typing import Any
 
+from coordlock_faults.events import Kind, OperationAccepted, OperationFailed
+
 from coordlock.backend import VersionedValue
 from coordlock.errors import BackendError, LockLost, WaitTimeout
 from coordlock.model.claim import Mode
-from coordlock.testing.faults.events import Kind, OperationAccepted, OperationFailed
 from testbed.clients.attempt_log import AttemptLog
 from testbed.clients.steps import Steps
 from testbed.clients.worker import EXPECTED, Worker

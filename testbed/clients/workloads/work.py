@@ -8,6 +8,9 @@ from functools import partial
 from itertools import count
 from typing import Any, Final
 
+from coordlock_faults.events import Act, Present
+from coordlock_faults.journal import Journal
+
 import coordlock
 from coordlock.errors import (
     BackendUnavailable,
@@ -17,8 +20,6 @@ from coordlock.errors import (
     WorkQueueFull,
 )
 from coordlock.model.claim import Mode
-from coordlock.testing.faults.events import Act, Present
-from coordlock.testing.faults.journal import Journal
 from testbed.clients.attempt_log import AttemptLog
 from testbed.clients.call_log import CallLog
 from testbed.clients.steps import Steps

@@ -31,7 +31,7 @@ def test_the_token_is_the_creation_revision_of_the_key(etcd: Etcd, party: Party)
         assert contender.session == f"{kv['lease']:016x}" == party.info.id
 
 
-def test_enqueueing_is_one_transaction_and_withdrawing_one_deletion(
+def test_enqueueing_is_one_transaction_and_withdrawing_another(
     party: Party, proxy: FaultProxy
 ) -> None:
     with proxy.counting() as sent:
@@ -39,7 +39,7 @@ def test_enqueueing_is_one_transaction_and_withdrawing_one_deletion(
     assert [kind.rpartition("/")[2] for kind in sent.requests.elements()] == ["Txn"]
     with proxy.counting() as sent:
         assert party.backend.withdraw([entry]).result(BOUND)
-    assert [kind.rpartition("/")[2] for kind in sent.requests.elements()] == ["DeleteRange"]
+    assert [kind.rpartition("/")[2] for kind in sent.requests.elements()] == ["Txn"]
 
 
 def test_a_heartbeat_is_one_message(party: Party, proxy: FaultProxy) -> None:

@@ -19,7 +19,7 @@ async def forgotten(): ...
 forgotten()
 gc.collect()
 """,
-    "a logged error": "logging.getLogger('coordlock').error('a timer failed')",
+    "a logged error": "logging.getLogger('coordlock').error('a timer failed'); time.sleep(30)",
     "an exception in a thread": "threading.Thread(target=lambda: 1 / 0).start(); time.sleep(30)",
     "an exception in a destructor": """
 class Broken:

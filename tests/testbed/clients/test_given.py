@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from coordlock_faults.journal import Journal, read
+from coordlock_faults.leaks import leaks
 
 import coordlock
 from coordlock.testing.connection import Connection
-from coordlock.testing.faults.journal import Journal, read
-from coordlock.testing.faults.leaks import leaks
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
 from testbed.clients import given

@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from coordlock_faults.events import FOREVER, Counted
+from coordlock_faults.history import History
+from coordlock_faults.journal import Journal, read
+from coordlock_faults.truth import Life
 
 import coordlock
-from coordlock.testing.faults.events import FOREVER, Counted
-from coordlock.testing.faults.history import History
-from coordlock.testing.faults.journal import Journal, read
-from coordlock.testing.faults.truth import Life
 from coordlock.testing.waiting import eventually
 from testbed.servers.etcd import EtcdCluster, EtcdServer
 from testbed.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, classpath

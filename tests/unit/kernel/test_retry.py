@@ -2,20 +2,16 @@ from __future__ import annotations
 
 import itertools
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 from coordlock_memory import VirtualTime, VirtualTimers
 
 from coordlock.errors import BackendUnavailable, SessionLost
-from coordlock.kernel import retry
 from coordlock.kernel.removal import removal
 from coordlock.kernel.retry import retried
-from coordlock.runtime.clock import SystemTimers
 from coordlock.runtime.deadline import DeadlineReached
-from coordlock.runtime.driver import Steps, run, run_in_background
+from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Promise, failed, resolved
 
 
@@ -140,28 +136,6 @@ def test_a_removal_in_doubt_that_then_finds_nothing_was_a_removal(
     removed = run_in_background(removal(request, timers))
     time.advance(60)
     assert removed.result(0) is answer
-
-
-def test_what_ctrl_c_may_not_end_is_imported_in_the_timers_thread() -> None:
-    """An import that was ended in the middle fails at each later attempt."""
-    imported: list[str] = []
-
-    def call() -> Promise[bool]:
-        imported.append("asked")
-        return failed(unavailable(1)) if len(imported) == 1 else resolved(True)
-
-    timers = SystemTimers("tested")
-    make = retry._pauses
-
-    def made(*arguments: Any) -> Iterator[float]:
-        imported.append(threading.current_thread().name)
-        return make(*arguments)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(retry, "_pauses", made)
-        assert run(retried(call, timers)) is True
-    assert imported == ["asked", "tested", "asked"]
-    timers.close()
 
 
 def test_pauses_that_cannot_be_made_end_the_retry(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
+import weakref
 
 from coordlock import Client
-from coordlock.locks.reentrant import _Register
+from coordlock.locks.reentrant import _Hold
 from tests.unit.clients import Service
 
 
@@ -17,9 +18,7 @@ def test_names_that_nobody_uses_any_more_are_forgotten(service: Service) -> None
                 pass
         gc.collect()
         assert len(client._engine._used) <= 256
-        register = client._engine.share(_Register, _Register)
-        assert not register.holds
-        assert not register.attempts
+        assert not client._engine.share(_Hold, weakref.WeakValueDictionary)
 
 
 def test_what_somebody_uses_stays_shared(service: Service) -> None:

@@ -42,10 +42,10 @@ def test_another_version_is_refused_by_name_and_nothing_is_changed(
     root: Path, ask: Callable[[object], object]
 ) -> None:
     root.mkdir(mode=0o700)
-    (root / "counter").write_bytes(content := b"2 whatever\n")
+    (root / "counter").write_bytes(content := b"3 whatever\n")
     with (
         pytest.raises(
-            ConfigurationError, match=r"counter has version 2.*only version 1: upgrade coordlock"
+            ConfigurationError, match=r"counter has version 3.*only version 2: use the release"
         ),
         connect(f"local://{root}") as client,
     ):
@@ -58,8 +58,8 @@ def test_a_release_that_changes_the_files_under_a_client_is_noticed_before_the_n
 ) -> None:
     with connect(f"local://{root}") as client:
         client.lock("q").acquire().release()
-        (root / "counter").write_bytes(b"2 whatever\n")
-        with pytest.raises(ConfigurationError, match="version 2"):
+        (root / "counter").write_bytes(b"3 whatever\n")
+        with pytest.raises(ConfigurationError, match="version 3"):
             client.lock("q").acquire()
 
 

@@ -1,0 +1,156 @@
+"""The `with` blocks of locks: each has a grant of its own, which its end releases.
+
+A `with` statement loads `__exit__`, then calls `__enter__`, at its end calls what it has loaded, in
+whatever thread, task or context, and drops it. Here each load gives another object, a `Block`. So
+an end knows its grant. And where a signal handler raises as the end is called, the block is dropped
+and the sweep finds its grant. `contextlib.ExitStack` and its kind load in the same order. Calls of
+both methods by hand do not.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import MethodType
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
+from weakref import ref
+
+from coordlock.runtime.driver import Call
+from coordlock.runtime.log import Log
+
+__all__ = ["Block", "ByHand", "Holding", "block_end", "entering"]
+
+log = Log("coordlock")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Block:
+    """One run of a `with` statement: what it has loaded as the lock's `__exit__`."""
+
+    __slots__ = ("__weakref__", "_exit", "grant", "lock")
+
+    def __init__(self, exit: Callable[..., Any], lock: object) -> None:
+        self._exit = exit
+        #: None where it was loaded from the class, as by `contextlib.ExitStack`.
+        self.lock: Final = lock
+        #: What it has entered with.
+        self.grant: Any = None
+
+    def __call__(self, lock: Any, *failure: Any) -> Any:
+        """Leave ``lock``."""
+        return self._exit(lock, *failure, block=self)
+
+
+class _Latest(threading.local):
+    """The block that was loaded last in each thread, until it enters; dropped with its owner."""
+
+    block: ref[Block] | None = None
+
+
+_latest: Final = _Latest()
+
+
+class _BlockEnd:
+    """A method that is another `Block` each time it is loaded."""
+
+    def __init__(self, exit: Callable[..., Any]) -> None:
+        self.__doc__ = exit.__doc__
+        self.__wrapped__ = exit
+
+    def __get__(self, lock: object, owner: type | None = None) -> Callable[..., Any]:
+        block = Block(self.__wrapped__, lock)
+        _latest.block = ref(block)
+        return block if lock is None else MethodType(block, lock)
+
+
+def block_end(exit: F) -> F:
+    """Have `__exit__` or `__aexit__` called with the ``block`` whose end it is."""
+    return cast("F", _BlockEnd(exit))
+
+
+def entering(lock: object) -> Block | None:
+    """The block that enters ``lock``; None for a call by hand. The first thing in `__enter__`."""
+    latest, _latest.block = _latest.block, None
+    block = None if latest is None else latest()
+    return block if block is not None and (block.lock is None or block.lock is lock) else None
+
+
+class Holding(Call):
+    """What the sweep asks about a grant: it is given up once ``holder`` was dropped."""
+
+    def __init__(self, holder: object) -> None:
+        self._holder: Final = ref(holder)
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether its end can come no more."""
+        return self._holder() is None
+
+
+class _Inheritable(Protocol):
+    @property
+    def _is_inherited(self) -> bool:
+        """Whether it belongs to the process that this one was forked from."""
+
+
+G = TypeVar("G", bound=_Inheritable)
+
+
+class ByHand(Generic[G]):
+    """The grants of one lock object that were entered by hand, or by a stack, and are not left.
+
+    An end by hand does not tell which of several it ends: it might release the lock under another
+    body. So all are held until as many bodies have ended. A stack's end nearly always tells.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name: Final = name
+        self._entered: list[G] = []
+        self._ended = 0
+        # Reentrant, because the garbage collector may close a generator in here.
+        self._mutex = threading.RLock()
+
+    def enter(self, grant: G) -> None:
+        """Note ``grant`` for a body that begins."""
+        with self._mutex:
+            self._entered.append(grant)
+
+    def leave(self, known: G | None) -> list[G]:
+        """The grants to release as a body ends: none while others are open, else all.
+
+        ``known`` is its own, if that is known and of this lock, and is released in any case. A
+        forked child releases none of its parent's. Raises RuntimeError if no body was entered.
+        """
+        with self._mutex:
+            own_process = [grant for grant in self._entered if not grant._is_inherited]
+            if len(own_process) < len(self._entered):
+                self._entered, self._ended = own_process, 0
+                if not own_process:
+                    return []
+            if not self._entered:
+                raise RuntimeError(f"lock {self._name!r} was left where it was not entered")
+            leaving: list[G] = []
+            if known is not None and known in self._entered:
+                self._entered.remove(known)
+                leaving.append(known)
+            else:
+                self._ended += 1
+            if self._ended >= len(self._entered):
+                leaving += self._entered
+                self._entered, self._ended = [], 0
+            elif not leaving:
+                log.warning(
+                    "lock %r: __exit__ was called by hand, and does not tell which grant it ends: "
+                    "all are held until the last body has left",
+                    self._name,
+                )
+            return leaving
+
+    def ambiguous(self, count: int) -> RuntimeError:
+        """What the last of ``count`` bodies raises, beside the release of all."""
+        return RuntimeError(
+            f"lock {self._name!r} was entered by hand {count} times at once, so its grants were "
+            "held until the last was left: write `with lock.acquire() as grant`, or enter and "
+            "leave what acquire() gives"
+        )
