@@ -20,7 +20,7 @@ __all__ = ["main", "script"]
 def main() -> int:
     """Run the command line on ``sys.argv``; its exit status.
 
-    It needs no extra but for tables on a terminal.
+    It needs no extra but for completion in the shell.
     """
     if sys.platform == "win32":
         sys.stderr.write(
