@@ -485,7 +485,7 @@ class Month:
             def apply_async(self, entry: Any, *_: object, **__: object) -> None:
                 month.sent[entry.name] += 1
 
-        class Beat(OncePerSlot, Sender):  # type: ignore[misc]  # Celery has no types
+        class Beat(OncePerSlot, Sender):
             """Sends nothing, and counts that."""
 
         self.app = Local(f"memory://{uuid4()}{options}").app
