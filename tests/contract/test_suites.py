@@ -1,4 +1,4 @@
-"""Every suite of `coordlock.testing` on every backend there is, sync and async.
+"""Every suite of `coordlock.testing` and of the recipes on every backend, sync and async.
 
 ``TestLockOnEtcd`` is `LockContract` on etcd. Suites and backends are looked up, so that none is
 left out.
@@ -20,6 +20,7 @@ from coordlock.testing.disturbed_suite import DisturbedSuite
 from coordlock.testing.lock_contract import LockContract
 from coordlock.testing.transaction_contract import TransactionContract
 from tests.conftest import IS_INSTALLED
+from tests.contract import recipes
 from tests.contract.disturbing import DISTURBED
 
 #: No backend knows which client uses it. So async clients take locks and write data on all of them
@@ -43,7 +44,10 @@ def url(request: pytest.FixtureRequest, root: str, tmp_path: Path) -> str:
 
 def suites() -> Iterator[type[Any]]:
     """What backends pass; fences have tests of their own."""
-    for module in pkgutil.iter_modules(testing.__path__, f"{testing.__name__}."):
+    for module in (
+        *pkgutil.iter_modules(testing.__path__, f"{testing.__name__}."),
+        *pkgutil.iter_modules(recipes.__path__, f"{recipes.__name__}."),
+    ):
         if module.name.endswith("_contract") and not module.name.endswith(".fence_contract"):
             contract = import_module(module.name)
             yield from (
