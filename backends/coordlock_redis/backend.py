@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["RedisBackend", "RedisTLSBackend", "RedisUnixBackend", "ValkeyBackend"]
 
 #: How many entries one script adds: more answers than that do not fit on Lua's stack.
-_MOST: Final = 1000
+_MAX_ENTRIES: Final = 1000
 
 
 class RedisBackend(RedisSession):
@@ -89,8 +89,8 @@ class RedisBackend(RedisSession):
     def enqueue(
         self, entries: Sequence[Entry], *, unless_blocked: bool = False
     ) -> Promise[tuple[Snapshot, ...]]:
-        if len(entries) > _MOST:
-            reason = f"it takes at most {_MOST} entries in one step, not {len(entries)}"
+        if len(entries) > _MAX_ENTRIES:
+            reason = f"it takes at most {_MAX_ENTRIES} entries in one step, not {len(entries)}"
             return failed(BackendError(SERVICE, reason))
 
         def request(session: str) -> Request[tuple[Snapshot, ...]]:

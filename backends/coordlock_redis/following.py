@@ -16,7 +16,7 @@ from coordlock_redis.subscription import Subscription
 __all__ = ["Followings"]
 
 #: Seconds before another read after one that got no answer.
-_PAUSE: Final = 0.2
+_REREAD_DELAY_S: Final = 0.2
 
 
 class _Following:
@@ -170,5 +170,5 @@ class Followings:
             self._end([following], error)
         elif not self._is_closed:
             with suppress(ClientClosed):
-                when = self._timers.clock.now() + self._timers.jitter(_PAUSE)
+                when = self._timers.clock.now() + self._timers.jitter(_REREAD_DELAY_S)
                 self._timers.call_at(when, lambda: self._look(name))

@@ -210,9 +210,9 @@ class RedisSession(Backend):
             return
         match message.decode("utf-8", "replace").split(" "):
             case ["left", id, order, before, revision]:
-                self._watches.told(id, int(order), int(revision), was_first=before == "0")
+                self._watches.on_left(id, int(order), int(revision), was_first=before == "0")
             case ["value", id, order, version]:
-                self._watches.has_value(id, int(order), int(version))
+                self._watches.on_value(id, int(order), int(version))
             case ["beat", number]:
                 with self._lock:
                     sent_at = self._beaten.pop(int(number), None)
@@ -233,14 +233,14 @@ class RedisSession(Backend):
 
     def on_live(self) -> None:
         """The subscription is back."""
-        self._watches.news_came_back()
+        self._watches.on_subscribed()
         self._followings.on_live()
         if (listener := self._listener) is not None:
             listener.recovered()
 
     def on_silence(self, since: float, reason: str) -> None:
         """The subscription was lost."""
-        self._watches.news_stopped()
+        self._watches.on_gap()
         self._followings.on_silence(since)
         if (listener := self._listener) is not None:
             listener.suspect(reason)

@@ -35,13 +35,13 @@ __all__ = ["Watches"]
 log = Log("coordlock")
 
 #: How many contenders one script looks for.
-_AT_ONCE: Final = 500
+_LOOK_BATCH: Final = 500
 #: How many departures are remembered that nobody watched yet.
-_REMEMBERED: Final = 4096
+_MAX_REMEMBERED: Final = 4096
 #: Seconds before another look after one that got no answer.
-_PAUSE: Final = 0.5
+_RELOOK_DELAY_S: Final = 0.5
 #: Seconds added to the time that a session has left.
-_MARGIN: Final = 0.005
+_EXPIRY_MARGIN_S: Final = 0.005
 
 OnDeparture = Callable[[Departure], None]
 #: An id and an order: a contender of which a part of its set was gone comes back with its id.
@@ -89,7 +89,7 @@ class Watches:
         self._numbers: Final = itertools.count()
         self._watched: dict[_Name, _Watched] = {}
         #: What has left and was told, the latest last: how, and at which revision at the latest.
-        self._gone: OrderedDict[_Name, tuple[Departure, int]] = OrderedDict()
+        self._departures: OrderedDict[_Name, tuple[Departure, int]] = OrderedDict()
         #: What a script has put under watch already, and when its session expires.
         self._arranged: OrderedDict[_Name, float] = OrderedDict()
         #: Departures after this revision were told, or are under way; None while that is unknown.
@@ -100,7 +100,7 @@ class Watches:
         self._gaps = 0
         #: How many parts of the look for all are not answered yet.
         self._missing = 0
-        self._is_deaf = False
+        self._is_unsubscribed = False
         self._timer: Timer | None = None
         self._is_closed = False
 
@@ -113,9 +113,9 @@ class Watches:
     def arranged(self, contender: Contender, left: int) -> None:
         """A script has put ``contender`` under watch, whose session has ``left`` microseconds."""
         with self._lock:
-            expires_at = self._timers.clock.now() + left / MICROSECONDS + _MARGIN
+            expires_at = self._timers.clock.now() + left / MICROSECONDS + _EXPIRY_MARGIN_S
             self._arranged[contender.id, contender.order] = expires_at
-            while len(self._arranged) > _REMEMBERED:
+            while len(self._arranged) > _MAX_REMEMBERED:
                 self._arranged.popitem(last=False)
 
     def watch(
@@ -132,11 +132,11 @@ class Watches:
         with self._lock:
             if self._is_closed:
                 return lambda: None
-            gone = self._gone.get(name)
-            is_told = self._since is not None and revision >= max(self._since, self._forgotten)
+            gone = self._departures.get(name)
+            is_reported = self._since is not None and revision >= max(self._since, self._forgotten)
             version = contender.version if changes else 0
             expires_at = self._arranged.pop(name, None)
-            is_ordered = bool(waiters) and not changes and is_told
+            is_ordered = bool(waiters) and not changes and is_reported
             if gone is None:
                 if (watched := self._watched.get(name)) is None:
                     watched = self._watched[name] = _Watched(contender)
@@ -149,9 +149,9 @@ class Watches:
             return lambda: None
         if self._since is None:
             # A look for all that is under way does not ask for this one.
-            if not self._look_for_all() and not self._is_deaf:
+            if not self._look_for_all() and not self._is_unsubscribed:
                 self._look([(contender, version)])
-        elif changes or not (is_told and is_arranged):
+        elif changes or not (is_reported and is_arranged):
             self._look([(contender, version)])
         elif expires_at is not None and not self._looks_by(expires_at):
             self._set_timer()
@@ -170,7 +170,7 @@ class Watches:
     def reset(self) -> None:
         """Drop all watches: their session has ended."""
         with self._lock:
-            for one in (self._watched, self._arranged, self._gone):
+            for one in (self._watched, self._arranged, self._departures):
                 one.clear()
             self._since, self._forgotten = None, 0
             self._gaps, self._missing = self._gaps + 1, 0
@@ -184,9 +184,9 @@ class Watches:
         if timer is not None:
             timer.cancel()
 
-    # The news
+    # What the subscription reports
 
-    def told(self, id: str, order: int, revision: int, *, was_first: bool) -> None:
+    def on_left(self, id: str, order: int, revision: int, *, was_first: bool) -> None:
         """A message says that a contender has left, at that ``revision``."""
         departure = Departure.FIRST if was_first else Departure.IN_ORDER
         self._left((id, order), revision, departure)
@@ -195,16 +195,16 @@ class Watches:
         with self._lock:
             if self._since is None:
                 departure = Departure.UNORDERED
-            self._gone[name] = departure, revision
-            while len(self._gone) > _REMEMBERED:
-                _, (_, forgotten) = self._gone.popitem(last=False)
+            self._departures[name] = departure, revision
+            while len(self._departures) > _MAX_REMEMBERED:
+                _, (_, forgotten) = self._departures.popitem(last=False)
                 self._forgotten = max(self._forgotten, forgotten)
             watched = self._watched.pop(name, None)
         if watched is not None:
             for watch in watched.watches.values():
                 _call(watch, departure if watch.is_ordered else Departure.UNORDERED)
 
-    def has_value(self, id: str, order: int, version: int) -> None:
+    def on_value(self, id: str, order: int, version: int) -> None:
         """A contender has published its value of that ``version``."""
         name = (id, order)
         changed: list[_Watch] = []
@@ -218,20 +218,20 @@ class Watches:
         for watch in changed:
             _call(watch, Departure.UNORDERED)
 
-    def news_came_back(self) -> None:
+    def on_subscribed(self) -> None:
         """There was a gap: look for all that is watched."""
         with self._lock:
-            self._since, self._is_deaf = None, False
+            self._since, self._is_unsubscribed = None, False
             self._arranged.clear()
             self._gaps, self._missing = self._gaps + 1, 0
             if not self._watched:
                 return  # the next watch looks
         self._look_for_all()
 
-    def news_stopped(self) -> None:
+    def on_gap(self) -> None:
         """What leaves now is not told."""
         with self._lock:
-            self._since, self._is_deaf = None, True
+            self._since, self._is_unsubscribed = None, True
             self._arranged.clear()
             self._gaps, self._missing = self._gaps + 1, 0
 
@@ -240,14 +240,16 @@ class Watches:
     def _look_for_all(self) -> bool:
         """Ask for all that is watched, unless that is under way or the news are to come first."""
         with self._lock:
-            if self._missing or self._is_deaf:
+            if self._missing or self._is_unsubscribed:
                 return False
             asked = [
                 (one.contender, version)
                 for one in self._watched.values()
                 for version in {watch.version for watch in one.watches.values()}
             ]
-            parts = [asked[at : at + _AT_ONCE] for at in range(0, len(asked), _AT_ONCE)] or [[]]
+            parts = [asked[at : at + _LOOK_BATCH] for at in range(0, len(asked), _LOOK_BATCH)] or [
+                []
+            ]
             gaps, self._missing = self._gaps, len(parts)
         for part in parts:
             self._look(part, gaps)
@@ -279,7 +281,7 @@ class Watches:
                 self._look(left, gaps)
 
         with suppress(ClientClosed):
-            self._timers.call_at(self._timers.clock.now() + _PAUSE, again)
+            self._timers.call_at(self._timers.clock.now() + _RELOOK_DELAY_S, again)
 
     def _seen(self, asked: list[_Asked], gaps: int | None, answer: list[Any]) -> None:
         _, revision, *found = answer
@@ -294,7 +296,7 @@ class Watches:
                     gone.append(one)
                 elif watched is not None:
                     if not self._is_own(one.session):
-                        watched.expires_at = now + left / MICROSECONDS + _MARGIN
+                        watched.expires_at = now + left / MICROSECONDS + _EXPIRY_MARGIN_S
                     for number, watch in list(watched.watches.items()):
                         if status == 2 and watch.version == version:
                             changed.append(watched.watches.pop(number))

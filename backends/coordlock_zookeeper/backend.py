@@ -212,7 +212,7 @@ class ZookeeperBackend(Backend):
         def read(opened: _Opened) -> Steps[Snapshot]:
             found = yield from opened.queues.snapshot(queue, upto, owners, conflicting)
             if upto is not None and found.contenders == (upto,) and not found.omitted:
-                opened.session.watches.note_first(upto.key)
+                opened.session.watches.mark_first(upto.key)
             return found
 
         return self._submit(read)

@@ -18,7 +18,7 @@ __all__ = ["Client", "Connection"]
 _HEAD: Final = struct.Struct("!ii")
 _LENGTH: Final = struct.Struct("!i")
 #: So many bytes are sent at once.
-_MOST: Final = 65536
+_MAX_SEND: Final = 65536
 #: Requests that only kazoo sends; what it puts there to be told something has no type.
 _KAZOOS: Final = frozenset({None, Auth.type, Close.type})
 _USABLE: Final = frozenset(
@@ -94,7 +94,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         queue, frames = self.client._queue, b""
         for one in list(queue):
             request, reply = one
-            if len(frames) >= _MOST or getattr(request, "type", None) in _KAZOOS:
+            if len(frames) >= _MAX_SEND or getattr(request, "type", None) in _KAZOOS:
                 break
             xid = self._xid = (self._xid % 0x7FFFFFFF) + 1
             body = request.serialize()

@@ -36,7 +36,7 @@ either, and passes over them. The one gap is kazoo's own: its plain Lock ignores
 kazoo's ReadLock too. Where readers and writers share a path, kazoo's users need WriteLock.
 
 ``ex`` tells that the data of the node never change, but in the transaction that deletes it: see
-`passes_on`.
+`announces_release`.
 
 In the other direction coordlock reads all styles, whichever it writes: the nodes of Lock,
 WriteLock, InterProcessMutex and Curator's write lock count as EX, those of read locks as PR.
@@ -59,17 +59,17 @@ __all__ = [
     "STYLES",
     "Layout",
     "Style",
+    "announces_release",
     "contender",
     "has_id",
     "is_shared_position",
     "is_spent",
+    "nearest",
     "order_of",
-    "part",
-    "passes_on",
+    "ordered_names",
     "sequence_of",
     "session_name",
     "stem",
-    "survey",
 ]
 
 Style = Literal["kazoo", "curator", "curator-rw", "curator-latch"]
@@ -139,7 +139,7 @@ class Layout:
 
     def prefix(self, entry: Entry) -> str:
         """The path of a contender's znode, less the sequence that the server appends."""
-        name = stem(entry.id, entry.claim, self.style, passes_on=not entry.publishes)
+        name = stem(entry.id, entry.claim, self.style, announces_release=not entry.publishes)
         return f"{self.queue(entry.queue)}/{name}"
 
     def read(self, contender: Contender, data: bytes | None, stat: Any) -> Contender:
@@ -164,13 +164,16 @@ class Layout:
         return sequence if sequence is not None and sequence > 0 else None
 
 
-def stem(id: str, claim: AnyClaim, style: Style = "kazoo", *, passes_on: bool = False) -> str:
+def stem(
+    id: str, claim: AnyClaim, style: Style = "kazoo", *, announces_release: bool = False
+) -> str:
     """The name of a contender's znode, less the sequence that the server appends.
 
-    Where it ``passes_on`` and is exclusive, the name says that: see the function of this name.
+    Where it ``announces_release`` and is exclusive, the name says that: see the function of this
+    name.
     """
     marker = _MARKERS[claim] if isinstance(claim, Mode) else f"{claim.marker}__lock"
-    if passes_on and claim is Mode.EX:
+    if announces_release and claim is Mode.EX:
         marker = _PASSES_ON
     if style == "kazoo":
         return f"{id}__{marker}__"
@@ -214,7 +217,7 @@ def is_shared_position(child: str) -> bool:
     return _CURATORS_WRITER.match(child) is not None
 
 
-def passes_on(child: str) -> bool:
+def announces_release(child: str) -> bool:
     """Whether a change of the data of the znode ``child`` tells that it has passed its lock on.
 
     Then it stood first in its queue, and the transaction that changed its data has deleted it. A
@@ -223,7 +226,7 @@ def passes_on(child: str) -> bool:
     return _PASSING.fullmatch(child) is not None
 
 
-def survey(children: Sequence[str]) -> list[tuple[int, str]]:
+def ordered_names(children: Sequence[str]) -> list[tuple[int, str]]:
     """The contenders among ``children``, which have a sequence: (order, name), in order."""
     return sorted([found for child in children if (found := _position(child)) is not None])
 
@@ -253,14 +256,14 @@ def contender(parent: str, child: str, *, only: str = "") -> Contender:
     )
 
 
-def part(
+def nearest(
     parent: str,
     positions: Sequence[tuple[int, str]],
     upto: Contender | None,
     *,
     conflicting: bool = False,
 ) -> tuple[tuple[Contender, ...], int]:
-    """The contenders of a `survey`, and how many are left out before the first.
+    """The contenders of a `ordered_names`, and how many are left out before the first.
 
     All of them, or, given ``upto``, its window and itself if it is there; with ``conflicting``, all
     that may be in its way in place of the window. Only names that are listed are parsed, so that a

@@ -51,7 +51,7 @@ State = TypeVar("State", Snapshot, Listing)
 #: Seconds between attempts to open a session: the first doubles up to the last.
 _BACKOFF: Final = (0.1, 2.0)
 #: Seconds after which a place is read again that could not be read.
-_PAUSE: Final = 0.2
+_REREAD_DELAY_S: Final = 0.2
 #: In which part of the time-to-live a probe is due, and must be answered.
 _PROBES: Final = 3
 
@@ -233,7 +233,7 @@ class Observations:
                 self._do(self._retry, following, generation)
         elif isinstance(error, (BackendUnavailable, SessionLost)):
             following.begin()
-            self._later(_PAUSE, partial(self._retry, following, following.generation))
+            self._later(_REREAD_DELAY_S, partial(self._retry, following, following.generation))
         else:
             assert isinstance(error, BackendError)
             self._end(following, explained(reading.path, error))

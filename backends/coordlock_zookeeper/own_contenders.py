@@ -272,7 +272,7 @@ class OwnContenders:
         waits = isinstance(me.claim, Permit) or blockers(snapshot, me)
         if snapshot.omitted and not waits and me.claim is not Mode.NL:
             # The nearest shares. The list tells of all the others, too.
-            ahead, _ = nodes.part(parent, child_list.positions, me, conflicting=True)
+            ahead, _ = nodes.nearest(parent, child_list.positions, me, conflicting=True)
             if ahead == (me,):
                 return replace(snapshot, omitted=0)
         return snapshot
@@ -340,7 +340,7 @@ class OwnContenders:
     def _delete_own(self, entry: Entry) -> Steps[bool]:
         """Delete the entry's contender, or all nodes with its id where the path is not known."""
         if (path := self._sent.get(entry.id)) is not None:
-            if path in self._session.watches.first:
+            if path in self._session.watches.known_first:
                 return (yield from self._pass_on(path))
             return (yield from self.delete(path))
         parent = self._path(entry)
@@ -353,7 +353,7 @@ class OwnContenders:
         return removed
 
     def _pass_on(self, path: str) -> Steps[bool]:
-        """As `delete`, for what stands first, and tells that: see `nodes.passes_on`."""
+        """As `delete`, for what stands first, and tells that: see `nodes.announces_release`."""
         made = self._requests.made
         passing_on = made(SetData, path, b"", -1), made(Delete, path, -1)
         try:
@@ -380,7 +380,7 @@ class OwnContenders:
             self._present.pop(queue, None)
         path = self._sent.pop(entry.id, None)
         if path is not None:
-            self._session.watches.first.discard(path)
+            self._session.watches.known_first.discard(path)
         return path
 
     def _discard_node(self, path: str) -> None:

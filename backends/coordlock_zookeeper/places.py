@@ -37,7 +37,7 @@ __all__ = ["FolderPlace", "KeyPlace", "Place", "QueuePlace", "Reading"]
 
 State = TypeVar("State", Snapshot, Listing)
 Child = TypeVar("Child")
-Told = TypeVar("Told")
+Value = TypeVar("Value")
 
 #: The server's own, at the top.
 _SYSTEM: Final = "zookeeper"
@@ -53,16 +53,16 @@ class Reading(NamedTuple):
     path: str
 
 
-class _Fact(Generic[Told]):
-    """What an answer has told, and the transactions since and until which it is known to be true.
+class _Fact(Generic[Value]):
+    """What an answer holds, and the transactions since and until which it is known to be true.
 
     ``until`` is None while its watch has told of no change: until the newest answer.
     """
 
-    __slots__ = ("since", "told", "until")
+    __slots__ = ("since", "until", "value")
 
-    def __init__(self, told: Told, since: int, until: int | None = None) -> None:
-        self.told: Final = told
+    def __init__(self, value: Value, since: int, until: int | None = None) -> None:
+        self.value: Final = value
         self.since: Final = since
         self.until = until
 
@@ -147,7 +147,7 @@ class Place(ABC, Generic[State]):
             # Then only a request for its existence leaves a watch.
             is_watched = reading.kind == "existence"
             self._missing = None if is_watched else "existence"
-            self._own = _Fact(self._told(None), self._newest, None if is_watched else self._newest)
+            self._own = _Fact(self._value(None), self._newest, None if is_watched else self._newest)
         elif reading.kind == "existence":
             self._missing = self._kind
         else:
@@ -156,7 +156,7 @@ class Place(ABC, Generic[State]):
             # Where the counter of a node's children has reached its end, `pzxid` misses those that
             # are created (`test_spent_counter`). But their own periods begin later.
             since = stat.pzxid if self._kind == "children" else stat.mzxid
-            self._own = _Fact(self._told(found), int(since))
+            self._own = _Fact(self._value(found), int(since))
 
     def _take_child(self, name: str, found: Any) -> None:
         """Take what a child holds, None where it does not exist."""
@@ -169,7 +169,7 @@ class Place(ABC, Generic[State]):
         return None if self._own is None else [self._own]
 
     @abstractmethod
-    def _told(self, found: Any) -> Any:
+    def _value(self, found: Any) -> Any:
         """What the node itself tells, None where it does not exist."""
 
     @abstractmethod
@@ -185,12 +185,12 @@ class KeyPlace(Place[Listing]):
     def __init__(self, key: str) -> None:
         super().__init__(key, ("data", key))
 
-    def _told(self, found: Any) -> VersionedValue | None:
+    def _value(self, found: Any) -> VersionedValue | None:
         return None if found is None else stored(*found)
 
     def _state(self, zxid: int) -> Listing:
         assert self._own is not None
-        value = self._own.told
+        value = self._own.value
         return Listing({} if value is None else {self.path: value}, zxid)
 
 
@@ -230,7 +230,7 @@ class _Parent(Place[State], Generic[State, Child]):
     def _facts(self) -> Sequence[_Fact[Any]] | None:
         if self._own is None:
             return None
-        names: Sequence[str] = self._own.told
+        names: Sequence[str] = self._own.value
         if not all(name in self._children for name in names):
             return None
         return [self._own, *(self._children[name] for name in names)]
@@ -238,7 +238,7 @@ class _Parent(Place[State], Generic[State, Child]):
     def _take_own(self, reading: Reading, found: Any) -> None:
         super()._take_own(reading, found)
         assert self._own is not None  # its existence is asked for after its children
-        names, children, wanted = self._own.told, self._children, self._wanted
+        names, children, wanted = self._own.value, self._children, self._wanted
         self._children = {one: children[one] for one in names if one in children}
         self._wanted = {
             one
@@ -260,13 +260,13 @@ class _Parent(Place[State], Generic[State, Child]):
         self._wanted.discard(name)
         self._missing = self._kind
 
-    def _told(self, found: Any) -> Sequence[str]:
+    def _value(self, found: Any) -> Sequence[str]:
         return self._selected(() if found is None else found[0])
 
     def _state(self, zxid: int) -> State:
         self._wanted = {one for one in self._wanted if self._children[one].until is not None}
         assert self._own is not None
-        return self._made({name: self._children[name].told for name in self._own.told}, zxid)
+        return self._made({name: self._children[name].value for name in self._own.value}, zxid)
 
     @abstractmethod
     def _selected(self, children: Sequence[str]) -> Sequence[str]:
@@ -309,7 +309,7 @@ class QueuePlace(_Parent[Snapshot, Contender]):
         self._layout: Final = layout
 
     def _selected(self, children: Sequence[str]) -> Sequence[str]:
-        return [name for _, name in nodes.survey(children)]
+        return [name for _, name in nodes.ordered_names(children)]
 
     def _child(self, name: str, data: bytes | None, stat: Any) -> Contender:
         return self._layout.read(nodes.contender(self.path, name), data, stat)

@@ -84,7 +84,7 @@ class QueueReader:
         Nodes are read where the names do not tell enough: for owners, and for convertible claims.
         Contenders that have left meanwhile are left out.
         """
-        contenders, omitted = nodes.part(
+        contenders, omitted = nodes.nearest(
             child_list.path, child_list.positions, upto, conflicting=conflicting
         )
         if owners or not are_known(contenders):
@@ -152,7 +152,7 @@ class ChildList:
         # Without `cached_property`: Python 3.11 has one lock for those of all lists, and a signal
         # handler that strikes there may wait for the I/O thread.
         if not self._found:
-            self._found.append(nodes.survey(self.children))
+            self._found.append(nodes.ordered_names(self.children))
         return self._found[0]
 
 

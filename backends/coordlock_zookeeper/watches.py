@@ -76,15 +76,15 @@ class Watches:
     Callbacks run on kazoo's threads, and never under the lock.
 
     Attributes:
-        first: the paths of own contenders that have waited, are known to stand first now, and pass
-            their lock on.
+        known_first: the paths of own contenders that have waited, are known to stand first now, and
+            announce their release.
     """
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
         self._lock = threading.RLock()
         self._table: dict[str, _Watch] = {}
-        self.first: set[str] = set()
+        self.known_first: set[str] = set()
         self._closed = False
         self._remove_one = self._remove  # one bound method for all
 
@@ -135,10 +135,10 @@ class Watches:
             watch = self._table.get(path)
             return watch is not None and watch.is_certain
 
-    def note_first(self, path: str) -> None:
+    def mark_first(self, path: str) -> None:
         """The own contender ``path`` has waited, and stands first now."""
-        if nodes.passes_on(path.rpartition("/")[2]):
-            self.first.add(path)
+        if nodes.announces_release(path.rpartition("/")[2]):
+            self.known_first.add(path)
 
     def rearm(self, *, missing: bool = False) -> None:
         """Ask for all watches, or only for those ``missing`` because the server was not asked."""
@@ -196,7 +196,9 @@ class Watches:
         # After a disconnect kazoo calls with EventType.NONE and no path.
         if event.type == EventType.DELETED:
             self._departed(event.path)
-        elif event.type == EventType.CHANGED and nodes.passes_on(event.path.rpartition("/")[2]):
+        elif event.type == EventType.CHANGED and nodes.announces_release(
+            event.path.rpartition("/")[2]
+        ):
             self._departed(event.path, passed=True)
         elif event.type in (EventType.CHANGED, EventType.CREATED):
             with self._lock:
@@ -215,7 +217,7 @@ class Watches:
                 in_order = bool(one.waiters) and all(self.certain(each.key) for each in one.waiters)
                 for each in one.waiters if passed and in_order else ():
                     if each.key.rpartition("/")[0] == queue:  # others of its set may not be first
-                        self.note_first(each.key)
+                        self.mark_first(each.key)
                 departure = Departure.FIRST if passed else Departure.IN_ORDER
                 _call(one, departure if in_order else Departure.UNORDERED)
                 one.cancel()  # not before: what a signal handler ends is reported again

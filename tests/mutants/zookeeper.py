@@ -48,19 +48,19 @@ def _with_guids(numbers: Iterator[int]) -> tuple[object, str, object]:
 )
 def orders_by_the_whole_name() -> Changes:
     """And each name comes before those that were made earlier."""
-    survey, contender = nodes.survey, nodes.contender
+    ordered_names, contender = nodes.ordered_names, nodes.contender
 
     def name_as_order(child: str) -> int:
         return int.from_bytes(child.encode().ljust(64, b"\0"))
 
-    def survey_by_name(children: Any) -> list[tuple[int, str]]:
-        return sorted((name_as_order(child), child) for _, child in survey(children))
+    def by_name(children: Any) -> list[tuple[int, str]]:
+        return sorted((name_as_order(child), child) for _, child in ordered_names(children))
 
     def contender_by_name(parent: str, child: str, **options: Any) -> Contender:
         return replace(contender(parent, child, **options), order=name_as_order(child))
 
     return [
-        (nodes, "survey", survey_by_name),
+        (nodes, "ordered_names", by_name),
         (nodes, "contender", contender_by_name),
         _with_guids(itertools.count(2**127, -1)),
     ]

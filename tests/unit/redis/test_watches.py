@@ -92,10 +92,10 @@ def test_a_watch_that_comes_while_nothing_is_heard_is_looked_for_when_the_news_a
     watches: Watches, asked: Asked
 ) -> None:
     watches.opened(1)
-    watches.news_stopped()
+    watches.on_gap()
     told = watch(watches, contender("a"), 10)
     assert asked.ids == []
-    watches.news_came_back()
+    watches.on_subscribed()
     assert asked.ids == [["a"]]
     asked.answer(0, 20, 0, 0)
     assert told == [Departure.UNORDERED]
@@ -112,8 +112,8 @@ def test_a_look_before_a_gap_says_nothing_of_the_time_after_it(
     watches: Watches, asked: Asked
 ) -> None:
     watch(watches, contender("a"), 10)
-    watches.news_stopped()
-    watches.news_came_back()
+    watches.on_gap()
+    watches.on_subscribed()
     asked.answer(0, 20, 1, 10**9)
     watch(watches, contender("b"), 30)
     assert asked.ids == [["a"], ["a"], ["b"]]
@@ -122,37 +122,37 @@ def test_a_look_before_a_gap_says_nothing_of_the_time_after_it(
 def test_in_order_is_restored_when_all_parts_of_the_look_after_a_gap_are_answered(
     watches: Watches, asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coordlock_redis.watches._AT_ONCE", 1)
-    monkeypatch.setattr("coordlock_redis.watches._PAUSE", 0.01)
+    monkeypatch.setattr("coordlock_redis.watches._LOOK_BATCH", 1)
+    monkeypatch.setattr("coordlock_redis.watches._RELOOK_DELAY_S", 0.01)
     watches.opened(1)
     waiter, blocker = contender("waiter", 6), contender("blocker")
     evicted, told = watch(watches, waiter, 10), watch(watches, blocker, 10, [waiter])
     asked.answer(0, 11, 1, 10**9)
     asked.answer(1, 11, 1, 10**9)
-    watches.news_stopped()
-    watches.news_came_back()
+    watches.on_gap()
+    watches.on_subscribed()
     assert asked.ids[2:] == [["waiter"], ["blocker"]]
     asked.fail(2)
     asked.answer(3, 20, 1, 10**9)
-    watches.told("blocker", 5, 21, was_first=True)
+    watches.on_left("blocker", 5, 21, was_first=True)
     assert told == [Departure.UNORDERED]  # the waiter may have been evicted in the gap
     eventually(lambda: asked.ids[4:] == [["waiter"]])
     asked.answer(4, 22, 0, 0)
     assert evicted == [Departure.UNORDERED]
     told = watch(watches, contender("other"), 22, [contender("next", 6)])
-    watches.told("other", 5, 23, was_first=True)
+    watches.on_left("other", 5, 23, was_first=True)
     assert told == [Departure.FIRST]
 
 
 def test_what_was_read_before_a_departure_that_is_forgotten_is_looked_for(
     watches: Watches, asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coordlock_redis.watches._REMEMBERED", 2)
+    monkeypatch.setattr("coordlock_redis.watches._MAX_REMEMBERED", 2)
     watches.opened(1)
     for number in range(3):
         one = contender(str(number))
         watches.arranged(one, 10**9)
-        watches.told(one.id, one.order, 10 + number, was_first=True)
+        watches.on_left(one.id, one.order, 10 + number, was_first=True)
     assert watch(watches, contender("1"), 9) == [Departure.UNORDERED]
     assert asked.ids == []
     told = watch(watches, contender("0"), 9)

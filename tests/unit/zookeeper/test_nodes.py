@@ -67,21 +67,21 @@ def test_a_name_tells_its_id_claim_and_sequence(
 
 @pytest.mark.parametrize("style", nodes.STYLES)
 def test_a_name_tells_that_its_contender_passes_its_lock_on(style: nodes.Style) -> None:
-    child = nodes.stem(GUID, Mode.EX, style, passes_on=True) + printed(7)
-    assert nodes.passes_on(child)
+    child = nodes.stem(GUID, Mode.EX, style, announces_release=True) + printed(7)
+    assert nodes.announces_release(child)
     seen = nodes.contender("/q", child)
     assert (seen.id, seen.claim, seen.order) == (GUID, Mode.EX, 7)
     assert nodes.has_id(child, GUID)
     for other in CLAIMS:
-        assert not nodes.passes_on(nodes.stem(GUID, other, style) + printed(7))
-        assert other is Mode.EX or not nodes.passes_on(
-            nodes.stem(GUID, other, style, passes_on=True) + printed(7)
+        assert not nodes.announces_release(nodes.stem(GUID, other, style) + printed(7))
+        assert other is Mode.EX or not nodes.announces_release(
+            nodes.stem(GUID, other, style, announces_release=True) + printed(7)
         )
 
 
 @pytest.mark.parametrize("child", ["x__ex__lock__0000000001", f"_c_{GUID[:8]}-ex-lock-0000000001"])
 def test_what_another_program_names_like_that_passes_nothing_on(child: str) -> None:
-    assert not nodes.passes_on(child)
+    assert not nodes.announces_release(child)
 
 
 @given(signed.filter(lambda sequence: sequence != -1))
@@ -193,21 +193,21 @@ class TestPart:
     CHILDREN = tuple(f"{n:032x}__lock__{printed(n)}" for n in (3, 1, 2, 0, 4))
 
     def test_all_in_order(self) -> None:
-        contenders, omitted = nodes.part("/q", nodes.survey(self.CHILDREN), None)
+        contenders, omitted = nodes.nearest("/q", nodes.ordered_names(self.CHILDREN), None)
         assert [one.order for one in contenders] == [0, 1, 2, 3, 4]
         assert omitted == 0
 
     @pytest.mark.parametrize(("claim", "orders"), [(Mode.EX, [2, 3]), (Permit(2), [1, 2, 3])])
     def test_the_window_before_one_and_itself(self, claim: Claim, orders: list[int]) -> None:
         me = Contender("me", f"/q/{self.CHILDREN[0]}", claim, 3, token=9)
-        contenders, omitted = nodes.part("/q", nodes.survey(self.CHILDREN), me)
+        contenders, omitted = nodes.nearest("/q", nodes.ordered_names(self.CHILDREN), me)
         assert [one.order for one in contenders] == orders
         assert contenders[-1] is me
         assert omitted == orders[0]
 
     def test_one_that_has_left_is_not_listed(self) -> None:
         me = Contender("me", "/q/gone__lock__0000000003", Mode.EX, 3)
-        contenders, omitted = nodes.part("/q", nodes.survey(self.CHILDREN), me)
+        contenders, omitted = nodes.nearest("/q", nodes.ordered_names(self.CHILDREN), me)
         assert [one.order for one in contenders] == [2]
         assert omitted == 2
 
@@ -226,9 +226,9 @@ class TestPart:
             children.append(nodes.stem(id, claim, style) + printed(number))
         own = nodes.stem(GUID, mine) + printed(len(others))
         me = Contender(GUID, f"/q/{own}", mine, len(others), token=9)
-        positions = nodes.survey([*children, own])
-        every, _ = nodes.part("/q", positions, None)
-        found, omitted = nodes.part("/q", positions, me, conflicting=True)
+        positions = nodes.ordered_names([*children, own])
+        every, _ = nodes.nearest("/q", positions, None)
+        found, omitted = nodes.nearest("/q", positions, me, conflicting=True)
         assert omitted == 0
         assert found[-1] is me
         in_the_way = [
@@ -243,5 +243,5 @@ class TestPart:
         shares = [nodes.stem(f"{n:032x}", Mode.CW) + printed(n) for n in range(3)]
         own = nodes.stem(GUID, Mode.CW) + printed(3)
         me = Contender(GUID, f"/q/{own}", Mode.CW, 3, token=9)
-        found, _ = nodes.part("/q", nodes.survey([*shares, own]), me, conflicting=True)
+        found, _ = nodes.nearest("/q", nodes.ordered_names([*shares, own]), me, conflicting=True)
         assert found == (me,)
