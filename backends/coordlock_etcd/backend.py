@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, overload
 
 from coordlock.backend import Capabilities, Departure, ServiceInfo
 from coordlock.errors import BackendUnavailable, Evicted, SessionLost, VersionMismatch
-from coordlock.model.admission import is_blocked
-from coordlock.model.claim import Mode, Permit
+from coordlock.model.admission import blockers, is_blocked
+from coordlock.model.claim import Permit
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot, are_known
 from coordlock.runtime.clock import Timers
 from coordlock.runtime.driver import Steps, run_in_background
@@ -195,10 +195,12 @@ class EtcdBackend(EtcdSession):
         revision = reply.header.revision
         if reply.succeeded:
             found = reply.responses[1].response_range
-            if entry.claim is not Mode.NL:  # which conflicts with no mode
-                self._watcher.enqueued(self._layout.queue(entry.queue), found, revision)
             snapshot = keys.enqueued(self._layout, entry, found, revision)
-            if are_known(snapshot.contenders):
+            is_known = are_known(snapshot.contenders)
+            waits = snapshot.omitted or not is_known or blockers(snapshot, snapshot.contenders[-1])
+            prefix = self._layout.queue(entry.queue)
+            self._watcher.enqueued(prefix, found, revision, waits=bool(waits))
+            if is_known:
                 return (snapshot,)
             return all_of([self.snapshot(entry.queue, snapshot.contenders[-1], owners=True)])
         mine = reply.responses[0].response_range.kvs[0]

@@ -1,31 +1,26 @@
 """Departures of contenders, over one watch stream.
 
+A short queue in which the client waits gets one watch for all of its departures, from etcd's
+present on: see `queue_watch`. So departures in it are in order. Other contenders are watched one by
+one: a holder's own, those in long queues, and those whose values change. Their departures prove
+nothing but themselves, so the kernel reads the queue.
+
 No departure is missed:
 
-- On every stream, a watch begins at the revision after the one at which its contender was seen.
-  etcd replays the deletions since then.
-- Where etcd has compacted that history, the client reads the key. The contender has departed if no
-  key with its creation revision is there.
+- A watch on one contender begins at the revision after the one at which that was seen. etcd replays
+  what has happened since, within 100 ms. That would be late for changes of values, so a watch for
+  those begins in the present, too.
+- Where something may have happened before a watch began, or where etcd has compacted the history,
+  the client reads the key. The contender has departed if no key with its creation revision is
+  there.
 - Servers have lost watch events. So the client also reads all watched keys after every reconnect,
   and once a minute: see `rechecks`.
-
-`progress` says whether departures come in order. One that a reading found counts as out of order.
-
-A watch that begins in the past is late: etcd lets such watches catch up only every 100 ms, and any
-write to etcd between the reading of a queue and the watch puts its beginning into the past. A lock
-that several clients hold briefly would change hands ten times a second. So for some seconds after a
-departure came late, the client watches other clients' contenders from etcd's present on, which etcd
-reports at once. If a contender may have left before that, the client reads its key. This reading
-rarely finds anything, so it is not done always.
-
-A short queue in which the client waits again and again gets one watch for all of its departures:
-see `queue_watch`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 from coordlock.backend import Departure
 from coordlock.errors import CoordlockError
@@ -35,7 +30,6 @@ from coordlock.runtime.log import Log
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
 from coordlock_etcd.keys import prefix_end
-from coordlock_etcd.progress import Progress
 from coordlock_etcd.queue_watch import QueueWatch, QueueWatches
 from coordlock_etcd.rechecks import Rechecks
 from coordlock_etcd.transport import Connection, StreamHost
@@ -44,11 +38,6 @@ from coordlock_etcd.watch import Callback, Watch
 __all__ = ["ConnectionListener", "Watcher"]
 
 log = Log("coordlock")
-
-#: So many own watches are replayed at a time.
-_REPLAYS: Final = 32
-#: Seconds for which watches begin in the present after a departure that came late.
-_HURRIES: Final = 10.0
 
 
 class ConnectionListener(Protocol):
@@ -73,15 +62,7 @@ class Watcher:
         )
         self._lock = self.host.lock
         self._watches: dict[tuple[str, int, int], Watch] = {}
-        self._progress = Progress()
-        #: Own watches that are to be replayed, in order, and watches that are being replayed.
-        self._late: dict[Watch, None] = {}
-        self._replayed: set[Watch] = set()
         self._queues = QueueWatches()
-        #: Until when watches begin in the present, by the clock.
-        self._hurries_until = 0.0
-        #: Before this revision, history is known to be gone.
-        self._compacted = 0
         self._cancelled = self._cancel  # one for all callbacks
         self._broken = False
         #: Whether watches are on a stream again, and their keys are to be read for that.
@@ -104,63 +85,39 @@ class Watcher:
         ``prefix``: what the keys of its queue start with. ``own``: ``contender`` is this client's.
         """
         version = contender.version if changes else 0
-        wanted = Watch(contender, own and not changes, revision + 1, version=version)
-        has_left = False
+        wanted = Watch(contender, own and not changes, revision + 1, version)
+        has_left = is_unsure = False
         with self._lock:
             if self.host.closed:
                 return lambda: None
-            watch = self._watches.get(wanted.identity)
-            if watch is None:
-                watch = self._watches[wanted.identity] = wanted
-                if (queue := self._queues.take(prefix, watch)) is None:
-                    self._progress.unsent(watch)
+            watch = self._watches.setdefault(wanted.identity, wanted)
+            if watch is wanted:
+                queue = self._queues.get(prefix)
+                if queue is None or not queue.take(watch):
                     self._send(watch)
                 else:
                     has_left = queue.has_left(watch.key, watch.order)
-            elif watch.carrier is None:
-                self._progress.joined(watch)
-                self._witness()
-            callback = Callback(on_departure, () if changes else waiters, watch, self._cancelled)
+                    is_unsure = queue.is_filed and not watch.is_covered
+            callback = Callback(on_departure, waiters, watch, self._cancelled)
             watch.callbacks.append(callback)
             self.host.start()
         if has_left:
             self._depart(watch)
+        elif is_unsure:
+            self._rechecks.read([watch])
         return callback
 
-    def told_in_order(self, contender: Contender, before: Watch | None = None) -> bool:
-        """Whether a departure of ``contender``, an own one, would be told by now.
-
-        True if its watch is known to have caught up with etcd, or if the same watch reports the
-        contender of ``before``.
-        """
-        with self._lock:
-            watch = self._watches.get((contender.key, contender.order, 0))
-            if watch is None:
-                return False
-            if (carrier := watch.carrier) is not None:
-                # Its own departure may be among those that are about to be told.
-                if carrier.has_left(watch.key, watch.order):
-                    return False
-                is_one = before is None or carrier is before.carrier
-                return is_one or carrier.has_caught_up
-            return watch in self._progress
-
-    # Queues in demand
-
-    def enqueued(self, prefix: bytes, found: pb.RangeResponse, revision: int) -> None:
-        """The client has enqueued a contender; the queue's end with it, the newest first."""
-        if found.count == 1 and prefix not in self._queues:
+    def enqueued(
+        self, prefix: bytes, found: pb.RangeResponse, revision: int, *, waits: bool
+    ) -> None:
+        """The client has enqueued a contender, and ``waits``; the queue's end, the newest first."""
+        if not waits and prefix not in self._queues:
             return
         with self._lock:
-            if not self.host.is_open:
-                return
-            queue = self._queues.enqueued(prefix, found, revision, self._clock.now())
+            now = self._clock.now()
+            queue = self._queues.enqueued(prefix, found, revision, now, waits=waits)
             if queue is not None:
-                end = prefix_end(prefix)
-                queue.id = self.host.watch(
-                    queue, lambda id: requests.watch(id, prefix, requests.NOW, end=end)
-                )
-                self._progress.witness(queue.id)
+                self._send_queue(queue)
 
     def lists(self, prefix: bytes) -> int:
         """See `QueueWatches`."""
@@ -182,11 +139,7 @@ class Watcher:
         """Drop all watches: their session has ended. Never blocks."""
         with self._lock:
             self._watches.clear()
-            self._queues.end_all()
-            self._progress.clear()
-            self._late.clear()
-            self._replayed.clear()
-            self._compacted = 0
+            self._queues.clear()
             self._broken = False
             self.host.forget()
             self.host.restart()
@@ -208,65 +161,46 @@ class Watcher:
     # With the lock held
 
     def _send(self, watch: Watch) -> None:
-        if self.host.is_open and not watch.id and watch.carrier is None:
-            is_hurried = not watch.own and self._clock.now() < self._hurries_until
-            watch.sent = watch.start
-            watch.began = requests.NOW if is_hurried else watch.start
-            self._begin(watch, watch.began, puts=watch.version > 0)
+        if self.host.is_open and not watch.id:
+            key, puts = watch.key, watch.version > 0
+            start = requests.NOW if puts else watch.start
+            watch.id = self.host.watch(watch, lambda id: requests.watch(id, key, start, puts=puts))
 
-    def _begin(self, watch: Watch, start: int, *, puts: bool) -> None:
-        watch.id = self.host.watch(
-            watch, lambda id: requests.watch(id, watch.key, start, puts=puts)
-        )
-        self._progress.sent(watch)
+    def _send_queue(self, queue: QueueWatch) -> None:
+        if self.host.is_open and not queue.id:
+            key, end = queue.prefix, prefix_end(queue.prefix)
+            queue.id = self.host.watch(
+                queue, lambda id: requests.watch(id, key, requests.NOW, end=end)
+            )
 
-    def _replay(self, watches: Sequence[Watch]) -> None:
-        """Watch anew from the contenders' creation on, which comes when a watch catches up.
-
-        A few at a time: etcd keeps no more than 128 answers for a stream, and sends the others
-        later, in any order.
-        """
-        self._late.update(dict.fromkeys(watches))
-        while self._late and len(self._replayed) < _REPLAYS:
-            watch = next(iter(self._late))
-            del self._late[watch]
-            if self.host.is_open and watch.id and watch.order >= self._compacted:
-                self._replayed.add(watch)
-                self.host.unwatch(watch.id)
-                watch.sent = watch.order
-                self._begin(watch, watch.order, puts=True)
-
-    def _replays_no_more(self, watch: Watch) -> None:
-        self._late.pop(watch, None)
-        if watch in self._replayed:
-            self._replayed.remove(watch)
-            self._replay(())
-
-    def _witness(self) -> None:
-        """Show whether an own watch was sent in time, where no other watch will."""
-        if (watch := self._progress.alone()) is not None and self.host.is_open:
-            key, start = watch.key, watch.start
-            id = self.host.watch(None, lambda id: requests.watch(id, key, start))
-            self._progress.witness(id)
-            self.host.send(requests.unwatch(id))
-
-    def _unsent(self, watch: Watch) -> None:
-        self._replays_no_more(watch)
-        self.host.unwatch(watch.id)
-        if self._is_live(watch):
-            self._progress.unsent(watch)
-        watch.id = 0
+    def _end(self, queue: QueueWatch) -> None:
+        """Watch one by one what ``queue`` has served."""
+        self.host.unwatch(queue.id)
+        for watch in self._queues.end(queue):
+            self._send(watch)
 
     def _is_live(self, watch: Watch) -> bool:
         return self._watches.get(watch.identity) is watch
 
     def _remove(self, watch: Watch) -> None:
-        self._replays_no_more(watch)
         if self._is_live(watch):
             del self._watches[watch.identity]
-            self._progress.ended(watch)
-            if watch.carrier is not None:
-                watch.carrier.drop(watch)
+            if watch.queue is not None:
+                watch.queue.drop(watch)
+
+    def _proof(self, watch: Watch, waiters: Sequence[Contender]) -> Departure:
+        """What a departure that ``watch`` has reported proves to ``waiters``."""
+        queue = watch.queue
+        if queue is None or not waiters:
+            return Departure.UNORDERED
+        for waiter in waiters:
+            own = self._watches.get((waiter.key, waiter.order, 0))
+            # Its own departure may be among those that are about to be reported.
+            if own is None or own.queue is not queue or not own.is_covered:
+                return Departure.UNORDERED
+            if queue.has_left(own.key, own.order):
+                return Departure.UNORDERED
+        return Departure.FIRST if queue.is_first(watch.order) else Departure.IN_ORDER
 
     # Called by the host
 
@@ -277,20 +211,20 @@ class Watcher:
     def opened(self) -> None:
         """Send all watches."""
         with self._lock:
-            unsent = [watch for watch in self._watches.values() if not watch.id]
-            again = any(watch.sent for watch in unsent)
-            for watch in unsent:
-                self._send(watch)
-            if again:
-                self._progress.resent()
-                self._is_resent = True
+            for queue in self._queues:
+                self._send_queue(queue)
+            for watch in self._watches.values():
+                if watch.queue is None:
+                    self._send(watch)
 
     def broke(self, error: CoordlockError | None, *, is_forgiven: bool) -> None:
-        """All watches count as behind until they are created on the next stream."""
+        """No watch is on a stream until the next one is open."""
         with self._lock:
-            self._queues.end_all()
+            for queue in self._queues:
+                queue.broke()
             for watch in self._watches.values():
-                self._unsent(watch)
+                watch.id, watch.is_covered = 0, False
+            self._is_resent = bool(self._watches)
             if error is None or is_forgiven or self._broken or not self._watches:
                 return
             self._broken = True
@@ -303,59 +237,30 @@ class Watcher:
         over: list[Watch] = []
         unsure: list[Watch] = []
         with self._lock:
-            if response.created:
-                revision = response.header.revision
-                self._replay(self._progress.created(response.watch_id, revision))
-                self._witness()
-            watch = self.host.target(response.watch_id)
-            if isinstance(watch, QueueWatch):
-                over = self._reported_queue(watch, response)
-            elif watch is not None:  # else it was cancelled meanwhile
-                over, unsure = self._reported(watch, response)
-        for one in over:
-            self._depart(one)
+            target = self.host.target(response.watch_id)
+            if isinstance(target, QueueWatch):
+                if response.created:
+                    unsure = target.created(response.header.revision)
+                over = target.report(response.events)
+                if response.canceled or target.is_unused(self._clock.now()):
+                    self._end(target)
+            elif target is not None:  # else it was cancelled meanwhile
+                over = [target] if any(map(target.is_over_with, response.events)) else []
+                if response.created:
+                    is_late = target.start <= response.header.revision
+                    target.is_covered = not (target.version and is_late)
+                if response.canceled:
+                    # etcd 3.4 keeps a watch that a compaction has cancelled until the client ends
+                    # it, or until the stream's end.
+                    self.host.unwatch(target.id)
+                    target.id, target.is_covered = 0, False
+                if response.created or response.canceled:
+                    unsure = [] if target.is_covered else [target]
+        for watch in over:
+            self._depart(watch)
         if unsure:
             self._connection.cluster.saw(response.header.revision)
             self._rechecks.read(unsure)
-
-    def _reported(
-        self, watch: Watch, response: pb.WatchResponse
-    ) -> tuple[list[Watch], list[Watch]]:
-        """The watches that are over, and those whose keys are to be read. With the lock held."""
-        revision = response.header.revision
-        is_unsure = response.canceled
-        if response.created and watch.began == requests.NOW:
-            watch.began = revision + 1
-            is_unsure = watch.has_gap or not revision  # which a proxy of etcd does not say
-        ends = [one for one in response.events if watch.is_over_with(one)]
-        if response.events and not ends:  # else it ends, and must prove nothing before
-            self._progress.told(watch)
-            self._replays_no_more(watch)
-        # A watch that has caught up hears of each revision by itself.
-        if ends and not watch.own and ends[-1].kv.mod_revision < revision:
-            self._hurries_until = self._clock.now() + _HURRIES
-        if response.canceled:
-            self._compacted = max(self._compacted, response.compact_revision)
-            # etcd 3.4 keeps a watch that a compaction has cancelled until the client ends it,
-            # or until the stream's end.
-            self._unsent(watch)
-        return [watch] if ends else [], [watch] if is_unsure else []
-
-    def _reported_queue(self, queue: QueueWatch, response: pb.WatchResponse) -> list[Watch]:
-        """As `_reported`, of a whole queue."""
-        if response.created:
-            queue.created(response.header.revision)
-        over = queue.report(response.events)
-        if response.canceled or queue.is_unused(self._clock.now()):
-            self._end(queue)
-        return over
-
-    def _end(self, queue: QueueWatch) -> None:
-        """Watch one by one what ``queue`` has served. With the lock held."""
-        self.host.unwatch(queue.id)
-        for watch in self._queues.end(queue):
-            self._progress.unsent(watch)
-            self._send(watch)
 
     def _mend(self) -> None:
         with self._lock:
@@ -363,20 +268,20 @@ class Watcher:
             is_resent, self._is_resent = self._is_resent, False
         if was_broken:
             self._listener.recovered()
-        if was_broken or is_resent:
+        if is_resent:
             self._rechecks.read_all()
 
-    def _depart(self, watch: Watch, *, in_order: bool = True) -> None:
+    def _depart(self, watch: Watch, *, is_reported: bool = True) -> None:
         with self._lock:
             callbacks = watch.callbacks if self._is_live(watch) else []
             watch.callbacks = []  # a callback cancelled from now on finds nothing
             self._remove(watch)
         for callback in callbacks:
-            waiters = callback.waiters
             departure = Departure.UNORDERED
-            # Decided now: when the waiters wake, their watches may be on another stream.
-            if in_order and waiters and all(self.told_in_order(one, watch) for one in waiters):
-                departure = Departure.FIRST if watch.is_first else Departure.IN_ORDER
+            if is_reported:
+                # Decided now: when the waiters wake, their watches may be on another stream.
+                with self._lock:
+                    departure = self._proof(watch, callback.waiters)
             try:
                 callback.on_departure(departure)
             except Exception:
@@ -393,18 +298,21 @@ class Watcher:
             return list(self._watches.values())
 
     def went(self, watch: Watch) -> None:
-        self._depart(watch, in_order=False)
+        self._depart(watch, is_reported=False)
 
     def stays(self, watch: Watch, revision: int) -> None:
         with self._lock:
             watch.start = max(watch.start, revision + 1)
-            if self._is_live(watch) and not watch.id:
+            if watch.queue is not None:
+                watch.queue.seen(watch)
+            elif watch.id:
+                watch.is_covered = True
+            elif self._is_live(watch):
                 self._send(watch)
-                self._progress.resent()
 
     def not_read(self, watches: Sequence[Watch]) -> None:
         with self._lock:
             live = filter(self._is_live, watches)
-            are_unsure = any(watch.is_unsure for watch in live)
+            are_unsure = any(not watch.is_covered for watch in live)
         if are_unsure:
             self.host.restart()  # which sends them again, after a while

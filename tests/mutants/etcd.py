@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from coordlock_etcd import keys, requests
+from coordlock_etcd import keys
+from coordlock_etcd.queue_watch import QueueWatch
+from coordlock_etcd.watch import Watch
 from coordlock_faults.liveness import Unanswered
 from coordlock_faults.tokens import ForeignToken
 
@@ -18,9 +20,14 @@ from tests.mutants.mutant import Changes, Play, mutant
     "A departure between the reading of the queue and the watch is missed.",
     Play(scenarios.a_watch_is_set_late, Unanswered, ("etcd",)),
 )
-def watches_from_now_on() -> Changes:
-    watch = requests.watch
-    return [(requests, "watch", lambda id, key, _, **more: watch(id, key, 0, **more))]
+def never_reads_what_a_watch_has_missed() -> Changes:
+    created = QueueWatch.created
+
+    def created_in_time(self: QueueWatch, revision: int) -> list[Watch]:
+        created(self, revision)
+        return []
+
+    return [(QueueWatch, "created", created_in_time)]
 
 
 @mutant(

@@ -1,8 +1,7 @@
-"""A queue in which a client waits again and again is watched as a whole."""
+"""A short queue in which a client waits is watched as a whole."""
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +26,7 @@ def queue_watch(client: coordlock.Client) -> QueueWatch | None:
 
 def is_watched(client: coordlock.Client) -> bool:
     queue = queue_watch(client)
-    return queue is not None and queue._since < math.inf
+    return queue is not None and queue.is_filed
 
 
 def take_turns(clients: list[coordlock.Client], until: Callable[[], bool]) -> int:
@@ -108,7 +107,7 @@ def test_a_stream_that_breaks_hides_no_departure(
         eventually(lambda: (queue := queue_watch(waiting)) is not None and len(queue._watches) == 2)
         proxy.refuse()
         proxy.drop_connections()
-        eventually(lambda: queue_watch(waiting) is None)
+        eventually(lambda: not is_watched(waiting))
         held.release()
         proxy.heal()
         last.result(30).release()
@@ -137,7 +136,7 @@ def test_it_ends_when_nobody_waits_there_any_more_and_own_contenders_are_watched
     first, second, _ = clients
     held = first.lock("orders").acquire()
     eventually(lambda: (queue := queue_watch(first)) is not None and bool(queue._watches))
-    monkeypatch.setattr("coordlock_etcd.queue_watch._AGAIN", 0.0)
+    monkeypatch.setattr("coordlock_etcd.queue_watch.UNUSED_S", 0.0)
     with pytest.raises(coordlock.AcquireTimeout):
         second.lock("orders").acquire(0.1)  # its departure is reported to all
     eventually(lambda: queue_watch(first) is None)
@@ -152,7 +151,7 @@ def test_a_heartbeat_ends_it_where_nothing_is_reported_any_more(
     first, second, _ = clients
     held = first.lock("orders").acquire()
     eventually(lambda: (queue := queue_watch(first)) is not None and bool(queue._watches))
-    monkeypatch.setattr("coordlock_etcd.queue_watch._AGAIN", 0.0)
+    monkeypatch.setattr("coordlock_etcd.queue_watch.UNUSED_S", 0.0)
     first._engine.backend.heartbeat().result(30)
     assert queue_watch(first) is None
     mine = second.admin.contenders("orders")[0].contender

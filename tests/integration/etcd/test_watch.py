@@ -16,7 +16,7 @@ from coordlock_etcd.watcher import Watcher
 
 from coordlock.backend import Departure
 from coordlock.errors import BackendUnavailable
-from coordlock.model.contender import Contender, Entry, Snapshot
+from coordlock.model.contender import Contender, Snapshot
 from coordlock.runtime.log import flush
 from coordlock.runtime.promise import Promise
 from coordlock.testing.backend_contract import BOUND, Party
@@ -232,13 +232,12 @@ def test_an_event_that_the_server_never_sends_is_made_up_for(
     watcher: Party, other: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry, contender, _ = other.enqueue("q")
-    _, mine, snapshot = watcher.enqueue("q")
-    watcher.backend.watch(mine, snapshot.revision, Told())
-    watched(watcher, *other.enqueue("r")[1:])
-    eventually(lambda: is_told_in_order(watcher.backend, mine))
+    watched(watcher, *other.enqueue("r")[1:])  # its stream is up
     # The fault: etcd watches something else (as if it had lost the event: etcd issue 17529).
     real = requests.watch
     monkeypatch.setattr(requests, "watch", lambda id, key, start, **_: real(id, b"nothing", start))
+    _, mine, snapshot = watcher.enqueue("q")
+    watcher.backend.watch(mine, snapshot.revision, Told())
     told = Told()
     watcher.backend.watch(contender, snapshot.revision, told, waiters=(mine,))
     monkeypatch.setattr(requests, "watch", real)
@@ -250,157 +249,45 @@ def test_an_event_that_the_server_never_sends_is_made_up_for(
     assert told.in_order is False  # the event of the waiter's own departure may be lost, too
 
 
-def test_a_departure_that_overtakes_the_own_one_is_known_to_do_so(
+def test_what_others_wrote_before_the_watch_began_costs_one_reading_and_no_order(
     watcher: Party, other: Party, proxy: FaultProxy
 ) -> None:
     holder, first, _ = other.enqueue("q")
     _, mine, snapshot = watcher.enqueue("q")
-    told = watched(watcher, first, snapshot, mine)
-    # The fault: the watch on its own contender is on its way for a while.
-    proxy.requests.black_hole()
-    own = Told()
-    watcher.backend.watch(mine, snapshot.revision, own)
-    assert other.backend.evict(mine).result(BOUND)
-    other.backend.withdraw([holder]).result(BOUND)
-    assert told.once.wait(BOUND)
-    assert own.times == 0
-    assert told.in_order is False
-    proxy.heal()
-    assert own.once.wait(BOUND)
+    other.enqueue("elsewhere")
+    with proxy.counting() as sent:
+        watcher.backend.watch(mine, snapshot.revision, Told())
+        told = Told()
+        watcher.backend.watch(first, snapshot.revision, told, waiters=(mine,))
+        eventually(lambda: is_told_in_order(watcher.backend, mine))
+        other.backend.withdraw([holder]).result(BOUND)
+        assert told.once.wait(BOUND)
+    assert told.in_order is True
+    assert readings(sent) == 1
 
 
-def test_a_departure_is_in_doubt_while_the_own_watch_catches_up(
-    watcher: Party, other: Party, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    holder, first, _ = other.enqueue("q")
-    _, mine, snapshot = watcher.enqueue("q")
-    other.enqueue("elsewhere")  # etcd's revision is past the one that the watches start at
-    # The fault: etcd does not get round to the watch, which has to catch up.
-    real = requests.watch
-
-    def never(id: int, key: bytes, start: int, *, puts: bool = False) -> pb.WatchRequest:
-        late = puts and key == mine.key.encode()
-        return real(id, b"nothing" if late else key, start, puts=puts)
-
-    monkeypatch.setattr(requests, "watch", never)
-    watcher.backend.watch(mine, snapshot.revision, Told())
-    told = watched(watcher, first, snapshot, mine)
-    other.backend.withdraw([holder]).result(BOUND)
-    assert told.once.wait(BOUND)
-    assert told.in_order is False
-
-
-def test_no_departure_is_in_doubt_once_the_own_watch_has_caught_up(
+def test_a_departure_from_a_long_queue_proves_nothing_but_itself(
     watcher: Party, other: Party
 ) -> None:
-    holder, first, _ = other.enqueue("q")
+    crowd = [other.enqueue("q") for _ in range(16)]
     _, mine, snapshot = watcher.enqueue("q")
-    other.enqueue("elsewhere")
     watcher.backend.watch(mine, snapshot.revision, Told())
-    told = watched(watcher, first, snapshot, mine)
-    eventually(lambda: is_told_in_order(watcher.backend, mine))
-    # What a watch on somebody else's contender has missed does no harm.
-    other.backend.withdraw([holder]).result(BOUND)
+    entry, nearest, _ = crowd[-1]
+    told = watched(watcher, nearest, snapshot, mine)
+    other.backend.withdraw([entry]).result(BOUND)
     assert told.once.wait(BOUND)
-    assert told.in_order is True
-
-
-def late_watch(party: Party, other: Party) -> tuple[Entry, Told]:
-    """Watches a contender of ``other``'s, after something else was written to etcd."""
-    entry, contender, snapshot = other.enqueue("q")
-    other.enqueue("elsewhere")
-    told = Told()
-    party.backend.watch(contender, snapshot.revision, told)
-    return entry, told
-
-
-def hurried(party: Party, other: Party) -> None:
-    """Lets contenders leave before etcd lets the watch catch up, until the watcher notes it."""
-    watched(party, *other.enqueue("r")[1:])  # its stream is up
-    while not watcher_of(party)._hurries_until:
-        entry, told = late_watch(party, other)
-        other.backend.withdraw([entry]).result(BOUND)
-        other.enqueue("elsewhere")
-        assert told.once.wait(BOUND)
+    assert told.in_order is False
 
 
 def readings(counts: Counts) -> int:
     return counts.requests["Txn"] + counts.requests["Range"]
 
 
-def test_a_watch_that_is_late_costs_no_reading_where_departures_take_their_time(
-    watcher: Party, other: Party, proxy: FaultProxy
-) -> None:
-    watched(watcher, *other.enqueue("r")[1:])
-    with proxy.counting() as sent:
-        entry, told = late_watch(watcher, other)
-        watched(watcher, *other.enqueue("s")[1:])  # by now it has been filed
-        other.backend.withdraw([entry]).result(BOUND)
-        assert told.once.wait(BOUND)
-    assert readings(sent) == 1, "the probe's enqueueing"
-
-
-def test_after_a_departure_that_was_told_late_a_reading_tells_what_a_watch_has_missed(
-    watcher: Party, other: Party, proxy: FaultProxy
-) -> None:
-    hurried(watcher, other)
-    with proxy.counting() as sent:
-        entry, contender, snapshot = other.enqueue("q")
-        other.backend.withdraw([entry]).result(BOUND)
-        told = Told()
-        watcher.backend.watch(contender, snapshot.revision, told)
-        assert told.once.wait(BOUND)
-    assert told.in_order is False
-    assert readings(sent) == 1
-
-
-def test_after_a_departure_that_was_told_late_a_watch_that_has_missed_nothing_goes_on(
-    watcher: Party, other: Party, proxy: FaultProxy
-) -> None:
-    hurried(watcher, other)
-    before = proxy.counts()
-    entry, told = late_watch(watcher, other)
-    eventually(lambda: (proxy.counts() - before).replies["Txn"] == 1, "the key is read")
-    assert told.times == 0
-    other.backend.withdraw([entry]).result(BOUND)
-    assert told.once.wait(BOUND)
-    assert told.times == 1
-
-
-def test_after_a_departure_that_was_told_late_nothing_is_read_for_a_watch_in_time(
-    watcher: Party, other: Party, proxy: FaultProxy
-) -> None:
-    hurried(watcher, other)
-    before = proxy.counts()
-    entry, contender, snapshot = other.enqueue("q")
-    told = Told()
-    watcher.backend.watch(contender, snapshot.revision, told)
-    eventually(lambda: (proxy.counts() - before).replies["Watch"], "it is filed")
-    other.backend.withdraw([entry]).result(BOUND)
-    assert told.once.wait(BOUND)
-    assert readings(proxy.counts() - before) == 0
-
-
-def test_a_watch_from_the_present_on_is_replayed_where_its_stream_breaks(
-    watcher: Party, other: Party, proxy: FaultProxy
-) -> None:
-    hurried(watcher, other)
-    entry, told = late_watch(watcher, other)
-    watched(watcher, *other.enqueue("s")[1:])
-    proxy.refuse()
-    proxy.drop_connections()
-    eventually(lambda: watcher.listener.events)
-    other.backend.withdraw([entry]).result(BOUND)
-    proxy.heal()
-    assert told.once.wait(BOUND)
-    assert told.times == 1
-
-
 @pytest.mark.parametrize("shows_past", [False, True])
-def test_what_a_watch_from_the_present_on_has_missed_is_found_though_the_reading_fails(
+def test_what_a_watch_on_a_value_has_missed_is_found_though_the_reading_fails(
     watcher: Party, other: Party, monkeypatch: pytest.MonkeyPatch, shows_past: bool
 ) -> None:
-    hurried(watcher, other)
+    watched(watcher, *other.enqueue("r")[1:])  # its stream is up
     entry, contender, snapshot = other.enqueue("q")
     connection = watcher_of(watcher)._connection
     request = requests.presence([contender.key.encode()])
@@ -419,7 +306,7 @@ def test_what_a_watch_from_the_present_on_has_missed_is_found_though_the_reading
     told = Told()
     with monkeypatch.context() as patch:
         patch.setattr(connection, "call", call := Mock(side_effect=answer))
-        watcher.backend.watch(contender, snapshot.revision, told)
+        watcher.backend.watch(contender, snapshot.revision, told, changes=True)
         eventually(lambda: call.called)
     assert told.once.wait(BOUND)
 
@@ -427,11 +314,11 @@ def test_what_a_watch_from_the_present_on_has_missed_is_found_though_the_reading
 def test_the_departure_of_an_earlier_contender_of_the_same_key_is_not_told(
     watcher: Party, other: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hurried(watcher, other)
     entry, earlier, _ = other.enqueue("q")
     other.backend.withdraw([entry]).result(BOUND)
     [snapshot] = other.backend.enqueue([entry]).result(BOUND)
-    other.enqueue("elsewhere")
+    contender = snapshot.contenders[-1]
+    assert contender.key == earlier.key
     # The fault: the member lags, and its present is before the contender came.
     real = requests.watch
     monkeypatch.setattr(
@@ -439,86 +326,27 @@ def test_the_departure_of_an_earlier_contender_of_the_same_key_is_not_told(
         "watch",
         lambda id, key, start, **puts: real(id, key, start or earlier.order, **puts),
     )
-    told = watched(watcher, snapshot.contenders[-1], snapshot)
-    _, mine, seen = watcher.enqueue("elsewhere")
-    other.enqueue("elsewhere")
-    watcher.backend.watch(mine, seen.revision, Told())
-    watched(watcher, *other.enqueue("s")[1:])
-    eventually(lambda: is_told_in_order(watcher.backend, mine), "etcd lets watches catch up")
-    watched(watcher, *other.enqueue("s")[1:])
+    told = Told()
+    watcher.backend.watch(contender, snapshot.revision, told, changes=True)
+    for _ in range(2):
+        watched(watcher, *other.enqueue("s")[1:])
     assert told.times == 0
     other.backend.withdraw([entry]).result(BOUND)
     assert told.once.wait(BOUND)
     assert told.times == 1
 
 
-def test_departures_that_are_told_as_they_happen_are_in_order(
-    watcher: Party, other: Party, proxy: FaultProxy
-) -> None:
+def test_departures_that_are_told_as_they_happen_are_in_order(watcher: Party, other: Party) -> None:
     watched(watcher, *other.enqueue("r")[1:])
-    before = proxy.counts()
     holder, first, _ = other.enqueue("q")
     _, mine, snapshot = watcher.enqueue("q")
     told = Told()
     watcher.backend.watch(mine, snapshot.revision, Told())
     watcher.backend.watch(first, snapshot.revision, told, waiters=(mine,))
-    eventually(lambda: (proxy.counts() - before).replies["Watch"] >= 2, "both are created")
-    # At once, unless somebody else writes to this etcd meanwhile.
     eventually(lambda: is_told_in_order(watcher.backend, mine))
     other.backend.withdraw([holder]).result(BOUND)
     assert told.once.wait(BOUND)
     assert told.in_order is True
-
-
-def test_a_departure_is_in_order_though_its_watch_is_shared(
-    watcher: Party, other: Party, proxy: FaultProxy
-) -> None:
-    _, first, snapshot = other.enqueue("q")
-    watched(watcher, first, snapshot)
-    _, mine, seen = watcher.enqueue("q")
-    # Its creation is heard of after somebody waits for the one before.
-    proxy.replies.black_hole()
-    watcher.backend.watch(mine, seen.revision, Told())
-    watcher.backend.watch(first, seen.revision, Told())
-    proxy.heal()
-    eventually(lambda: is_told_in_order(watcher.backend, mine))
-
-
-def test_a_departure_is_in_order_though_its_watch_is_shared_later(
-    watcher: Party, other: Party
-) -> None:
-    _, first, snapshot = other.enqueue("q")
-    watched(watcher, first, snapshot)
-    _, mine, seen = watcher.enqueue("q")
-    watcher.backend.watch(mine, seen.revision, Told())
-    progress = watcher_of(watcher)._progress
-    eventually(lambda: progress._filed == progress._newest, "its creation is heard of")
-    watcher.backend.watch(first, seen.revision, Told())
-    eventually(lambda: is_told_in_order(watcher.backend, mine))
-
-
-def test_an_own_watch_is_one_for_the_server_whatever_shows_that_it_has_caught_up(
-    server: EtcdServer, join: Join, root: str
-) -> None:
-    party, other = join(server.url_for(root, ttl="60s")), join(server.url_for(root, ttl="60s"))
-    mine = waits_behind_a_shared_watch(party, other)
-    eventually(lambda: is_told_in_order(party.backend, mine))  # by a witness
-    eventually(lambda: watches_in(server) == 2)
-    _, late, seen = party.enqueue("r")
-    other.enqueue("elsewhere")
-    party.backend.watch(late, seen.revision, Told())
-    party.backend.watch(mine, seen.revision, Told())
-    eventually(lambda: is_told_in_order(party.backend, late))  # by its creation
-    eventually(lambda: watches_in(server) == 3)
-
-
-def test_the_own_watch_of_a_holder_is_followed_by_nothing(watcher: Party) -> None:
-    _, mine, seen = watcher.enqueue("q")
-    watcher.backend.watch(mine, seen.revision, Told())
-    inside = watcher_of(watcher)
-    eventually(lambda: inside._progress._filed, "it is created")
-    with inside._lock:
-        assert inside._progress._newest == 1, "no other was sent"
 
 
 def test_departures_are_in_order_again_after_the_stream_has_broken(
@@ -532,50 +360,6 @@ def test_departures_are_in_order_again_after_the_stream_has_broken(
     assert not is_told_in_order(watcher.backend, mine)
     proxy.heal()
     eventually(lambda: is_told_in_order(watcher.backend, mine))
-
-
-def waits_though_its_creation_is_compacted(etcd: Etcd, watcher: Party, other: Party) -> Contender:
-    """The watcher's own contender, whose watch is known to be in order."""
-    _, first, snapshot = other.enqueue("q")
-    watched(watcher, first, snapshot)
-    _, mine, seen = watcher.enqueue("q")
-    for _ in range(3):
-        other.enqueue("elsewhere")
-    etcd.compact()
-    watcher.backend.watch(mine, seen.revision, Told())
-    eventually(lambda: is_told_in_order(watcher.backend, mine))
-    return mine
-
-
-def test_departures_are_in_order_again_after_a_compaction(
-    etcd: Etcd, watcher: Party, other: Party
-) -> None:
-    waits_though_its_creation_is_compacted(etcd, watcher, other)
-
-
-def test_a_creation_that_is_compacted_is_not_asked_for(
-    etcd: Etcd, watcher: Party, other: Party, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mine = waits_though_its_creation_is_compacted(etcd, watcher, other)
-    asked: list[int] = []
-    real = requests.watch
-
-    def note(id: int, key: bytes, start: int, *, puts: bool = False) -> pb.WatchRequest:
-        asked.append(start)
-        return real(id, key, start, puts=puts)
-
-    monkeypatch.setattr(requests, "watch", note)
-    other.enqueue("elsewhere")  # the watch is late on the next stream
-    proxy.drop_connections()
-    inside = watcher_of(watcher)
-
-    def late() -> bool:
-        with inside._lock:
-            return not inside._progress._sent and inside._progress._filed >= len(asked) > 2
-
-    eventually(late)
-    assert mine.order not in asked
-    assert not is_told_in_order(watcher.backend, mine)
 
 
 def test_a_contender_that_has_gone_is_not_told_in_order(watcher: Party, other: Party) -> None:
@@ -592,9 +376,7 @@ def test_own_watches_of_an_earlier_session_do_not_disturb_those_of_the_next(
     watcher: Party, other: Party, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, earlier, seen = watcher.enqueue("q")
-    watcher.backend.watch(earlier, seen.revision, Told())
-    progress = watcher_of(watcher)._progress
-    eventually(lambda: progress._filed, "its creation is heard of")
+    watched(watcher, earlier, seen)
     other.enqueue("elsewhere")
     watcher.backend.open(watcher.listener).result(BOUND)
     mine = waits_behind_a_shared_watch(watcher, other)
