@@ -145,7 +145,7 @@ class BaseLock(Resident, Generic[G]):
                 self._access.engine.limit(ticket, self.max_hold)
             return self._make(ticket)
         except BaseException:
-            ticket.withdraw()  # Ctrl-C: the caller never gets the grant
+            ticket.withdraw()  # the caller never gets the grant
             raise
 
     def _acquisition(self, options: AcquireOptions) -> Steps[Ticket]:
