@@ -175,7 +175,7 @@ class _Bare(_Consumer):
     def __init__(self, address: str, url: str) -> None:
         super().__init__(address, url)
         client = self.enter_context(coordlock.connect(url))
-        client.contenders("q")  # which connects
+        client.admin.contenders("q")  # which connects
         self._engine = client._access.engine
 
     def fill(self, items: int, pool: ThreadPoolExecutor) -> None:

@@ -101,7 +101,7 @@ def handoff(
 
     grant = mine()
     waiting = pool.submit(wait)
-    eventually(lambda: len(client.contenders(name)) == 2)
+    eventually(lambda: len(client.admin.contenders(name)) == 2)
     time.sleep(0.002)  # its watch is set behind that
     began = time.perf_counter()
     grant.release()

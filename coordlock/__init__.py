@@ -26,7 +26,7 @@ _NAMES = {
     "backend.config": "settings_from_env",
     "client": "AsyncClient Client connect connect_async",
     "errors": (
-        "AcquireTimeout BackendError BackendUnavailable BarrierTimeout ConfigurationError "
+        "AcquireTimeout BackendError BackendUnavailable ConfigurationError "
         "CoordlockError DeadlockDetected JobNotRun LockLost NameConflict SessionLost StaleToken "
         "WaitCancelled WaitError WaitTimeout WorkQueueEmpty WorkQueueFull"
     ),

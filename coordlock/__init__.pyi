@@ -2,7 +2,7 @@
 from coordlock import errors as errors, types as types
 from coordlock.backend.config import settings_from_env as settings_from_env
 from coordlock.client import AsyncClient as AsyncClient, Client as Client, connect as connect, connect_async as connect_async
-from coordlock.errors import AcquireTimeout as AcquireTimeout, BackendError as BackendError, BackendUnavailable as BackendUnavailable, BarrierTimeout as BarrierTimeout, ConfigurationError as ConfigurationError, CoordlockError as CoordlockError, DeadlockDetected as DeadlockDetected, JobNotRun as JobNotRun, LockLost as LockLost, NameConflict as NameConflict, SessionLost as SessionLost, StaleToken as StaleToken, WaitCancelled as WaitCancelled, WaitError as WaitError, WaitTimeout as WaitTimeout, WorkQueueEmpty as WorkQueueEmpty, WorkQueueFull as WorkQueueFull
+from coordlock.errors import AcquireTimeout as AcquireTimeout, BackendError as BackendError, BackendUnavailable as BackendUnavailable, ConfigurationError as ConfigurationError, CoordlockError as CoordlockError, DeadlockDetected as DeadlockDetected, JobNotRun as JobNotRun, LockLost as LockLost, NameConflict as NameConflict, SessionLost as SessionLost, StaleToken as StaleToken, WaitCancelled as WaitCancelled, WaitError as WaitError, WaitTimeout as WaitTimeout, WorkQueueEmpty as WorkQueueEmpty, WorkQueueFull as WorkQueueFull
 from coordlock.jobs.job import AsyncJob as AsyncJob, Job as Job
 from coordlock.jobs.run import AsyncJobRun as AsyncJobRun, JobRun as JobRun
 from coordlock.jobs.schedule import Cron as Cron, Every as Every

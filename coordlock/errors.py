@@ -5,35 +5,29 @@
     CoordlockError
     ├── ConfigurationError (ValueError)      a URL, mapping or file that cannot be used
     │   └── MissingExtra (ImportError)       the backend's package is not installed
-    ├── InvalidName (ValueError)             a lock name that no backend could store
+    ├── InvalidName (ValueError)             a name or a key that no backend could store
     ├── NameConflict (ValueError)            one name used in two ways
     ├── WaitError                            a call that waits ended without what it waited for
     │   ├── WaitTimeout (TimeoutError)       the caller's timeout passed
     │   │   ├── AcquireTimeout               others held the lock, or were ahead
-    │   │   ├── ConversionTimeout            the grant keeps its mode
-    │   │   ├── BarrierTimeout               too few parties arrived, or left
-    │   │   ├── WorkQueueEmpty               no item was ready
-    │   │   └── WorkQueueContended           other consumers claimed the items
+    │   │   └── WorkQueueEmpty               no item was ready, or others were faster
     │   ├── WaitCancelled (RuntimeError)     the program cancelled the wait
-    │   │   └── ConversionCancelled          the grant keeps its mode
     │   ├── DeadlockDetected (RuntimeError)  the wait would never have ended
     │   └── Evicted (RuntimeError)           somebody removed the waiting contender
     ├── LockLost (RuntimeError)              a grant ended before it was released
     ├── StaleToken (RuntimeError)            a fence has seen a newer token
-    ├── InvalidToken (ValueError)            not a fencing token: no integer, or out of range
-    ├── InvalidSequencer (ValueError)        not the text form of a token
+    ├── InvalidToken (ValueError)            not a fencing token, nor a sequencer
     ├── Unfenceable (ValueError)             a grant whose kind has no order to fence by
     ├── WorkQueueFull (RuntimeError)         a work queue holds ``max_depth`` items
     ├── StillInUse (RuntimeError)            a record can't be deleted now
     ├── ItemEnded (RuntimeError)             an item was already acknowledged or given back
     ├── JobNotRun                            a call did not run the slot of a job
-    │   ├── AlreadyDone (RuntimeError)       the slot is done, passed or skipped
-    │   ├── AlreadyFailed (RuntimeError)     the slot has failed, and starts at most once
+    │   ├── AlreadyDone (RuntimeError)       the slot is done
+    │   ├── AlreadyFailed (RuntimeError)     the slot has failed, or was interrupted
+    │   ├── AlreadyPassed (RuntimeError)     the slot has left the job's history
     │   └── AlreadyRunning (RuntimeError)    the job is at work elsewhere
     ├── FutureSlot (ValueError)              a slot that lies too far in the future
-    ├── JobBacklog (RuntimeError)            a job has too many unfinished slots
     ├── VersionMismatch (RuntimeError)       a key is not at the version that a write expected
-    ├── InvalidKey (ValueError)              a key that cannot be used for a value
     ├── Unsupported (NotImplementedError)    the backend cannot do this
     ├── ClientClosed                         the client was used after ``close``
     ├── ForkedClient (RuntimeError)          the client was used in a forked child
@@ -57,26 +51,21 @@ __all__ = [
     "AcquireTimeout",
     "AlreadyDone",
     "AlreadyFailed",
+    "AlreadyPassed",
     "AlreadyRunning",
     "AuthenticationFailed",
     "BackendError",
     "BackendUnavailable",
-    "BarrierTimeout",
     "ClientClosed",
     "ConfigurationError",
-    "ConversionCancelled",
-    "ConversionTimeout",
     "CoordlockError",
     "DeadlockDetected",
     "Evicted",
     "ForkedClient",
     "FutureSlot",
-    "InvalidKey",
     "InvalidName",
-    "InvalidSequencer",
     "InvalidToken",
     "ItemEnded",
-    "JobBacklog",
     "JobNotRun",
     "LockLost",
     "MissingExtra",
@@ -92,7 +81,6 @@ __all__ = [
     "WaitError",
     "WaitTimeout",
     "WaitUnavailable",
-    "WorkQueueContended",
     "WorkQueueEmpty",
     "WorkQueueFull",
 ]
@@ -141,14 +129,15 @@ class MissingExtra(ConfigurationError, ImportError):
 
 @dataclass(eq=False, repr=False)
 class InvalidName(CoordlockError, ValueError):
-    """A lock name is empty, too long, or not encodable as UTF-8."""
+    """A name of a lock, or a key of a value (``what``), that no backend could store."""
 
     name: str
     problem: str
+    what: str = "lock name"
 
     def __str__(self) -> str:
         shown = self.name if len(self.name) <= 40 else self.name[:40] + "…"
-        return f"lock name {shown!r} {self.problem}"
+        return f"{self.what} {shown!r} {self.problem}"
 
 
 @dataclass(eq=False, repr=False)
@@ -239,67 +228,19 @@ class AcquireTimeout(WaitTimeout):
 
 
 @dataclass(eq=False, repr=False)
-class ConversionTimeout(WaitTimeout):
-    """The grant was not converted within the caller's timeout; it keeps its mode.
-
-    ``waited`` is in seconds. ``blockers`` counts the holders that the conversion waited for when
-    the queue was last seen, and ``holder`` describes one of them. ``mode`` and ``target`` are the
-    names of the modes.
-    """
-
-    blockers: int
-    holder: str
-    mode: str
-    target: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.kind} {self.name!r} was not converted to {self.target} within "
-            f"{self.waited:.3g} s, and is still held in mode {self.mode}: {self.holder} is in the "
-            "way"
-        )
-
-
-@dataclass(eq=False, repr=False)
-class BarrierTimeout(WaitTimeout):
-    """Too few parties arrived at a barrier, or left it, within the caller's timeout.
-
-    ``waited`` is in seconds. ``arrived`` of the ``parties`` that it takes had done so when the
-    client last looked, this one included.
-    """
-
-    arrived: int
-    parties: int
-    kind: str = field(default="barrier", kw_only=True)
-
-    def __str__(self) -> str:
-        problem = self.problem or "was reached by"  # or "was not left by"
-        of = f"{self.arrived} of {self.parties} parties"
-        return f"{self.kind} {self.name!r} {problem} {of} within {self.waited:.3g} s"
-
-
-@dataclass(eq=False, repr=False)
 class WorkQueueEmpty(WaitTimeout):
-    """The consumer got no item of the work queue within its timeout."""
+    """The consumer got no item of the work queue within its timeout.
 
-    kind: str = field(default="work queue", kw_only=True)
-
-
-@dataclass(eq=False, repr=False)
-class WorkQueueContended(WaitTimeout):
-    """Items were ready, but other consumers claimed them first until the timeout.
-
-    ``refused`` counts this consumer's claims that came too late.
+    ``refused`` counts its claims that came too late, because other consumers were faster; 0 where
+    no item was ready.
     """
 
-    refused: int
+    refused: int = 0
     kind: str = field(default="work queue", kw_only=True)
 
     def __str__(self) -> str:
-        return (
-            f"{self.kind} {self.name!r} gave no item within {self.waited:.3g} s, though some were "
-            f"ready: {self.refused} claims came too late, because the queue had changed"
-        )
+        text = super().__str__()
+        return f"{text}: {self.refused} claims came too late" if self.refused else text
 
 
 @dataclass(eq=False, repr=False)
@@ -313,27 +254,11 @@ class WaitCancelled(WaitError, RuntimeError):
     name: str
     reason: str
     kind: str = field(default="lock", kw_only=True)
+    problem: str = field(default="", kw_only=True)
 
     def __str__(self) -> str:
-        problem = _IN_VAIN.get(self.kind, "was not granted")
+        problem = self.problem or _IN_VAIN.get(self.kind, "was not granted")
         return f"{self.kind} {self.name!r} {problem}: the wait was cancelled ({self.reason})"
-
-
-@dataclass(eq=False, repr=False)
-class ConversionCancelled(WaitCancelled):
-    """The program cancelled the conversion of a grant, which keeps its mode.
-
-    ``mode`` and ``target`` are the names of the modes.
-    """
-
-    mode: str
-    target: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.kind} {self.name!r} was not converted to {self.target}, and is still held in "
-            f"mode {self.mode}: {self.reason}"
-        )
 
 
 @dataclass(eq=False, repr=False)
@@ -408,25 +333,18 @@ class StaleToken(CoordlockError, RuntimeError):
 
 @dataclass(eq=False, repr=False)
 class InvalidToken(CoordlockError, ValueError):
-    """The value given is not a fencing token."""
+    """The value given is not a fencing token, nor a sequencer where one is asked for."""
 
     token: object
+    #: Replaces the text about numbers.
+    problem: str = ""
 
     def __str__(self) -> str:
+        if self.problem:
+            return f"{reprlib.repr(self.token)} {self.problem}"
         huge = isinstance(self.token, int) and self.token.bit_length() > 64
         shown = "a larger one" if huge else reprlib.repr(self.token)
         return f"a fencing token is an integer from 1 to 2**63 - 1, not {shown}"
-
-
-@dataclass(eq=False, repr=False)
-class InvalidSequencer(CoordlockError, ValueError):
-    """The value given is not a sequencer, the text form of a token."""
-
-    text: str
-
-    def __str__(self) -> str:
-        shown = reprlib.repr(self.text)
-        return f"{shown} is not a sequencer, such as 'orders:lock:42': pass grant.sequencer"
 
 
 @dataclass(eq=False, repr=False)
@@ -514,47 +432,55 @@ class JobNotRun(CoordlockError):
 
 @dataclass(eq=False, repr=False)
 class AlreadyDone(JobNotRun, RuntimeError):
-    """The slot was run or skipped before, or later slots have pushed it out of the history.
-
-    ``state`` says why: ``"done"``; ``"passed"``, when later slots have pushed it out of the job's
-    history; ``"skipped"``, when it was missed and is not made up for. ``owner`` started it, as far
-    as known.
-    """
+    """The slot was done before, by ``owner``."""
 
     name: str
     slot: str
-    state: str
     owner: str
 
     def __str__(self) -> str:
-        by = f" by {self.owner}" if self.owner else ""
-        what = {
-            "passed": "has passed: later slots have pushed it out of the job's history",
-            "skipped": "was missed, and skipped",
-        }.get(self.state, f"was done{by}")
-        return f"job {self.name!r}: slot {self.slot} {what}"
+        return f"job {self.name!r}: slot {self.slot} was done by {self.owner}"
+
+
+@dataclass(eq=False, repr=False)
+class AlreadyPassed(JobNotRun, RuntimeError):
+    """Later slots have pushed the slot out of the job's history, so nobody knows if it was done."""
+
+    name: str
+    slot: str
+
+    def __str__(self) -> str:
+        return (
+            f"job {self.name!r}: slot {self.slot} has passed: later slots have pushed it out of "
+            "the job's history"
+        )
 
 
 @dataclass(eq=False, repr=False)
 class AlreadyFailed(JobNotRun, RuntimeError):
-    """The slot was started and not finished, and a slot is started at most once.
+    """The slot was started and not done, and is not started again now.
 
     ``state`` is ``"failed"``, or ``"interrupted"`` where its holder has ended, or lost the lock, at
-    work. ``owner`` started it. ``Job.retry`` lets it start again.
+    work. ``owner`` started it. ``retry_at`` is when it may be started again; where that is empty,
+    `Job.retry` lets it start again. ``is_news`` says that this call was the first to find it
+    interrupted.
     """
 
     name: str
     slot: str
     state: str
     owner: str
+    retry_at: str = ""
+    is_news: bool = False
 
     def __str__(self) -> str:
         by = f", started by {self.owner}," if self.owner else ""
         what = "has failed" if self.state == "failed" else "was interrupted"
-        return (
-            f"job {self.name!r}: slot {self.slot}{by} {what}, and is started at most once; to let "
-            f"it start again: coordlock jobs retry {self.name!r} {self.slot}"
-        )
+        then = f"it may be started again at {self.retry_at}"
+        if not self.retry_at:
+            advice = f"coordlock jobs retry {self.name!r} {self.slot}"
+            then = f"it is not started again; to let it start again: {advice}"
+        return f"job {self.name!r}: slot {self.slot}{by} {what}, and {then}"
 
 
 @dataclass(eq=False, repr=False)
@@ -591,38 +517,6 @@ class FutureSlot(CoordlockError, ValueError):
             f"job {self.name!r}: slot {self.slot} is {self.ahead:.0f} s ahead of the service's "
             f"time, more than the {self.most:.0f} s that are accepted: check this host's clock"
         )
-
-
-@dataclass(eq=False, repr=False)
-class JobBacklog(CoordlockError, RuntimeError):
-    """The slot was not run, because the job has as many records as it may have.
-
-    Records are dropped in the order of their slots, and never past ``oldest``, which is unfinished;
-    empty where the slots lie in the service's future.
-    """
-
-    name: str
-    records: int
-    oldest: str
-
-    def __str__(self) -> str:
-        oldest = f"its oldest unfinished one is {self.oldest}. Run that"
-        why = oldest if self.oldest else "they lie in the future. Wait until some have passed"
-        return (
-            f"job {self.name!r} keeps {self.records} slots, and takes no more: {why}, or forget "
-            "all with `coordlock jobs reset`"
-        )
-
-
-@dataclass(eq=False, repr=False)
-class InvalidKey(CoordlockError, ValueError):
-    """The key cannot be used for a value; the message says why."""
-
-    key: str
-    problem: str
-
-    def __str__(self) -> str:
-        return f"key {self.key!r} {self.problem}"
 
 
 @dataclass(eq=False, repr=False)

@@ -9,9 +9,11 @@ from __future__ import annotations
 from coordlock.backend import ServiceInfo as ServiceInfo
 from coordlock.backend import VersionedValue as VersionedValue
 from coordlock.client import Connecting as Connecting
+from coordlock.client.admin import Admin as Admin
+from coordlock.client.admin import AsyncAdmin as AsyncAdmin
 from coordlock.client.records import Record as Record
+from coordlock.jobs.ledger import SlotInfo as SlotInfo
 from coordlock.jobs.view import JobInfo as JobInfo
-from coordlock.jobs.view import SlotInfo as SlotInfo
 from coordlock.locks.keyed_lock import AsyncKeyedLock as AsyncKeyedLock
 from coordlock.locks.keyed_lock import KeyedLock as KeyedLock
 from coordlock.locks.queue_view import QueueEntry as QueueEntry

@@ -59,8 +59,8 @@ def main() -> None:
         # The first one reads, and stands still. Its lock is lost meanwhile.
         sleeper = client.lock("account/alice").acquire()
         seen = ledger.read("alice", sleeper.token)
-        [stuck] = client.contenders("account/alice")
-        client.evict(stuck)
+        [stuck] = client.admin.contenders("account/alice")
+        client.admin.evict(stuck)
 
         # The second one is granted, and only reads.
         with client.lock("account/alice", timeout=30) as grant:

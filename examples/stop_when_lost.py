@@ -11,10 +11,10 @@ import coordlock
 
 
 async def operator(name: str) -> None:
-    """Take the lock away from its holder, as ``coordlock break`` does."""
+    """Take the lock away from its holder, as ``coordlock evict`` does."""
     async with coordlock.connect_async() as client:
-        for contender in await client.contenders(name):
-            await client.evict(contender)
+        for contender in await client.admin.contenders(name):
+            await client.admin.evict(contender)
 
 
 async def work(started: asyncio.Event) -> None:

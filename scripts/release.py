@@ -1,4 +1,4 @@
-"""Builds the sdist and the wheel into dist/, and checks all that RELEASING.md asks for.
+"""Builds the sdists and the wheels into dist/, and checks all that RELEASING.md asks for.
 
 Publishes nothing. The tools that it needs are installed into build/release.
 """
@@ -38,6 +38,13 @@ def missing_in_project(project: Mapping[str, Any]) -> Iterator[str]:
         yield f"the classifier of the development status does not fit {project['version']}"
 
 
+def other_versions(version: str) -> Iterator[str]:
+    """The distributions in packages/ whose version is not coordlock's."""
+    for file in sorted((ROOT / "packages").glob("*/pyproject.toml")):
+        if (found := tomllib.loads(file.read_text())["project"])["version"] != version:
+            yield f"packages/{file.parent.name} has version {found['version']}"
+
+
 def missing_in_changelog(changelog: str, version: str) -> Iterator[str]:
     """What CHANGELOG.md must say before ``version`` is released, and doesn't."""
     heading = re.search(rf"^## \[{re.escape(version)}\] - (.*)$", changelog, re.MULTILINE)
@@ -70,8 +77,8 @@ def wrong_in_wheel(names: set[str], version: str) -> Iterator[str]:
     for needed in (f"{info}/licenses/LICENSE", "coordlock/py.typed"):
         if needed not in names:
             yield f"the wheel lacks {needed}"
-    packages = {name.split("/")[0] for name in names} - {info}
-    if strange := {one for one in packages if not re.fullmatch(r"coordlock(_[a-z]+)?", one)}:
+    ours = {"coordlock", *(package.name for package in (ROOT / "backends").iterdir())}
+    if strange := {name.split("/")[0] for name in names} - {info} - ours:
         yield f"the wheel has {', '.join(sorted(strange))} at its top"
 
 
@@ -92,11 +99,14 @@ def git(*words: str) -> str:
 
 
 def build() -> tuple[Path, Path]:
-    """The sdist and, made from it, the wheel."""
-    for old in DIST.glob("coordlock-*"):
+    """The sdist and, made from it, the wheel of coordlock; those of packages/ beside them."""
+    for old in (*DIST.glob("*.tar.gz"), *DIST.glob("*.whl")):
         old.unlink()
-    subprocess.run([sys.executable, "-m", "build", "--outdir", str(DIST), str(ROOT)], check=True)
-    [sdist], [wheel] = DIST.glob("*.tar.gz"), DIST.glob("*.whl")
+    for project in (ROOT, *sorted((ROOT / "packages").iterdir())):
+        subprocess.run(
+            [sys.executable, "-m", "build", "--outdir", str(DIST), str(project)], check=True
+        )
+    [sdist], [wheel] = DIST.glob("coordlock-*.tar.gz"), DIST.glob("coordlock-*.whl")
     return sdist, wheel
 
 
@@ -108,13 +118,13 @@ def look_into(sdist: Path, wheel: Path, version: str) -> Iterator[str]:
     yield from wrong_in_sdist(names, sdist.stat().st_size)
 
 
-def twine_check(sdist: Path, wheel: Path) -> Iterator[str]:
+def twine_check() -> Iterator[str]:
     """What an index would refuse."""
     python = str(TOOLS / "bin" / "python")
     if not Path(python).exists():
         venv.create(TOOLS, with_pip=True)
     subprocess.run([python, "-m", "pip", "install", "--quiet", "twine"], check=True)
-    checked = [python, "-m", "twine", "check", "--strict", str(sdist), str(wheel)]
+    checked = [python, "-m", "twine", "check", "--strict", *map(str, sorted(DIST.iterdir()))]
     if subprocess.run(checked).returncode:
         yield "twine check failed; its words are above"
 
@@ -134,6 +144,7 @@ def main() -> int:
     version = project["version"]
     missing = [
         *missing_in_project(project),
+        *other_versions(version),
         *missing_in_changelog((ROOT / "CHANGELOG.md").read_text(), version),
         *missing_in_record(version),
         *missing_in_repository(version),
@@ -144,14 +155,14 @@ def main() -> int:
         print("release: nothing was built; RELEASING.md says what to do", file=sys.stderr)
         return 1
     sdist, wheel = build()
-    wrong = [*look_into(sdist, wheel, version), *twine_check(sdist, wheel)]
+    wrong = [*look_into(sdist, wheel, version), *twine_check()]
     if not given.without_matrix and subprocess.run(["make", "test-install"], cwd=ROOT).returncode:
         wrong.append("make test-install failed; its words are above")
     for problem in wrong:
         print(f"release: {problem}", file=sys.stderr)
     if wrong:
         return 1
-    print(f"release: {sdist.name} and {wheel.name} are in dist/")
+    print(f"release: in dist/: {', '.join(sorted(file.name for file in DIST.iterdir()))}")
     if missing:
         print("release: a rehearsal; not to be published while the above is missing")
     return 0

@@ -47,6 +47,8 @@ from testbed.servers.zookeeper import (
     zookeeper_is_installed,
 )
 
+pytest_plugins = ["coordlock.integrations.pytest"]
+
 #: All of them have the marker ``faults``.
 FAULTS: Final = {Path(__file__).with_name(name) for name in ("faults", "testbed")}
 #: Its own tests that start servers are `long`: many tests of `make test` fail without it.

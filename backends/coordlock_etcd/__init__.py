@@ -20,6 +20,7 @@
     transport     how requests reach the cluster, and answers the caller
     requests      what the client asks of etcd; pure
     keys          contenders as keys, and what their keys tell; pure
+    own_keys      the client's own keys, which come back to their queues; pure
     errors        etcd's errors as coordlock's; pure
     rpc           the methods of etcd's API that the client calls
     messages_pb2  their messages, generated from messages.proto

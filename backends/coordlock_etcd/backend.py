@@ -6,11 +6,11 @@ queues without values, and once more with them where it finds a convertible cont
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, overload
 
-from coordlock.backend import Capabilities, ServiceInfo
+from coordlock.backend import Capabilities, Departure, ServiceInfo
 from coordlock.errors import BackendUnavailable, Evicted, SessionLost, VersionMismatch
 from coordlock.model.admission import is_blocked
 from coordlock.model.claim import Mode, Permit
@@ -23,7 +23,7 @@ from coordlock_etcd import keys, requests
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.errors import SERVICE, UNKNOWN_LEASE
 from coordlock_etcd.keys import Layout
-from coordlock_etcd.rpc import DELETE_RANGE, RANGE, TXN
+from coordlock_etcd.rpc import RANGE, TXN
 from coordlock_etcd.session import EtcdSession, no_session
 from coordlock_etcd.transport import Batches, Connection, Limiter
 
@@ -37,19 +37,9 @@ Snapshots = tuple[Snapshot, ...]
 #: How many contenders a reading of a part of a queue lists at least. So counting the others rarely
 #: takes another request.
 _LISTED: Final = 16
-#: How many contenders may be on their way to a queue at once. More would not join it any sooner:
-#: etcd takes one after another.
-_COMING: Final = 16
-
-
-def _learning(value: object) -> bool | str:
-    """Parses ``auto``, or what `boolean` does."""
-    if str(value).strip().lower() == "auto":
-        return "auto"
-    try:
-        return boolean(value)
-    except ValueError:
-        raise ValueError("auto, true or false") from None
+#: How many contenders may be on their way to a queue at once, or out of it. More would not join or
+#: leave it any sooner, and their requests would time out: etcd takes one after another.
+_UNDER_WAY: Final = 16
 
 
 class EtcdBackend(EtcdSession):
@@ -77,13 +67,12 @@ class EtcdBackend(EtcdSession):
         ),
         Option(
             "learn_members",
-            _learning,
-            "auto",
-            "Whether to use the cluster's other members, too; auto: if one of the URL's hosts is "
-            "among their client URLs.",
+            boolean,
+            False,
+            "Whether to ask the cluster for its members, and to use those that the URL does not "
+            "name, too.",
         ),
     )
-    keeps_names: ClassVar[bool] = True  # until it compacts its history
     default_port: ClassVar[int] = 2379
     fork_warning: ClassVar[str] = (
         "this process forks with an open gRPC connection, and gRPC may crash or hang a forked "
@@ -95,9 +84,10 @@ class EtcdBackend(EtcdSession):
         super().__init__(layout, connection, ttl, timers)
         #: Those of the URL, for what is asked beside gRPC.
         self._options: Mapping[str, Any] = {}
-        self._limiter: Limiter[Snapshots] = Limiter(_COMING)
-        self._enqueues: Batches[Snapshots] = Batches(connection, TXN)
-        self._withdrawals: Batches[bool] = Batches(connection, DELETE_RANGE)
+        self._coming: Limiter[Snapshots] = Limiter(_UNDER_WAY)
+        self._leaving: Limiter[bool] = Limiter(_UNDER_WAY)
+        self._enqueues: Batches[Snapshots] = Batches(connection)
+        self._withdrawals: Batches[bool] = Batches(connection)
 
     @classmethod
     def configure(cls, settings: Settings, client: object | None = None, *, timers: Timers) -> Self:
@@ -107,7 +97,7 @@ class EtcdBackend(EtcdSession):
         settings name a user. Neither is closed.
         """
         layout = Layout.below(settings.root, leading_slash=settings.options["leading_slash"])
-        connection = Connection.configure(settings, layout.prefix, client)
+        connection = Connection.configure(settings, client)
         made = cls(layout, connection, settings.ttl, timers)
         made._options = settings.options
         return made
@@ -129,7 +119,7 @@ class EtcdBackend(EtcdSession):
             # A transaction compares keys, and can't count permits.
             can_compare = len(entries) == 1 and not isinstance(entries[0].claim, Permit)
             send = self._try if can_compare else self._look
-        answer = self._limiter.submit(entries[0].queue, partial(send, entries, lease))
+        answer = self._coming.submit(entries[0].queue, partial(send, entries, lease))
         answer.add_done_callback(partial(self._notice_loss, lease))
         return answer
 
@@ -144,13 +134,20 @@ class EtcdBackend(EtcdSession):
         if len(entries) > 1:
             from coordlock_etcd import sets
 
+            within = self._adding(*entries)
             return run_in_background(
-                sets.enqueue(self._layout, self._connection, self.snapshot, entries, lease)
+                sets.enqueue(self._layout, self._connection, self.snapshot, entries, lease, within)
             )
         [entry] = entries
+        within = self._adding(entry)
         listed = self._watcher.lists(self._layout.queue(entry.queue))
         request = requests.enqueue(self._layout, entry, lease, listed)
-        return self._enqueues.call(entry.queue, request, partial(self._added, entry, lease))
+        added = partial(self._added, entry, lease)
+        return self._enqueues.call(entry.queue, request, added, within)
+
+    def _adding(self, *entries: Entry) -> float:
+        """A request may add ``entries``; how long it may take."""
+        return self._connection.patience(max(map(self._layout.adding, entries)))
 
     def _try(self, entries: Sequence[Entry], lease: int) -> Promise[Snapshots]:
         """Enqueue where nothing may be in the way, else read.
@@ -160,8 +157,11 @@ class EtcdBackend(EtcdSession):
         """
         if self._live_lease != lease:  # it was lost while the request waited for its turn
             return failed(no_session())
-        request = requests.enqueue_unless_blocked(self._layout, entries[0], lease)
-        return self._connection.call(TXN, request, partial(self._tried, entries[0], lease))
+        [entry] = entries
+        within = self._adding(entry)
+        request = requests.enqueue_unless_blocked(self._layout, entry, lease)
+        tried = partial(self._tried, entry, lease)
+        return self._connection.call(TXN, request, tried, timeout=within, once=True)
 
     def _look(self, entries: Sequence[Entry], lease: int) -> Promise[Snapshots]:
         """Read, then enqueue where nothing is in the way."""
@@ -196,7 +196,7 @@ class EtcdBackend(EtcdSession):
         if reply.succeeded:
             found = reply.responses[1].response_range
             if entry.claim is not Mode.NL:  # which conflicts with no mode
-                self._watcher.enqueued(self._layout.queue(entry.queue), found.count)
+                self._watcher.enqueued(self._layout.queue(entry.queue), found, revision)
             snapshot = keys.enqueued(self._layout, entry, found, revision)
             if are_known(snapshot.contenders):
                 return (snapshot,)
@@ -207,6 +207,7 @@ class EtcdBackend(EtcdSession):
             # An attempt of an earlier session dies with that session, so it can't be adopted.
             removal = requests.delete_created(mine.key, mine.create_revision)
             return self._connection.call(TXN, removal, _refuse_other_lease)
+        self._layout.own.added(entry, mine.create_revision)
         # Others may stand behind it by now, so the end of the queue may not show it.
         me = keys.snapshot(self._layout, entry.queue, [mine], revision).contenders[0]
         return all_of([self.snapshot(entry.queue, me)])
@@ -216,6 +217,7 @@ class EtcdBackend(EtcdSession):
     ) -> Snapshots | Promise[Snapshots]:
         if reply.succeeded or reply.responses[0].response_range.kvs:
             return self._added(entry, lease, reply)
+        self._layout.own.refused(entry)
         present = keys.refused(self._layout, entry.queue, reply)
         # The value of a convertible contender has its mode: it may share, after all.
         return (present,) if is_blocked(present, entry) else self._add([entry], lease)
@@ -294,7 +296,7 @@ class EtcdBackend(EtcdSession):
 
     def withdraw(self, entries: Sequence[Entry]) -> Promise[bool]:
         if len(entries) == 1:
-            return self._withdraw(entries[0])
+            return self._leaving.submit(entries[0].queue, partial(self._withdraw, entries[0]))
         from coordlock_etcd import sets
 
         return run_in_background(
@@ -302,18 +304,25 @@ class EtcdBackend(EtcdSession):
         )
 
     def _withdraw(self, entry: Entry) -> Promise[bool]:
-        request = pb.DeleteRangeRequest(key=self._layout.key(entry))
-        return self._withdrawals.call(entry.queue, request, lambda reply: reply.deleted > 0)
+        within = self._connection.patience(self._layout.own.removing(entry))
+        request = requests.withdraw(self._layout, [entry])
+        return self._withdrawals.call(entry.queue, request, partial(self._removed, entry), within)
+
+    def _removed(self, entry: Entry, reply: pb.TxnResponse) -> bool:
+        was_there = requests.has_deleted_all(reply)
+        self._layout.own.removed(entry, was_there=was_there)
+        return was_there
 
     def evict(self, contender: Contender) -> Promise[bool]:
         request = requests.delete_created(keys.key_of(contender), contender.order)
-        return self._connection.call(TXN, request, lambda reply: reply.succeeded)
+        # Asked again, it would say that the contender had not been there.
+        return self._connection.call(TXN, request, lambda reply: reply.succeeded, once=True)
 
     def watch(
         self,
         contender: Contender,
         revision: int,
-        told: Callable[[bool], None],
+        on_departure: Callable[[Departure], None],
         *,
         waiters: Sequence[Contender] = (),
         changes: bool = False,
@@ -321,11 +330,8 @@ class EtcdBackend(EtcdSession):
         own = contender.session == keys.session(self._lease)
         prefix = self._layout.queue_of(keys.key_of(contender))
         return self._watcher.watch(
-            contender, revision, told, waiters, prefix=prefix, own=own, changes=changes
+            contender, revision, on_departure, waiters, prefix=prefix, own=own, changes=changes
         )
-
-    def departed(self, snapshot: Snapshot) -> Collection[Contender]:
-        return self._watcher.departed(self._layout.queue(snapshot.queue), snapshot)
 
     # Data and observations
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import http.client
 import ssl
-import threading
 from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from coordlock.runtime.promise import Promise
+from coordlock.backend.tls import tls_context
+from coordlock.runtime.promise import Promise, in_thread
 
 __all__ = ["time_of"]
 
@@ -21,23 +21,12 @@ def time_of(
 
     It is that of ``GET /version``, which needs no login. ``options`` are those of the URL.
     """
-    promise: Promise[float | None] = Promise()
-
-    def ask() -> None:
-        try:
-            promise.resolve(_first(hosts, options, timeout / max(1, len(hosts))))
-        except Exception as error:
-            promise.fail(error)
-
-    try:
-        threading.Thread(target=ask, name="coordlock-etcd-time", daemon=True).start()
-    except RuntimeError:  # the interpreter is exiting
-        promise.resolve(None)
-    return promise
+    seconds = timeout / max(1, len(hosts))
+    return in_thread("coordlock-etcd-time", lambda: _first(hosts, options, seconds))
 
 
 def _first(hosts: Sequence[str], options: Mapping[str, Any], timeout: float) -> float | None:
-    context = _context(options) if options.get("tls") else None
+    context = tls_context(options)
     for host in hosts:
         try:
             return _time(host, context, timeout)
@@ -57,11 +46,3 @@ def _time(host: str, context: ssl.SSLContext | None, timeout: float) -> float:
         return parsedate_to_datetime(connection.getresponse().getheader("Date") or "").timestamp()
     finally:
         connection.close()
-
-
-def _context(options: Mapping[str, Any]) -> ssl.SSLContext:
-    """As gRPC's: `coordlock_etcd.transport.tls` has checked the files."""
-    context = ssl.create_default_context(cafile=options.get("ca"))
-    if options.get("cert") is not None:
-        context.load_cert_chain(options["cert"], options["key"], password="none")
-    return context

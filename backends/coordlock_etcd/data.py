@@ -15,7 +15,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from coordlock.backend import Expect, Listing, Operation, Read, VersionedValue, Written
+from coordlock.backend import (
+    Delete,
+    Expect,
+    Listing,
+    Operation,
+    Put,
+    Read,
+    VersionedValue,
+    Written,
+)
 from coordlock.errors import BackendError, BackendUnavailable, Evicted, VersionMismatch
 from coordlock.model.contender import Contender
 from coordlock.runtime.driver import Steps, run_in_background
@@ -66,12 +75,13 @@ def write(
 ) -> Promise[Written]:
     """See `Backend.write`."""
     request = requests.guarded_writes(guards, operations, layout)
+    changes = any(isinstance(one, Put | Delete) for one in operations)
     read = partial(_written, operations, guards, connection.cluster.revision)
 
     def steps() -> Steps[Written]:
         written: Written
         try:
-            written = yield connection.call(TXN, request, read)
+            written = yield connection.call(TXN, request, read, once=changes)
         except NoSpace as error:
             raise BackendUnavailable(SERVICE, f"{error.reason}; it may have been made") from None
         return written

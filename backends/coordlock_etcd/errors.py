@@ -25,6 +25,7 @@ __all__ = [
     "clock_is_wrong",
     "had_no_effect",
     "is_elsewhere",
+    "is_silence",
     "is_unresolved",
     "needs_login",
     "translate",
@@ -82,6 +83,11 @@ def had_no_effect(code: StatusCode, details: str) -> bool:
     return code is StatusCode.UNIMPLEMENTED or (
         code is StatusCode.UNAVAILABLE and details.lower().startswith(_UNSENT)
     )
+
+
+def is_silence(code: StatusCode, details: str) -> bool:
+    """Whether no answer came in time. etcd knows the time that a client gives, and may say so."""
+    return code is StatusCode.DEADLINE_EXCEEDED or "etcdserver: request timed out" in details
 
 
 def is_unresolved(code: StatusCode, details: str) -> bool:

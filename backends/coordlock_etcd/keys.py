@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Self
 
@@ -21,6 +21,7 @@ from coordlock.model.contender import Contender, Entry, Owner, Snapshot, are_sam
 from coordlock.model.names import escape, unescape
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.errors import SERVICE
+from coordlock_etcd.own_keys import OwnKeys
 
 __all__ = [
     "Layout",
@@ -58,6 +59,8 @@ class Layout:
     """
 
     prefix: bytes
+    #: The keys that differ from what their entries' ids say.
+    own: OwnKeys = field(default_factory=OwnKeys, compare=False)
 
     @classmethod
     def below(cls, root: str, *, leading_slash: bool = True) -> Self:
@@ -79,7 +82,15 @@ class Layout:
 
     def key(self, entry: Entry) -> bytes:
         """The key of ``entry``'s contender, the same for every attempt to create it."""
-        return self.queue(entry.queue) + f"{entry.claim.marker}-{entry.id}".encode()
+        return self.own.key(entry, self.beginning(entry))
+
+    def adding(self, entry: Entry) -> int:
+        """A request may add ``entry``; how many were before."""
+        return self.own.adding(entry, self.beginning(entry))
+
+    def beginning(self, entry: Entry) -> bytes:
+        """What the keys of contenders with the claim of ``entry`` start with, in its queue."""
+        return self.queue(entry.queue) + entry.claim.marker.encode() + b"-"
 
     def name(self, key: bytes) -> str | None:
         """The name of the queue that ``key`` is in, or None if it is in no queue."""
@@ -147,6 +158,7 @@ def enqueued(layout: Layout, entry: Entry, found: pb.RangeResponse, revision: in
     if found.more:
         del before[entry.claim.window :]
     order = mine.create_revision
+    layout.own.added(entry, order)
     me = Contender(
         id=entry.id,
         key=mine.key.decode(),
@@ -165,7 +177,7 @@ def enqueued(layout: Layout, entry: Entry, found: pb.RangeResponse, revision: in
 def check_is_of(entry: Entry, kv: pb.KeyValue, lease: int) -> None:
     """Raise `SessionLost` if another process has made ``kv`` in this session.
 
-    Copies of a virtual machine have one session, and the same ids that may be used again.
+    Copies of a virtual machine have one session, and the same keys that may be used again.
     """
     if entry.publishes or kv.lease != lease:
         return
@@ -184,7 +196,7 @@ def _contender(layout: Layout, queue: str, kv: pb.KeyValue) -> Contender:
     id, claim = layout.contender(queue, kv.key, value)
     order = kv.create_revision
     return Contender(
-        id=id,
+        id=layout.own.id(kv.key, order) or id,
         key=kv.key.decode("utf-8", "surrogateescape"),
         claim=claim,
         order=order,

@@ -16,9 +16,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from coordlock.model.contender import Contender, Snapshot
 from coordlock_etcd import messages_pb2 as pb
-from coordlock_etcd.keys import key_of
 from coordlock_etcd.watch import Watch
 
 __all__ = ["QueueWatch", "QueueWatches"]
@@ -54,6 +52,9 @@ class QueueWatch:
         #: Every departure after this revision is among those that left, or will be.
         self._since = math.inf
         self._left: dict[bytes, int] = {}
+        #: Of those before the order ``_listed``, all that have not left, by key: their orders.
+        self._there: dict[bytes, int] = {}
+        self._listed = 0
         self._watches: dict[bytes, Watch] = {}
 
     def is_unused(self, now: float) -> bool:
@@ -63,6 +64,19 @@ class QueueWatch:
     def created(self, revision: int) -> None:
         """The watch is filed: etcd reports what happens after ``revision``."""
         self._since = revision or math.inf  # which a proxy of etcd does not say
+
+    def listed(self, found: pb.RangeResponse, revision: int) -> None:
+        """The end of the queue as it was at ``revision``, the newest first."""
+        if found.more or revision < self._since:
+            return  # others may be there, or may have left without a report
+        self._listed = max(self._listed, found.kvs[0].create_revision)
+        for kv in found.kvs:
+            if not self.has_left(kv.key, kv.create_revision):
+                self._there[kv.key] = kv.create_revision
+
+    def is_first(self, order: int) -> bool:
+        """Whether none of the contenders before ``order`` is left in the queue."""
+        return order < self._listed and all(one >= order for one in self._there.values())
 
     def take(self, watch: Watch) -> bool:
         """Serve ``watch``, if all that it waits for is reported here; whether that is so."""
@@ -97,6 +111,8 @@ class QueueWatch:
             key, revision = event.kv.key, event.kv.mod_revision
             self._left.pop(key, None)  # the latest come last
             self._left[key] = revision
+            if self._there.get(key, revision) < revision:
+                del self._there[key]
             watch = self._watches.get(key)
             if watch is not None and watch.order < revision:
                 over.append(watch)
@@ -116,13 +132,17 @@ class QueueWatches:
     def __contains__(self, prefix: bytes) -> bool:
         return prefix in self._queues
 
-    def enqueued(self, prefix: bytes, length: int, now: float) -> QueueWatch | None:
-        """The client has enqueued, and made the queue so long; what is to be watched from now on.
+    def enqueued(
+        self, prefix: bytes, found: pb.RangeResponse, revision: int, now: float
+    ) -> QueueWatch | None:
+        """The client has enqueued, and ``found`` that queue; what is to be watched from now on.
 
         None if that has begun before, or is not worth it.
         """
+        length = found.count
         if (queue := self._queues.get(prefix)) is not None:
             queue.used, queue.is_short = now, length <= _SHORT
+            queue.listed(found, revision)
         elif 1 < length <= _SHORT:
             if now < self._waited.pop(prefix, -math.inf) + _AGAIN:
                 queue = self._queues[prefix] = QueueWatch(prefix, now)
@@ -140,12 +160,6 @@ class QueueWatches:
         """What serves ``watch`` from now on, which is on a contender of that queue."""
         queue = self._queues.get(prefix)
         return queue if queue is not None and queue.take(watch) else None
-
-    def departed(self, prefix: bytes, snapshot: Snapshot) -> list[Contender]:
-        """See `Backend.departed`."""
-        if (queue := self._queues.get(prefix)) is None:
-            return []
-        return [one for one in snapshot.contenders if queue.has_left(key_of(one), one.order)]
 
     def unused(self, now: float) -> list[QueueWatch]:
         """Those that the client has not used for a while: perhaps nothing is reported any more."""

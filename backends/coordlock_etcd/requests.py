@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from coordlock.backend import Delete, Expect, Operation, Put, Read
@@ -10,10 +10,6 @@ from coordlock.model.claim import AnyClaim, Mode, in_force
 from coordlock.model.contender import Contender, Entry, Owner
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.keys import Layout, key_of, prefix_end
-
-#: A request that may go `together` with others. Such a transaction only reads if a condition does
-#: not hold.
-Request = pb.TxnRequest | pb.DeleteRangeRequest
 
 #: How many operations one transaction may hold, by etcd's default (--max-txn-ops).
 MAX_OPERATIONS: Final = 128
@@ -75,9 +71,26 @@ def publish(me: Contender, value: bytes, version: int) -> pb.TxnRequest:
     )
 
 
-def delete_all(keys: Iterable[bytes]) -> pb.TxnRequest:
-    """Delete the ``keys`` that are there, each by an operation whose answer says whether it was."""
-    return pb.TxnRequest(success=[_delete(key) for key in keys])
+def withdraw(layout: Layout, entries: Sequence[Entry]) -> pb.TxnRequest:
+    """Delete the contenders of ``entries``, created at the revisions that are known of them."""
+    return delete_all({layout.key(entry): layout.own.order(entry) for entry in entries})
+
+
+def has_deleted_all(reply: pb.TxnResponse) -> bool:
+    """Whether all keys of `delete_all` were there, created at their revisions."""
+    deleted = (one.response_delete_range.deleted for one in reply.responses)
+    return reply.succeeded and min(deleted) > 0
+
+
+def delete_all(created: Mapping[bytes, int | None]) -> pb.TxnRequest:
+    """Delete all keys, if each was ``created`` at its revision, where one is given.
+
+    The answer to each deletion says whether the key was there.
+    """
+    return pb.TxnRequest(
+        compare=[_created(key, order) for key, order in created.items() if order is not None],
+        success=[_delete(key) for key in created],
+    )
 
 
 def nearest(
@@ -150,47 +163,32 @@ def keys_under(prefix: bytes) -> pb.RangeRequest:
     return pb.RangeRequest(key=prefix or b"\0", range_end=prefix_end(prefix), keys_only=True)
 
 
-def together(asked: Sequence[Request]) -> pb.TxnRequest:
-    """Do all requests of ``asked``, in order, if all their conditions hold; else nothing."""
+def together(asked: Sequence[pb.TxnRequest]) -> pb.TxnRequest:
+    """Do all requests of ``asked``, in order, if all their conditions hold; else nothing.
+
+    Each only reads if a condition of its own does not hold.
+    """
     txn = pb.TxnRequest()
     for request in asked:
-        if isinstance(request, pb.TxnRequest):
-            txn.compare.extend(request.compare)
-            txn.success.extend(request.success)
-        else:
-            txn.success.append(pb.RequestOp(request_delete_range=request))
+        txn.compare.extend(request.compare)
+        txn.success.extend(request.success)
     return txn
 
 
-def apart(
-    asked: Sequence[Request], reply: pb.TxnResponse
-) -> Iterator[pb.TxnResponse | pb.DeleteRangeResponse]:
+def apart(asked: Sequence[pb.TxnRequest], reply: pb.TxnResponse) -> Iterator[pb.TxnResponse]:
     """The answer to each request of ``asked``, from the answer to all of them `together`.
 
     All have the revision of that answer.
     """
-    header, start = reply.header, 0
+    responses = iter(reply.responses)
     for request in asked:
-        if isinstance(request, pb.TxnRequest):
-            end = start + len(request.success)
-            yield pb.TxnResponse(
-                header=header, succeeded=True, responses=reply.responses[start:end]
-            )
-        else:
-            end = start + 1
-            deleted = reply.responses[start].response_delete_range.deleted
-            yield pb.DeleteRangeResponse(header=header, deleted=deleted)
-        start = end
+        own = [next(responses) for _ in request.success]
+        yield pb.TxnResponse(header=reply.header, succeeded=True, responses=own)
 
 
 def delete_created(key: bytes, order: int) -> pb.TxnRequest:
     """Delete ``key`` if it was created at ``order``, and not anew since."""
-    return pb.TxnRequest(compare=[_created(key, order)], success=[_delete(key)])
-
-
-def term(prefix: bytes) -> pb.RangeRequest:
-    """Read what the member itself has, without asking its leader: for the answer's term."""
-    return pb.RangeRequest(key=prefix or b"\0", serializable=True)
+    return delete_all({key: order})
 
 
 def presence(keys: Sequence[bytes]) -> pb.TxnRequest:

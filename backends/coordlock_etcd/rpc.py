@@ -14,26 +14,16 @@ Reply = TypeVar("Reply", bound=Message)
 
 
 class Method(Generic[Request, Reply]):
-    """A method: where it is, what makes bytes of its request, and a reply of bytes.
+    """A method: where it is, what makes bytes of its request, and a reply of bytes."""
 
-    A call that ``is_logged`` takes an entry of the cluster's log, or waits for one. It may be lost
-    with a leader: see `LostRequests`.
-    """
-
-    def __init__(
-        self, path: str, request: type[Request], reply: type[Reply], *, is_logged: bool = True
-    ) -> None:
+    def __init__(self, path: str, request: type[Request], reply: type[Reply]) -> None:
         self.path: Final = path
         self.encode: Final[Callable[[Request], bytes]] = request.SerializeToString
         self.decode: Final[Callable[[bytes], Reply]] = reply.FromString
-        self.is_logged: Final = is_logged
 
 
 AUTHENTICATE: Final = Method(
     "/etcdserverpb.Auth/Authenticate", pb.AuthenticateRequest, pb.AuthenticateResponse
-)
-DELETE_RANGE: Final = Method(
-    "/etcdserverpb.KV/DeleteRange", pb.DeleteRangeRequest, pb.DeleteRangeResponse
 )
 LEASE_GRANT: Final = Method(
     "/etcdserverpb.Lease/LeaseGrant", pb.LeaseGrantRequest, pb.LeaseGrantResponse
@@ -43,7 +33,6 @@ LEASE_KEEP_ALIVE: Final = Method(
     "/etcdserverpb.Lease/LeaseKeepAlive",
     pb.LeaseKeepAliveRequest,
     pb.LeaseKeepAliveResponse,
-    is_logged=False,
 )
 LEASE_REVOKE: Final = Method(
     "/etcdserverpb.Lease/LeaseRevoke", pb.LeaseRevokeRequest, pb.LeaseRevokeResponse
@@ -53,8 +42,6 @@ MEMBER_LIST: Final = Method(
     "/etcdserverpb.Cluster/MemberList", pb.MemberListRequest, pb.MemberListResponse
 )
 RANGE: Final = Method("/etcdserverpb.KV/Range", pb.RangeRequest, pb.RangeResponse)
-STATUS: Final = Method(
-    "/etcdserverpb.Maintenance/Status", pb.StatusRequest, pb.StatusResponse, is_logged=False
-)
+STATUS: Final = Method("/etcdserverpb.Maintenance/Status", pb.StatusRequest, pb.StatusResponse)
 TXN: Final = Method("/etcdserverpb.KV/Txn", pb.TxnRequest, pb.TxnResponse)
 WATCH: Final = Method("/etcdserverpb.Watch/Watch", pb.WatchRequest, pb.WatchResponse)

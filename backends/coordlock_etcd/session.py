@@ -71,6 +71,7 @@ class EtcdSession(Backend):
             if self._closing is not None:
                 return failed(client_closed())
             self._watcher.reset()
+            self._layout.own.clear()
             # A cluster that was restored from a backup starts from there.
             self._connection.cluster.revision = 0
             # Contenders of the session before would stand in queues until it expires.
@@ -88,7 +89,8 @@ class EtcdSession(Backend):
         if not (lease := self._live_lease):
             return failed(no_session())
         self._watcher.recheck_when_due()
-        self._connection.members.learn_when_due()
+        if self._connection.members is not None:
+            self._connection.members.learn_when_due()
         request = pb.LeaseKeepAliveRequest(ID=lease)
         # A member that hangs is left in time to ask another.
         timeout = min(self._connection.timeout, self._ttl / 3)
@@ -123,7 +125,6 @@ class EtcdSession(Backend):
     def _moved(self) -> None:
         """Another endpoint or connection is in use."""
         self._room.fit(len(self._connection.cluster.endpoints))
-        self._connection.members.moved()
         for host in self._hosts:
             host.restart()
 

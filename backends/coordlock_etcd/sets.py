@@ -9,6 +9,7 @@ first, because a transaction can't delete a key and create it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from coordlock.errors import BackendUnavailable, TooLarge
@@ -34,8 +35,12 @@ def enqueue(
     snapshot: Callable[[str, Contender], Promise[Snapshot]],
     entries: Sequence[Entry],
     lease: int,
+    within: float,
 ) -> Steps[tuple[Snapshot, ...]]:
-    """Add a set: see `Backend.enqueue`. ``snapshot`` reads a queue up to one of the set."""
+    """Add a set: see `Backend.enqueue`. ``snapshot`` reads a queue up to one of the set.
+
+    Each attempt may take ``within`` seconds.
+    """
 
     def read(reply: pb.TxnResponse) -> tuple[Snapshot, ...] | list[pb.KeyValue]:
         if not reply.succeeded:
@@ -49,7 +54,8 @@ def enqueue(
     snapshots: tuple[Snapshot, ...]
     for _ in range(_ATTEMPTS):
         try:
-            found = yield connection.call(TXN, requests.enqueue_all(layout, entries, lease), read)
+            request = requests.enqueue_all(layout, entries, lease)
+            found = yield connection.call(TXN, request, read, timeout=within, once=True)
         except TooLarge as error:
             raise _too_many(len(entries), error) from None
         if isinstance(found, tuple):
@@ -62,6 +68,8 @@ def enqueue(
             keys.check_is_of(by_key[kv.key], kv, lease)
         is_whole = len(found) == len(entries) and len({kv.create_revision for kv in found}) == 1
         if is_whole and all(kv.lease == lease for kv in found):
+            for entry in entries:
+                layout.own.added(entry, found[0].create_revision)
             queues = [entry.queue for entry in entries]
             mine = (
                 keys.snapshot(layout, queue, [kv], 0).contenders[0]
@@ -69,7 +77,9 @@ def enqueue(
             )
             snapshots = yield all_of(map(snapshot, queues, mine))
             return snapshots
-        yield connection.call(TXN, requests.delete_all([kv.key for kv in found]), _nothing)
+        # By revision, so that a request that comes late spares what is added next.
+        kept = {kv.key: kv.create_revision for kv in found}
+        yield connection.call(TXN, requests.delete_all(kept), _nothing)
     raise BackendUnavailable(
         SERVICE, "only part of the contenders was in the queues, on every attempt"
     )
@@ -82,19 +92,18 @@ def withdraw(
     entries: Sequence[Entry],
 ) -> Steps[bool]:
     """Remove a set: see `Backend.withdraw`. ``alone`` removes one of the set."""
-    request = requests.delete_all([layout.key(entry) for entry in entries])
-    deleted: bool
-    try:
-        deleted = yield connection.call(TXN, request, _has_deleted_all)
-    except TooLarge:
-        # The set was too large to be added, too, or the server's limit is lower by now. Either way
-        # nothing may stay that an attempt has made.
-        deleted = all((yield all_of(map(alone, entries))))
-    return deleted
-
-
-def _has_deleted_all(reply: pb.TxnResponse) -> bool:
-    return all(one.response_delete_range.deleted for one in reply.responses)
+    within = connection.patience(max(map(layout.own.removing, entries)))
+    request = requests.withdraw(layout, entries)
+    read = requests.has_deleted_all
+    deleted = False
+    # A set that was too large to be added has left nothing, unless the limit was higher then.
+    with suppress(TooLarge):
+        deleted = yield connection.call(TXN, request, read, timeout=within, once=True)
+    if not deleted:  # one has left before, and kept the others
+        return all((yield all_of(map(alone, entries))))
+    for entry in entries:
+        layout.own.removed(entry, was_there=True)
+    return True
 
 
 def _nothing(_: Any) -> None:

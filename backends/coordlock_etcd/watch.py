@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from coordlock.backend import Departure
 from coordlock.model.contender import Contender
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.keys import key_of
@@ -17,7 +18,7 @@ __all__ = ["Callback", "Carrier", "Watch"]
 class Callback:
     """What to call at a departure, and for which waiters. Calling this cancels it."""
 
-    told: Callable[[bool], None]
+    on_departure: Callable[[Departure], None]
     waiters: Sequence[Contender]
     watch: Watch
     cancel: Callable[[Callback], None]
@@ -34,6 +35,9 @@ class Carrier(Protocol):
 
     def has_left(self, key: bytes, order: int) -> bool:
         """Whether etcd has reported that the contender ``key``, created at ``order``, has left."""
+
+    def is_first(self, order: int) -> bool:
+        """Whether none of the contenders before ``order`` is left in the queue."""
 
     def drop(self, watch: Watch) -> None:
         """Serve ``watch`` no longer."""
@@ -81,6 +85,11 @@ class Watch:
     def identity(self) -> tuple[str, int, int]:
         """The same for two watches exactly if they are one. A key may have several contenders."""
         return self.contender.key, self.contender.order, self.version
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is known that no contender before it is left in its queue."""
+        return self.carrier is not None and self.carrier.is_first(self.order)
 
     @property
     def has_gap(self) -> bool:

@@ -27,8 +27,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from coordlock.backend import Departure
 from coordlock.errors import CoordlockError
-from coordlock.model.contender import Contender, Snapshot
+from coordlock.model.contender import Contender
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.log import Log
 from coordlock_etcd import messages_pb2 as pb
@@ -91,7 +92,7 @@ class Watcher:
         self,
         contender: Contender,
         revision: int,
-        told: Callable[[bool], None],
+        on_departure: Callable[[Departure], None],
         waiters: Sequence[Contender] = (),
         *,
         prefix: bytes = b"",
@@ -119,7 +120,7 @@ class Watcher:
             elif watch.carrier is None:
                 self._progress.joined(watch)
                 self._witness()
-            callback = Callback(told, () if changes else waiters, watch, self._cancelled)
+            callback = Callback(on_departure, () if changes else waiters, watch, self._cancelled)
             watch.callbacks.append(callback)
             self.host.start()
         if has_left:
@@ -146,14 +147,14 @@ class Watcher:
 
     # Queues in demand
 
-    def enqueued(self, prefix: bytes, length: int) -> None:
-        """The client has enqueued a contender; the queue's length with it."""
-        if length == 1 and prefix not in self._queues:
+    def enqueued(self, prefix: bytes, found: pb.RangeResponse, revision: int) -> None:
+        """The client has enqueued a contender; the queue's end with it, the newest first."""
+        if found.count == 1 and prefix not in self._queues:
             return
         with self._lock:
             if not self.host.is_open:
                 return
-            queue = self._queues.enqueued(prefix, length, self._clock.now())
+            queue = self._queues.enqueued(prefix, found, revision, self._clock.now())
             if queue is not None:
                 end = prefix_end(prefix)
                 queue.id = self.host.watch(
@@ -165,11 +166,6 @@ class Watcher:
         """See `QueueWatches`."""
         with self._lock:
             return self._queues.lists(prefix)
-
-    def departed(self, prefix: bytes, snapshot: Snapshot) -> list[Contender]:
-        """See `Backend.departed`."""
-        with self._lock:
-            return self._queues.departed(prefix, snapshot)
 
     def recheck_when_due(self) -> None:
         """Read the watched keys if that was long ago. Never blocks.
@@ -377,10 +373,12 @@ class Watcher:
             self._remove(watch)
         for callback in callbacks:
             waiters = callback.waiters
+            departure = Departure.UNORDERED
+            # Decided now: when the waiters wake, their watches may be on another stream.
+            if in_order and waiters and all(self.told_in_order(one, watch) for one in waiters):
+                departure = Departure.FIRST if watch.is_first else Departure.IN_ORDER
             try:
-                # Asked now: when the waiters wake, their watches may be on another stream.
-                told_in_order = all(self.told_in_order(one, watch) for one in waiters)
-                callback.told(in_order and bool(waiters) and told_in_order)
+                callback.on_departure(departure)
             except Exception:
                 log.exception("etcd: the callback of a watch failed")
         # Only now: gRPC's thread for requests would compete with the callbacks for the interpreter.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar
 from coordlock.backend import (
     Backend,
     Capabilities,
+    Departure,
     Listing,
     Observation,
     Operation,
@@ -36,8 +37,8 @@ from coordlock_local.counter import Counter, check
 from coordlock_local.directory import Directory, default_root
 from coordlock_local.errors import SERVICE, Busy
 from coordlock_local.flock import refuse_without_flock
-from coordlock_local.notices import Polling, notices
-from coordlock_local.queue import LocalQueue, evict, queue_names, sweep
+from coordlock_local.leaving import evict
+from coordlock_local.queue import LocalQueue, queue_names, sweep
 from coordlock_local.session import LocalSession
 from coordlock_local.slots import Slot, stands
 
@@ -74,8 +75,6 @@ class LocalBackend(Backend):
     )
     default_root: ClassVar[str] = ""
     shares_keys: ClassVar[bool] = False
-    tells_first: ClassVar[bool] = True
-    finds_waiters: ClassVar[bool] = True
     options: ClassVar[Sequence[Option]] = (
         Option(
             "trust_filesystem",
@@ -185,7 +184,7 @@ class LocalBackend(Backend):
         self,
         contender: Contender,
         revision: int,
-        told: Callable[[bool], None],
+        on_departure: Callable[[Departure], None],
         *,
         waiters: Sequence[Contender] = (),
         changes: bool = False,
@@ -193,11 +192,7 @@ class LocalBackend(Backend):
         contenders = self._contenders
         if contenders is None or self._ended() is not None:
             return lambda: None
-        return contenders.watch(contender, told, waiters, changes)
-
-    def was_first(self, contender: Contender) -> bool:
-        known = self._contenders
-        return known is not None and known.watcher.was_first(contender)
+        return contenders.watch(contender, on_departure, waiters, changes)
 
     def queues(self) -> Promise[list[str]]:
         return self._ask(lambda: queue_names(self._prepared()))
@@ -352,10 +347,6 @@ class LocalBackend(Backend):
             warnings.append("the directory is shared: every member of its group can break locks")
         if foreign := directory.foreign():
             warnings.append(f"the directory is trusted, though it is on {foreign}")
-        source = notices()
-        source.close()
-        if isinstance(source, Polling):
-            warnings.append("no inotify: departures are noticed by polling, up to 50 ms later")
         return ServiceInfo(
             service=SERVICE,
             version=f"{system.sysname} {system.release}",

@@ -7,15 +7,18 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from coordlock.backend import Departure
 from coordlock.errors import BackendUnavailable, CoordlockError
 from coordlock.model.admission import is_blocked
+from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock_local import values
 from coordlock_local.counter import Tokens, patiently
 from coordlock_local.errors import SERVICE, Busy, translated
+from coordlock_local.leaving import leave, tell_observers
 from coordlock_local.queue import LocalQueue, tidy
 from coordlock_local.session import LocalSession
-from coordlock_local.slots import Slot, leave, stands, tell
+from coordlock_local.slots import Slot, stands
 from coordlock_local.watcher import Watcher
 
 __all__ = ["Contenders"]
@@ -55,9 +58,10 @@ class Contenders:
         adding = partial(self._add, wanted, unless_blocked)
         hold = partial(self.session.counter.hold, adding)
         snapshots = patiently(self.session.changing_in_time, hold)
-        for entry, snapshot in zip(entries, snapshots, strict=True):
+        for (queue, entry), snapshot in zip(wanted, snapshots, strict=True):
             if (me := snapshot.find(entry.id)) is not None:
                 self._own[me.key] = me
+                tell_observers(self._directory, queue.path)
         return snapshots
 
     def _add(
@@ -96,11 +100,10 @@ class Contenders:
             return False
         session = self.session
         try:
-            was_there, follower = False, None
+            was_there = False
             with session.changing:
                 if not session.has_ended:
-                    was_there, follower = leave(self._directory, slot, id, self._slots)
-            tell(self._directory, session.id, id, follower)
+                    was_there = leave(self._directory, slot, self._contender(id, slot), self._slots)
         except OSError as error:
             # As long as the session lives, so does the contender: this must be tried again.
             raise BackendUnavailable(SERVICE, translated(error).reason) from error
@@ -114,6 +117,11 @@ class Contenders:
         self._slots.pop(id, None)
         return was_there
 
+    def _contender(self, id: str, slot: Slot) -> Contender:
+        """That of ``slot``; where Ctrl-C came before it was noted, as one that excludes most."""
+        unknown = Contender(id, slot.key, Mode.EX, slot.token, slot.token, self.session.id)
+        return self._own.get(slot.key, unknown)
+
     def publish(self, contender: Contender, value: bytes, version: int) -> None:
         """See `Backend.publish`."""
         note = partial(self._published.add, contender.id)
@@ -123,13 +131,13 @@ class Contenders:
     def watch(
         self,
         contender: Contender,
-        told: Callable[[bool], None],
+        on_departure: Callable[[Departure], None],
         waiters: Sequence[Contender],
         changes: bool,
     ) -> Callable[[], None]:
         """See `Backend.watch`."""
         try:
-            return self.watcher.watch(contender, told, waiters, changes)
+            return self.watcher.watch(contender, on_departure, waiters, changes)
         except RuntimeError as error:  # no thread: the interpreter is exiting, or has too many
             raise BackendUnavailable(SERVICE, str(error)) from error
 

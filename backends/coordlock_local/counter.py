@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 #: Of the files in a state directory. It changes where other releases would misread a file. Fields
 #: that are only added come after the others, and releases that don't know them ignore them.
-VERSION: Final = "1"
+VERSION: Final = "2"
 #: Tokens are promised to the disk this many at a time, so that few of them wait for it.
 _BLOCK: Final = 65_536
 _LONGEST: Final = 4096
@@ -91,8 +91,8 @@ def _check(path: str, data: bytes) -> None:
     if version.isdigit() and version != VERSION.encode():
         raise ConfigurationError(
             f"{path} has version {version.decode()}, and this release of coordlock knows only "
-            f"version {VERSION}: upgrade coordlock, or use another directory, with local:///path "
-            "or XDG_STATE_HOME"
+            f"version {VERSION}: use the release that made it, or another directory, with "
+            "local:///path or XDG_STATE_HOME"
         )
 
 

@@ -11,11 +11,11 @@ while it has the lock. Whoever removes one of them afterwards, the next holder n
 so it reads and writes after this write. The write counts from the moment of that look, at which
 the guards stood.
 
-Followers hear of each write. A follower makes a file named after the key or the folder, listens to
-it, and then reads. A writer opens the files of what it writes while it has the lock, before the
-commit, and closes them after it has released the lock; the system closes them for a process that is
-killed. Readings need the lock too. So a follower that reads before a write had made its file before
-the writer looked for it, and hears the closing; every other follower reads what was written.
+Followers hear of each write. A follower subscribes to the key or the folder, and then reads. A
+writer tells the subscribers after it has released the lock. Readings need the lock, too. So a
+follower that reads before a write had subscribed before the writer looked; every other follower
+reads what was written. If the writer is killed in between, followers see its write when they read
+again, as they do now and then.
 
 No connection outlives a use, so no child inherits one.
 """
@@ -26,19 +26,18 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 from urllib.parse import quote
 
 from coordlock.backend import Delete, Expect, Listing, Operation, Put, Read, VersionedValue, Written
 from coordlock.errors import BackendError, BackendUnavailable, Evicted, VersionMismatch
 from coordlock.model.contender import Contender
-from coordlock.runtime.shared_file import Descriptor, close_kept, keep_from_children
+from coordlock.runtime.shared_file import close_kept, keep_from_children
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE, Busy
 from coordlock_local.flock import is_at, try_lock, unlock
+from coordlock_local.pipes import publish
 from coordlock_local.slots import Slot, stands
 
 __all__ = ["DataFile"]
@@ -75,11 +74,9 @@ class DataFile:
 
     def write(self, operations: Sequence[Operation], guards: Sequence[Contender]) -> Written:
         """See `Backend.write`."""
-        notices: list[Descriptor] = []
 
         def act(kept: sqlite3.Connection) -> Written:
             self._check(guards)
-            notices.extend(self._notices(operations))
             revision = _write(kept, operations)
             read = (one.key for one in operations if isinstance(one, Read))
             found = {key: _stored(kept, key) for key in read}
@@ -88,18 +85,11 @@ class DataFile:
 
         try:
             return self._hold(act)
-        finally:
-            while notices:  # followers hear this, once they can read
-                close_kept(notices.pop())
-
-    def _notices(self, operations: Sequence[Operation]) -> Iterator[Descriptor]:
-        """Open what followers of the keys in ``operations`` listen to: closing it tells them."""
-        keys = {one.key for one in operations if isinstance(one, Put | Delete)}
-        for where in sorted(keys | {_folder(key) for key in keys}):
-            with suppress(FileNotFoundError):  # it has no followers
-                yield keep_from_children(
-                    partial(self._directory.open, self._directory.change(where), os.O_WRONLY)
-                )
+        finally:  # what failed may have been written
+            keys = {one.key for one in operations if isinstance(one, Put | Delete)}
+            for where in sorted(keys | {_folder(key) for key in keys}):
+                path = self._directory.change(where)
+                publish(self._directory, path, os.path.basename(path))
 
     def _check(self, guards: Sequence[Contender]) -> None:
         for contender in guards:

@@ -5,14 +5,14 @@
     <root>/counter                        the version of all these files, and the next token; its
                                           lock guards the order (counter.py)
     <root>/sessions/<session>             locked by a process for as long as it lives (session.py)
+    <root>/pipes/<session>                written into when it may have to look (pipes.py)
     <root>/queues/<name>                  the contenders of one lock (slots.py)
-    <root>/watched/<session>-<entry id>   removed when that contender leaves (watcher.py)
-    <root>/watched/<session>-bell         opened when a contender leaves before one of that session
     <root>/values/<session>-<entry id>    what that contender publishes (values.py)
     <root>/data                           what applications keep, in SQLite (data.py), with
     <root>/data.lock                      locked while a process reads or writes it
-    <root>/changes/<key or folder>        made by processes that follow it, opened and closed by
-                                          those that write there (data.py, followers.py)
+    <root>/watched/<session>-<entry id>/  the pipes that are told when that contender changes,
+    <root>/observed/<name>/               when that queue does,
+    <root>/changes/<key or folder>/       and when that data does
 
 A private directory (mode 0700, as are those made here) belongs to one user. One that an
 administrator made writable for a group (mode 2770) is shared by its members.
@@ -97,7 +97,9 @@ class Directory:
         self.changes: Final = os.path.join(root, "changes")
         self.sessions: Final = os.path.join(root, "sessions")
         self.queues: Final = os.path.join(root, "queues")
+        self.pipes: Final = os.path.join(root, "pipes")
         self.watched: Final = os.path.join(root, "watched")
+        self.observed: Final = os.path.join(root, "observed")
         self.values: Final = os.path.join(root, "values")
         self._mode = mode
 
@@ -130,7 +132,7 @@ class Directory:
                 "coordinate machines with zookeeper:// or etcd://; or, if no other machine uses "
                 f"that file system, trust it with local://{root}?{_TRUSTING}"
             )
-        for path in ("sessions", "queues", "watched", "values", "changes"):
+        for path in ("sessions", "pipes", "queues", "values", "watched", "observed", "changes"):
             _make(os.path.join(root, path), mode)
         if os.path.exists(os.path.join(root, "SESSIONS")):
             return cls(root, mode, folds=True)
@@ -148,21 +150,31 @@ class Directory:
         """The file of the queue ``name``. No two names share one."""
         return f"{self.queues}/{file_name(name, folds=self.folds)}"
 
-    def watch(self, session: str, id: str) -> str:
-        """The file that tells when the contender ``id`` of ``session`` leaves."""
-        return f"{self.watched}/{session}-{id}"
+    def pipe(self, id: str) -> str:
+        """The named pipe ``id``, that of a session or of its observers."""
+        return f"{self.pipes}/{id}"
 
-    def bell(self, session: str) -> str:
-        """The file that tells when a contender leaves that was just before one of ``session``."""
-        return f"{self.watched}/{session}-bell"
+    def watch(self, session: str, id: str) -> str:
+        """Where pipes subscribe to changes of the contender ``id`` of ``session``."""
+        return f"{self.watched}/{session}-{id}"
 
     def value(self, session: str, id: str) -> str:
         """The file with what the contender ``id`` of ``session`` publishes."""
         return f"{self.values}/{session}-{id}"
 
     def change(self, where: str) -> str:
-        """The file that tells of changes at ``where``, a key or, with a slash, a folder."""
+        """Where pipes subscribe to changes at ``where``, a key or, with a slash, a folder."""
         return f"{self.changes}/{file_name(where, folds=self.folds)}"
+
+    def make(self, path: str) -> None:
+        """Make the directory ``path`` in it, if it is not there."""
+        _make(path, self._mode)
+
+    def make_pipe(self, path: str) -> None:
+        """Make the named pipe ``path``, if it is not there."""
+        with suppress(FileExistsError):
+            os.mkfifo(path, 0o600)
+            _set_mode(path, self._mode & 0o660)
 
     def open(self, path: str, flags: int) -> int:
         """Open a file, with the ``flags`` of the system call; its descriptor.

@@ -1,31 +1,30 @@
-"""Following data and queues: one thread per client, asleep until the system tells of a change.
+"""Following data and queues: one thread per client, asleep until another process writes to it.
 
-A notice says only that something may have changed; everything that follows the file is read anew
-then. Each key or folder that is followed has a file, which its followers make and remove (see
-`data`). A queue is followed by its own file, which tells of its contenders, and by those of their
-sessions, which tell of the death of their processes. A process that changes something closes one of
-these files afterwards.
+A message only names what may have changed, which is then read anew. A client that follows a key, a
+folder or a queue subscribes to it, and then reads it; a process that changes it tells subscribers
+afterwards. A queue also changes when a process dies that has a contender in it: the pipe of its
+session ends.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from coordlock.backend import Listing, Observation, Queue
+from coordlock.backend import Observation, Queue
 from coordlock.errors import BackendUnavailable, CoordlockError
 from coordlock.model.contender import Snapshot
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.log import Log
+from coordlock.runtime.shared_file import Descriptor, close_kept
 from coordlock_local.data import DataFile
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE, Busy, translated
-from coordlock_local.notices import Notices, Polling, notices
+from coordlock_local.pipes import Pipe, open_end, subscribe, unsubscribe
 from coordlock_local.queue import LocalQueue
 
 __all__ = ["Followers"]
@@ -33,11 +32,28 @@ __all__ = ["Followers"]
 log = Log("coordlock.local")
 
 #: Seconds until another attempt, where something could not be read.
-_PAUSE: Final = 0.02
+_RETRY_S: Final = 0.02
+#: How often everything is read again, in seconds, in case a message was lost.
+_INTERVAL_S: Final = 5.0
 #: How often a queue that changes is read again until two readings agree.
 _READINGS: Final = 20
 
-S = TypeVar("S", Listing, Snapshot)
+
+class _Followed:
+    """A place that is followed, and how it is read."""
+
+    def __init__(self, observation: Observation[Any], path: str, read: Callable[[], Any]) -> None:
+        self.observation: Final = observation
+        self.path: Final = path
+        self.read: Final = read
+        #: Whether it has to be read, because it has not been yet, or could not be.
+        self.is_due = True
+
+    def sessions(self) -> set[str]:
+        """Those whose end changes it."""
+        state = self.observation.view.state
+        contenders = state.contenders if isinstance(state, Snapshot) else ()
+        return {contender.session for contender in contenders}
 
 
 class Followers:
@@ -48,25 +64,21 @@ class Followers:
         self._clock = clock
         self._data = DataFile(directory)
         self._lock = threading.RLock()
-        self._numbers = itertools.count()
-        self._followed: dict[int, _Followed] = {}
-        self._notices: Notices = notices()
+        self._id = os.urandom(16).hex()
+        self._pipe = Pipe(directory, self._id)
+        self._followed: dict[object, _Followed] = {}
+        #: The pipes of sessions that have contenders in what is followed; None for one that ended.
+        self._ends: dict[str, Descriptor | None] = {}
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
     def follow(self, place: Queue | str, news: Callable[[], None]) -> Observation[Any]:
         """See `Backend.follow`."""
         if isinstance(place, str):
-            changes = self._directory.change(place)
-            return self._add(lambda: self._data.read(place), lambda _: (changes,), news)
+            return self._add(self._directory.change(place), lambda: self._data.read(place), news)
         queue = LocalQueue(self._directory, place.name)
-
-        def files(state: Snapshot | None) -> Collection[str]:
-            contenders = () if state is None else state.contenders
-            sessions = {self._directory.session(one.session) for one in contenders}
-            return (queue.path, *sessions)
-
-        return self._add(lambda: _agreed(queue), files, news)
+        path = f"{self._directory.observed}/{os.path.basename(queue.path)}"
+        return self._add(path, lambda: _agreed(queue), news)
 
     def close(self) -> None:
         """End all observations and the thread."""
@@ -75,31 +87,24 @@ class Followers:
                 return
             self._is_closed = True
             thread, left = self._thread, list(self._followed.values())
-        for one in left:
-            one.observation.end(_closed(), self._clock.now())
+        for followed in left:
+            followed.observation.end(_closed(), self._clock.now())
         if thread is None:
-            self._notices.close()
-            return
-        self._notices.wake()
-        if thread is not threading.current_thread():
+            self._pipe.close()
+        elif self._pipe.wake() and thread is not threading.current_thread():
             thread.join()
 
     def _add(
-        self,
-        read: Callable[[], S],
-        files: Callable[[S | None], Collection[str]],
-        news: Callable[[], None],
-    ) -> Observation[S]:
-        number = next(self._numbers)
-
+        self, path: str, read: Callable[[], Any], news: Callable[[], None]
+    ) -> Observation[Any]:
         def stop() -> None:
-            self._followed.pop(number, None)
+            self._followed.pop(observation, None)
 
-        observation: Observation[S] = Observation(news, stop, self._clock.now())
+        observation: Observation[Any] = Observation(news, stop, self._clock.now())
         with self._lock:
             is_closed = self._is_closed
             if not is_closed:
-                self._followed[number] = _Followed(observation, read, files)
+                self._followed[observation] = _Followed(observation, path, read)
                 if self._thread is None:
                     thread = threading.Thread(
                         target=self._run, name="coordlock-local-observer", daemon=True
@@ -109,75 +114,86 @@ class Followers:
         if is_closed:
             observation.end(_closed(), self._clock.now())
         else:
-            self._notices.wake()
+            self._pipe.wake()
         return observation
 
+    # The thread
+
     def _run(self) -> None:
-        heard: set[str] = set()  # notices of these are ordered, and none has come
-        wanted: set[str] = set()
-        check = 0.0  # when all is to be read again, whatever was heard
+        subscribed: set[str] = set()
+        reread = 0.0  # when everything is to be read again
         while not self._is_closed:
-            if (now := time.monotonic()) >= check:
-                heard.clear()  # a file may have been removed and made again
-                check = now + self._notices.interval
             followed = list(self._followed.values())
-            before, wanted = wanted, {file for one in followed for file in one.files()}
-            self._drop(before - wanted)
-            heard &= wanted
-            due = [one for one in followed if one.is_due or not heard.issuperset(one.files())]
-            deaf = sum(not self._hears(file, heard) for file in wanted)
-            # After it listens, so that nothing falls between. What was read may name more files.
-            for one in due:
-                one.is_due = not self._look(one)
-            if any(not heard.issuperset(one.files()) for one in followed if not deaf):
-                continue
-            failed = any(one.is_due for one in due)
-            pause = max(0.0, check - time.monotonic())
+            if time.monotonic() >= reread:
+                reread = time.monotonic() + _INTERVAL_S
+                subscribed.clear()  # somebody may have removed it
+                _read_again(followed)
+            self._subscribe(subscribed, {place.path for place in followed})
+            # After it has subscribed, so that nothing falls between.
+            are_read = [self._is_read(place) for place in followed if place.is_due]
+            ends = self._open_ends(followed)
+            pause = max(0.0, reread - time.monotonic())
             try:
-                changed = self._notices.wait(min(pause, _PAUSE) if deaf or failed else pause)
-            except OSError as error:  # the program has closed what it had not opened
-                log.warning("inotify failed, so coordlock polls for changes: %s", error.strerror)
-                self._notices.close()
-                self._notices = Polling()
-                changed = None
-            if changed is None:
-                check = 0.0
-            else:
-                heard.difference_update(changed)
-        self._drop(wanted)
-        self._notices.close()
+                timeout = pause if all(are_read) else min(pause, _RETRY_S)
+                names, ended = self._pipe.read(timeout, ends)
+            except OSError:  # the program has closed the pipe
+                time.sleep(_RETRY_S)
+                names, ended = None, set()
+            for number in ended:
+                self._end(ends[number])
+            _read_again(
+                place
+                for place in followed
+                if names is None
+                or os.path.basename(place.path) in names
+                or any(ends[number] in place.sessions() for number in ended)
+            )
+        self._subscribe(subscribed, set())
+        for session in self._ends:
+            self._end(session)
+        self._pipe.close()
 
-    def _drop(self, files: Collection[str]) -> None:
-        """Listen to ``files`` no more."""
-        for file in files:
-            self._notices.drop(file)
-            if file.startswith(self._directory.changes):
-                with suppress(OSError):  # others that follow it hear this, and make it again
-                    os.unlink(file)
+    def _subscribe(self, subscribed: set[str], paths: set[str]) -> None:
+        """Be ``subscribed`` to ``paths`` and nothing else."""
+        for path in subscribed - paths:
+            unsubscribe(path, self._id)
+            subscribed.discard(path)
+        for path in paths - subscribed:
+            with suppress(OSError):  # then it is read now and then
+                subscribe(self._directory, path, self._id)
+                subscribed.add(path)
 
-    def _hears(self, file: str, heard: set[str]) -> bool:
-        """Whether notices of ``file`` are ordered."""
-        if file in heard:
-            return True
-        is_session = file.startswith(self._directory.sessions)
-        try:
-            if not is_session:
-                os.close(self._directory.open(file, os.O_RDONLY | os.O_CREAT))
-            self._notices.add(file)
-        except OSError as error:
-            # A session that has no file has ended, as the next reading shows. Another process has
-            # removed any other file just now, which is made again then.
-            if not (is_session and isinstance(error, FileNotFoundError)):
-                log.debug("cannot watch %s: %s", file, error)
-                return False
-        heard.add(file)
-        return True
+    def _is_read(self, place: _Followed) -> bool:
+        """Read ``place``, until the ends of all sessions in it would be seen; whether it could."""
+        while self._look(place):
+            new = place.sessions() - self._ends.keys()
+            for session in new:
+                self._ends[session] = open_end(self._directory, session)
+            if not new:
+                # A process's pipe ends an instant before its contenders are gone.
+                place.is_due = any(self._ends[session] is None for session in place.sessions())
+                break
+        return not place.is_due
 
-    def _look(self, followed: _Followed) -> bool:
+    def _open_ends(self, followed: list[_Followed]) -> dict[int, str]:
+        """The sessions whose ends are waited for, by descriptor; the others' are closed."""
+        needed = {session for place in followed for session in place.sessions()}
+        for session in self._ends.keys() - needed:
+            self._end(session)
+            del self._ends[session]
+        ends = self._ends.items()
+        return {end.number: session for session, end in ends if end is not None}
+
+    def _end(self, session: str) -> None:
+        if (end := self._ends[session]) is not None:
+            self._ends[session] = None
+            close_kept(end)
+
+    def _look(self, place: _Followed) -> bool:
         """Show what is there now; whether it could be read."""
-        observation = followed.observation
+        observation = place.observation
         try:
-            found = followed.read()
+            found = place.read()
         except Busy:
             return False
         except (OSError, CoordlockError) as error:
@@ -191,23 +207,9 @@ class Followers:
         return True
 
 
-class _Followed:
-    """An observation, how its state is read, and which files tell of a change."""
-
-    def __init__(
-        self,
-        observation: Observation[Any],
-        read: Callable[[], Any],
-        files: Callable[[Any], Collection[str]],
-    ) -> None:
-        self.observation: Final = observation
-        self.read: Final = read
-        self._files = files
-        #: Whether it has to be read, because it has not been yet, or could not be.
-        self.is_due = True
-
-    def files(self) -> Collection[str]:
-        return self._files(self.observation.view.state)
+def _read_again(places: Iterable[_Followed]) -> None:
+    for place in places:
+        place.is_due = True
 
 
 def _agreed(queue: LocalQueue) -> Snapshot:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -19,10 +18,11 @@ from coordlock_local import values
 from coordlock_local.counter import Counter, Tokens
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE, Busy
+from coordlock_local.pipes import clear
 from coordlock_local.session import LocalSession, has_died, is_alive
-from coordlock_local.slots import EVICTED, Slot, Slots, header, record
+from coordlock_local.slots import EVICTED, Slot, Slots, header, queued, record
 
-__all__ = ["LocalQueue", "evict", "queue_names", "sweep", "tidy"]
+__all__ = ["LocalQueue", "queue_names", "sweep", "tidy"]
 
 #: How often a queue that changes is read again until two readings agree.
 _READINGS: Final = 20
@@ -87,7 +87,7 @@ class LocalQueue:
                 )
             if not slots.ready or (slots.can_shrink and not index):
                 slots.begin()
-            earlier = _standing(index)
+            earlier = queued(index)
             if unless_blocked and earlier:
                 present = self._select(slots, index, None, False)
                 if is_blocked(present, entry):
@@ -113,7 +113,7 @@ class LocalQueue:
                 unknown = self._unknown(earlier, me)
                 if len(unknown) < _FEW:  # they are read here and now
                     ahead = self._in_the_way(slots, index, me, unknown)
-                    return replace(snapshot, harmless=not ahead)
+                    return snapshot if ahead else replace(snapshot, omitted=0)
         return snapshot
 
     def snapshot(
@@ -141,7 +141,7 @@ class LocalQueue:
             if conflicting and upto is not None:
                 assert upto.token is not None
                 last = (upto,) if upto.token in index else ()
-                unknown = self._unknown(_standing(index, upto.token), upto)
+                unknown = self._unknown(queued(index, upto.token), upto)
                 return Snapshot(self.name, (*self._in_the_way(slots, index, upto, unknown), *last))
             snapshot = self._select(slots, index, upto, owners)
             for _ in range(_READINGS if owners else 0):
@@ -164,17 +164,17 @@ class LocalQueue:
         self, slots: Slots, index: list[int], upto: Contender | None, owners: bool
     ) -> Snapshot:
         if upto is None:
-            standing = _standing(index)
-            wanted = len(standing)
+            earlier = queued(index)
+            wanted = len(earlier)
             last: tuple[Contender, ...] = ()
         else:
             assert upto.token is not None
-            standing = _standing(index, upto.token)
+            earlier = queued(index, upto.token)
             wanted = upto.claim.window
             last = (upto,) if upto.token in index else ()
             if owners and last:
-                standing, wanted, last = _standing(index, upto.token + 1), wanted + 1, ()
-        chosen, omitted, _ = self._nearest(slots, index, standing, wanted, owners=owners)
+                earlier, wanted, last = queued(index, upto.token + 1), wanted + 1, ()
+        chosen, omitted, _ = self._nearest(slots, index, earlier, wanted, owners=owners)
         if upto is None and not owners:
             self._seen = {one.key: one for one in chosen}
         return Snapshot(self.name, (*chosen, *last), omitted=omitted)
@@ -267,12 +267,6 @@ class LocalQueue:
         return is_alive(self._directory, session)
 
 
-def _standing(index: list[int], below: int = EVICTED) -> list[int]:
-    """The tokens in ``index`` that are smaller than ``below``, in order."""
-    tokens = sorted(index)
-    return tokens[bisect_right(tokens, 0) : bisect_left(tokens, below)]
-
-
 def _numbers(index: list[int]) -> dict[int, int]:
     """The slot of each token in ``index``."""
     return {token: number for number, token in enumerate(index)}
@@ -295,38 +289,12 @@ def _bury(directory: Directory, slots: Slots, slot: Slot, session: str) -> None:
         slots.mark(slot.number, slot.token)
 
 
-def evict(directory: Directory, counter: Counter, contender: Contender) -> bool:
-    """Remove a contender of any session; whether it was there. Raises `Busy`."""
-    slot = Slot.of(contender)
-
-    def mark(_: Tokens) -> bool:
-        with Slots(directory, slot.path, os.O_RDWR) as slots:
-            if slots.get(slot.number) != slot.token:
-                return False
-            # All that watch it hear of this file. It is opened first, so that they also hear of it
-            # when this process is killed in between: then the system closes it.
-            notice = -1
-            with suppress(OSError):  # they look now and then anyway
-                notice = directory.open(directory.session(contender.session), os.O_WRONLY)
-            try:
-                slots.mark(slot.number, slot.token)
-            finally:
-                if notice >= 0:
-                    os.close(notice)
-            return True
-
-    try:
-        return counter.hold(mark)
-    except FileNotFoundError:
-        return False
-
-
 def queue_names(directory: Directory) -> list[str]:
     """The names of the queues that may have contenders."""
     found = []
     for path in _paths(directory.queues):
         with suppress(OSError, BackendError), Slots(directory, path) as slots:
-            if _standing(slots.read()) and slots.name is not None:
+            if queued(slots.read()) and slots.name is not None:
                 found.append(slots.name)
     return found
 
@@ -377,10 +345,10 @@ def sweep(directory: Directory, counter: Counter, sessions: Iterable[str]) -> li
                 time.sleep(_PAUSE)
     _remove(map(directory.session, dead))
     if dead:
-        _remove(_paths(directory.changes))  # processes that live and follow one make it again
-    left = _paths(directory.watched) + _paths(directory.values)
+        clear(directory)
+    left = _paths(directory.values)
     living = set(os.listdir(directory.sessions)) if left else ()
-    _remove(one for one in left if os.path.basename(one).partition("-")[0] not in living)
+    _remove(value for value in left if os.path.basename(value).partition("-")[0] not in living)
     return dead
 
 

@@ -19,12 +19,10 @@ from coordlock_local.counter import Counter, Patience, Tokens
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE
 from coordlock_local.flock import is_locked, try_lock
+from coordlock_local.pipes import Pipe
 from coordlock_local.slots import Slots
 
-__all__ = ["LocalSession", "has_died", "is_alive", "rings"]
-
-#: What the file of a session says whose process rings bells. Others leave it empty.
-_RINGS: Final = b"rings\n"
+__all__ = ["LocalSession", "has_died", "is_alive"]
 
 
 class LocalSession:
@@ -42,6 +40,13 @@ class LocalSession:
         self.changing: Final = threading.RLock()
         self.changing_in_time: Final = Patience(self.changing)
         self._descriptor: Descriptor | None = None
+        self._pipe: Pipe | None = None
+
+    @property
+    def pipe(self) -> Pipe:
+        """What others write into when this session may have to look; from `start` to `end`."""
+        assert self._pipe is not None
+        return self._pipe
 
     def start(self) -> list[str]:
         """Make the file and lock it; the ids of the sessions that were there before.
@@ -59,8 +64,7 @@ class LocalSession:
         try:
             if not try_lock(descriptor.number):
                 raise BackendError(SERVICE, f"{self._path} is locked by another program")
-            with suppress(OSError):  # on a full disk, others make a file for each of their watches
-                os.write(descriptor.number, _RINGS)
+            self._pipe = Pipe(self.directory, self.id)
         except BaseException:
             self.end()
             raise
@@ -101,20 +105,16 @@ class LocalSession:
     def end(self) -> None:
         """Remove the file and unlock it. Idempotent."""
         with self.changing:
-            for path in (self._path, self.directory.bell(self.id)):
+            # The session's file last: where it is left, others clear away the pipe as well.
+            for path in (self.directory.pipe(self.id), self._path):
                 with suppress(OSError):  # unlocked, it is dead all the same
                     os.unlink(path)
             descriptor, self._descriptor = self._descriptor, None
             if descriptor is not None:
                 close_kept(descriptor)
-
-
-def rings(directory: Directory, id: str) -> bool:
-    """Whether the process of the session ``id`` rings the bell of the next one when it leaves."""
-    try:
-        return os.stat(directory.session(id)).st_size > 0
-    except OSError:
-        return False
+            # After that, so that processes that see its end find the session dead.
+            if self._pipe is not None:
+                self._pipe.close()
 
 
 def is_alive(directory: Directory, id: str) -> bool:

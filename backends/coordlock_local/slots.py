@@ -40,6 +40,7 @@ from __future__ import annotations
 import errno
 import os
 from binascii import a2b_base64, b2a_base64
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -57,24 +58,16 @@ from coordlock_local.errors import SERVICE
 
 __all__ = [
     "EVICTED",
-    "SERVED",
     "Slot",
     "Slots",
     "header",
-    "leave",
-    "notify",
+    "queued",
     "record",
     "stands",
-    "tell",
 ]
 
 #: The bit of an index entry whose contender was evicted.
 EVICTED: Final = 1 << 63
-#: So many slots are looked at for the contender that comes after one that leaves.
-SERVED: Final = 32
-_FREE: Final = bytes(8 * SERVED)
-#: So many bytes of a record have its session.
-_BEGIN: Final = 256
 _TITLE: Final = "coordlock-queue"
 #: A record is within one page of memory, so that neither SIGKILL nor a full disk can split it.
 _PAGE: Final = 4096
@@ -159,24 +152,6 @@ class Slots:
     def index(self) -> list[int]:
         """The index of a file that was `read` before, or in which a contender was found."""
         return self._index(os.pread(self._descriptor, 2 * _PAGE, 0))
-
-    def follower(self, token: int) -> str | None:
-        """The session of the nearest contender behind ``token`` in the first `SERVED` slots.
-
-        None if the slot is free, or if its record is damaged.
-        """
-        while (data := os.pread(self._descriptor, 8 * SERVED, _PAGE)) != _FREE:
-            index = memoryview(data[: len(data) & -8]).cast("Q").tolist()
-            nearest = min([one for one in index if token < one < EVICTED], default=None)
-            if nearest is None:
-                break
-            slot = index.index(nearest)
-            fields = os.pread(self._descriptor, _BEGIN, _record(slot)).split(b" ", 4)
-            if fields[0] == b"%d" % nearest and len(fields) == 5:
-                return fields[3].decode("ascii", "replace")
-            if self.get(slot) == nearest:
-                break
-        return None
 
     def former(self) -> Iterator[Contender]:
         """Those contenders in a file of another run that can be read."""
@@ -369,6 +344,12 @@ def header(directory: Directory, name: str) -> bytes:
     return line.ljust(_INDEXES, b"\0")
 
 
+def queued(index: list[int], below: int = EVICTED) -> list[int]:
+    """The tokens in ``index`` that are smaller than ``below``, in order."""
+    tokens = sorted(index)
+    return tokens[bisect_right(tokens, 0) : bisect_left(tokens, below)]
+
+
 def stands(directory: Directory, slot: Slot) -> bool:
     """Whether the contender of ``slot`` is in its queue. Its process may have died, though."""
     try:
@@ -376,50 +357,6 @@ def stands(directory: Directory, slot: Slot) -> bool:
             return slots.get(slot.number) == slot.token
     except (FileNotFoundError, NotADirectoryError):
         return False
-
-
-def leave(
-    directory: Directory, slot: Slot, id: str, own: Mapping[str, Slot]
-) -> tuple[bool, str | None]:
-    """Remove this process's contender ``id`` from ``slot``. Idempotent.
-
-    ``own`` are the slots of this process, by the ids of their contenders. Returns whether it was
-    there, and the session of the next contender.
-    """
-    try:
-        with Slots(directory, slot.path, os.O_RDWR) as slots:
-            value = slots.get(slot.number)
-            if value & ~EVICTED == slot.token:
-                slots.free(slot.number, id, own)
-            return value == slot.token, slots.follower(slot.token)
-    except (FileNotFoundError, NotADirectoryError):
-        return False, None
-
-
-def tell(directory: Directory, session: str, id: str, follower: str | None = None) -> None:
-    """Tell the processes that watch a contender that it has left: see `Watcher`.
-
-    ``follower`` is the session of the next contender in its queue, if that is another one.
-    """
-    if follower is not None and follower != session:
-        notify(directory, directory.bell(follower))
-    path = directory.watch(session, id)
-    # The file is often missing, and `open` takes twice as long as `access` to find that out.
-    if os.access(path, os.F_OK) and notify(directory, path):
-        with suppress(FileNotFoundError):
-            os.unlink(path)
-
-
-def notify(directory: Directory, path: str) -> bool:
-    """Tell those that watch the file ``path``; whether it is there.
-
-    They hear its closing at once. To remove a file takes a hundred times as long.
-    """
-    try:
-        os.close(directory.open(path, os.O_WRONLY))
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _damaged(path: str) -> BackendError:

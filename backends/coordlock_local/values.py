@@ -21,8 +21,9 @@ from coordlock.model.claim import Convertible
 from coordlock.model.contender import Contender
 from coordlock_local.counter import VERSION
 from coordlock_local.directory import Directory
+from coordlock_local.leaving import tell_change
 from coordlock_local.session import LocalSession
-from coordlock_local.slots import Slot, Slots, notify
+from coordlock_local.slots import Slot, Slots
 
 __all__ = ["described", "publish", "remove", "version_of", "write"]
 
@@ -66,10 +67,7 @@ def publish(
     version: int,
     note: Callable[[], object],
 ) -> None:
-    """See `Backend.publish`; of contenders of ``session``. Calls ``note`` before it makes a file.
-
-    Those who follow the queue hear the closing of its file.
-    """
+    """See `Backend.publish`. Calls ``note`` before it makes a file."""
     directory, slot = session.directory, Slot.of(contender)
     is_convertible = isinstance(contender.claim, Convertible)
     with session.changing:
@@ -90,9 +88,7 @@ def publish(
                 write(directory, session.id, contender.id, value, version + 1)
                 if is_convertible:
                     slots.publish(slot.number, slot.token, None, version + 1)
-    path = directory.watch(session.id, contender.id)
-    if os.access(path, os.F_OK):
-        notify(directory, path)
+    tell_change(directory, slot, contender)
 
 
 def remove(directory: Directory, session: str, id: str) -> None:

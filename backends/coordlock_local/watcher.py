@@ -4,107 +4,116 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
+from coordlock.backend import Departure
 from coordlock.model.contender import Contender
 from coordlock.runtime.log import Log
 from coordlock.runtime.process import PROCESS
+from coordlock.runtime.shared_file import Descriptor, close_kept
 from coordlock_local import values
-from coordlock_local.listening import Key, Listening
-from coordlock_local.notices import Notices, notices
-from coordlock_local.session import LocalSession, is_alive, rings
-from coordlock_local.slots import SERVED, Slot, stands
+from coordlock_local.pipes import open_end, subscribe, unsubscribe
+from coordlock_local.session import LocalSession, is_alive
+from coordlock_local.slots import Slot, stands
 
 __all__ = ["Watcher"]
 
 log = Log("coordlock.local")
 
-#: So many contenders are looked at when the bell rings.
-_FEW: Final = 16
-#: How many sessions the watcher remembers as ringing or not, and how many departures.
-_REMEMBERED: Final = 64
+#: How often the thread looks at everything, in seconds, in case a message was lost.
+_INTERVAL_S: Final = 5.0
+#: A process's pipe ends an instant before the system drops its lock. A watcher that finds its
+#: contender there looks again after this time, then after twice as long.
+_SOON_S: Final = 0.001
+#: Looking at everything takes at most this share of one processor.
+_SHARE: Final = 0.02
+#: So many pipes stay open that nothing is watched for: the next blocker is often one of the same.
+_IDLE_ENDS: Final = 16
 
-_Told = Callable[[bool], None]
+#: A contender's key, and the version of its value: a later version is reported, too. 0 for none.
+Key = tuple[str, int]
+_Watch = tuple[Callable[[Departure], None], Sequence[Contender]]
 
 
 class _Watched:
-    """A contender that is watched, and by whom."""
+    """A contender that is watched, and on behalf of which contenders."""
 
     def __init__(self, contender: Contender, version: int) -> None:
         self.contender: Final = contender
+        self.slot: Final = Slot.of(contender)
         self.version: Final = version
-        #: The files that tell of it.
-        self.paths: Final[list[str]] = []
-        #: The one among them that tells of nothing else.
-        self.own_file: str | None = None
-        #: Whether a look has shown that it was there, after its files were watched.
-        self.was_seen = False
-        #: What is called, and the contenders on whose behalf.
-        self.watchers: dict[object, tuple[_Told, Sequence[Contender]]] = {}
+        self.watches: Final[dict[object, _Watch]] = {}
+        self.is_subscribed = False
+        #: Whether a look has shown that none stood before it when it had left.
+        self.was_first = False
+
+    @property
+    def queue(self) -> str:
+        """What messages call its queue."""
+        return os.path.basename(self.slot.path)
+
+
+class _End:
+    """A session's pipe, open to see its end; None if the session has no pipe, or it has ended."""
+
+    def __init__(self, descriptor: Descriptor | None) -> None:
+        self.descriptor = descriptor
+        #: The contenders of the session that are watched.
+        self.keys: Final[set[Key]] = set()
+
+    def close(self) -> None:
+        """Look for the end no more. Idempotent."""
+        descriptor, self.descriptor = self.descriptor, None
+        if descriptor is not None:
+            close_kept(descriptor)
 
 
 class Watcher:
     """Watches contenders of a directory on behalf of a session.
 
-    Three files tell of a contender: its session's file, when its process ends or another process
-    evicts it; the queue's file, should it be removed; and one that the contender's process opens
-    when the contender has left. That is the bell of this session, if the next contender is this
-    session's: who leaves reads whose that is. Otherwise this makes a file for the contender, which
-    the contender's process also removes. The session's own contenders leave through
-    `own_left`, without such a file. The state directory itself tells when it is moved.
-
-    A notice only says where to look. The watcher always reads from the queue and the session's lock
-    whether a contender has left. Now and then it looks at all contenders, so no lost notice loses a
-    departure.
+    Who leaves writes into the pipes of those that wait for it (`LocalQueue.leave`); where the rule
+    does not name this session, it subscribes. A session whose process ends takes its pipe along.
+    Then this looks into the queue and at the session's lock: they alone decide. It also looks now
+    and then, so no lost message loses a departure.
     """
 
-    def __init__(
-        self,
-        session: LocalSession,
-        source: Callable[[], Notices] = notices,
-        died: Callable[[], object] = lambda: None,
-    ) -> None:
+    def __init__(self, session: LocalSession, died: Callable[[], object] = lambda: None) -> None:
         """``died`` is called, perhaps repeatedly, while other processes find ``session`` dead."""
-        self._session = session
+        self._session: Final = session
         self._died = died
-        self._directory = session.directory
-        self._lock = threading.RLock()
+        self._directory: Final = session.directory
+        self._lock: Final = threading.RLock()
         self._watched: dict[Key, _Watched] = {}
-        #: Whether other sessions ring the bell.
-        self._ringing: dict[str, bool] = {}
-        #: Contenders that have left and before which none stood then.
-        self._first: dict[str, bool] = {}
-        self._looks = 0
-        self._bell = self._directory.bell(session.id)
-        self._listening = Listening(
-            self._directory,
-            self._bell,
-            self._lock,
-            source,
-            self._look,
-            lambda: bool(self._watched),
-        )
+        self._in_queue: dict[str, set[Key]] = {}
+        self._changing: set[Key] = set()  # those that are watched for changes, too
+        self._ends: dict[str, _End] = {}  # by session
+        #: Those for which the thread waits.
+        self._polled: Collection[_End] = ()
+        self._thread: threading.Thread | None = None
+        #: Whether the thread waits without a limit, as nothing is watched; and whether something
+        #: was since it has begun to wait.
+        self._is_idle = self._was_used = False
         self._closed = False
         self._pid = PROCESS.id
 
     def watch(
         self,
         contender: Contender,
-        told: _Told,
+        on_departure: Callable[[Departure], None],
         waiters: Sequence[Contender] = (),
         changes: bool = False,
     ) -> Callable[[], None]:
-        """Call ``told`` once when ``contender`` has left, perhaps here and now; what cancels it.
+        """Call ``on_departure`` once when ``contender`` has left, perhaps at once; what cancels it.
 
-        Its argument is whether ``waiters`` were in their queues then: tokens never come back, so
-        they were if they are there afterwards. With ``changes``, it is also called when the version
-        of the contender's value is another.
+        In order if ``waiters`` are in their queues afterwards: tokens never come back. With
+        ``changes``, it is also called when the version of the contender's value is another.
 
         Raises RuntimeError where no thread can be started.
         """
-        registration = object()
+        watch = object()
         version = contender.version if changes else 0
         key = contender.key, version
 
@@ -113,143 +122,178 @@ class Watcher:
                 return
             with self._lock:
                 watched = self._watched.get(key)
-                if watched is None:
-                    return
-                found = watched.watchers.pop(registration, None)
-                if found is not None and not watched.watchers:
-                    self._watched.pop(key, None)
+                if watched is not None and watched.watches.pop(watch, None) is not None:
                     self._drop(key, watched)
 
         with self._lock:
             if self._closed:
                 return cancel
-            self._listening.start()
+            self._start()
             watched = self._watched.get(key)
             if watched is None:
                 watched = self._watched[key] = _Watched(contender, version)
-            is_known = self._order(watched, key, () if changes else waiters)
-            watched.watchers[registration] = told, () if changes else waiters
-            looks = self._looks
-        # After the notices are ordered, so that nothing falls between. The notices serve later
-        # watchers of the same contender.
-        if not is_known:
-            if self._is_due(watched, {}):
-                self._tell(key)
-                if watched.own_file is not None:
-                    with suppress(OSError):  # made in vain: no process removes it any more
-                        os.unlink(watched.own_file)
-                return cancel
-            watched.was_seen = True
-            with self._lock:
-                if looks == self._looks:
-                    self._listening.note_life(watched.paths[0])
+            watched.watches[watch] = on_departure, () if changes else waiters
+            self._listen(key, watched, changes or not _is_behind(waiters, watched.slot))
+        # After it listens, so that nothing falls between.
+        if self._is_due(watched, {}):
+            self._report(key)
         return cancel
 
-    def _order(self, watched: _Watched, key: Key, waiters: Sequence[Contender]) -> bool:
-        """Watch the files that report the departure of ``watched``; whether it is still there.
-
-        True if the files were watched when it was there: they would have reported it. False in
-        doubt.
-        """
-        contender, slot = watched.contender, Slot.of(watched.contender)
-        root = self._directory.root
-        paths = [self._directory.session(contender.session), slot.path, root]
-        stood = False  # the session's own may have left without a notice
-        if contender.session != self._session.id:
-            nearest = self._before(contender, slot, waiters)
-            stood = nearest == slot.token
-            if nearest is not None and nearest <= slot.token:
-                paths.append(self._bell)
-            else:
-                watched.own_file = self._directory.watch(contender.session, contender.id)
-                paths.append(watched.own_file)
-        watched.paths.extend([path for path in paths if path not in watched.paths])
-        fresh = [path for path in paths if self._listening.add(path, key)]
-        return not fresh and (watched.was_seen or (stood and self._listening.lives(paths[0])))
-
-    def _before(self, contender: Contender, slot: Slot, waiters: Sequence[Contender]) -> int | None:
-        """The token just before that of the waiter in the queue of ``contender``, or 0.
-
-        None where the process of ``contender`` would not ring the bell for it.
-        """
-        mine = next((one for one in map(Slot.of, waiters) if one.path == slot.path), None)
-        if mine is None or mine.number >= SERVED or self._listening.count(self._bell) >= _FEW:
-            return None
-        session = contender.session
-        if session not in self._ringing:
-            _remember(self._ringing, session, rings(self._directory, session))
-        if not self._ringing[session]:
-            return None
-        return max(self._session.before(slot.path, mine.token), default=0)
-
     def own_left(self, key: str) -> None:
-        """Tell that the session's own contender ``key`` has left."""
+        """Report that the session's own contender ``key`` has left."""
         if self._watched:
-            self._tell((key, 0))
+            self._report((key, 0))
             self.own_changed(key)
 
     def own_changed(self, key: str) -> None:
-        """Tell that the session's own contender ``key`` has published something, or left."""
+        """Report that the session's own contender ``key`` has published something, or left."""
         with self._lock:
-            found = [one for one in self._watched if one[0] == key and one[1]]
-            over = [one for one in found if self._is_due(self._watched[one], {})]
-        for one in over:
-            self._tell(one)
-
-    def was_first(self, contender: Contender) -> bool:
-        """Whether none stood before ``contender`` when it had left; False in doubt."""
-        return contender.key in self._first
+            found = [watched for watched in self._changing if watched[0] == key]
+        self._look_at(found)
 
     def close(self) -> None:
         """Call nothing any more, and end the thread."""
         with self._lock:
-            self._closed = True
+            thread, self._closed = self._thread, True
+            for end in self._ends.values():
+                end.close()
             self._watched.clear()
-        self._listening.close()
+        is_woken = thread is not None and self._session.pipe.wake()
+        if thread is not None and is_woken and thread is not threading.current_thread():
+            thread.join()
+
+    # With the lock held
+
+    def _start(self) -> None:
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="coordlock-local", daemon=True)
+            thread.start()
+            self._thread = thread
+
+    def _listen(self, key: Key, watched: _Watched, subscribes: bool) -> None:
+        """See to it that this hears of the departure of ``watched``."""
+        session = watched.contender.session
+        self._in_queue.setdefault(watched.queue, set()).add(key)
+        if watched.version:
+            self._changing.add(key)
+        self._was_used = True
+        end = self._ends.get(session)
+        if end is None:
+            own = session == self._session.id
+            end = self._ends[session] = _End(None if own else open_end(self._directory, session))
+            self._close_idle()
+        end.keys.add(key)
+        if subscribes and not watched.is_subscribed and session != self._session.id:
+            watched.is_subscribed = True
+            with suppress(OSError):  # no space: it looks now and then
+                subscribe(self._directory, self._subscription(watched), self._session.id)
+        if self._is_idle or (end.descriptor is not None and end not in self._polled):
+            self._is_idle = False
+            self._session.pipe.wake()
+
+    def _subscription(self, watched: _Watched) -> str:
+        return self._directory.watch(watched.contender.session, watched.contender.id)
+
+    def _close_idle(self) -> None:
+        for session, end in list(self._ends.items()):
+            if len(self._ends) > _IDLE_ENDS and not end.keys:
+                del self._ends[session]
+                end.close()
 
     def _drop(self, key: Key, watched: _Watched) -> None:
-        for path in watched.paths:
-            self._listening.drop(path, key)
+        """Watch it no more, if there is no watch left."""
+        if watched.watches:
+            return
+        session = watched.contender.session
+        if (end := self._ends.get(session)) is not None:
+            end.keys.discard(key)
+        keys = self._in_queue.get(watched.queue, set())
+        keys.discard(key)
+        if not keys:
+            self._in_queue.pop(watched.queue, None)
+        if watched.is_subscribed:
+            unsubscribe(self._subscription(watched), self._session.id)
+        self._changing.discard(key)
+        self._watched.pop(key, None)
 
-    def _look(self, changed: Collection[str] | None) -> bool:
-        """Look at all contenders, or those of ``changed`` files, and tell; whether all were due."""
+    # The thread
+
+    def _run(self) -> None:
+        looked, pause, cost = time.monotonic(), _INTERVAL_S, 0.0
+        while True:
+            with self._lock:
+                if self._closed:
+                    return
+                open_ends = {
+                    end.descriptor.number: end
+                    for end in self._ends.values()
+                    if end.descriptor is not None
+                }
+                self._polled = frozenset(open_ends.values())
+                self._is_idle = not (self._watched or self._was_used)
+                self._was_used = False
+                due = looked + max(min(pause, _INTERVAL_S), cost / _SHARE)
+                timeout = None if self._is_idle else max(0.0, due - time.monotonic())
+            try:
+                names, ended = self._session.pipe.read(timeout, open_ends)
+            except OSError:  # the program has closed it, and so the session's file
+                self._look(None)
+                return
+            began = time.monotonic()
+            dead = [open_ends[number] for number in ended]
+            for end in dead:
+                end.close()
+            if names is None or began >= due:
+                self._look(None)
+                looked = time.monotonic()
+                cost = looked - began
+                pause = min(max(pause * 2, _SOON_S), _INTERVAL_S)
+                continue
+            keys = {key for end in dead for key in end.keys}
+            keys.update(*map(self._named, names))
+            if keys and not self._look(keys) and dead:
+                pause = _SOON_S
+
+    def _named(self, queue: str) -> Collection[Key]:
+        return tuple(self._in_queue.get(queue, ()))
+
+    # Looking
+
+    def _look(self, keys: Collection[Key] | None) -> bool:
+        """Look at ``keys``, or at all contenders, and report; whether all were due."""
         if not self._session.is_alive():
             self._died()
+        return self._look_at(list(self._watched) if keys is None else keys)
+
+    def _look_at(self, keys: Iterable[Key]) -> bool:
         with self._lock:
-            self._looks += 1
-            keys: Collection[Key] = self._watched
-            if changed is None:
-                self._listening.forget_lives()
-            else:
-                keys = self._listening.keys_of(changed)
             looked_at = {key: self._watched[key] for key in keys if key in self._watched}
         lives: dict[str, bool] = {}
-        over = [key for key, watched in looked_at.items() if self._is_due(watched, lives)]
-        for key in over:
-            self._tell(key)
-        return len(over) == len(looked_at)
+        due = [key for key, watched in looked_at.items() if self._is_due(watched, lives)]
+        for key in due:
+            self._report(key)
+        return len(due) == len(looked_at)
 
     def _is_due(self, watched: _Watched, lives: dict[str, bool]) -> bool:
-        """Whether to tell its watchers. ``lives`` remembers which sessions live, for one look."""
-        if self._has_left(watched.contender, lives):
+        """Whether to report it. ``lives`` remembers which sessions live, for one look."""
+        if self._has_left(watched, lives):
             return True
         return 0 < watched.version != values.version_of(self._directory, watched.contender)
 
-    def _has_left(self, contender: Contender, lives: dict[str, bool]) -> bool:
-        """Whether ``contender`` is gone, or its session is dead."""
-        session, slot = contender.session, Slot.of(contender)
+    def _has_left(self, watched: _Watched, lives: dict[str, bool]) -> bool:
+        """Whether the contender is gone, or its session is dead."""
+        session, slot = watched.contender.session, watched.slot
         try:
             if session == self._session.id:
                 return not (stands(self._directory, slot) and self._session.is_alive())
             before = self._session.before(slot.path, slot.token + 1)
             if slot.token not in before:
-                if not before:
-                    _remember(self._first, contender.key, True)
+                watched.was_first = not before
                 return True
             if session not in lives:
                 lives[session] = is_alive(self._directory, session)
         except OSError as error:
-            log.debug("cannot look at %s: %s", contender.key, error)
+            log.debug("cannot look at %s: %s", watched.contender.key, error)
             return False
         return not lives[session]
 
@@ -261,31 +305,32 @@ class Watcher:
         except OSError:
             return False
 
-    def _tell(self, key: Key) -> None:
-        """Call all watchers of ``key``, and those that are added meanwhile.
+    def _report(self, key: Key) -> None:
+        """Call all watches of ``key``, and those that are added meanwhile.
 
-        Each is removed when it has been called, so what Ctrl-C ends here is told again. If two
-        threads tell at once, both may call the same one, which does no harm.
+        Each is removed when it has been called, so what Ctrl-C ends here is repeated. If two
+        threads report at once, both may call the same one, which does no harm.
         """
         while True:
             with self._lock:
                 watched = self._watched.get(key)
                 if watched is None:
                     return
-                if not watched.watchers:
-                    del self._watched[key]
+                if not watched.watches:
                     self._drop(key, watched)
                     return
-                registration, (told, waiters) = next(iter(watched.watchers.items()))
+                watch, (on_departure, waiters) = next(iter(watched.watches.items()))
+            departure = Departure.UNORDERED
+            if self._are_there(waiters):
+                departure = Departure.FIRST if watched.was_first else Departure.IN_ORDER
             try:
-                told(self._are_there(waiters))
+                on_departure(departure)
             except Exception:
-                log.exception("a watcher of %s failed", key[0])
-            watched.watchers.pop(registration, None)
+                log.exception("a watch of %s failed", key[0])
+            watched.watches.pop(watch, None)
 
 
-def _remember(found: dict[str, bool], key: str, value: bool) -> None:
-    """Note ``value``, and forget all others when they are many."""
-    if len(found) >= _REMEMBERED:
-        found.clear()
-    found[key] = value
+def _is_behind(waiters: Iterable[Contender], slot: Slot) -> bool:
+    """Whether one of ``waiters`` stands behind ``slot``, so that who leaves it tells them."""
+    places = map(Slot.of, waiters)
+    return any(place.path == slot.path and place.token > slot.token for place in places)

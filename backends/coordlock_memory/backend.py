@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, Self, TypeVar, overload
 from coordlock.backend import (
     Backend,
     Capabilities,
+    Departure,
     Listing,
     Observation,
     Operation,
@@ -127,7 +128,7 @@ class MemoryBackend(Backend):
         self,
         contender: Contender,
         revision: int,
-        told: Callable[[bool], None],
+        on_departure: Callable[[Departure], None],
         *,
         waiters: Sequence[Contender] = (),
         changes: bool = False,
@@ -141,17 +142,20 @@ class MemoryBackend(Backend):
 
         me = object()
 
-        def tell() -> None:
+        def arrive(was_first: bool) -> None:
             with self._lock:
-                first = self._under_way[0] is me  # else something earlier is yet to be told
+                is_next = self._under_way[0] is me  # else something earlier is yet to arrive
                 self._under_way.remove(me)
+            departure = Departure.UNORDERED
+            if is_next and waiters and not changes:
+                departure = Departure.FIRST if was_first else Departure.IN_ORDER
             if live:
-                told(first and bool(waiters) and not changes)
+                on_departure(departure)
 
-        def happened() -> None:
+        def happened(was_first: bool) -> None:
             with self._lock:
                 self._under_way.append(me)
-            self._deliver(tell)
+            self._deliver(partial(arrive, was_first))
 
         stop = self.service.watch(contender, happened, changes=changes)
         return cancel

@@ -32,15 +32,16 @@ __all__ = ["MemoryService"]
 
 
 class _Watch(NamedTuple):
-    told: Callable[[], None]
-    #: Whether it is told of another value, too, and not of the departure alone.
+    #: Called with whether the contender has left, and none stood before it then.
+    on_departure: Callable[[bool], None]
+    #: Whether it is called for another value, too, and not for the departure alone.
     changes: bool
 
 
 #: A queue, or a key or folder of the data.
 _Place = Queue | str
-#: Which queue a contender has left, and its watches.
-_Departure = tuple[str, dict[int, _Watch]]
+#: Which queue a contender has left, whether it was the first there, and its watches.
+_Departure = tuple[str, bool, dict[int, _Watch]]
 
 
 @dataclass
@@ -158,7 +159,7 @@ class MemoryService:
             if not watches:
                 self._state.watches.pop(found.key, None)
         for one in changed:
-            one.told()
+            one.on_departure(False)
         self._tell([Queue(queue)])
 
     def snapshot(self, queue: str, upto: Contender | None = None) -> Snapshot:
@@ -175,11 +176,12 @@ class MemoryService:
             return Snapshot(queue, contenders, self._revision)
 
     def watch(
-        self, contender: Contender, told: Callable[[], None], *, changes: bool = False
+        self, contender: Contender, on_departure: Callable[[bool], None], *, changes: bool = False
     ) -> Callable[[], None]:
-        """Call ``told`` once when ``contender`` has left; what cancels that.
+        """Call ``on_departure`` once when ``contender`` has left; what cancels that.
 
-        With ``changes``, also when its value is not that of ``contender`` any more.
+        Its argument is whether it is known that none stood before it. With ``changes``, it is also
+        called when its value is not that of ``contender`` any more.
         """
         number = next(self._numbers)
         with self._lock:
@@ -187,9 +189,9 @@ class MemoryService:
             waits = found is not None and (not changes or found.version == contender.version)
             if waits:
                 watches = self._state.watches.setdefault(contender.key, {})
-                watches[number] = _Watch(told, changes)
+                watches[number] = _Watch(on_departure, changes)
         if not waits:
-            told()
+            on_departure(False)
 
         def cancel() -> None:
             with self._lock:
@@ -360,21 +362,22 @@ class MemoryService:
         """Remove a contender, if it is there; the lock is held."""
         queue = contender.key.rpartition("/")[0]
         contenders = self._state.queues.get(queue, {})
+        was_first = next(iter(contenders), None) == contender.key
         if contenders.pop(contender.key, None) is None:
             return None
         if not contenders:
             del self._state.queues[queue]
         self._revision = next(self._revisions)
-        return queue, self._state.watches.pop(contender.key, {})
+        return queue, was_first, self._state.watches.pop(contender.key, {})
 
     def _take_all(self, contenders: Iterable[Contender | None]) -> list[_Departure]:
         """Remove those that are there; the lock is held."""
         taken = (self._take(one) for one in contenders if one is not None)
         return [departure for departure in taken if departure is not None]
 
-    def _tell_departure(self, queue: str, watches: dict[int, _Watch]) -> None:
+    def _tell_departure(self, queue: str, was_first: bool, watches: dict[int, _Watch]) -> None:
         for watch in watches.values():
-            watch.told()
+            watch.on_departure(was_first)
         self._tell([Queue(queue)])
 
     def _tell(self, places: Iterable[_Place]) -> None:

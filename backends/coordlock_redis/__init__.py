@@ -9,16 +9,16 @@
     following     what is followed
     data          what is read and written beside the queues; pure
     contenders    contenders as arguments and answers of scripts; pure
-    connection    the thread that receives answers and news
-    poller        what it waits for
-    news          the connection that has subscribed to the client's inbox
+    request_thread  sends requests, and receives answers and messages
+    subscription  the connection that has subscribed to the client's inbox
     requests      one script to run, and what all of them are told
     scripts       the scripts, from the files in ``lua``
     servers       which server has the data, and a connection to it
     access        how to reach it, by the settings
     given_client  the same, as a client of redis-py or valkey-py does
     describe      what ``coordlock doctor`` shows
-    redlock       locks in several servers that know nothing of each other
+    redlock       a package: locks in several servers that know nothing of each other
+    compat        a package: names that are shared with redis-py's locks
     options       what can be configured; pure
     errors        redis-py's errors as coordlock's; pure
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from coordlock.backend.tls import tls_context
 from coordlock.errors import ConfigurationError
 from coordlock.runtime.clock import Clock
 from coordlock.settings import Settings
@@ -52,6 +53,7 @@ def servers(settings: Settings, client: object | None, clock: Clock, *, tls: boo
         )
     hosts = [_host(host) for host in settings.hosts]
     encryption: dict[str, Any] = {}
+    tls_context({**options, "tls": tls})  # for its errors: redis-py makes its own
     if tls:
         encryption = {
             "ssl_ca_certs": options["ca"],

@@ -6,18 +6,19 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, overload
 
-from coordlock.backend import Capabilities, Queue, ServiceInfo
+from coordlock.backend import Capabilities, Departure, Queue, ServiceInfo
 from coordlock.errors import BackendError, VersionMismatch
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.model.names import is_internal
 from coordlock.runtime.clock import Timers
 from coordlock.runtime.promise import Promise, failed
 from coordlock.settings import Option, Settings
-from coordlock_redis import access, contenders
+from coordlock_redis import access, compat, contenders
 from coordlock_redis.contenders import names
 from coordlock_redis.errors import SERVICE
 from coordlock_redis.options import OPTIONS, TCP, TLS, UNIX, restart_delay
 from coordlock_redis.requests import MICROSECONDS, Argument, Request, decoded
+from coordlock_redis.scripts import SCRIPTS
 from coordlock_redis.session import RedisSession
 
 if TYPE_CHECKING:
@@ -44,10 +45,9 @@ class RedisBackend(RedisSession):
         data=True,
         one_step="all",
     )
-    options: ClassVar[Sequence[Option]] = (*OPTIONS, *TCP)
+    options: ClassVar[Sequence[Option]] = (*OPTIONS, compat.OPTION, *TCP)
     #: Whether connections are encrypted.
     tls: ClassVar[bool] = False
-    tells_first: ClassVar[bool] = True
     #: All keys of a root begin with its hash tag, and those of the data have a name of their own.
     shares_keys: ClassVar[bool] = False
     default_port: ClassVar[int] = 6379
@@ -69,7 +69,7 @@ class RedisBackend(RedisSession):
             delay=restart_delay(settings),
             replicas=settings.options["wait_replicas"],
             may_evict=settings.options["allow_eviction"],
-            compat=settings.options["compat"] is not None,
+            scripts=SCRIPTS if settings.options["compat"] is None else compat.SCRIPTS,
         )
 
     def describe(self) -> Promise[ServiceInfo]:
@@ -79,7 +79,7 @@ class RedisBackend(RedisSession):
             self._servers,
             self.scheme,
             ttl=self._ttl,
-            delay=self._header.delay,
+            delay=self._context.delay,
             replicas=self._replicas,
         )
         return describe(question, self._closing)
@@ -123,11 +123,11 @@ class RedisBackend(RedisSession):
         def withdrawn(answer: list[Any]) -> bool:
             return bool(answer[1] == len(entries))
 
-        return self._connection.ask(Request("withdraw", arguments, withdrawn, changes=True))
+        return self._requests.ask(Request("withdraw", arguments, withdrawn, changes=True))
 
     def evict(self, contender: Contender) -> Promise[bool]:
         arguments = names(contender)
-        return self._connection.ask(Request("withdraw", arguments, lambda answer: answer[1] == 1))
+        return self._requests.ask(Request("withdraw", arguments, lambda answer: answer[1] == 1))
 
     def snapshot(
         self,
@@ -145,28 +145,25 @@ class RedisBackend(RedisSession):
         def read(answer: list[Any]) -> Snapshot:
             return contenders.snapshot(queue, answer[1], answer[2])
 
-        return self._connection.ask(Request("snapshot", arguments, read))
+        return self._requests.ask(Request("snapshot", arguments, read))
 
     def queues(self) -> Promise[list[str]]:
         def read(answer: list[Any]) -> list[str]:
             names = map(decoded, answer[1])
             return [name for name in names if not is_internal(name)]
 
-        return self._connection.ask(Request("queues", (), read))
+        return self._requests.ask(Request("queues", (), read))
 
     def watch(
         self,
         contender: Contender,
         revision: int,
-        told: Callable[[bool], None],
+        on_departure: Callable[[Departure], None],
         *,
         waiters: Sequence[Contender] = (),
         changes: bool = False,
     ) -> Callable[[], None]:
-        return self._watches.watch(contender, revision, told, waiters, changes=changes)
-
-    def was_first(self, contender: Contender) -> bool:
-        return self._watches.was_first(contender)
+        return self._watches.watch(contender, revision, on_departure, waiters, changes=changes)
 
     def publish(self, contender: Contender, value: bytes, version: int) -> Promise[None]:
         def read(answer: list[Any]) -> None:
@@ -174,27 +171,27 @@ class RedisBackend(RedisSession):
                 raise VersionMismatch(contender.key, version)
 
         arguments = (*names(contender), version, value)
-        return self._connection.ask(Request("publish", arguments, read, changes=True))
+        return self._requests.ask(Request("publish", arguments, read, changes=True))
 
     # Data and observations
 
     def read(self, where: str, *, guard: Contender | None = None) -> Promise[Listing]:
         from coordlock_redis import data
 
-        return self._connection.ask(data.read(where, guard))
+        return self._requests.ask(data.read(where, guard))
 
     def write(
         self, operations: Sequence[Operation], guards: Sequence[Contender] = ()
     ) -> Promise[Written]:
         from coordlock_redis import data
 
-        return self._connection.ask(data.write(operations, guards))
+        return self._requests.ask(data.write(operations, guards))
 
     def service_time(self) -> Promise[float | None]:
         def read(answer: list[Any]) -> float:
             return int(answer[1]) / MICROSECONDS
 
-        return self._connection.ask(Request("time", (), read))
+        return self._requests.ask(Request("time", (), read))
 
     @overload
     def follow(self, place: Queue, news: Callable[[], None]) -> Observation[Snapshot]: ...
@@ -209,7 +206,7 @@ class RedisBackend(RedisSession):
         else:
             channel, read = f"changes:{place.name}", partial(self.snapshot, place.name, owners=True)
         observation = self._followings.observe(channel, read, news)
-        self._connection.listen()
+        self._requests.listen()
         return observation
 
 
@@ -223,7 +220,7 @@ class RedisTLSBackend(RedisBackend):
     """The same over TLS."""
 
     scheme: ClassVar[str] = "rediss"
-    options: ClassVar[Sequence[Option]] = (*OPTIONS, *TCP, *TLS)
+    options: ClassVar[Sequence[Option]] = (*OPTIONS, compat.OPTION, *TCP, *TLS)
     tls: ClassVar[bool] = True
 
 
@@ -231,5 +228,5 @@ class RedisUnixBackend(RedisBackend):
     """The same over a socket of this machine."""
 
     scheme: ClassVar[str] = "redis+unix"
-    options: ClassVar[Sequence[Option]] = (*OPTIONS, *UNIX)
+    options: ClassVar[Sequence[Option]] = (*OPTIONS, compat.OPTION, *UNIX)
     default_port: ClassVar[int] = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -11,13 +11,12 @@ from typing import Any, Final
 from redis import exceptions
 
 from coordlock.backend import ServiceInfo
-from coordlock.runtime.promise import Promise, failed
-from coordlock.runtime.worker import Worker
+from coordlock.runtime.promise import Promise, failed, in_thread
 from coordlock_redis.errors import client_closed, translate
 from coordlock_redis.requests import MICROSECONDS
-from coordlock_redis.servers import Host, Link, Servers, info
+from coordlock_redis.servers import Connection, Host, Servers, info
 
-__all__ = ["Clock", "Question", "asked", "describe", "findings"]
+__all__ = ["Clock", "Question", "describe", "findings"]
 
 #: Seconds of a replica's silence that are worth a line.
 _LAG: Final = 2
@@ -63,45 +62,31 @@ def describe(question: Question, closing: Promise[None] | None) -> Promise[Servi
     """Ask the server and its replicas, over connections of its own."""
     if closing is not None:
         return failed(client_closed())
-    return asked(partial(_ask, question))
-
-
-def asked(ask: Callable[[], ServiceInfo]) -> Promise[ServiceInfo]:
-    """What ``ask`` returns or raises, in a thread of its own because it blocks."""
-    promise: Promise[ServiceInfo] = Promise()
-
-    def settle() -> None:
-        try:
-            promise.resolve(ask())
-        except BaseException as error:
-            promise.fail(error)
-
-    Worker("coordlock-redis-describe").run(settle)
-    return promise
+    return in_thread("coordlock-redis-describe", partial(_ask, question))
 
 
 def _ask(question: Question) -> ServiceInfo:
     servers = question.servers
-    link = servers.connect()
+    connection = servers.connect()
     try:
-        fields = info(_answer(link, "INFO"))
+        fields = info(_answer(connection, "INFO"))
         try:
-            answer = _answer(link, "CONFIG", "GET", "appendfsync")
+            answer = _answer(connection, "CONFIG", "GET", "appendfsync")
             fields |= {"appendfsync": answer[1].decode()} if answer else {}
         except exceptions.ResponseError:
             pass  # the user may not ask, or a provider has renamed the command
         try:
-            slow = _answer(link, "SLOWLOG", "GET", 128)
+            slow = _answer(connection, "SLOWLOG", "GET", 128)
         except exceptions.ResponseError:
             slow = []
-        state = _answer(link, "HMGET", servers.key, "ttl", "delay", "auto")
+        state = _answer(connection, "HMGET", servers.key, "ttl", "delay", "auto")
         replicas = list(_replicas(fields))
         patience = servers.timeout / (4 * len(replicas) or 1)
-        clocks = [_clock(servers, host, link, patience) for host in replicas]
+        clocks = [_clock(servers, host, connection, patience) for host in replicas]
     except (exceptions.RedisError, OSError) as error:
-        raise translate(error, link.where) from None
+        raise translate(error, connection.where) from None
     finally:
-        link.close()
+        connection.close()
     version = fields.get("valkey_version") or fields.get("redis_version", "")
     found = list(findings(fields, question, clocks, slow, _pause(state)))
     notes = tuple(text for is_well, text in found if is_well)
@@ -115,9 +100,9 @@ def _pause(state: Sequence[bytes | None]) -> float:
     return max(int(delay or 0), int(ttl or 0) if is_auto else 0) / MICROSECONDS
 
 
-def _answer(link: Link, *command: Any) -> Any:
-    link.send(command)
-    return link.receive()
+def _answer(connection: Connection, *command: Any) -> Any:
+    connection.send(command)
+    return connection.receive()
 
 
 def _replicas(fields: Mapping[str, str]) -> Iterator[Host]:
@@ -132,8 +117,8 @@ def _replica(fields: Mapping[str, str], number: int) -> dict[str, str]:
     return dict(part.partition("=")[::2] for part in said.split(","))
 
 
-def _clock(servers: Servers, host: Host, link: Link, patience: float) -> Clock:
-    """The clock of the replica at ``host``, compared to that of ``link``."""
+def _clock(servers: Servers, host: Host, connection: Connection, patience: float) -> Clock:
+    """The clock of the replica at ``host``, compared to that of ``connection``."""
     where = f"{host[0]}:{host[1]}"
     try:
         replica = servers.connection(host, patience)
@@ -143,7 +128,7 @@ def _clock(servers: Servers, host: Host, link: Link, patience: float) -> Clock:
             replica.send_command("TIME")
             theirs = _microseconds(replica.read_response(disable_decoding=True))
             between = servers.clock.now()
-            ours = _microseconds(_answer(link, "TIME"))
+            ours = _microseconds(_answer(connection, "TIME"))
             after = servers.clock.now()
         finally:
             replica.disconnect()

@@ -11,7 +11,7 @@ from coordlock.backend import Observation, Source
 from coordlock.errors import AuthenticationFailed, BackendUnavailable, ClientClosed, CoordlockError
 from coordlock.runtime.clock import Timers
 from coordlock.runtime.promise import Promise
-from coordlock_redis.news import News
+from coordlock_redis.subscription import Subscription
 
 __all__ = ["Followings"]
 
@@ -37,8 +37,8 @@ class Followings:
         prefix: of the channels' names.
     """
 
-    def __init__(self, news: News, prefix: bytes, timers: Timers) -> None:
-        self._news: Final = news
+    def __init__(self, subscription: Subscription, prefix: bytes, timers: Timers) -> None:
+        self._subscription: Final = subscription
         self._prefix: Final = prefix
         self._timers: Final = timers
         self._lock: Final = threading.RLock()
@@ -65,7 +65,7 @@ class Followings:
                 following.gaps += 1
                 following.source.doubt(now)
             following.source.observers.append(observation)
-        self._news.subscribe(name)
+        self._subscription.subscribe(name)
         self._look(name)
         return observation
 
@@ -87,21 +87,21 @@ class Followings:
             if following is not None and following.source.leave(observation):
                 del self._followed[name]
         if not self._is_closed:
-            self._news.unsubscribe(name)
+            self._subscription.unsubscribe(name)
 
-    # The news
+    # What the subscription reports
 
     @property
     def exist(self) -> bool:
         """Whether anything is followed."""
         return bool(self._followed)
 
-    def heard(self, channel: bytes) -> None:
+    def on_message(self, channel: bytes) -> None:
         """Something has changed there."""
         if channel in self._followed:
             self._look(channel)
 
-    def subscribed(self, channel: bytes) -> None:
+    def on_subscribed(self, channel: bytes) -> None:
         """What changes from now on is told."""
         with self._lock:
             if (following := self._followed.get(channel)) is None:
@@ -109,12 +109,12 @@ class Followings:
             following.is_subscribed = True
         self._look(channel)
 
-    def live(self) -> None:
+    def on_live(self) -> None:
         """There was a gap, and all channels are heard again."""
         for name in list(self._followed):
-            self.subscribed(name)
+            self.on_subscribed(name)
 
-    def silent(self, since: float) -> None:
+    def on_silence(self, since: float) -> None:
         """All until ``since`` was told, and nothing after it is."""
         with self._lock:
             followed = list(self._followed.values())

@@ -10,10 +10,10 @@ from redis import exceptions
 from coordlock.errors import BackendError, SessionLost
 from coordlock.runtime.promise import Promise, failed
 from coordlock.runtime.worker import Worker
-from coordlock_redis.connection import not_copied
 from coordlock_redis.errors import SERVICE, client_closed, is_elsewhere, translate
-from coordlock_redis.requests import Header, Request
-from coordlock_redis.servers import BROKEN, Link, Servers, packed
+from coordlock_redis.request_thread import not_copied
+from coordlock_redis.requests import Request, ScriptContext
+from coordlock_redis.servers import BROKEN, Connection, Servers, packed
 
 __all__ = ["Heartbeats"]
 
@@ -28,13 +28,13 @@ class Heartbeats:
         replicas: how many must have a heartbeat before it counts.
     """
 
-    def __init__(self, servers: Servers, header: Header, replicas: int) -> None:
+    def __init__(self, servers: Servers, context: ScriptContext, replicas: int) -> None:
         self._servers: Final = servers
-        self._header: Final = header
+        self._context: Final = context
         self._replicas: Final = replicas
         self._worker: Final = Worker("coordlock-redis-heartbeat")
         self._lock: Final = threading.Lock()
-        self._link: Link | None = None
+        self._connection: Connection | None = None
         self._is_closed = False
 
     def send(self, request: Request[float], patience: float) -> Promise[float]:
@@ -49,7 +49,7 @@ class Heartbeats:
 
     def move(self, run: bytes) -> None:
         """Look for the primary anew unless the server is that of ``run``."""
-        if (link := self._link) is not None and link.run != run:
+        if (connection := self._connection) is not None and connection.run != run:
             self._drop()
 
     def close(self) -> None:
@@ -66,7 +66,7 @@ class Heartbeats:
             self._drop()
             request.promise.fail(translate(error))
         else:
-            request.answer(answer, self._header)
+            request.answer(answer, self._context)
         finally:
             if self._is_closed:
                 self._drop()
@@ -74,47 +74,47 @@ class Heartbeats:
     def _ask(self, request: Request[float], patience: float) -> Any:
         if self._is_closed:
             raise client_closed()
-        if self._header.failure:
+        if self._context.failure:
             self._drop()
-            raise SessionLost(SERVICE, self._header.failure)
-        is_new = self._link is None
-        if (link := self._link) is None:
-            link = self._link = self._servers.connect()
+            raise SessionLost(SERVICE, self._context.failure)
+        is_new = self._connection is None
+        if (connection := self._connection) is None:
+            connection = self._connection = self._servers.connect()
         # A `WAIT` behind a script that the server does not know would hold up the next attempt.
         by_source = is_new and self._replicas > 0
         try:
             try:
-                self._transmit(request, link, patience, by_source=by_source)
-                answer = link.receive()
+                self._transmit(request, connection, patience, by_source=by_source)
+                answer = connection.receive()
             except exceptions.NoScriptError:
                 if self._replicas:
-                    link.receive()
-                self._transmit(request, link, patience, by_source=True)
-                answer = link.receive()
-            copies = link.receive() if self._replicas else 0
+                    connection.receive()
+                self._transmit(request, connection, patience, by_source=True)
+                answer = connection.receive()
+            copies = connection.receive() if self._replicas else 0
         except BROKEN as error:
             is_refusal = isinstance(error, exceptions.ResponseError) and not is_elsewhere(error)
             if not is_refusal or self._replicas:
                 self._drop()
             if not is_new and isinstance(error, _CLOSED):
                 return self._ask(request, patience)
-            raise translate(error, link.where) from None
+            raise translate(error, connection.where) from None
         if copies < self._replicas and answer[0] == b"ok":
             raise not_copied(copies, self._replicas)
         return answer
 
     def _transmit(
-        self, request: Request[float], link: Link, patience: float, *, by_source: bool
+        self, request: Request[float], connection: Connection, patience: float, *, by_source: bool
     ) -> None:
-        link.socket.settimeout(min(patience, self._servers.timeout))
-        data = request.command(self._header, link, by_source=by_source)
+        connection.socket.settimeout(min(patience, self._servers.timeout))
+        data = request.command(self._context, connection, by_source=by_source)
         if self._replicas:
             seconds = min(patience, self._servers.timeout / 2)
             data += packed("WAIT", self._replicas, max(1, int(seconds * 1000)))
-        link.socket.sendall(data)
+        connection.socket.sendall(data)
 
     def _drop(self) -> None:
         with self._lock:
-            link, self._link = self._link, None
-        if link is not None:
-            link.close()
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

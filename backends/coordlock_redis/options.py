@@ -10,14 +10,13 @@ from coordlock.settings import (
     Option,
     Settings,
     boolean,
-    choice,
     duration,
     number,
     optional,
     text,
 )
 
-__all__ = ["OPTIONS", "REDLOCK", "TCP", "TLS", "UNIX"]
+__all__ = ["DB", "OPTIONS", "TCP", "TLS", "UNIX", "delay_or_auto", "restart_delay"]
 
 _duration = duration(0.0, 86_400.0)
 
@@ -31,7 +30,7 @@ def restart_delay(settings: Settings) -> float | None:
     return None if delay == _AUTO else float(delay)
 
 
-def _restart_delay(value: object) -> float | str:
+def delay_or_auto(value: object) -> float | str:
     """Parses ``auto`` or a duration."""
     if value is None or str(value).strip().lower() == _AUTO:
         return _AUTO
@@ -41,12 +40,15 @@ def _restart_delay(value: object) -> float | str:
         raise ValueError(f"auto or {error}") from None
 
 
-#: Of every scheme.
+DB: Final = Option(
+    "db", number(0, 1_000_000), 0, "The number of the database; a cluster has 0 alone."
+)
+#: Of every scheme whose servers know of each other.
 OPTIONS: Final[Sequence[Option]] = (
-    Option("db", number(0, 1_000_000), 0, "The number of the database; a cluster has 0 alone."),
+    DB,
     Option(
         "restart_delay",
-        _restart_delay,
+        delay_or_auto,
         _AUTO,
         "How long nothing is granted after a restart, a failover or lost data; auto: for the "
         "longest ttl that was seen.",
@@ -63,12 +65,6 @@ OPTIONS: Final[Sequence[Option]] = (
         False,
         "Connect although the server's `maxmemory-policy` is `allkeys-*`.",
     ),
-    Option(
-        "compat",
-        optional(choice("redis-py")),
-        None,
-        "`redis-py`: exclude its locks of the same names.",
-    ),
 )
 #: Of those that connect by TCP.
 TCP: Final[Sequence[Option]] = (
@@ -83,23 +79,6 @@ TCP: Final[Sequence[Option]] = (
 )
 #: Those of TLS, which the scheme turns on.
 TLS: Final[Sequence[Option]] = TLS_OPTIONS[1:]
-#: Of several servers that know nothing of each other.
-REDLOCK: Final[Sequence[Option]] = (
-    OPTIONS[0],
-    Option(
-        "restart_delay",
-        _restart_delay,
-        _AUTO,
-        "How long a server has no vote after its restart; auto: for the ttl.",
-    ),
-    Option(
-        "allow_eviction",
-        boolean,
-        False,
-        "Let a server vote although its `maxmemory-policy` may delete locks.",
-    ),
-    *TLS_OPTIONS,
-)
 UNIX: Final[Sequence[Option]] = (
     Option("socket", optional(text), None, "The path of the server's socket."),
 )

@@ -10,10 +10,10 @@ from coordlock.errors import BackendError, BackendUnavailable, Evicted, SessionL
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 from coordlock_redis.errors import SERVICE
-from coordlock_redis.scripts import Script, script
-from coordlock_redis.servers import Link, Word, encoded, packed
+from coordlock_redis.scripts import SCRIPTS, Script, Scripts
+from coordlock_redis.servers import Connection, Word, encoded, packed
 
-__all__ = ["MICROSECONDS", "Argument", "Header", "Request", "decoded", "loss"]
+__all__ = ["MICROSECONDS", "Argument", "Request", "ScriptContext", "decoded", "loss"]
 
 log = Log("coordlock")
 
@@ -24,7 +24,7 @@ MICROSECONDS: Final = 1_000_000
 
 
 @dataclass(slots=True)
-class Header:
+class ScriptContext:
     """What every script is told.
 
     Attributes:
@@ -32,8 +32,8 @@ class Header:
         client: names the client's inbox.
         delay: for how many seconds nothing is granted after another server came, or the same one
             without its data; None for the longest ttl. The largest of all clients counts.
-        longest: the longest ttl that the root's state had when the client saw it last, in seconds.
-        compat: whether redis-py's locks are on the same names.
+        max_ttl: the longest ttl that the root's state had when the client saw it last, in seconds.
+        scripts: what is run.
         born: when the state that it has seen was made, by the server's clock; 0 for none yet.
         is_quiet: whether the log has told that nothing is granted for some time.
         failure: why the client's thread has failed; then its session must end.
@@ -42,27 +42,35 @@ class Header:
     key: bytes
     client: str
     delay: float | None
-    longest: float
-    compat: bool = False
+    max_ttl: float
+    scripts: Scripts = SCRIPTS
     born: int = 0
     is_quiet: bool = False
     failure: str = ""
 
-    def beginning(self, name: str, link: Link) -> tuple[int, bytes]:
+    def beginning(self, name: str, connection: Connection) -> tuple[int, bytes]:
         """How many words a request to run that script begins with, and these words."""
-        key = name, self.longest, self.born
-        if (found := link.beginnings.get(key)) is None:
-            which = script(name, self.compat)
-            words = ("EVALSHA", which.digest, *self.arguments(which, link))
-            found = link.beginnings[key] = len(words), encoded(words)
+        key = name, self.max_ttl, self.born
+        if (found := connection.beginnings.get(key)) is None:
+            which = self.scripts[name]
+            words = ("EVALSHA", which.digest, *self.arguments(which, connection))
+            found = connection.beginnings[key] = len(words), encoded(words)
         return found
 
-    def arguments(self, script: Script, link: Link) -> tuple[Argument, ...]:
+    def arguments(self, script: Script, connection: Connection) -> tuple[Argument, ...]:
         """The key and the arguments before those of the operation."""
         delay = -1 if self.delay is None else int(self.delay * MICROSECONDS)
-        longest = int(self.longest * MICROSECONDS)
-        known = f"{link.started} {self.born} {delay} {longest}"
-        return 1, self.key, script.name, link.run, self.client, int(link.is_cluster), known
+        max_ttl = int(self.max_ttl * MICROSECONDS)
+        known = f"{connection.started} {self.born} {delay} {max_ttl}"
+        return (
+            1,
+            self.key,
+            script.name,
+            connection.run,
+            self.client,
+            int(connection.is_cluster),
+            known,
+        )
 
 
 @dataclass(slots=True)
@@ -74,32 +82,36 @@ class Request(Generic[T]):
         arguments: of the operation.
         read: what the answer means; raises coordlock's errors.
         changes: whether replicas must have what it does.
-        needs_news: whether the client must hear of departures before.
+        needs_subscription: whether the client must hear of departures before.
     """
 
     name: str
     arguments: Sequence[Argument]
     read: Callable[[list[Any]], T | Promise[T]]
     changes: bool = False
-    needs_news: bool = False
+    needs_subscription: bool = False
     promise: Promise[T] = field(default_factory=Promise)
     #: When it was sent last, and how often.
     sent_at: float = 0.0
     attempts: int = 0
 
-    def command(self, header: Header, link: Link, *, by_source: bool = False) -> bytes:
+    def command(
+        self, context: ScriptContext, connection: Connection, *, by_source: bool = False
+    ) -> bytes:
         """The command. Redis forgets scripts at its restart; then their source makes them known."""
         if by_source:
-            which = script(self.name, header.compat)
-            return packed("EVAL", which.source, *header.arguments(which, link), *self.arguments)
-        count, beginning = header.beginning(self.name, link)
+            which = context.scripts[self.name]
+            return packed(
+                "EVAL", which.source, *context.arguments(which, connection), *self.arguments
+            )
+        count, beginning = context.beginning(self.name, connection)
         count += len(self.arguments)
         return b"*%d\r\n%b%b" % (count, beginning, encoded(self.arguments))
 
-    def answer(self, answer: Any, header: Header) -> None:
+    def answer(self, answer: Any, context: ScriptContext) -> None:
         """Complete the promise by the ``answer`` of the script."""
         try:
-            found = self.read(_checked(answer, header))
+            found = self.read(_checked(answer, context))
         except Exception as error:
             self.promise.fail(error)
             return
@@ -117,7 +129,7 @@ def decoded(name: bytes) -> str:
         return name.decode("utf-8", "replace")
 
 
-def _checked(answer: list[Any], header: Header) -> list[Any]:
+def _checked(answer: list[Any], context: ScriptContext) -> list[Any]:
     status, *rest = answer
     match status:
         case b"ok" | b"blocked" | b"version":
@@ -126,17 +138,12 @@ def _checked(answer: list[Any], header: Header) -> list[Any]:
             raise BackendError(
                 SERVICE,
                 f"maxmemory-policy is {decoded(rest[0])}, so Redis may delete locks when its "
-                f"memory is full: set it to noeviction{'' if header.compat else ' or volatile-*'}, "
-                "or see the option allow_eviction",
+                "memory is full: set it to noeviction, or see the option allow_eviction",
             )
-        case b"cluster":
-            raise BackendError(
-                SERVICE,
-                "the option compat needs a Redis that is no cluster: there, scripts reach the "
-                "keys of one slot alone",
-            )
+        case b"refused":
+            raise BackendError(SERVICE, decoded(rest[0]))
         case b"lost":
-            raise loss(rest[0], header)
+            raise loss(rest[0], context)
         case b"quiet":
             quiet = BackendUnavailable(
                 SERVICE,
@@ -144,8 +151,8 @@ def _checked(answer: list[Any], header: Header) -> list[Any]:
                 f"for {rest[0] / MICROSECONDS:.1f} s more, until earlier grants have expired "
                 "(option restart_delay)",
             )
-            if not header.is_quiet:  # the request is sent again and again until then
-                header.is_quiet = True
+            if not context.is_quiet:  # the request is sent again and again until then
+                context.is_quiet = True
                 log.warning("%s", quiet)
             raise quiet
         case b"evicted":
@@ -153,9 +160,9 @@ def _checked(answer: list[Any], header: Header) -> list[Any]:
     raise BackendError(SERVICE, f"a script answered {status!r}")
 
 
-def loss(born: int, header: Header) -> SessionLost:
+def loss(born: int, context: ScriptContext) -> SessionLost:
     """Why the session is gone, if the state is as old as ``born`` now."""
-    if header.born and born != header.born:
+    if context.born and born != context.born:
         reason = (
             "another Redis answers, or the same one after a restart or without its data "
             "(failover, restart, FLUSHALL, eviction)"

@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hiredis import Reader
 from redis import exceptions
 from redis.backoff import NoBackoff
-from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
+from redis.connection import Connection as TCPConnection
+from redis.connection import SSLConnection, UnixDomainSocketConnection
 from redis.retry import Retry
+from redis.sentinel import MasterNotFoundError, Sentinel
 
 from coordlock.errors import BackendError, BackendUnavailable
 from coordlock.runtime.clock import Clock
 from coordlock_redis.errors import SERVICE, translate
 
-__all__ = ["BROKEN", "Host", "Link", "Servers", "Word", "encoded", "info", "packed"]
+__all__ = ["BROKEN", "Connection", "Host", "Servers", "Word", "encoded", "info", "packed"]
 
 Host = tuple[str, int]
 #: Of a command.
@@ -34,14 +36,12 @@ BROKEN: Final = (exceptions.RedisError, OSError, ValueError, AttributeError)
 _MOVES: Final = 5
 #: The oldest release.
 _OLDEST: Final = (6, 2)
-#: Of Redis, which hosts without one get, Sentinels as well.
-_USUAL_PORT: Final = 6379
 #: How many bytes are read at once.
 _CHUNK: Final = 1 << 16
 
 
-@dataclass(slots=True)
-class Link:
+@dataclass(eq=False, slots=True)
+class Connection:
     """A connection, and what the server said of itself when it was made.
 
     Attributes:
@@ -54,7 +54,7 @@ class Link:
         started: not before it started or became the primary, in microseconds of its own clock.
     """
 
-    connection: Any
+    _redis_py: Any
     where: str
     run: bytes
     version: tuple[int, ...]
@@ -63,10 +63,8 @@ class Link:
     is_encrypted: bool
     is_direct: bool = field(init=False)
     number: int = field(init=False)
-    #: What requests to it begin with, for `Header`.
+    #: What requests to it begin with, for `ScriptContext`.
     beginnings: dict[object, tuple[int, bytes]] = field(default_factory=dict)
-    #: Called before it is closed.
-    leave: Callable[[], object] | None = None
     _reader: Reader = field(init=False)
     _ready: list[Any] = field(default_factory=list)
 
@@ -74,13 +72,13 @@ class Link:
         self.is_direct = not self.is_encrypted and os.name == "posix"
         self.number = self.socket.fileno()
         # redis-py's own parser takes several times as long.
-        error = self.connection._parser.parse_error
+        error = self._redis_py._parser.parse_error
         self._reader = Reader(protocolError=ValueError, replyError=error)
 
     @property
     def socket(self) -> Any:
         """The socket, to wait for what comes; None once it is closed."""
-        return self.connection._sock  # there is no public name before redis-py 8
+        return self._redis_py._sock  # there is no public name before redis-py 8
 
     def send(self, *commands: Sequence[Word]) -> None:
         """Send all of ``commands`` at once."""
@@ -122,15 +120,14 @@ class Link:
             self._ready.append(answer)
 
     def has_more(self) -> bool:
-        """Whether `read` has something that no selector tells of."""
-        return bool(self._ready or (self.is_encrypted and self.socket.pending()))
+        """Whether `read` has something though nothing can be read from the socket."""
+        if self._ready or not self.is_encrypted:
+            return bool(self._ready)
+        return self.socket is not None and self.socket.pending() > 0
 
     def close(self) -> None:
         """Close the socket. Idempotent."""
-        leave, self.leave = self.leave, None
-        if leave is not None:
-            leave()
-        self.connection.disconnect()
+        self._redis_py.disconnect()
 
 
 @dataclass
@@ -165,92 +162,85 @@ class Servers:
         """What is connected to, for people."""
         return (self.path,) if self.path else tuple(f"{host}:{port}" for host, port in self.hosts)
 
-    def connection(self, host: Host, patience: float) -> Any:
-        """A connection of redis-py to ``host``, whatever that is; not connected yet.
+    def connection(self, host: Host | None, patience: float) -> Any:
+        """A connection of redis-py to ``host``, or by the socket's path; not connected yet.
 
         It waits for ``patience`` seconds to connect, and for each answer.
         """
-        return self._connection(host, self.arguments, self.clock.now() + patience, self.tls)
+        arguments = self._arguments(self.arguments, patience)
+        if host is None:
+            unix: Any = UnixDomainSocketConnection
+            return unix(path=self.path or "", **arguments)
+        kind = SSLConnection if self.tls else TCPConnection
+        return kind(host=host[0], port=host[1], **arguments)
 
-    def connect(self) -> Link:
+    def connect(self) -> Connection:
         """A connection to the primary. Blocks; raises coordlock's errors alone."""
         refusal: BackendError | None = None
-        for asked, host, deadline in self._candidates(self.clock.now() + self.timeout):
+        deadline = self.clock.now() + self.timeout
+        for host, until in self._candidates(deadline):
             try:
-                link = self._follow(host, deadline)
+                connection = self._follow(host, until)
             except BackendError as error:
                 # The answer of a server tells more than the silence of the next one.
                 if refusal is None or isinstance(refusal, BackendUnavailable):
                     refusal = error
             else:
-                self._answered = asked
-                return link
+                if self.sentinel is None:
+                    self._answered = host
+                return connection
         raise refusal or BackendUnavailable(SERVICE, "no host is known")
 
-    def _candidates(self, deadline: float) -> Iterator[tuple[Host | None, Host | None, float]]:
-        """For each try: the host to remember, the host to connect to, and until when it may answer.
+    def _candidates(self, deadline: float) -> Iterator[tuple[Host | None, float]]:
+        """Each host to try, and until when it may answer, so that the others have time left.
 
         Without a host, the socket's path.
         """
         if self.path:
-            yield None, None, deadline
-        elif self.sentinel is None:
-            for host, until in self._shares(deadline):
-                yield host, host, until
+            yield None, deadline
+        elif self.sentinel is not None:
+            yield self._discovered(self.sentinel), deadline
         else:
-            yield from self._ask_sentinels(self.sentinel, deadline)
-
-    def _shares(self, deadline: float) -> Iterator[tuple[Host, float]]:
-        """Each host, and until when it may answer: one that is silent must not cost the others.
-
-        The first is the one that answered last.
-        """
-        hosts = sorted(self.hosts, key=lambda host: host != self._answered)
-        for number, host in enumerate(hosts):
-            now = self.clock.now()
-            yield host, now + (deadline - now) / (len(hosts) - number)
-
-    def _ask_sentinels(self, name: str, deadline: float) -> Iterator[tuple[Host, Host, float]]:
-        """What each Sentinel names: one that was cut off may name an earlier primary."""
-        failure: BackendError | None = None
-        named: list[Host] = []
-        for host, until in self._shares(deadline):
-            try:
-                found = self._ask_sentinel(host, name, until)
-            except Exception as error:
-                where = f"Sentinel {host[0]}:{host[1]}"
-                if host[1] == _USUAL_PORT:
-                    where += " (a Sentinel's port is usually 26379)"
-                failure = translate(error, where, is_plain=not self.sentinel_tls)
-                continue
-            if not found:
-                reason = f"the Sentinel {host[0]}:{host[1]} knows no primary {name!r}"
-                failure = BackendUnavailable(SERVICE, reason)
-            elif (primary := (found[0].decode(), int(found[1]))) not in named:
-                named.append(primary)
-                # Half of the time, because the other Sentinels may name another one.
+            hosts = self._hosts()
+            for number, host in enumerate(hosts):
                 now = self.clock.now()
-                yield host, primary, (now + deadline) / 2 if len(self.hosts) > 1 else deadline
-        if failure is not None and not named:
-            raise failure
+                yield host, now + (deadline - now) / (len(hosts) - number)
 
-    def _ask_sentinel(self, host: Host, name: str, deadline: float) -> Any:
-        arguments, tls = self.sentinel_arguments, self.sentinel_tls
-        connection = self._connection(host, arguments, deadline, tls)
+    def _hosts(self) -> list[Host]:
+        """All hosts; the first is the one that answered last."""
+        return sorted(self.hosts, key=lambda host: host != self._answered)
+
+    def _discovered(self, name: str) -> Host:
+        """The primary, as the first Sentinel names it that answers and sees it up."""
+        arguments = self._arguments(self.sentinel_arguments, self.timeout / len(self.hosts))
+        kind: Any = Sentinel  # it has no types
+        sentinel = kind(self._hosts(), sentinel_kwargs={**arguments, "ssl": self.sentinel_tls})
+        where = ", ".join(self.names)
         try:
-            connection.connect()
-            connection.send_command("SENTINEL", "get-master-addr-by-name", name)
-            return connection.read_response(disable_decoding=True)
+            host, port = sentinel.discover_master(name)
+        except MasterNotFoundError as error:
+            _, _, details = str(error).partition(" : ")
+            raise BackendUnavailable(
+                SERVICE,
+                f"no Sentinel of {where} knows a primary {name!r} that it can reach"
+                + (f" (a Sentinel's port is usually 26379): {details}" if details else ""),
+            ) from None
+        except Exception as error:
+            raise translate(error, where, is_plain=not self.sentinel_tls) from None
         finally:
-            connection.disconnect()
+            for one in sentinel.sentinels:
+                one.close()
+        answered = sentinel.sentinels[0].connection_pool.connection_kwargs
+        self._answered = answered["host"], answered["port"]
+        return str(host), int(port)
 
-    def _follow(self, host: Host | None, deadline: float) -> Link:
+    def _follow(self, host: Host | None, deadline: float) -> Connection:
         for _ in range(_MOVES):
             where = self.path if host is None else f"{host[0]}:{host[1]}"
             assert where is not None
             try:
-                connection = self._connection(host, self.arguments, deadline, self.tls)
-                return self._greet(connection, where)
+                opened = self.connection(host, deadline - self.clock.now())
+                return self._greet(opened, where)
             except exceptions.MovedError as moved:
                 host = (moved.host or (host[0] if host else ""), int(moved.port))
             except BackendError:
@@ -261,69 +251,55 @@ class Servers:
                 raise translate(error, where) from error
         raise BackendUnavailable(SERVICE, "each node of the cluster names another one")
 
-    def _greet(self, connection: Any, where: str) -> Link:
+    def _greet(self, opened: Any, where: str) -> Connection:
         try:
-            connection.connect()
+            opened.connect()
             commands: list[tuple[str | bytes, ...]]
             commands = [("INFO", "server"), ("INFO", "replication"), ("TIME",)]
             commands.append(("EXISTS", self.key))
-            connection.send_packed_command(connection.pack_commands(commands))
+            opened.send_packed_command(opened.pack_commands(commands))
             answers: list[Any] = []
             for _ in commands:
                 try:
-                    answers.append(connection.read_response(disable_decoding=True))
+                    answers.append(opened.read_response(disable_decoding=True))
                 except exceptions.ResponseError as error:
                     answers.append(error)
-            link = _link(connection, where, answers)
-            self._check(link)
-            link.socket.settimeout(self.timeout)
+            connection = _connected(opened, where, answers)
+            self._check(connection)
+            connection.socket.settimeout(self.timeout)
         except BaseException:
-            connection.disconnect()
+            opened.disconnect()
             raise
-        return link
+        return connection
 
-    def _check(self, link: Link) -> None:
+    def _check(self, connection: Connection) -> None:
         """Refuse one of several servers that know nothing of each other.
 
         If another client reached another one, two would hold a lock.
         """
-        if self.sentinel is None and len(set(self.hosts)) > 1 and not link.is_cluster:
+        if self.sentinel is None and len(set(self.hosts)) > 1 and not connection.is_cluster:
             raise BackendError(
                 SERVICE,
-                f"{link.where} is no node of a cluster, and several hosts must be nodes of one: "
-                "for a primary and its replicas, give the Sentinels as hosts and ?sentinel=NAME",
+                f"{connection.where} is no node of a cluster, and several hosts must be nodes of "
+                "one. For a primary and its replicas, give the Sentinels as hosts and "
+                "?sentinel=NAME",
             )
 
-    def _connection(
-        self, host: Host | None, arguments: Mapping[str, Any], deadline: float, tls: bool
-    ) -> Any:
-        left = max(0.05, min(self.timeout, deadline - self.clock.now()))
-        common = {
-            **arguments,
-            "socket_connect_timeout": left,
-            "socket_timeout": left,
+    def _arguments(self, given: Mapping[str, Any], patience: float) -> dict[str, Any]:
+        # Else OpenSSL asks for the pass phrase of an encrypted key on the terminal.
+        password = {"ssl_password": ""} if any(one.startswith("ssl_") for one in given) else {}
+        patience = max(0.05, min(self.timeout, patience))
+        return {
+            **password,
+            **given,
+            "socket_connect_timeout": patience,
+            "socket_timeout": patience,
             "retry": Retry(NoBackoff(), 0),  # the kernel knows what may be sent twice
             "protocol": 2,
         }
-        if host is None:
-            unix: Any = UnixDomainSocketConnection
-            return unix(path=self.path or "", **common)
-        if tls:
-            # Else OpenSSL would ask for it on the terminal.
-            common = {"ssl_password": _refuse_encrypted_key, **common}
-        kind = SSLConnection if tls else Connection
-        return kind(host=host[0], port=host[1], **common)
 
 
-def _refuse_encrypted_key() -> bytes:
-    # An error of redis-py's, which then closes the socket.
-    raise exceptions.ResponseError(
-        "the private key of the client's certificate is encrypted, and coordlock has no pass "
-        "phrase: give a key without one, or a client of redis-py with ssl_password"
-    )
-
-
-def _link(connection: Any, where: str, answers: list[Any]) -> Link:
+def _connected(opened: Any, where: str, answers: list[Any]) -> Connection:
     if isinstance(answers[0], bytes) and _mode(info(answers[0])) == "sentinel":
         raise BackendError(
             SERVICE, f"{where} is a Sentinel: give the primary's name as well, as ?sentinel=NAME"
@@ -354,14 +330,14 @@ def _link(connection: Any, where: str, answers: list[Any]) -> Link:
     started = now - max(0, uptime - 1) * 1_000_000
     if fields.get("second_repl_offset", "-1") != "-1":
         started = now  # it was promoted some time ago, perhaps a moment
-    return Link(
-        connection,
+    return Connection(
+        opened,
         where,
         run.encode(),
         version,
         _mode(fields) == "cluster",
         started,
-        isinstance(connection, SSLConnection),
+        isinstance(opened, SSLConnection),
     )
 
 

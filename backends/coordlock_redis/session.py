@@ -12,13 +12,14 @@ from coordlock.backend import Backend, SessionInfo, SessionListener
 from coordlock.errors import SessionLost
 from coordlock.runtime.clock import Timers
 from coordlock.runtime.promise import Promise, failed
-from coordlock_redis.connection import Connection
 from coordlock_redis.errors import SERVICE
 from coordlock_redis.following import Followings
 from coordlock_redis.heartbeats import Heartbeats
-from coordlock_redis.news import News
-from coordlock_redis.requests import MICROSECONDS, Argument, Header, Request, loss
+from coordlock_redis.request_thread import RequestThread
+from coordlock_redis.requests import MICROSECONDS, Argument, Request, ScriptContext, loss
+from coordlock_redis.scripts import SCRIPTS, Scripts
 from coordlock_redis.servers import Servers
+from coordlock_redis.subscription import Subscription
 from coordlock_redis.watches import Watches
 
 __all__ = ["RedisSession", "no_session"]
@@ -36,10 +37,10 @@ class RedisSession(Backend):
 
     Args:
         prefix: of the names of all keys and channels of the root.
-        delay: see `Header`.
+        delay: see `ScriptContext`.
         replicas: how many must have what the client changes.
         may_evict: whether a server will do that deletes keys when its memory is full.
-        compat: whether redis-py's locks are on the same names.
+        scripts: what is run.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class RedisSession(Backend):
         delay: float | None = None,
         replicas: int = 0,
         may_evict: bool = False,
-        compat: bool = False,
+        scripts: Scripts = SCRIPTS,
     ) -> None:
         self._servers: Final = servers
         self._ttl: Final = ttl
@@ -61,19 +62,21 @@ class RedisSession(Backend):
         self._timers: Final = timers
         self._client: Final = uuid4().hex[:16]
         self._inbox: Final = prefix + b"inbox:" + self._client.encode()
-        self._header: Final = Header(servers.key, self._client, delay, ttl, compat)
+        self._context: Final = ScriptContext(servers.key, self._client, delay, ttl, scripts)
         self._lock: Final = threading.RLock()
-        self._news: Final = News(self._inbox, timers, ttl / 3 + 1.0, servers.timeout)
-        self._connection: Final = Connection(
-            servers, self._header, self._news, timers.clock, replicas
+        self._subscription: Final = Subscription(
+            self._inbox, timers, ttl / 3 + 1.0, servers.timeout
         )
-        self._heartbeats: Final = Heartbeats(servers, self._header, replicas)
+        self._requests: Final = RequestThread(
+            servers, self._context, self._subscription, timers.clock, replicas
+        )
+        self._heartbeats: Final = Heartbeats(servers, self._context, replicas)
         self._watches: Final = Watches(self._look, self._is_own, timers)
-        self._followings: Final = Followings(self._news, prefix, timers)
-        self._news.tell(self)
+        self._followings: Final = Followings(self._subscription, prefix, timers)
+        self._subscription.listener = self
         #: The channel that tells that data may be gone.
         self._anew: Final = prefix + b"anew"
-        self._news.subscribe(self._anew)
+        self._subscription.subscribe(self._anew)
         self._listener: SessionListener | None = None
         #: The open session, and the last one, which may have ended.
         self._session = self._last = ""
@@ -87,29 +90,29 @@ class RedisSession(Backend):
             self._opened += 1
             session = f"{self._client}-{self._opened}"
             self._last = session
-        self._connection.listen()
+        self._requests.listen()
         arguments: tuple[Argument, ...] = (
             session,
             int(self._ttl * MICROSECONDS),
             int(self._may_evict),
         )
         begun = partial(self._begun, session, listener)
-        request = Request("open", arguments, begun, changes=True, needs_news=True)
-        return self._connection.ask(request)
+        request = Request("open", arguments, begun, changes=True, needs_subscription=True)
+        return self._requests.ask(request)
 
     def _begun(self, session: str, listener: SessionListener, answer: list[Any]) -> SessionInfo:
-        _, revision, born, longest = answer
-        self._see(born, longest)
-        if self._news.is_live:
+        _, revision, born, max_ttl = answer
+        self._see(born, max_ttl)
+        if self._subscription.is_live:
             self._watches.opened(revision)
         with self._lock:
             self._listener, self._session = listener, session
         return SessionInfo(session, self._ttl)
 
-    def _see(self, born: int, longest: int) -> None:
-        if born != self._header.born:
-            self._header.born, self._header.is_quiet = born, False
-        self._header.longest = max(self._ttl, longest / MICROSECONDS)
+    def _see(self, born: int, max_ttl: int) -> None:
+        if born != self._context.born:
+            self._context.born, self._context.is_quiet = born, False
+        self._context.max_ttl = max(self._ttl, max_ttl / MICROSECONDS)
 
     def heartbeat(self) -> Promise[float]:
         with self._lock:
@@ -122,16 +125,16 @@ class RedisSession(Backend):
             for one in late:
                 del self._beaten[one]
         if late:
-            self._news.silence()
-        if (news := self._news.link) is not None:
-            self._heartbeats.move(news.run)
+            self._subscription.probe()
+        if (connection := self._subscription.connection) is not None:
+            self._heartbeats.move(connection.run)
         arguments: tuple[Argument, ...] = (session, int(self._ttl * MICROSECONDS), number)
 
         def beaten(answer: list[Any]) -> float:
-            _, born, longest = answer
-            if born != self._header.born:
-                raise loss(born, self._header)
-            self._see(born, longest)
+            _, born, max_ttl = answer
+            if born != self._context.born:
+                raise loss(born, self._context)
+            self._see(born, max_ttl)
             return self._ttl
 
         answer = self._heartbeats.send(Request("heartbeat", arguments, beaten), self._ttl / 3)
@@ -151,7 +154,7 @@ class RedisSession(Backend):
         def last() -> Request[bool]:
             return Request("close", [session], lambda answer: not answer[1])
 
-        ended = self._connection.close(last if session else None)
+        ended = self._requests.close(last if session else None)
         ended.add_done_callback(closing.follow)
         return closing
 
@@ -159,7 +162,7 @@ class RedisSession(Backend):
         """Send what ``request`` makes of the session; notice when that is gone."""
         if not (session := self._session):
             return failed(no_session())
-        answer = self._connection.ask(request(session))
+        answer = self._requests.ask(request(session))
         answer.add_done_callback(partial(self._notice_loss, session))
         return answer
 
@@ -167,7 +170,7 @@ class RedisSession(Backend):
         """Look for contenders, unless the session is gone, and with it those of the client."""
         session = self._session
         request.arguments = [session, *request.arguments]
-        answer = self._connection.ask(request)
+        answer = self._requests.ask(request)
         answer.add_done_callback(partial(self._notice_loss, session))
         return answer
 
@@ -184,25 +187,26 @@ class RedisSession(Backend):
             self._beaten.clear()
             # Under the lock, so that the watches of a next session are not dropped.
             self._watches.reset()
-        self._followings.reread(self._news.sure_at)  # after SWAPDB there may be other data
+        # After SWAPDB there may be other data.
+        self._followings.reread(self._subscription.complete_until)
         if listener is not None:
             listener.lost(reason)
 
     def _is_own(self, session: str) -> bool:
         return session == self._last
 
-    # Called by the news
+    # See `SubscriptionListener`
 
-    def heard(self, channel: bytes, message: bytes) -> None:
+    def on_message(self, channel: bytes, message: bytes) -> None:
         """A message came."""
         if channel != self._inbox:
             if channel == self._anew:
-                if (made := int(message)) > self._header.born:
+                if (made := int(message)) > self._context.born:
                     # Before what is followed shows that the data is gone.
-                    self._lost(self._session, loss(made, self._header).reason)
-                self._followings.reread(self._news.sure_at)
+                    self._lost(self._session, loss(made, self._context).reason)
+                self._followings.reread(self._subscription.complete_until)
             else:
-                self._followings.heard(channel)
+                self._followings.on_message(channel)
             return
         match message.decode("utf-8", "replace").split(" "):
             case ["left", id, order, before, revision]:
@@ -213,30 +217,30 @@ class RedisSession(Backend):
                 with self._lock:
                     sent_at = self._beaten.pop(int(number), None)
                 if sent_at is not None:
-                    self._news.sure_at = sent_at
+                    self._subscription.complete_until = sent_at
             case ["over", session, born]:
-                self._lost(session, loss(int(born), self._header).reason)
+                self._lost(session, loss(int(born), self._context).reason)
 
-    def answered(self) -> None:
+    def on_answer(self) -> None:
         """The server has answered after a silence."""
         # Without a session no heartbeat finds that data is gone. Any script does, and tells it.
         if self._followings.exist:
-            self._connection.ask(Request("time", (), lambda _: None))
+            self._requests.ask(Request("time", (), lambda _: None))
 
-    def subscribed(self, channel: bytes) -> None:
+    def on_subscribed(self, channel: bytes) -> None:
         """What happens from now on is told there."""
-        self._followings.subscribed(channel)
+        self._followings.on_subscribed(channel)
 
-    def live(self) -> None:
-        """The news come again."""
+    def on_live(self) -> None:
+        """The subscription is back."""
         self._watches.news_came_back()
-        self._followings.live()
+        self._followings.on_live()
         if (listener := self._listener) is not None:
             listener.recovered()
 
-    def silent(self, since: float, reason: str) -> None:
-        """The news have stopped."""
+    def on_silence(self, since: float, reason: str) -> None:
+        """The subscription was lost."""
         self._watches.news_stopped()
-        self._followings.silent(since)
+        self._followings.on_silence(since)
         if (listener := self._listener) is not None:
             listener.suspect(reason)

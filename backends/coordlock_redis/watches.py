@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+from coordlock.backend import Departure
 from coordlock.errors import ClientClosed, SessionLost
 from coordlock.model.contender import Contender
 from coordlock.runtime.clock import Timer, Timers
@@ -42,9 +43,7 @@ _PAUSE: Final = 0.5
 #: Seconds added to the time that a session has left.
 _MARGIN: Final = 0.005
 
-Told = Callable[[bool], None]
-#: Whether a message says so, in its order; and whether no other contender stood before.
-_Gone = tuple[bool, bool]
+OnDeparture = Callable[[Departure], None]
 #: An id and an order: a contender of which a part of its set was gone comes back with its id.
 _Name = tuple[str, int]
 #: A contender, and the version of its value that is known; 0 where values do not matter.
@@ -53,8 +52,8 @@ _Asked = tuple[Contender, int]
 
 @dataclass(slots=True)
 class _Watch:
-    told: Told
-    #: Whether its waiters' own departures are told before.
+    on_departure: OnDeparture
+    #: Whether its waiters' own departures are reported before.
     is_ordered: bool
     #: The value that it knows; 0 where other values do not matter.
     version: int
@@ -90,7 +89,7 @@ class Watches:
         self._numbers: Final = itertools.count()
         self._watched: dict[_Name, _Watched] = {}
         #: What has left and was told, the latest last: how, and at which revision at the latest.
-        self._gone: OrderedDict[_Name, tuple[_Gone, int]] = OrderedDict()
+        self._gone: OrderedDict[_Name, tuple[Departure, int]] = OrderedDict()
         #: What a script has put under watch already, and when its session expires.
         self._arranged: OrderedDict[_Name, float] = OrderedDict()
         #: Departures after this revision were told, or are under way; None while that is unknown.
@@ -123,7 +122,7 @@ class Watches:
         self,
         contender: Contender,
         revision: int,
-        told: Told,
+        on_departure: OnDeparture,
         waiters: Sequence[Contender],
         *,
         changes: bool,
@@ -141,13 +140,12 @@ class Watches:
             if gone is None:
                 if (watched := self._watched.get(name)) is None:
                     watched = self._watched[name] = _Watched(contender)
-                watched.watches[number] = _Watch(told, is_ordered, version)
+                watched.watches[number] = _Watch(on_departure, is_ordered, version)
                 if expires_at is not None:
                     watched.expires_at = expires_at
             is_arranged = expires_at is not None or self._is_own(contender.session)
         if gone is not None:
-            (in_order, _), _ = gone
-            told(in_order and is_ordered)
+            on_departure(gone[0] if is_ordered else Departure.UNORDERED)
             return lambda: None
         if self._since is None:
             # A look for all that is under way does not ask for this one.
@@ -190,24 +188,21 @@ class Watches:
 
     def told(self, id: str, order: int, revision: int, *, was_first: bool) -> None:
         """A message says that a contender has left, at that ``revision``."""
-        self._left((id, order), revision, in_order=True, was_first=was_first)
+        departure = Departure.FIRST if was_first else Departure.IN_ORDER
+        self._left((id, order), revision, departure)
 
-    def _left(self, name: _Name, revision: int, *, in_order: bool, was_first: bool = False) -> None:
+    def _left(self, name: _Name, revision: int, departure: Departure) -> None:
         with self._lock:
-            in_order = in_order and self._since is not None
-            self._gone[name] = (in_order, was_first), revision
+            if self._since is None:
+                departure = Departure.UNORDERED
+            self._gone[name] = departure, revision
             while len(self._gone) > _REMEMBERED:
                 _, (_, forgotten) = self._gone.popitem(last=False)
                 self._forgotten = max(self._forgotten, forgotten)
             watched = self._watched.pop(name, None)
         if watched is not None:
             for watch in watched.watches.values():
-                _call(watch.told, in_order and watch.is_ordered)
-
-    def was_first(self, contender: Contender) -> bool:
-        """Whether a message says that it has left, and stood before all others then."""
-        gone = self._gone.get((contender.id, contender.order))
-        return gone is not None and gone[0][1]
+                _call(watch, departure if watch.is_ordered else Departure.UNORDERED)
 
     def has_value(self, id: str, order: int, version: int) -> None:
         """A contender has published its value of that ``version``."""
@@ -221,7 +216,7 @@ class Watches:
                     changed.append(watched.watches.pop(number))
             self._forget_unless_watched(name)
         for watch in changed:
-            _call(watch.told, False)
+            _call(watch, Departure.UNORDERED)
 
     def news_came_back(self) -> None:
         """There was a gap: look for all that is watched."""
@@ -305,9 +300,9 @@ class Watches:
                             changed.append(watched.watches.pop(number))
                     self._forget_unless_watched(name)
         for one in gone:
-            self._left((one.id, one.order), revision, in_order=False)
+            self._left((one.id, one.order), revision, Departure.UNORDERED)
         for watch in changed:
-            _call(watch.told, False)
+            _call(watch, Departure.UNORDERED)
         with self._lock:
             if gaps == self._gaps:
                 self._missing -= 1
@@ -345,8 +340,8 @@ class Watches:
         self._set_timer()
 
 
-def _call(told: Told, in_order: bool) -> None:
+def _call(watch: _Watch, departure: Departure) -> None:
     try:
-        told(in_order)
+        watch.on_departure(departure)
     except Exception:
         log.exception("the callback of a watch failed")

@@ -29,10 +29,10 @@
 
   kazoo
     handler          the own client's threads and sockets, put together from the next four
-    io_thread        what wakes the I/O thread, who sends meanwhile, and what it does with answers
+    io_thread        what wakes the I/O thread, and who sends meanwhile
     connection       the connection's frames, in fewer steps
     buffered_socket  a socket that reads ahead, and tells what the handshake granted
-    answers          kazoo's answers as promises
+    requests         requests, and their answers as promises
     errors           kazoo's errors as coordlock's; pure
 """
 

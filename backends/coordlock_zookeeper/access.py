@@ -6,6 +6,7 @@ import importlib.util
 import ssl
 from dataclasses import dataclass, field
 
+from coordlock.backend.tls import tls_context
 from coordlock.errors import ConfigurationError
 from coordlock.settings import Settings
 
@@ -43,7 +44,7 @@ class Access:
             hosts=",".join(settings.hosts),
             ttl=settings.ttl,
             connect_timeout=settings.connect_timeout,
-            tls=_tls(settings),
+            tls=tls_context(settings.options),
             digest=digest,
             sasl=sasl,
         )
@@ -67,31 +68,3 @@ def _credentials(settings: Settings) -> tuple[str | None, dict[str, str] | None]
     if ":" in username:
         raise ConfigurationError("a user name for digest authentication cannot hold a colon")
     return f"{username}:{password}", None
-
-
-def _tls(settings: Settings) -> ssl.SSLContext | None:
-    ca, cert, key = (settings.options[name] for name in ("ca", "cert", "key"))
-    if not settings.options["tls"]:
-        if ca or cert or key:
-            raise ConfigurationError("options 'ca', 'cert' and 'key' need tls=true")
-        return None
-    if key and not cert:
-        raise ConfigurationError("option 'key' needs option 'cert'")
-    try:
-        context = ssl.create_default_context(cafile=ca)
-    except OSError as error:  # ssl.SSLError is one, and names no file
-        raise ConfigurationError(f"option 'ca': {ca}: {error.strerror or error}") from None
-
-    def refuse() -> str:  # else OpenSSL asks on the terminal
-        raise ConfigurationError(
-            f"option 'key': {key or cert} is encrypted, and nobody is asked for its pass phrase: "
-            "write it without one (openssl pkey -in KEY -out NEW), readable for this user alone"
-        )
-
-    try:
-        if cert:
-            context.load_cert_chain(cert, key, refuse)
-    except OSError as error:
-        files = f"{cert}, {key}" if key else cert
-        raise ConfigurationError(f"option 'cert': {files}: {error.strerror or error}") from None
-    return context

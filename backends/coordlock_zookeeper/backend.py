@@ -6,11 +6,13 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
+from kazoo.protocol.serialization import Sync
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from coordlock.backend import (
     Backend,
     Capabilities,
+    Departure,
     Listing,
     Observation,
     Operation,
@@ -28,7 +30,6 @@ from coordlock.runtime.promise import Promise, all_of, failed
 from coordlock.settings import TLS_OPTIONS, Option, Settings, choice
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.access import Access
-from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.data import Data
 from coordlock_zookeeper.data_session import DataSession
 from coordlock_zookeeper.describe import describe
@@ -92,7 +93,6 @@ class ZookeeperBackend(Backend):
             "write locks, or its leader latch.",
         ),
     )
-    tells_first: ClassVar[bool] = True
     default_port: ClassVar[int] = 2181
 
     def __init__(
@@ -140,7 +140,7 @@ class ZookeeperBackend(Backend):
 
     def open(self, listener: SessionListener) -> Promise[SessionInfo]:
         session = self._new_session(listener)
-        queues = QueueReader(session.client, self._layout)
+        queues = QueueReader(session.requests, self._layout)
         data = self._data(session)
         contenders = OwnContenders(session, queues, self._layout, data.acl, self._unwanted)
         with self._lock:
@@ -165,7 +165,7 @@ class ZookeeperBackend(Backend):
             opened.contenders.sweep()
             # `sync` is answered by the leader. A follower that is cut off from it answers reads for
             # a while, but cannot keep the session alive.
-            yield promise_of(opened.session.client.sync_async("/"))
+            yield opened.session.requests.ask(Sync, "/")
             return opened.session.proven(sent)
 
         return self._submit(beat)
@@ -221,7 +221,7 @@ class ZookeeperBackend(Backend):
         self,
         contender: Contender,
         revision: int,
-        told: Callable[[bool], None],
+        on_departure: Callable[[Departure], None],
         *,
         waiters: Sequence[Contender] = (),
         changes: bool = False,
@@ -233,11 +233,7 @@ class ZookeeperBackend(Backend):
             # A contender that no snapshot has shown may stand there still: the queue must be read.
             waiters = ()
         version = contender.version if changes else 0
-        return current.session.watches.add(contender.key, told, waiters, version)
-
-    def was_first(self, contender: Contender) -> bool:
-        current = self._current
-        return current is not None and current.session.watches.has_passed_on(contender.key)
+        return current.session.watches.add(contender.key, on_departure, waiters, version)
 
     def queues(self) -> Promise[list[str]]:
         return self._submit(lambda opened: opened.queues.names())

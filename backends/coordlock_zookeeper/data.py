@@ -16,7 +16,6 @@ from kazoo.protocol.serialization import (
     GetData,
     SetData,
     Sync,
-    Transaction,
 )
 from kazoo.protocol.serialization import Delete as DeleteNode
 
@@ -27,15 +26,14 @@ from coordlock.errors import (
     BackendUnavailable,
     Evicted,
     SessionLost,
-    TooLarge,
     VersionMismatch,
 )
 from coordlock.model.contender import Contender
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise
-from coordlock_zookeeper.answers import Dated, ask, full
 from coordlock_zookeeper.errors import SERVICE, BadVersion, NodeExists, NoNode, NotEmpty
-from coordlock_zookeeper.multis import LONGEST, KnownNodes, NodeOperation, above, failure, plan
+from coordlock_zookeeper.multis import KnownNodes, NodeOperation, above, failure, plan
+from coordlock_zookeeper.requests import Answer, Requests
 from coordlock_zookeeper.session import ZookeeperSession
 
 __all__ = ["Data", "explained", "stored"]
@@ -49,7 +47,8 @@ class Data:
 
     def __init__(self, session: ZookeeperSession, acl: Sequence[Any]) -> None:
         self._session = session
-        self._client = session.client
+        self._requests: Final[Requests] = session.requests
+        self._ask: Final = session.requests.ask
         self.acl: Final = acl
         #: How many breaks there had been when the connection was anchored: see `read_guarded`.
         self._anchored = 0
@@ -102,7 +101,12 @@ class Data:
         for _ in range(_ATTEMPTS):
             multi = plan([one.key for one in guards], operations, known)
             read = [one.key for one in operations if isinstance(one, Read)]
-            sent = self._send(multi) if multi or not read else self._ask(Sync, "/")
+            is_multi = bool(multi or not read)
+            sent = (
+                self._requests.transact(list(map(self._made, multi)))
+                if is_multi
+                else self._ask(Sync, "/")
+            )
             asked = [self._ask(GetData, key, None) for key in read]
             results, zxid = yield sent
             if not multi or (failed := failure(results)) is None:
@@ -142,27 +146,17 @@ class Data:
             yield from self.write([Put(key, b"")], [])
         return None
 
-    def _send(self, multi: Sequence[NodeOperation]) -> Promise[Dated]:
-        request = Transaction([self._request(one) for one in multi])
-        size = len(request.serialize())
-        if size + 8 > LONGEST:
-            raise TooLarge(
-                SERVICE,
-                f"a transaction of {size} bytes is too large; servers take {LONGEST} at a time",
-            )
-        return ask(self._client, request)
-
-    def _request(self, one: NodeOperation) -> Any:
-        path = full(self._client, one.path)
+    def _made(self, one: NodeOperation) -> Any:
+        made, path = self._requests.made, one.path
         match one.kind:
             case "check":
-                return CheckVersion(path, one.version)
+                return made(CheckVersion, path, one.version)
             case "create":
-                return Create(path, one.data, self.acl, 0)
+                return made(Create, path, one.data, self.acl, 0)
             case "set":
-                return SetData(path, one.data, one.version)
+                return made(SetData, path, one.data, one.version)
             case "delete":
-                return DeleteNode(path, one.version)
+                return made(DeleteNode, path, one.version)
 
     def _look_up(
         self, operations: Sequence[Operation], parents: Collection[str]
@@ -196,10 +190,6 @@ class Data:
                 found[path] = error
         return found
 
-    def _ask(self, kind: Any, path: str, *arguments: object) -> Promise[Dated]:
-        """Send one of kazoo's requests that begin with a path."""
-        return ask(self._client, kind(full(self._client, path), *arguments))
-
 
 def stored(data: bytes | None, stat: Any) -> VersionedValue | None:
     """What a node holds; None if it is no key."""
@@ -212,7 +202,7 @@ def explained(path: str, error: BackendError) -> BackendError:
     return kind(SERVICE, f"{path}: {error.reason}")
 
 
-def _listing(key: str, asked: Promise[Dated]) -> Steps[Listing]:
+def _listing(key: str, asked: Promise[Answer]) -> Steps[Listing]:
     try:
         found, zxid = yield asked
     except AuthenticationFailed as error:

@@ -2,53 +2,45 @@
 
 from __future__ import annotations
 
-import re
-import threading
 from typing import Final
 
 from coordlock.backend import ServiceInfo
+from coordlock.backend.defects import Defect, version_in, warnings_about
 from coordlock.errors import BackendUnavailable
-from coordlock.runtime.promise import Promise
+from coordlock.runtime.promise import Promise, in_thread
 from coordlock_zookeeper.errors import SERVICE, translate
 from coordlock_zookeeper.session import SessionClient
 
-__all__ = ["Version", "describe", "parse_version", "warnings_for"]
-
-Version = tuple[int, int, int]
+__all__ = ["describe", "warnings_for"]
 
 _LONGEST_ANSWER: Final = 65_536
 
 
 def describe(session_client: SessionClient, timeout: float) -> Promise[ServiceInfo]:
     """What the servers say within ``timeout`` seconds each; `BackendUnavailable` if none does."""
-    promise: Promise[ServiceInfo] = Promise()
 
-    def ask() -> None:
+    def ask() -> ServiceInfo:
         try:
-            promise.resolve(_ask_all(session_client, timeout))
+            return _ask_all(session_client, timeout)
         except Exception as error:
-            promise.fail(translate(error))
+            raise translate(error) from error
 
-    try:
-        threading.Thread(target=ask, name="coordlock-zookeeper-describe", daemon=True).start()
-    except RuntimeError as error:  # the interpreter is exiting
-        promise.fail(BackendUnavailable(SERVICE, str(error)))
-    return promise
+    return in_thread("coordlock-zookeeper-describe", ask)
 
 
 def _ask_all(session_client: SessionClient, timeout: float) -> ServiceInfo:
-    versions: set[Version] = set()
+    versions: set[str] = set()
     silent: list[str] = []
     answers = 0
     for host, port in session_client.client.hosts:
         try:
-            version = parse_version(_srvr(session_client, host, port, timeout))
+            answer = _srvr(session_client, host, port, timeout)
         except OSError as error:
             silent.append(f"{host}:{port} does not answer: {error.strerror or error}")
             continue
         answers += 1
-        if version is not None:
-            versions.add(version)
+        if (version := version_in(answer)) is not None:
+            versions.add(".".join(map(str, version)))
     if not answers:
         raise BackendUnavailable(SERVICE, "; ".join(silent))
     warnings = silent + [text for version in sorted(versions) for text in warnings_for(version)]
@@ -56,7 +48,7 @@ def _ask_all(session_client: SessionClient, timeout: float) -> ServiceInfo:
         warnings.append("the version is not known: 'srvr' is not in 4lw.commands.whitelist")
     return ServiceInfo(
         service="ZooKeeper",
-        version=", ".join(".".join(map(str, version)) for version in sorted(versions)) or "unknown",
+        version=", ".join(sorted(versions)) or "unknown",
         endpoints=tuple(f"{host}:{port}" for host, port in session_client.client.hosts),
         warnings=tuple(dict.fromkeys(warnings)),
     )
@@ -71,56 +63,39 @@ def _srvr(session_client: SessionClient, host: str, port: int, timeout: float) -
         return answer.decode("utf-8", "replace")
 
 
-# What is known about releases of the server
-
-_VERSION: Final = re.compile(r"Zookeeper version: (\d+)\.(\d+)\.(\d+)")
-_SUPPORTED: Final[Version] = (3, 8, 0)
-
-#: What it is, and from which release until before which.
-_DEFECTS: Final[tuple[tuple[str, tuple[tuple[Version, Version], ...]], ...]] = (
-    (
-        "an ephemeral node may outlive its session after a follower failed (ZOOKEEPER-2355, fixed "
-        "in 3.4.11): `coordlock break` removes such a contender",
+_DEFECTS: Final = (
+    Defect(
+        "an ephemeral node may outlive its session after a follower failed (ZOOKEEPER-2355): "
+        "`coordlock evict` removes such a contender",
         (((0, 0, 0), (3, 4, 11)),),
     ),
-    (
-        "changes, contenders among them, may be lost when leaders change (ZOOKEEPER-4785, fixed in "
-        "3.8.4 and 3.9.2)",
+    Defect(
+        "changes, contenders among them, may be lost when leaders change (ZOOKEEPER-4785)",
         (((3, 8, 0), (3, 8, 4)), ((3, 9, 0), (3, 9, 2))),
     ),
-    (
-        "changes, contenders among them, may be lost when leaders change (ZOOKEEPER-4925, fixed in "
-        "3.9.4)",
+    Defect(
+        "changes, contenders among them, may be lost when leaders change (ZOOKEEPER-4925)",
         (((3, 9, 3), (3, 9, 4)),),
     ),
-    (
-        "a follower that shuts down may diverge from its ensemble (ZOOKEEPER-4712, fixed in 3.9.3)",
+    Defect(
+        "a follower that shuts down may diverge from its ensemble (ZOOKEEPER-4712)",
         (((3, 9, 0), (3, 9, 3)),),
     ),
-    (
-        "SASL DIGEST-MD5 may let in users that do not exist (ZOOKEEPER-4839, fixed in 3.9.3)",
+    Defect(
+        "SASL DIGEST-MD5 may let in users that do not exist (ZOOKEEPER-4839)",
         (((3, 9, 0), (3, 9, 3)),),
+    ),
+    Defect(
+        "it has no container nodes: the nodes of unused lock names accumulate",
+        (((0, 0, 0), (3, 5, 3)),),
+    ),
+    Defect(
+        "its release line gets no fixes any more (3.7 ended in February 2024)",
+        (((0, 0, 0), (3, 8, 0)),),
     ),
 )
 
 
-def parse_version(srvr: str) -> Version | None:
-    """The version in the answer to the four-letter word ``srvr``; None without one."""
-    match = _VERSION.search(srvr)
-    return (int(match[1]), int(match[2]), int(match[3])) if match else None
-
-
-def warnings_for(version: Version) -> tuple[str, ...]:
+def warnings_for(version: str) -> tuple[str, ...]:
     """What a user of locks should know about a server of ``version``."""
-    found = [
-        text
-        for text, releases in _DEFECTS
-        if any(first <= version < fixed for first, fixed in releases)
-    ]
-    if version < (3, 5, 3):
-        found.append(
-            "it has no container nodes (3.5.3 has): the nodes of unused lock names accumulate"
-        )
-    if version < _SUPPORTED:
-        found.append("its release line gets no fixes any more (3.7 ended in February 2024)")
-    return tuple(found)
+    return warnings_about("ZooKeeper", version, _DEFECTS)

@@ -9,15 +9,22 @@ from kazoo.exceptions import (
     BadArgumentsError,
     BadVersionError,
     ConnectionClosedError,
+    ConnectionLoss,
     InvalidACLError,
+    NewConfigNoQuorumError,
     NoAuthError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
+    NotReadOnlyCallError,
+    OperationTimeoutError,
+    RequestTimeoutError,
     SASLException,
+    SessionClosedRequireSaslError,
     SessionExpiredError,
+    SessionMovedError,
+    ThrottledOpError,
     UnimplementedError,
-    ZookeeperError,
 )
 
 from coordlock.errors import (
@@ -41,18 +48,6 @@ __all__ = [
 ]
 
 SERVICE: Final = "zookeeper"
-
-# By code, because older releases of kazoo lack some of the classes.
-_UNANSWERED: Final = {
-    -4: "the connection was lost",
-    -7: "the operation timed out",
-    -13: "the ensemble has no quorum",
-    -118: "the session moved to another server",
-    -119: "the server is read-only, cut off from its quorum",
-    -122: "the request timed out",
-    -127: "the server is overloaded and throttles requests",
-}
-_SASL_REQUIRED: Final = -124
 
 
 class _Expected(BackendError):
@@ -82,6 +77,17 @@ class UnknownRequest(_Expected):
 _MEANINGS: Final[tuple[tuple[type[Exception], type[BackendError], str], ...]] = (
     # kazoo derives the first from the second, which is not what happened.
     (ConnectionClosedError, BackendUnavailable, "the client's connection is closed"),
+    (ConnectionLoss, BackendUnavailable, "the connection was lost"),
+    (OperationTimeoutError, BackendUnavailable, "the operation timed out"),
+    (NewConfigNoQuorumError, BackendUnavailable, "the ensemble has no quorum"),
+    (SessionMovedError, BackendUnavailable, "the session moved to another server"),
+    (
+        NotReadOnlyCallError,
+        BackendUnavailable,
+        "the server is read-only, cut off from its quorum",
+    ),
+    (RequestTimeoutError, BackendUnavailable, "the request timed out"),
+    (ThrottledOpError, BackendUnavailable, "the server is overloaded and throttles requests"),
     (SessionExpiredError, SessionLost, "the server expired the session"),
     (NoNodeError, NoNode, "the node does not exist"),
     (NodeExistsError, NodeExists, "the node exists already"),
@@ -94,6 +100,11 @@ _MEANINGS: Final[tuple[tuple[type[Exception], type[BackendError], str], ...]] = 
         InvalidACLError,
         AuthenticationFailed,
         "the server does not know the credentials for the ACL",
+    ),
+    (
+        SessionClosedRequireSaslError,
+        AuthenticationFailed,
+        "the server accepts only authenticated sessions",
     ),
 )
 
@@ -132,11 +143,6 @@ def translate(error: BaseException, path: str = "") -> CoordlockError:
     if is_out_of_turn(error):
         what = "the server has left out an answer; has it diverged from its ensemble?"
         return BackendUnavailable(SERVICE, what)
-    code = getattr(error, "code", None)
-    if isinstance(error, ZookeeperError) and code in _UNANSWERED:
-        return BackendUnavailable(SERVICE, _UNANSWERED[code])
-    if code == _SASL_REQUIRED:
-        return AuthenticationFailed(SERVICE, "the server accepts only authenticated sessions")
     if isinstance(error, OSError):
         return BackendUnavailable(SERVICE, str(error) or type(error).__name__)
     return BackendError(SERVICE, f"{type(error).__name__}: {error}".removesuffix(": "))

@@ -6,7 +6,6 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 from kazoo.client import KazooClient
@@ -27,13 +26,16 @@ _LENGTH: Final = struct.Struct("!i")
 class GivenClient:
     """A started `KazooClient` of the application's, which goes on using it and stops it itself.
 
-    ``client`` is what `_unblocked` made of it.
+    A caller of kazoo may block, for ever when the connection has gone: see `Wakeups`, which an
+    `OwnClient` has. But coordlock's callers are event loops, or have deadlines. So a thread makes
+    the requests, ``sender``'s.
     """
 
     shared = True
 
-    def __init__(self, client: Any, clock: Clock) -> None:
+    def __init__(self, client: Any, clock: Clock, sender: Worker) -> None:
         self.client = client
+        self._sender = sender
         self._clock = clock
         self._ttl = 0.0
 
@@ -54,6 +56,16 @@ class GivenClient:
             failed("the given KazooClient is not connected")
             return
         threading.Thread(target=probe, name="coordlock-zookeeper-probe", daemon=True).start()
+
+    def call(self, request: Any, answer: Any) -> None:
+        def pass_on() -> None:
+            try:
+                # kazoo returns False for some errors, but puts them into ``answer`` too.
+                self.client._call(request, answer)
+            except Exception as error:  # of a subclass
+                answer.set_exception(error)
+
+        self._sender.run(pass_on)
 
     def crash(self) -> BaseException | None:
         return None  # the client logs where the application has told it to
@@ -113,36 +125,8 @@ def sharing(client: object, clock: Clock) -> Callable[[], GivenClient]:
         raise ConfigurationError("client must use kazoo's threading handler")
     if client.client_state == KeeperState.CLOSED:
         raise ConfigurationError("client is not started: call its start() before")
-    shared = _unblocked(client)
-    return lambda: GivenClient(shared, clock)
-
-
-def _unblocked(client: Any) -> Any:
-    """The same `KazooClient`, but its requests are made by a thread of their own.
-
-    A caller of kazoo may block, for ever when the connection has gone: see `Wakeups`, which an
-    `OwnClient` has. But coordlock's callers are event loops, or have deadlines. What is returned
-    shares the state of ``client``, which itself goes on as before.
-    """
     sender = Worker("coordlock-zookeeper-sender")
-
-    def pass_on(request: Any, answer: Any) -> None:
-        try:
-            client._call(request, answer)
-        except Exception as error:  # of a subclass
-            answer.set_exception(error)
-
-    class Unblocked(type(client)):  # type: ignore[misc]
-        def _call(self, request: Any, answer: Any) -> None:
-            # kazoo returns False for some errors, but puts them into ``answer`` too.
-            sender.run(partial(pass_on, request, answer))
-
-        def __del__(self) -> None:
-            """Nothing: a subclass may stop the client here."""
-
-    twin = object.__new__(Unblocked)
-    twin.__dict__ = client.__dict__  # the same, not a copy
-    return twin
+    return lambda: GivenClient(client, clock, sender)
 
 
 def _frame(connection: socket.socket) -> bytes:

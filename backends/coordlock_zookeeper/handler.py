@@ -12,28 +12,27 @@ kazoo takes a handler object for its I/O; this one is the usual threading handle
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Sized
-from functools import partial
 from typing import Any, Final
 
 from kazoo.handlers.threading import SequentialThreadingHandler
-from kazoo.handlers.utils import AsyncResult
 from kazoo.protocol.states import Callback
 
 from coordlock.runtime.clock import Clock
+from coordlock.runtime.log import Log
+from coordlock.runtime.sockets import Poll
 from coordlock_zookeeper.buffered_socket import BufferedSocket
 from coordlock_zookeeper.connection import Connection
-from coordlock_zookeeper.io_thread import AnswerCondition, Calls, Completions, Wakeups
+from coordlock_zookeeper.io_thread import Wakeups
 
 __all__ = ["Handler"]
 
-#: The function that kazoo's I/O thread runs.
-_LOOP: Final = "zk_loop"
+log = Log("coordlock.zookeeper")
+
 #: How often it does what is there before it looks at the system for more: requests must not keep
 #: answers waiting.
 _PASSED: Final = 8
@@ -48,8 +47,6 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         answered: hosts and ports that have answered as ZooKeeper does; others are added.
     """
 
-    queue_impl = Calls
-
     def __init__(
         self,
         seconds: float,
@@ -58,8 +55,6 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         clock: Clock,
     ) -> None:
         super().__init__()
-        # kazoo puts there what is to be called back; when it stops, it takes another one.
-        self._completions = self.completion_queue = Completions()
         self._seconds = seconds
         #: How long one attempt may take, and its handshake as much again.
         self._timeout = seconds / 2
@@ -73,8 +68,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self._aborted = False
         #: When to abort, by `time.monotonic`.
         self._end: float | None = None
-        #: What it waited for last.
-        self._poll: _Poll | None = None
+        self._poll = Poll()
         #: How often in a row there was something to do, so that it did not wait.
         self._passed = 0
         #: Called with `failure`, on the connection's thread, repeatedly, while kazoo pauses because
@@ -97,13 +91,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         reasons = dict.fromkeys(self._failures.values())
         return "; ".join(reasons) or "no host name could be resolved"
 
-    def async_result(self) -> AsyncResult:
-        """Where the answer to a request will be."""
-        return AsyncResult(self, AnswerCondition, self.timeout_exception)
-
     def sleep_func(self, seconds: float) -> None:
         """Pause between rounds of attempts; kazoo calls this in steps of 0.1 s at most."""
-        self._completions.complete()
         if (failed := self.failed) is not None:
             failed(self.failure)
         time.sleep(seconds)
@@ -113,20 +102,25 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
         kazoo runs what an event calls in a thread of its own, which each handoff would wait for.
         """
-        self._completions.put(partial(callback.func, *callback.args))
+        try:
+            callback.func(*callback.args)
+        except Exception:
+            log.exception("a callback for an event failed")
+
+    def start(self) -> None:
+        """Start none of the threads that kazoo has for answers and events."""
+
+    def stop(self) -> None:
+        """Nothing runs."""
 
     def spawn(self, func: Callable[..., object], *args: Any, **kwargs: Any) -> threading.Thread:
-        """Start one of kazoo's threads. Its I/O thread raises at the end what it has logged."""
+        """Start kazoo's I/O thread, which raises at the end what it has logged."""
 
         def run() -> None:
             with contextlib.suppress(Exception):
-                if func.__name__ == _LOOP:
-                    self._completions.serve(lambda: func(*args, **kwargs))
-                else:
-                    func(*args, **kwargs)
+                func(*args, **kwargs)
 
-        thread = threading.Thread(target=run, name=f"coordlock-zookeeper-{func.__name__}")
-        thread.daemon = True
+        thread = threading.Thread(target=run, name="coordlock-zookeeper", daemon=True)
         thread.start()
         return thread
 
@@ -159,7 +153,6 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self, address: tuple[str, int], hostname: str | None = None, **_: Any
     ) -> BufferedSocket:
         """A connection to ``address``, an IP address and a port; raises OSError."""
-        self._completions.complete()  # of the connection before
         self.dialled = self._clock.now()
         hostname = hostname or address[0]
         where = self._where = f"{hostname}:{address[1]}"
@@ -223,27 +216,27 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     ) -> tuple[list[Any], list[Any], list[Any]]:
         """Like ``select``, where a socket that was read ahead is readable."""
         if not rlist:
-            return [], _Poll([], wlist).ready(timeout)[1], []
-        self._completions.complete()
+            return [], Poll().ready([], wlist, timeout), []
         for one in rlist:
             if isinstance(one, Wakeups):
                 rest = [other for other in rlist if other is not one]
                 return self._awaited(one, rest, timeout), [], []
-        ready = [one for one in rlist if one.pending() > 0]
-        if not ready:
+        readable = [one for one in rlist if one.pending() > 0]
+        if not readable:
             if timeout is not None and not all(one.greeted for one in rlist):
                 # A server that starts or hangs may never answer the handshake; kazoo would wait for
                 # the session timeout, and the session would be over.
                 timeout = min(timeout, self._timeout)
-            ready = _Poll(rlist, []).ready(timeout)[0]
-            for one in ready:
+            readable = Poll().ready(rlist, timeout=timeout)
+            for one in readable:
                 one.read_ahead()
-        return ready, [], []
+        return readable, [], []
 
     def _awaited(self, wakeups: Wakeups, sockets: list[Any], timeout: float | None) -> list[Any]:
         """Which of both have something to do; nothing only after ``timeout`` seconds."""
         until = None if timeout is None else time.monotonic() + timeout
-        poll = self._poll_for(wakeups, sockets)
+        if sockets and self.connection is not None and sockets[0].is_plain:
+            wakeups.share(self.connection)
         while True:
             self._abort_on_time()
             is_ready = any(one.pending() > 0 for one in sockets)
@@ -252,19 +245,20 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             self._passed = self._passed + 1 if is_ready else 0
             if not is_ready or self._passed > _PASSED:
                 self._passed = 0
-                found = poll.ready(0 if is_ready else self._limited(timeout))[0]
+                patience = 0.0 if is_ready else self._limited(timeout)
+                found = self._poll.ready([wakeups, *sockets], timeout=patience)
             wakeups.awakes(wakeups in found)
             for one in found:
                 if one is not wakeups:
                     one.read_ahead()
-            ready = [one for one in sockets if one.pending() > 0]
+            with_work = [one for one in sockets if one.pending() > 0]
             if wakeups.left():
-                ready.append(wakeups)
+                with_work.append(wakeups)
             if until is not None:
                 timeout = max(0.0, until - time.monotonic())
             # To find nothing means to kazoo that the time is over.
-            if ready or timeout == 0:
-                return ready
+            if with_work or timeout == 0:
+                return with_work
 
     def _limited(self, timeout: float | None) -> float | None:
         """``timeout``, or the time until it is to abort."""
@@ -272,36 +266,3 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             return timeout
         left = max(0.0, self._end - time.monotonic())
         return left if timeout is None else min(timeout, left)
-
-    def _poll_for(self, wakeups: Wakeups, sockets: list[Any]) -> _Poll:
-        rlist = [wakeups, *sockets]
-        if self._poll is None or self._poll.rlist != rlist:
-            self._poll = _Poll(rlist, [])
-            if sockets and self.connection is not None and sockets[0].is_plain:
-                wakeups.share(self.connection)
-        return self._poll
-
-
-class _Poll:
-    """Waits by one system call, where kazoo's own makes an epoll, fills it and closes it."""
-
-    def __init__(self, rlist: list[Any], wlist: list[Any]) -> None:
-        self.rlist, self._wlist = rlist, wlist
-        self._poll = select.poll() if hasattr(select, "poll") else None  # on Windows
-        if self._poll is not None:
-            for one in rlist:
-                self._poll.register(one, select.POLLIN)
-            for one in wlist:
-                self._poll.register(one, select.POLLOUT)
-
-    def ready(self, timeout: float | None) -> tuple[list[Any], list[Any]]:
-        """Those that are readable and those that are writable, within ``timeout`` seconds."""
-        rlist, wlist = self.rlist, self._wlist
-        if self._poll is None:
-            return select.select(rlist, wlist, [], timeout)[:2]
-        found = {
-            number for number, _ in self._poll.poll(None if timeout is None else timeout * 1e3)
-        }
-        return [one for one in rlist if one.fileno() in found], [
-            one for one in wlist if one.fileno() in found
-        ]

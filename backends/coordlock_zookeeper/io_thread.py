@@ -1,23 +1,15 @@
-"""What wakes kazoo's I/O thread, and what it does with answers, so that nothing can block it.
-
-kazoo's own classes use queues and conditions that Ctrl-C in a caller's thread may leave locked.
-"""
+"""What wakes kazoo's I/O thread, so that neither it nor a caller can block."""
 
 from __future__ import annotations
 
 import os
-import queue
 import threading
-from collections import deque
 from collections.abc import Callable, Sized
 from contextlib import suppress
 
-from coordlock.runtime.log import Log
 from coordlock_zookeeper.connection import Connection
 
-__all__ = ["AnswerCondition", "Calls", "Completions", "Wakeups"]
-
-log = Log("coordlock.zookeeper")
+__all__ = ["Wakeups"]
 
 #: For how long the I/O thread waits for a caller that sends, in seconds: after the connection has
 #: ended, and otherwise so many times as long. Callers need microseconds, unless a signal handler
@@ -144,75 +136,3 @@ class Wakeups:
                 os.close(self._reader)
                 os.close(self._writer)
                 self._reader = self._writer = -1
-
-
-class Calls(queue.SimpleQueue[Callable[[], object]]):
-    """What kazoo calls back, in place of a `queue.Queue`, which Ctrl-C may leave locked."""
-
-    def task_done(self) -> None:
-        """Nothing counts them."""
-
-
-class Completions(Calls):
-    """kazoo's queue of callbacks for answers, which the I/O thread calls itself: `complete`.
-
-    That spares a change of threads for each answer. Nothing that this package does with an answer
-    blocks. Callbacks that other threads put here, because the answer was there before they asked
-    for it, go the usual way, to a worker.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._io_thread: int | None = None
-        self._here: deque[Callable[[], object]] = deque()
-
-    def serve(self, loop: Callable[[], object]) -> None:
-        """Run ``loop``, the I/O thread's, here, and complete what is left when it ends."""
-        self._io_thread = threading.get_ident()
-        try:
-            loop()
-        finally:
-            self.complete()
-            self._io_thread = None
-
-    def put(
-        self, item: Callable[[], object], block: bool = True, timeout: float | None = None
-    ) -> None:
-        """Have ``item`` called."""
-        if threading.get_ident() == self._io_thread:
-            self._here.append(item)
-        else:
-            super().put(item, block, timeout)
-
-    def complete(self) -> None:
-        """Call what the I/O thread has put here; nothing in any other thread."""
-        if threading.get_ident() != self._io_thread:
-            return
-        while self._here:
-            one = self._here.popleft()
-            try:
-                one()
-            except Exception:
-                log.exception("a callback for an answer failed")
-
-
-class AnswerCondition(type(threading.RLock())):  # type: ignore[misc]
-    """The condition of one of kazoo's answers, which Ctrl-C can't leave locked.
-
-    A ``with`` statement enters a lock of C's in one step. It enters `threading.Condition` by a
-    function, and Ctrl-C between that function's lock and its return leaves the lock taken; then
-    kazoo's I/O thread would wait for it, for ever, when the answer comes.
-    """
-
-    _condition: threading.Condition | None = None
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is notified. Nothing of ours does, as nothing may block."""
-        if self._condition is None:
-            self._condition = threading.Condition(self)
-        return self._condition.wait(timeout)
-
-    def notify_all(self) -> None:
-        """Wake those that wait."""
-        if self._condition is not None:
-            self._condition.notify_all()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from kazoo.exceptions import RolledBackError
 
@@ -18,11 +18,7 @@ from coordlock.backend import Delete, Expect, Operation, Put
 from coordlock.errors import BackendError
 from coordlock_zookeeper.errors import translate
 
-__all__ = ["LONGEST", "KnownNodes", "NodeOperation", "above", "failure", "plan"]
-
-# The longest request that a server takes, unless configured otherwise (jute.maxbuffer); it closes
-# the connection on a longer one.
-LONGEST: Final = 0xFFFFF
+__all__ = ["KnownNodes", "NodeOperation", "above", "failure", "plan"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from kazoo.protocol.serialization import Exists, GetChildren2, GetData, Sync, Transaction
-from kazoo.protocol.states import Callback, EventType
+from kazoo.protocol.states import EventType
 
 from coordlock.backend import Listing, Observation
 from coordlock.errors import (
@@ -36,12 +36,12 @@ from coordlock.errors import (
 from coordlock.model.contender import Snapshot
 from coordlock.runtime.clock import Timers
 from coordlock.runtime.promise import Promise
-from coordlock_zookeeper.answers import Dated, ask, full
 from coordlock_zookeeper.data import explained
 from coordlock_zookeeper.data_session import DataSession
 from coordlock_zookeeper.errors import SERVICE
 from coordlock_zookeeper.following import Following, Probe
 from coordlock_zookeeper.places import Place, Reading
+from coordlock_zookeeper.requests import Answer, Requests
 from coordlock_zookeeper.session import ZookeeperSession
 
 __all__ = ["Observations"]
@@ -168,7 +168,7 @@ class Observations:
     def _read(
         self, place: Place[Any], promise: Promise[Any], opened: Promise[ZookeeperSession]
     ) -> None:
-        def synced(answer: Promise[Dated]) -> None:
+        def synced(answer: Promise[Answer]) -> None:
             if (error := answer.exception()) is not None:
                 promise.fail(error)
 
@@ -181,7 +181,8 @@ class Observations:
             self._add(following)
             promise.add_done_callback(lambda _: self._do(self._drop, following))
             # So that the server then shows all that was acknowledged before.
-            self._ask(self._session, Sync(full(self._session.client, "/")), synced)
+            requests = self._session.requests
+            self._ask(requests, requests.made(Sync, "/"), synced)
             self._begin(following)
 
     # Reading
@@ -200,26 +201,24 @@ class Observations:
         """Send the next round of requests, if it is time to."""
         if (session := self._session) is not None and not self._is_silent:
             for reading in following.place.next_round():
-                request = _request(session.client, reading, self._fired)
+                request = _request(session.requests, reading, self._fired)
                 take = partial(self._take, following, following.generation, reading)
-                self._ask(session, request, take)
+                self._ask(session.requests, request, take)
 
     def _ask(
-        self, session: ZookeeperSession, request: Any, take: Callable[[Promise[Dated]], None]
+        self, requests: Requests, request: Any, take: Callable[[Promise[Answer]], None]
     ) -> None:
         """Send ``request``, and have the worker take the answer in its order among the events."""
-        handler = session.client.handler
 
-        def answered(answer: Promise[Dated]) -> None:
+        def answered(answer: Promise[Answer]) -> None:
             if isinstance(request, _GetData):
                 request.is_absent = answer.exception() is None and answer.result()[0] is None
-            # In the thread that has queued all earlier events there.
-            handler.dispatch_callback(Callback("watch", self._do, (take, answer)))
+            requests.after_events(self._do, take, answer)
 
-        ask(session.client, request, answered)
+        requests.send(request, answered)
 
     def _take(
-        self, following: Following, generation: int, reading: Reading, answer: Promise[Dated]
+        self, following: Following, generation: int, reading: Reading, answer: Promise[Answer]
     ) -> None:
         if generation != following.generation:
             return
@@ -272,9 +271,9 @@ class Observations:
             self._is_probing = True
             self._last_probe = sent = self._now()
             answered = partial(self._probed, self._connection, sent)
-            self._ask(self._session, Transaction([]), answered)
+            self._ask(self._session.requests, Transaction([]), answered)
 
-    def _probed(self, connection: int, sent: float, answer: Promise[Dated]) -> None:
+    def _probed(self, connection: int, sent: float, answer: Promise[Answer]) -> None:
         if connection != self._connection:
             return
         self._is_probing = False
@@ -329,15 +328,9 @@ class Observations:
             self._timers.call_at(self._now() + seconds, due)
 
 
-def _request(client: Any, reading: Reading, fired: Callable[[Any], None]) -> Any:
-    path = full(client, reading.path)
-    match reading.kind:
-        case "data":
-            return _GetData(path, fired)
-        case "children":
-            return GetChildren2(path, fired)
-        case "existence":
-            return Exists(path, fired)
+def _request(requests: Requests, reading: Reading, fired: Callable[[Any], None]) -> Any:
+    kinds = {"data": _GetData, "children": GetChildren2, "existence": Exists}
+    return requests.made(kinds[reading.kind], reading.path, fired)
 
 
 class _GetData(GetData):  # type: ignore[misc]

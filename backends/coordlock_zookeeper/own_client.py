@@ -81,6 +81,9 @@ class OwnClient:
         self.client.add_listener(changed)
         self.client.start_async()
 
+    def call(self, request: Any, answer: Any) -> None:
+        self.client._call(request, answer)
+
     def crash(self) -> BaseException | None:
         return self._log.crash
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from kazoo.protocol.serialization import Create2, Delete, Exists, SetData, Transaction
+from kazoo.protocol.serialization import Create, Create2, Delete, Exists, GetData, SetData, Sync
 
 from coordlock.errors import (
     AuthenticationFailed,
@@ -22,7 +22,6 @@ from coordlock.errors import (
     BackendUnavailable,
     Evicted,
     SessionLost,
-    TooLarge,
     VersionMismatch,
 )
 from coordlock.model.admission import blockers, is_blocked, mismatch
@@ -32,20 +31,18 @@ from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, settled
 from coordlock_zookeeper import nodes
-from coordlock_zookeeper.answers import above, full, promise_of, request
 from coordlock_zookeeper.errors import SERVICE, BadVersion, NodeExists, NoNode, NotEmpty
-from coordlock_zookeeper.multis import LONGEST, failure
+from coordlock_zookeeper.multis import failure
 from coordlock_zookeeper.nodes import session_name
 from coordlock_zookeeper.parents import Parents
 from coordlock_zookeeper.queues import ChildList, QueueReader
+from coordlock_zookeeper.requests import EPHEMERAL, SEQUENTIAL, Answer, Requests
 from coordlock_zookeeper.session import ZookeeperSession
 
 __all__ = ["OwnContenders"]
 
 log = Log("coordlock.zookeeper")
 
-#: What ZooKeeper calls create mode.
-_EPHEMERAL_SEQUENTIAL: Final = 3
 #: How often contenders are sent before the deletions of other programs win.
 _ATTEMPTS: Final = 5
 
@@ -56,7 +53,7 @@ _Snapshots = tuple[Snapshot, ...] | None
 class OwnContenders:
     """Makes and removes contenders in one session.
 
-    Every method sends what it can before it waits; see `QueueReader`.
+    Every method sends what it can before it waits; see `Requests`.
 
     Args:
         session: whose contenders are made here.
@@ -75,14 +72,15 @@ class OwnContenders:
         unwanted: dict[str, None],
     ) -> None:
         self._session = session
-        self._client = session.client
+        self._requests: Final[Requests] = session.requests
+        self._ask: Final = session.requests.ask
         self._queues = queues
         self._layout = layout
         self._tokens_are_sequences = layout.tokens == "sequence"
         self._acl = acl
         self._unwanted = unwanted
         self._parents = Parents(
-            session.client, layout.root, acl, are_lasting=self._tokens_are_sequences
+            session.requests, layout.root, acl, are_lasting=self._tokens_are_sequences
         )
         #: The entries that were sent, with the contender's path where it is known.
         self._sent: dict[str, str | None] = {}
@@ -121,40 +119,37 @@ class OwnContenders:
         One entry is sent by a plain create; a set by a multi, and a request for its marker's stat.
         """
         paths = [self._path(entry) for entry in entries]
-        multi = self._multi_for(entries) if len(entries) > 1 else None
-        parents: list[Promise[Any]] = []
+        is_set = len(entries) > 1
+        parents: list[Promise[Answer]] = []
         for entry, path in zip(entries, paths, strict=True):
             self._sent[entry.id] = None
             parents += self._parents.create(path)
-        marked: Promise[Any] | None = None
-        if multi is None:
-            created = self._send_one(entries[0])
-        else:
-            created = request(self._client, Transaction(multi.operations))
-            marker = full(self._client, self._marker(entries))
-            marked = request(self._client, Exists(marker, None))
+        created = self._send_set(entries) if is_set else self._send_one(entries[0])
+        marked = self._ask(Exists, self._marker(entries), None) if is_set else None
         listed = [
             None if self._knows_kind(entry, path) and not again else self._queues.lists.ask(path)
             for entry, path in zip(entries, paths, strict=True)
         ]
-        try:
-            answer = yield created
-            if marked is not None and (failed := failure(answer)) is not None:
-                raise failed[1]
-        except (NoNode, NodeExists) as error:
+        answer, _ = yield created
+        failed = failure(answer) if is_set else None
+        if failed is not None and not isinstance(failed[1], (NoNode, NodeExists)):
+            raise failed[1]
+        if answer is None or failed is not None:
             for one in listed:
                 if one is not None:
                     yield settled(one)
             self._parents.forget(paths)
             yield from self._parents.check(parents)
-            if isinstance(error, NodeExists):  # the marker: an earlier attempt took effect late
+            if failed is not None and isinstance(failed[1], NodeExists):
+                # The marker: an earlier attempt took effect late.
                 return (yield from self._adopt(entries))
             return None
         # The answer is a path and a stat, or the paths of the marker and of the set.
-        made = [self._client.unchroot(answer[0])] if marked is None else answer[1:]
+        names = [one.rpartition("/")[2] for one in (answer[1:] if is_set else answer[:1])]
+        made = [f"{path}/{name}" for path, name in zip(paths, names, strict=True)]
         self._sent.update({entry.id: path for entry, path in zip(entries, made, strict=True)})
         self._parents.remember(paths)
-        stat = answer[1] if marked is None else (yield marked)
+        stat = answer[1] if marked is None else (yield marked)[0]
         if stat is None:
             return None  # another program deleted the marker
         if stat.ephemeralOwner != self._session.number:
@@ -163,28 +158,18 @@ class OwnContenders:
             raise SessionLost(SERVICE, "the server expired the session")
         return (yield from self._enqueued(entries, made, stat, listed, again))
 
-    def _send_one(self, entry: Entry) -> Promise[Any]:
-        """Send the request that makes one contender, and tells its path and its stat."""
-        path, data = self._layout.prefix(entry), entry.owner.encode(entry.value)
-        create = Create2(full(self._client, path), data, self._acl, _EPHEMERAL_SEQUENTIAL)
-        return request(self._client, create)
+    def _send_one(self, entry: Entry) -> Promise[Answer]:
+        """Send the request that makes one contender; it tells its path and its stat."""
+        return self._requests.send(self._made(Create2, entry))
 
-    def _multi_for(self, entries: Sequence[Entry]) -> Any:
-        """The multi that makes a set; the marker first. Raises `TooLarge`."""
-        multi = self._client.transaction()
-        multi.create(self._marker(entries), acl=self._acl, ephemeral=True)
-        for entry in entries:
-            data = entry.owner.encode(entry.value)
-            path = self._layout.prefix(entry)
-            multi.create(path, data, acl=self._acl, ephemeral=True, sequence=True)
-        size = sum(len(one.serialize()) + 9 for one in multi.operations) + 17
-        if size > LONGEST:
-            raise TooLarge(
-                SERVICE,
-                f"{len(entries)} locks in one step are too many: their request of {size} bytes is "
-                f"over what servers take, {LONGEST}",
-            )
-        return multi
+    def _send_set(self, entries: Sequence[Entry]) -> Promise[Answer]:
+        """Send the multi that makes a set; the marker first. Raises `TooLarge`."""
+        marker = self._requests.made(Create, self._marker(entries), b"", self._acl, EPHEMERAL)
+        return self._requests.transact([marker, *(self._made(Create, one) for one in entries)])
+
+    def _made(self, kind: Any, entry: Entry) -> Any:
+        path, data = self._layout.prefix(entry), entry.owner.encode(entry.value)
+        return self._requests.made(kind, path, data, self._acl, EPHEMERAL | SEQUENTIAL)
 
     def _adopt(self, entries: Sequence[Entry]) -> Steps[_Snapshots]:
         """Find the contenders that an attempt without an answer made, or make sure of none.
@@ -195,23 +180,20 @@ class OwnContenders:
         """
         paths = [self._path(entry) for entry in entries]
         is_set = len(entries) > 1
-        synced = promise_of(self._client.sync_async(paths[0]))
-        marked = promise_of(self._client.exists_async(self._marker(entries))) if is_set else None
+        synced = self._ask(Sync, paths[0])
+        marked = self._ask(Exists, self._marker(entries), None) if is_set else None
         listed = [self._queues.lists.ask(path) for path in paths]
         yield synced
-        marker = None if marked is None else (yield marked)
+        marker = None if marked is None else (yield marked)[0]
         adopted: list[tuple[str, Any]] = []
         others: list[str] = []
         for entry, parent, answer in zip(entries, paths, listed, strict=True):
-            try:
-                positions = (yield answer).positions
-            except NoNode:
-                continue
+            positions = (yield answer).positions
             found = [f"{parent}/{one}" for _, one in positions if nodes.has_id(one, entry.id)]
-            stats = [promise_of(self._client.exists_async(path)) for path in found]
+            stats = [self._ask(Exists, path, None) for path in found]
             is_missing = True
             for path, asked in zip(found, stats, strict=True):
-                stat = yield asked
+                stat, _ = yield asked
                 if is_missing and stat is not None and self._is_ours(stat, marker, is_set):
                     adopted.append((path, stat))
                     is_missing = False
@@ -252,9 +234,8 @@ class OwnContenders:
             parent, _, own = path.rpartition("/")
             child_list = ChildList(parent, [own], stat.czxid)
             if answer is not None:
-                try:
-                    child_list = yield answer
-                except NoNode:
+                child_list = yield answer
+                if not child_list.exists:
                     return None  # another program deleted the contender and its queue
             if nodes.is_spent(sequence):
                 yield from self._remove_spent(entries, self._path(entry))
@@ -292,7 +273,8 @@ class OwnContenders:
         if snapshot.omitted and not waits and me.claim is not Mode.NL:
             # The nearest shares. The list tells of all the others, too.
             ahead, _ = nodes.part(parent, child_list.positions, me, conflicting=True)
-            return replace(snapshot, harmless=ahead == (me,))
+            if ahead == (me,):
+                return replace(snapshot, omitted=0)
         return snapshot
 
     def _remove_spent(self, entries: Sequence[Entry], queue: str) -> Steps[None]:
@@ -318,14 +300,13 @@ class OwnContenders:
         """See `Backend.publish`."""
         data = (me.owner or Owner("", 0)).encode(value)
         try:
-            try:
-                yield promise_of(self._client.set_async(me.key, data, version - 1), me.key)
-            except BadVersion:
-                found, stat = yield promise_of(self._client.get_async(me.key), me.key)
-                if (found, stat.version) != (data, version):
-                    raise VersionMismatch(me.key, version) from None
-        except NoNode:
-            raise Evicted(me.key.rpartition("/")[0]) from None
+            found, _ = yield self._ask(SetData, me.key, data, version - 1)
+        except BadVersion:
+            found, _ = yield self._ask(GetData, me.key, None)
+            if found is not None and (found[0], found[1].version) != (data, version):
+                raise VersionMismatch(me.key, version) from None
+        if found is None:
+            raise Evicted(me.key.rpartition("/")[0])
 
     def withdraw(self, entries: Sequence[Entry]) -> Steps[bool]:
         """See `Backend.withdraw`. One request where the contenders are known."""
@@ -342,17 +323,16 @@ class OwnContenders:
 
     def _delete_set(self, entries: Sequence[Entry]) -> Steps[bool]:
         """Delete a set in one step; False, and nothing done, where that is not possible."""
-        multi = self._client.transaction()
-        for entry in entries:
-            if (path := self._sent.get(entry.id)) is None:
-                return False
-            multi.delete(path)
-        multi.delete(self._marker(entries))
-        return (yield from self._deleted(multi.operations))
+        paths = [self._sent.get(entry.id) for entry in entries]
+        if None in paths:
+            return False
+        made = self._requests.made
+        deletions = [made(Delete, path or "", -1) for path in (*paths, self._marker(entries))]
+        return (yield from self._deleted(deletions))
 
     def _deleted(self, operations: Sequence[Any]) -> Steps[bool]:
         """Delete nodes in one step; False, and nothing done, where one is not there."""
-        failed = failure((yield request(self._client, Transaction(operations))))
+        failed = failure((yield self._requests.transact(operations))[0])
         if failed is not None and not isinstance(failed[1], NoNode):
             raise failed[1]
         return failed is None
@@ -364,34 +344,27 @@ class OwnContenders:
                 return (yield from self._pass_on(path))
             return (yield from self.delete(path))
         parent = self._path(entry)
-        synced = promise_of(self._client.sync_async(parent))
-        listed = promise_of(self._client.get_children_async(parent), parent)
+        synced, listed = self._ask(Sync, parent), self._queues.lists.ask(parent)
         yield synced
-        try:
-            children = yield listed
-        except NoNode:
-            return False
         removed = False
-        for child in children:
+        for child in (yield listed).children:
             if nodes.has_id(child, entry.id):
                 removed |= yield from self.delete(f"{parent}/{child}")
         return removed
 
     def _pass_on(self, path: str) -> Steps[bool]:
         """As `delete`, for what stands first, and tells that: see `nodes.passes_on`."""
-        name = full(self._client, path)
+        made = self._requests.made
+        passing_on = made(SetData, path, b"", -1), made(Delete, path, -1)
         try:
-            return (yield from self._deleted([SetData(name, b"", -1), Delete(name, -1)]))
+            return (yield from self._deleted(passing_on))
         except AuthenticationFailed:  # a given client's ACL may not let it set data
             return (yield from self.delete(path))
 
     def delete(self, path: str) -> Steps[bool]:
         """Delete a node; whether it was there."""
-        try:
-            yield request(self._client, Delete(full(self._client, path), -1))
-        except NoNode:
-            return False
-        return True
+        deleted, _ = yield self._ask(Delete, path, -1)
+        return deleted is not None
 
     def discard(self, entries: Sequence[Entry]) -> None:
         """Send deletions of what was made for ``entries``; later requests come after them."""
@@ -417,13 +390,11 @@ class OwnContenders:
         until there is an answer.
         """
         self._unwanted[path] = None
-        promise_of(self._client.delete_async(path), above(path)).add_done_callback(
-            partial(self._node_discarded, path)
-        )
+        self._ask(Delete, path, -1).add_done_callback(partial(self._node_discarded, path))
 
     def _node_discarded(self, path: str, answer: Promise[Any]) -> None:
         error = answer.exception()
-        if error is not None and not isinstance(error, NoNode):
+        if error is not None:
             log.debug("could not delete %s: %s", path, error)
         if not isinstance(error, (BackendUnavailable, SessionLost)):
             self._unwanted.pop(path, None)

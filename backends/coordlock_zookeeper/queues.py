@@ -2,44 +2,38 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from kazoo.protocol.serialization import GetChildren2, stat_struct
-from kazoo.protocol.states import ZnodeStat
+from kazoo.protocol.serialization import GetChildren2, GetData, Sync
 
 from coordlock.errors import AuthenticationFailed
 from coordlock.model.contender import Contender, Snapshot, are_known, is_known
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise
 from coordlock_zookeeper import nodes
-from coordlock_zookeeper.answers import full, promise_of, request
-from coordlock_zookeeper.errors import NoNode
+from coordlock_zookeeper.requests import Answer, Requests
 
-__all__ = ["ChildList", "ChildLists", "ListChildren", "QueueReader"]
-
-_COUNT_AND_SIZE: Final = struct.Struct("!ii")
+__all__ = ["ChildList", "ChildLists", "QueueReader"]
 
 
 class QueueReader:
     """Reads the queues of a `nodes.Layout` in one session.
 
-    The server answers the requests of one connection in the order in which they were sent. So every
-    method sends what it can before it waits.
+    Every method sends what it can before it waits; see `Requests`.
 
     Attributes:
         lists: of the queues' nodes.
     """
 
-    def __init__(self, client: Any, layout: nodes.Layout) -> None:
-        self._client = client
+    def __init__(self, requests: Requests, layout: nodes.Layout) -> None:
+        self._ask = requests.ask
         self._layout = layout
-        self.lists: Final = ChildLists(client)
+        self.lists: Final = ChildLists(requests)
 
     def snapshot(
         self, queue: str, upto: Contender | None, owners: bool, conflicting: bool = False
@@ -66,19 +60,15 @@ class QueueReader:
         A server may lag behind others. Where ``is_synced``, it first catches up.
         """
         paths = [self._layout.queue(queue) for queue in queues]
-        synced = promise_of(self._client.sync_async(paths[0])) if is_synced else None
+        synced = self._ask(Sync, paths[0]) if is_synced else None
         listed = [self.lists.ask(path) for path in paths]
         if synced is not None:
             yield synced
         snapshots = []
         for queue, answer in zip(queues, listed, strict=True):
-            try:
-                child_list = yield answer
-            except NoNode:
-                snapshots.append(Snapshot(queue, ()))
-            else:
-                part = self.part(queue, child_list, upto, owners, conflicting)
-                snapshots.append((yield from part))
+            child_list = yield answer
+            part = self.part(queue, child_list, upto, owners, conflicting)
+            snapshots.append((yield from part))
         return tuple(snapshots)
 
     def part(
@@ -99,43 +89,38 @@ class QueueReader:
         )
         if owners or not are_known(contenders):
             answers = [
-                promise_of(self._client.get_async(one.key), one.key)
-                if owners or not is_known(one)
-                else None
+                self._ask(GetData, one.key, None) if owners or not is_known(one) else None
                 for one in contenders
             ]
             complete = []
             for one, answer in zip(contenders, answers, strict=True):
-                with suppress(NoNode):
-                    complete.append(
-                        one if answer is None else self._layout.read(one, *(yield answer))
-                    )
+                if answer is None:
+                    complete.append(one)
+                elif (found := (yield answer)[0]) is not None:
+                    complete.append(self._layout.read(one, *found))
             contenders = tuple(complete)
         return Snapshot(queue, contenders, child_list.zxid, omitted)
 
     def names(self) -> Steps[list[str]]:
         """See `Backend.queues`. Two round trips: a queue's node stays when its contenders leave."""
         root = self._layout.root
-        synced = promise_of(self._client.sync_async(root or "/"))
-        listed = promise_of(self._client.get_children_async(root or "/"), root or "/")
+        synced = self._ask(Sync, root or "/")
+        listed = self._ask(GetChildren2, root or "/", None)
         yield synced
-        try:
-            children = yield listed
-        except NoNode:
-            return []
+        found, _ = yield listed
         asked = [
-            (name, promise_of(self._client.get_children_async(f"{root}/{child}")))
-            for child in children
+            (name, self._ask(GetChildren2, f"{root}/{child}", None))
+            for child in ([] if found is None else found[0])
             if (name := self._layout.queue_of(child)) is not None
         ]
         names = []
         for name, answer in asked:
-            with suppress(NoNode):
-                try:
-                    may_have_contenders = any(map(_is_contender, (yield answer)))
-                except AuthenticationFailed:
-                    may_have_contenders = True
-                if may_have_contenders:
+            try:
+                found, _ = yield answer
+            except AuthenticationFailed:
+                names.append(name)  # it may have contenders
+            else:
+                if found is not None and any(map(_is_contender, found[0])):
                     names.append(name)
         return names
 
@@ -152,11 +137,13 @@ class ChildList:
         path: the node's.
         children: their names, in no order.
         zxid: the transaction that last added or removed one.
+        exists: whether there is such a node.
     """
 
     path: str
     children: Sequence[str]
     zxid: int
+    exists: bool = True
     _found: list[list[tuple[int, str]]] = field(default_factory=list, init=False, repr=False)
 
     @property
@@ -172,30 +159,7 @@ class ChildList:
 class _Sent(list[Promise[ChildList]]):
     """A list that is under way, and the requests that wait for the next one."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.answer: Promise[Any] = Promise()
-
-
-class ListChildren(GetChildren2):  # type: ignore[misc]
-    """A request for a node's children; its answer is taken apart quickly where names are alike."""
-
-    __slots__ = ()
-
-    @classmethod
-    def deserialize(cls, data: bytes, offset: int) -> Any:
-        """The names, and the node's stat."""
-        count, size = _COUNT_AND_SIZE.unpack_from(data, offset)
-        start, step = offset + 4, size + 4
-        end = start + count * step
-        # All of one length, as most are that coordlock makes: then all lengths are at equal steps.
-        if 0 < size < 128 and data[start:end].isascii():
-            heads = [data[start + at : end : step] for at in range(4)]
-            if heads == [bytes(count)] * 3 + [bytes([size]) * count]:
-                text = data[start:end].decode("ascii")
-                names = [text[at + 4 : at + step] for at in range(0, len(text), step)]
-                return names, ZnodeStat._make(stat_struct.unpack_from(data, end))
-        return super().deserialize(data, offset)
+    answer: Promise[Answer]
 
 
 class ChildLists:
@@ -206,16 +170,13 @@ class ChildLists:
     once cost a few lists, and a request that comes alone is sent at once.
     """
 
-    def __init__(self, client: Any) -> None:
-        self._client = client
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
         # Without a lock: a signal handler that strikes inside of it may wait for the I/O thread.
         self._under_way: Final[dict[str, _Sent]] = {}  # by the queues' nodes
 
     def ask(self, parent: str) -> Promise[ChildList]:
-        """The children of ``parent``, by a list that is sent now or later, not earlier.
-
-        It fails with `NoNode` and what `coordlock_zookeeper.errors.translate` makes of the rest.
-        """
+        """The children of ``parent``, by a list that is sent now or later, not earlier."""
         promise: Promise[ChildList] = Promise()
         sent = self._under_way.get(parent)
         if sent is not None:
@@ -231,8 +192,8 @@ class ChildLists:
 
     def _send(self, parent: str, wanted: list[Promise[ChildList]]) -> None:
         sent = _Sent()
-        sent.answer.add_done_callback(partial(self._answered, parent, wanted, sent))
-        request(self._client, ListChildren(full(self._client, parent), None), sent.answer)
+        request = self._requests.made(GetChildren2, parent, None)
+        sent.answer = self._requests.send(request, partial(self._answered, parent, wanted, sent))
         # Not before: no request may wait for what Ctrl-C has kept from being sent. Where two
         # threads send at once, both lists are good, and one is waited for.
         self._under_way[parent] = sent
@@ -244,23 +205,22 @@ class ChildLists:
             self._under_way.pop(parent, None)
 
     def _answered(
-        self, parent: str, wanted: list[Promise[ChildList]], sent: _Sent, answer: Promise[Any]
+        self, parent: str, wanted: list[Promise[ChildList]], sent: _Sent, answer: Promise[Answer]
     ) -> None:
         self._forget(parent, sent)
         later: list[Promise[ChildList]] = []
         with suppress(IndexError):  # one by one: others may take theirs back
             while True:
                 later.append(sent.pop(0))
-        error = answer.exception()
-        if not (error is None or isinstance(error, NoNode)):
-            wanted = [*wanted, *later]  # there is no connection to ask once more
-        elif later:
-            self._send(parent, later)
-        if error is not None:
-            for promise in wanted:
+        if (error := answer.exception()) is not None:
+            # Also those: there is no connection to ask once more.
+            for promise in (*wanted, *later):
                 promise.fail(copy(error))  # each is raised, and collects tracebacks
             return
-        children, stat = answer.result()
-        child_list = ChildList(parent, children, stat.pzxid)
+        if later:
+            self._send(parent, later)
+        found, zxid = answer.result()
+        children, zxid = ((), zxid) if found is None else (found[0], found[1].pzxid)
+        child_list = ChildList(parent, children, zxid, exists=found is not None)
         for promise in wanted:
             promise.resolve(child_list)

@@ -10,17 +10,18 @@ from enum import Enum
 from typing import Any, Final, Protocol, TypeVar
 
 from kazoo.exceptions import KazooException
-from kazoo.protocol.states import Callback, KazooState, KeeperState
+from kazoo.protocol.serialization import Sync
+from kazoo.protocol.states import KazooState, KeeperState
 
 from coordlock.backend import SessionInfo, SessionListener
 from coordlock.errors import AuthenticationFailed, BackendError, BackendUnavailable, SessionLost
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Promise, failed
-from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.errors import SERVICE, translate
 from coordlock_zookeeper.lifetime import BEAT_GAP, Lifetime
 from coordlock_zookeeper.nodes import session_name
+from coordlock_zookeeper.requests import Requests
 from coordlock_zookeeper.watches import Watches
 
 __all__ = ["SessionClient", "ZookeeperSession", "in_doubt"]
@@ -45,6 +46,9 @@ class SessionClient(Protocol):
         ``connected`` is called once, from any thread, when there is a session and `ttl` is known.
         ``failed`` is called, perhaps repeatedly, with the reason why a round of attempts failed.
         """
+
+    def call(self, request: Any, answer: Any) -> None:
+        """Send one of kazoo's requests, as the client's ``_call`` does, but never block."""
 
     def ttl(self) -> float:
         """The time-to-live in seconds that the server granted."""
@@ -71,11 +75,12 @@ class _State(Enum):
 class ZookeeperSession:
     """A session and the requests that belong to it.
 
-    kazoo reports its states on its I/O thread, and answers requests there or on another. Neither
-    thread may wait here: the lock is held for moments, and never while something outside is called.
+    kazoo reports its states and answers requests on its I/O thread, which may not wait here: the
+    lock is held for moments, and never while something outside is called.
 
     Attributes:
         client: the `KazooClient`.
+        requests: sends requests in it, without a look at whether it has ended.
         opened: kept when the session is open; fails when it cannot be opened.
         stopped: kept when the client of our own has gone, after the session's end.
         watches: of the znodes whose departure is waited for.
@@ -89,7 +94,8 @@ class ZookeeperSession:
         self.client: Final = session_client.client
         self.opened: Final[Promise[SessionInfo]] = Promise()
         self.stopped: Final[Promise[None]] = Promise()
-        self.watches: Final = Watches(session_client.client)
+        self.requests: Final = Requests(session_client.client, session_client.call)
+        self.watches: Final = Watches(self.requests)
         self.number = 0
         self.breaks = 0
         self._lifetime = Lifetime(born=0.0)
@@ -221,8 +227,7 @@ class ZookeeperSession:
             if self.end(error) and live:
                 self._listener.lost(error.reason)
         elif live and state == KazooState.CONNECTED:
-            # When kazoo has finished what it does now: `rearm` and a heartbeat send requests.
-            self.client.handler.dispatch_callback(Callback("watch", self._reconnected, ()))
+            self.requests.after_events(self._reconnected)
         elif live:
             for promise in unanswered:
                 promise.fail(BackendUnavailable(SERVICE, _BROKEN))
@@ -268,15 +273,14 @@ class ZookeeperSession:
             return
         # The answer to a first request proves that the credentials were accepted, too.
         self._lifetime = Lifetime(self._session_client.born())
-        promise_of(self.client.sync_async("/")).add_done_callback(self._greeted)
+        self.requests.ask(Sync, "/").add_done_callback(self._greeted)
 
     def _greeted(self, answer: Promise[Any]) -> None:
         error = answer.exception()
         if error is not None:
-            reason = translate(error)
-            if not isinstance(reason, BackendError) or isinstance(reason, SessionLost):
-                reason = BackendUnavailable(SERVICE, _ENDED)
-            self.end(reason)
+            if not isinstance(error, BackendError) or isinstance(error, SessionLost):
+                error = BackendUnavailable(SERVICE, _ENDED)
+            self.end(error)
             return
         with self._lock:
             if self._state is not _State.OPENING:

@@ -7,37 +7,34 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from kazoo.protocol.serialization import GetData
-from kazoo.protocol.states import Callback, EventType
+from kazoo.protocol.states import EventType
 
+from coordlock.backend import Departure
 from coordlock.model.contender import Contender
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 from coordlock_zookeeper import nodes
-from coordlock_zookeeper.answers import full, request
-from coordlock_zookeeper.errors import NoNode
+from coordlock_zookeeper.requests import Answer, Requests
 
 __all__ = ["Watches"]
 
 log = Log("coordlock.zookeeper")
 
-#: How many of those that have passed their lock on are remembered.
-_REMEMBERED: Final = 1000
-
 
 @dataclass(eq=False, slots=True)
 class _Registration:
-    """One call of `Watches.add`: ``told`` is called when its path has gone.
+    """One call of `Watches.add`: ``on_departure`` is called when its path has gone.
 
     ``waiters`` are the contenders on whose behalf it waits. ``version`` is that of the value whose
-    change is told as well; 0 where only the departure is.
+    change is reported as well; 0 where only the departure is.
     """
 
     path: str
     watch: _Watch
-    told: Callable[[bool], None]
+    on_departure: Callable[[Departure], None]
     waiters: Sequence[Contender]
     remove: Callable[[_Registration], None]
     version: int
@@ -52,22 +49,14 @@ class _Watch:
     Attributes:
         is_set: whether the server was asked for it on this connection, and has not refused.
         is_certain: whether the server has confirmed it: see `Watches`.
-        requests: counts requests, and what makes answers to earlier ones too old.
         callers: are told when the path goes.
     """
 
-    __slots__ = ("callers", "is_certain", "is_set", "requests")
+    __slots__ = ("callers", "is_certain", "is_set")
 
     def __init__(self) -> None:
         self.is_set = self.is_certain = False
-        self.requests = 0
         self.callers: list[_Registration] = []
-
-    def doubt(self) -> int:
-        """The watch is not certain until a later request is answered; that request's number."""
-        self.is_certain = False
-        self.requests += 1
-        return self.requests
 
 
 class Watches:
@@ -77,9 +66,7 @@ class Watches:
     the server and kazoo forget all watches; `rearm` sets them again on the next connection.
 
     Departures are told in the order in which they happen, as far as the server has the watches.
-    A given client runs callbacks for events in one thread and completes answers in another. So
-    where an answer shows a departure, it is told through the thread for events, behind the events
-    that came before the answer.
+    Where an answer shows a departure, it is told behind the events that came before the answer.
 
     A watch is *certain* once the server has confirmed it on this connection. The confirmation
     proves that the path was there, however late the answer is looked at. So if a path is certain
@@ -93,36 +80,34 @@ class Watches:
             their lock on.
     """
 
-    def __init__(self, client: Any) -> None:
-        self._client = client
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
         self._lock = threading.RLock()
         self._table: dict[str, _Watch] = {}
         self.first: set[str] = set()
-        #: Those that have passed their lock on, the newest last.
-        self._passed: dict[str, None] = {}
         self._closed = False
         self._remove_one = self._remove  # one bound method for all
 
     def add(
         self,
         path: str,
-        told: Callable[[bool], None],
+        on_departure: Callable[[Departure], None],
         waiters: Sequence[Contender] = (),
         version: int = 0,
     ) -> Callable[[], None]:
-        """Call ``told`` once ``path`` has gone, soon if it has; returns what cancels that.
+        """Call ``on_departure`` once ``path`` has gone, soon if it has; returns what cancels that.
 
-        It is told whether all of ``waiters`` were certain at that moment. With a ``version``, 1 for
-        that of a new node, it is also called when the value has another.
+        In order if all of ``waiters`` were certain at that moment. With a ``version``, 1 for that
+        of a new node, it is also called when the value has another.
         """
         with self._lock:
             if self._closed:
                 return lambda: None
             watch = self._table.setdefault(path, _Watch())
-            caller = _Registration(path, watch, told, waiters, self._remove_one, version)
+            caller = _Registration(path, watch, on_departure, waiters, self._remove_one, version)
             watch.callers.append(caller)
             # Without a connection `rearm` will ask.
-            asking = (version > 0 or not watch.is_set) and self._client.connected
+            asking = (version > 0 or not watch.is_set) and self._requests.are_possible
             watch.is_set = watch.is_set or asking
         if asking:
             try:
@@ -150,10 +135,6 @@ class Watches:
             watch = self._table.get(path)
             return watch is not None and watch.is_certain
 
-    def has_passed_on(self, path: str) -> bool:
-        """Whether ``path`` has gone, and told that it was first: see `nodes.passes_on`."""
-        return path in self._passed
-
     def note_first(self, path: str) -> None:
         """The own contender ``path`` has waited, and stands first now."""
         if nodes.passes_on(path.rpartition("/")[2]):
@@ -166,11 +147,10 @@ class Watches:
             # Doubt all before asking for the first. The connection may break in between, and then
             # what the first answer shows is told while the others are not set.
             for _, watch in asking:
-                watch.doubt()
-                watch.is_set = False
+                watch.is_certain = watch.is_set = False
         for path, watch in asking:
             # When the connection has gone again, the next one asks.
-            watch.is_set = self._client.connected
+            watch.is_set = self._requests.are_possible
             if watch.is_set:
                 self._ask(path, watch)
 
@@ -183,40 +163,34 @@ class Watches:
     def _ask(self, path: str, watch: _Watch) -> None:
         # `get`, because `exists` would leave a watch on a path that has gone, for good. It is
         # always the same bound method: kazoo and the server keep equal watches of a path once.
-        with self._lock:
-            number = watch.doubt()
+        watch.is_certain = False
         try:
-            answer = request(self._client, GetData(full(self._client, path), self._fired))
-            answer.add_done_callback(partial(self._answered, path, watch, number))
+            request = self._requests.made(GetData, path, self._fired)
+            self._requests.send(request, partial(self._answered, path, watch))
         except BaseException:  # Ctrl-C, in the thread of one caller: others may wait, too
             watch.is_set = False
             raise
 
-    def _answered(self, path: str, watch: _Watch, number: int, answer: Promise[Any]) -> None:
-        error = answer.exception()
-        if isinstance(error, NoNode):
-            self._behind_events(self._departed, path)
-        elif error is not None:
+    def _answered(self, path: str, watch: _Watch, answer: Promise[Answer]) -> None:
+        if answer.exception() is not None:
             # The next heartbeat or the next connection asks again. Of a node that this client may
             # not read, the server sends no events (CVE-2024-23944), but it answers whether it has
             # gone: so each heartbeat asks.
             watch.is_set = False
+        elif (found := answer.result()[0]) is None:
+            self._requests.after_events(self._departed, path)
         else:
-            version = answer.result()[1].version + 1
-            with self._lock:
-                watch.is_certain = watch.is_certain or watch.requests == number
+            version = found[1].version + 1
+            watch.is_certain = True
             if any(0 < one.version != version for one in watch.callers.copy()):
-                self._behind_events(self._changed, path, version)
-
-    def _behind_events(self, action: Callable[..., None], *arguments: object) -> None:
-        self._client.handler.dispatch_callback(Callback("watch", action, arguments))
+                self._requests.after_events(self._changed, path, version)
 
     def _changed(self, path: str, version: int) -> None:
         """The value of ``path`` has this version."""
         for one in self._callers(path):
             if 0 < one.version != version:
                 one.cancel()
-                _call(one.told, False)
+                _call(one, Departure.UNORDERED)
 
     def _fired(self, event: Any) -> None:
         # After a disconnect kazoo calls with EventType.NONE and no path.
@@ -233,10 +207,6 @@ class Watches:
     def _departed(self, path: str, *, passed: bool = False) -> None:
         queue = path.rpartition("/")[0]
         with self._lock:
-            if passed:
-                self._passed[path] = None
-                if len(self._passed) > _REMEMBERED:
-                    del self._passed[next(iter(self._passed))]
             if (watch := self._table.get(path)) is not None:
                 watch.is_certain = False
         while callers := self._callers(path):
@@ -246,8 +216,9 @@ class Watches:
                 for each in one.waiters if passed and in_order else ():
                     if each.key.rpartition("/")[0] == queue:  # others of its set may not be first
                         self.note_first(each.key)
-                _call(one.told, in_order)
-                one.cancel()  # not before: what a signal handler ends is told again
+                departure = Departure.FIRST if passed else Departure.IN_ORDER
+                _call(one, departure if in_order else Departure.UNORDERED)
+                one.cancel()  # not before: what a signal handler ends is reported again
 
     def _callers(self, path: str) -> list[_Registration]:
         with self._lock:
@@ -255,8 +226,8 @@ class Watches:
             return [] if watch is None else watch.callers.copy()
 
 
-def _call(told: Callable[[bool], None], in_order: bool) -> None:
+def _call(registration: _Registration, departure: Departure) -> None:
     try:
-        told(in_order)
+        registration.on_departure(departure)
     except Exception:
         log.exception("a callback for a departure failed")

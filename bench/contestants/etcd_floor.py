@@ -17,6 +17,11 @@ from bench.contestants.contestant import Contestant
 __all__ = ["EtcdFloor", "EtcdFutures", "EtcdQueue"]
 
 
+DELETE_RANGE = rpc.Method(
+    "/etcdserverpb.KV/DeleteRange", pb.DeleteRangeRequest, pb.DeleteRangeResponse
+)
+
+
 def stub(channel: grpc.Channel, method: rpc.Method[Any, Any]) -> Any:
     return channel.unary_unary(method.path, method.encode, method.decode)
 
@@ -28,7 +33,7 @@ class EtcdFloor(Contestant):
         super().__init__(address, root)
         self._channel = grpc.insecure_channel(address)
         self._txn = stub(self._channel, rpc.TXN)
-        self._delete = stub(self._channel, rpc.DELETE_RANGE)
+        self._delete = stub(self._channel, DELETE_RANGE)
         self._range = stub(self._channel, rpc.RANGE)
         granted = stub(self._channel, rpc.LEASE_GRANT)(pb.LeaseGrantRequest(TTL=600))
         self._lease: int = granted.ID

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from coordlock.backend.capabilities import Capabilities, Capability
 from coordlock.backend.contract import Backend, ServiceInfo, SessionInfo, SessionListener
+from coordlock.model.handover import Departure
 
 if TYPE_CHECKING:
     from coordlock.backend.data import (
@@ -28,6 +29,7 @@ __all__ = [
     "Capabilities",
     "Capability",
     "Delete",
+    "Departure",
     "Expect",
     "Listing",
     "Observation",

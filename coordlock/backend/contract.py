@@ -29,13 +29,14 @@ capability that the comment above it names, and raises `Unsupported` unless a ba
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, overload
 
 from coordlock.backend.capabilities import Capabilities, Capability, reason_for
 from coordlock.errors import Unsupported
 from coordlock.model.contender import Contender, Entry, Snapshot
+from coordlock.model.handover import Departure
 from coordlock.runtime.clock import Timers
 from coordlock.runtime.promise import Promise, resolved
 from coordlock.settings import Option, Settings
@@ -96,10 +97,6 @@ class Backend(ABC):
     capabilities: ClassVar[Capabilities]
     #: The options that its URLs take, beside the common ones.
     options: ClassVar[Sequence[Option]] = ()
-    #: Whether `was_first` is told with departures. Then a waiter watches its own contender at once.
-    tells_first: ClassVar[bool] = False
-    #: Whether `watch` looks for the ``waiters`` at a departure, so that it need not watch them.
-    finds_waiters: ClassVar[bool] = False
     #: Whether its reads take longer for each key that ever was in a queue: see `Entry.id`.
     keeps_names: ClassVar[bool] = False
     #: The root where the URL has no path.
@@ -226,12 +223,12 @@ class Backend(ABC):
         self,
         contender: Contender,
         revision: int,
-        told: Callable[[bool], None],
+        on_departure: Callable[[Departure], None],
         *,
         waiters: Sequence[Contender] = (),
         changes: bool = False,
     ) -> Callable[[], None]:
-        """Call ``told(in_order)`` once, when ``contender`` has left after ``revision``.
+        """Call ``on_departure`` once, when ``contender`` has left after ``revision``.
 
         At once, when it has left already. Never before it has left, and not at all after the
         session ended. A watch survives reconnects. Returns a function that cancels the watch, and
@@ -241,31 +238,17 @@ class Backend(ABC):
         ``contender.version``; this needs the capability ``publishing``. Other watches hear nothing
         of publications.
 
-        ``waiters`` are the contenders of this session that wait for ``contender``; they are granted
-        together, and the kernel watches them, too, perhaps later if the backend `finds_waiters`. It
-        may grant them at this departure without reading the queue, if they have not left
-        themselves. ``in_order`` says whether that is certain: had one of ``waiters`` left before
-        ``contender``, its departure would have been told by now. False in doubt, without
-        ``waiters`` and with ``changes``; then the kernel reads the queue. Doubtful are watches that
-        the service may not have yet, as after the connection broke, and departures that a backend
-        finds by looking at one contender after another.
+        ``waiters`` are the contenders of this session that wait for ``contender``, are granted
+        together, and are watched, too. The `Departure` says what they may conclude. It is
+        ``UNORDERED`` in doubt, without ``waiters``, and with ``changes``: then the kernel reads
+        their queues. It is ``IN_ORDER`` only if the departure of each of ``waiters``, had it come
+        before, would have been reported by now. Doubtful are watches that the service may not have
+        yet, as after the connection broke; departures that a backend finds by looking at one
+        contender after another; and those of several queues that the service reports in no order.
+        It is ``FIRST`` if, besides, ``contender`` is known to have held the lock: none stood before
+        it that conflicts with it.
         """
         raise self._without("ordered")
-
-    def departed(self, snapshot: Snapshot) -> Collection[Contender]:
-        """Those of ``snapshot`` that have left their queue since, as far as the client knows.
-
-        It asks nobody. More may have left, but only after those. The kernel need not read a queue
-        of which it knows enough.
-        """
-        return ()
-
-    def was_first(self, contender: Contender) -> bool:
-        """Whether ``contender``, which has left, is known to have stood first in its queue then.
-
-        So whoever is next behind it need not read the queue.
-        """
-        return False
 
     def queues(self) -> Promise[list[str]]:
         """The names of the queues under the root that have contenders, in any order.

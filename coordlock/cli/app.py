@@ -1,4 +1,4 @@
-"""The command group, and how its commands end."""
+"""Running the command that a command line names, and how it ends."""
 
 from __future__ import annotations
 
@@ -6,104 +6,26 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
-from typing import Final
+from typing import Any
 
-from coordlock.cli.completion import SHELLS, complete, is_asked, script
+from coordlock.cli.command_table import COMMANDS, below
+from coordlock.cli.completion import complete, is_asked
 from coordlock.cli.connection import Service
 from coordlock.cli.exits import Exit, complain, joined, killed_by, report
-from coordlock.cli.options import service_options
-from coordlock.cli.parser import Aborted, Group, Lost, Parser, Refused, UsageError, one_of
-from coordlock.cli.signals import ENDING, Interrupted, ReaderGone, interruptible
+from coordlock.cli.parser import (
+    SERVICE,
+    Aborted,
+    HelpAsked,
+    Lost,
+    Refused,
+    UsageError,
+    did_you_mean,
+)
+from coordlock.cli.signals import ENDING, Interrupted, ReaderGone, end_with_reader, interruptible
 from coordlock.cli.text import echo
 from coordlock.runtime.log import mute
 
-__all__ = ["COMMANDS", "parser", "run_app"]
-
-
-#: With the first lines of their helps. Most used first.
-COMMANDS: Final = {
-    "run": "Hold the lock NAME while COMMAND runs.",
-    "hold": "Hold the lock NAME until stdin closes or a signal comes.",
-    "ls": "List the locks that are in use.",
-    "show": "Show who holds the lock NAME, and who waits for it.",
-    "break": "Evict the holder of the lock NAME.",
-    "elect": "Campaign in the election NAME, and run COMMAND while leading.",
-    "leader": "Show who leads in the election NAME.",
-    "group": "Join groups, and see who is in them.",
-    "queue": "Put and take items of work queues.",
-    "jobs": "List jobs, show their slots, and let slots start again.",
-    "value": "Read, change and follow values, such as a configuration.",
-    "counter": "Add to counters, and read them.",
-    "gate": "Shut and open gates, and wait at them.",
-    "latch": "Count latches down, and wait until they are open.",
-    "delete": "Delete what is kept under NAMEs.",
-    "deadlocks": "Show clients that wait for each other in a cycle.",
-    "doctor": "Check the configuration, the service, a lock and data.",
-    "demo": "Watch processes share a ledger: one crashes, one freezes.",
-}
-
-
-def _load(name: str) -> Parser:
-    """Import a command when it is called: ``run`` starts what others wait for."""
-    module = "break_" if name == "break" else name  # a word of Python's
-    make: Callable[[], Parser] = import_module(f"coordlock.cli.commands.{module}").parser
-    return make()
-
-
-def _coordlock(*, service: Service, version: bool, completion: str | None) -> int:
-    """Distributed locks for the shell.
-
-      coordlock run nightly ./migrate.sh    hold a lock while a command runs
-      coordlock ls                          which locks are in use
-      coordlock doctor                      is everything in order
-
-    The service comes from --url, before or after the command, from COORDLOCK_URL, coordlock.toml or
-    pyproject.toml; without any of them the locks cover this machine.
-    """
-    if version:
-        from importlib.metadata import version as version_of
-
-        echo(f"coordlock {version_of('coordlock')}")
-    elif completion is not None:
-        echo(script(completion), end="")
-    else:
-        echo(parser().format_help(), end="", err=True)
-        return Exit.USAGE
-    return Exit.OK
-
-
-class _Coordlock(Group):
-    def passed_on(
-        self,
-        arguments: dict[str, object],
-        words: Sequence[str],
-        name: str,
-        inherited: Mapping[str, object],
-    ) -> Mapping[str, object]:
-        """The service."""
-        return {option: arguments[option] for option in ("url", "connect_timeout")}
-
-
-def parser() -> Group:
-    """The parser of the whole command line."""
-    group = _Coordlock(
-        "coordlock",
-        _coordlock,
-        usage="[OPTIONS] [COMMAND] [ARGS]...",
-        commands=COMMANDS,
-        load=_load,
-    )
-    service_options(group)
-    group.flag("--version", help="Show the version and exit.")
-    group.option(
-        "--completion",
-        type=one_of(SHELLS),
-        metavar="SHELL",
-        help="Print what bash, zsh or fish needs to complete commands and names of locks.",
-    )
-    return group.finished()
+__all__ = ["run_app"]
 
 
 def run_app() -> int:
@@ -140,14 +62,46 @@ def _open_standard_files() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
+def _call(words: list[str]) -> int:
+    """Do what ``words`` say; the exit status."""
+    command = COMMANDS[""]
+    service: dict[str, Any] = dict.fromkeys(option.dest for option in SERVICE)
+    while True:
+        try:
+            values, rest = command.read(words)
+        except HelpAsked:
+            echo(command.help(below(command)), end="")
+            return Exit.OK
+        service |= {name: value for name in service if (value := values.pop(name)) is not None}
+        if not (commands := below(command)) or not rest:
+            break
+        name, *words = rest
+        if any(
+            values.get(option.dest, option.default) != option.default for option in command.options
+        ):
+            command.error(f"write the options of {name} after it")
+        if (path := f"{command.path} {name}".lstrip()) not in COMMANDS:
+            known = [one.path.rpartition(" ")[2] for one in commands]
+            near = did_you_mean(name, known) or f"there are {', '.join(known)}"
+            command.error(f"no such command: {name}; {near}")
+        command = COMMANDS[path]
+    if not callable(do := command.subject):
+        echo(command.help(commands), end="", err=True)
+        return Exit.USAGE
+    if command.runs_command:
+        if not rest and not command.rest.endswith("]"):
+            command.error(f"there is no COMMAND: {command.path} NAME [OPTIONS] -- COMMAND")
+        values["command"] = tuple(rest)
+    if values.get("follow"):
+        end_with_reader()
+    return do(service=Service(**service), **values) or Exit.OK
+
+
 def _run() -> int:
-    group = parser()
     if is_asked():
-        complete(group)
+        complete()
     try:
-        return group.call(sys.argv[1:], {})
-    except SystemExit as end:  # of --help
-        return end.code if isinstance(end.code, int) else Exit.OK
+        return _call(sys.argv[1:])
     except Interrupted as interrupted:
         return killed_by(interrupted.number)
     except Refused as refused:

@@ -54,9 +54,12 @@ class Child:
         guard: starts it, and kills it when this process can't.
         command: the program and its arguments.
         stdin: what the command reads; None for what this process would read.
+        stderr: the file that is its stderr, one that was open when the guard was made.
     """
 
-    def __init__(self, guard: Guard, command: Sequence[str], stdin: bytes | None = None) -> None:
+    def __init__(
+        self, guard: Guard, command: Sequence[str], stdin: bytes | None = None, stderr: int = 2
+    ) -> None:
         self.command: Final = tuple(command)
         #: The number of the process group, and of the command's own process; 0 before the start.
         self.group = 0
@@ -64,6 +67,7 @@ class Child:
         self.was_late = False
         self._guard: Final = guard
         self._stdin: Final = stdin
+        self._stderr: Final = stderr
         self._number: int | None = None
         self._reports: Final[queue.SimpleQueue[Message]] = queue.SimpleQueue()
         self._has_ended = False
@@ -95,6 +99,7 @@ class Child:
             command=self.command,
             environment=dict(environment),
             stdin=None if self._stdin is None else base64.b64encode(self._stdin).decode(),
+            stderr=self._stderr,
             foreground=foreground,
         )
         if (change := self._take(self._reports.get())) is not None and change.unguarded:

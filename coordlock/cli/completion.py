@@ -2,47 +2,33 @@
 
 from __future__ import annotations
 
-import argparse
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from coordlock.errors import MissingExtra
-from coordlock.model.claim import Mode
+from coordlock.errors import MissingExtra, Unsupported
 
 if TYPE_CHECKING:
-    from coordlock.cli.parser import Group, Parser
+    import argparse
+
+    from coordlock.cli.parser import Command, Option
     from coordlock.client import Client
 
 __all__ = [
     "SHELLS",
-    "Completer",
-    "asked",
     "complete",
-    "complete_election",
-    "complete_group",
-    "complete_kept",
-    "complete_mode",
+    "complete_key",
     "complete_name",
     "complete_url",
-    "complete_work_queue",
-    "completed_by",
     "is_asked",
-    "one_word_of",
     "script",
 ]
 
 SHELLS: Final = ("bash", "zsh", "fish")
 #: Seconds: a person at a shell does not wait for longer.
 _PATIENCE: Final = 1.0
-
-#: What the shell offers for the word that begins with ``prefix``.
-Completer = Callable[..., Iterable[str]]
-
-
-def completed_by(argument: argparse.Action, completer: Completer) -> None:
-    """Have the values of ``argument`` completed by ``completer``."""
-    argument.completer = completer  # type: ignore[attr-defined] # where argcomplete looks for it
 
 
 def asked(
@@ -61,50 +47,22 @@ def asked(
 
 
 def complete_name(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-    """The names in use that start with ``prefix``."""
-    names = asked(parsed_args, lambda client: client.names())
-    return [name for name in names if name.startswith(prefix)]
+    """The names that start with ``prefix``, in use or of records."""
+
+    def names(client: Client) -> Iterable[str]:
+        yield from client.admin.names()
+        with suppress(Unsupported):
+            yield from (record.name for record in client.admin.records())
+
+    found = dict.fromkeys(asked(parsed_args, names))
+    return [name for name in found if name.startswith(prefix)]
 
 
-def complete_election(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-    """The elections whose names start with ``prefix``; see `_of_kind`."""
-    return _of_kind("election", prefix, parsed_args)
-
-
-def complete_group(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-    """The groups whose names start with ``prefix``; see `_of_kind`."""
-    return _of_kind("group", prefix, parsed_args)
-
-
-def _of_kind(kind: str, prefix: str, parsed_args: argparse.Namespace) -> list[str]:
-    """The names in use that start with ``prefix``, but for those of another kind.
-
-    Names whose kind nobody can tell are offered: on ZooKeeper, elections look like locks of kazoo.
-    """
-    from coordlock.cli.queues import kind_of
-
-    return asked(
-        parsed_args,
-        lambda client: [
-            name
-            for name in client.names()
-            if name.startswith(prefix)
-            and kind_of(client.contenders(name), client.settings.scheme) in (kind, None)
-        ],
-    )
-
-
-def complete_kept(*kinds: str) -> Completer:
-    """Offers the names under which something of one of ``kinds`` is kept; of all without any."""
-
-    def offered(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-        def names(client: Client) -> list[str]:
-            found = (one.name for one in client.records() if not kinds or one.kind in kinds)
-            return [name for name in dict.fromkeys(found) if name.startswith(prefix)]
-
-        return asked(parsed_args, names)
-
-    return offered
+def complete_key(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
+    """The keys that start with ``prefix``, in its folder."""
+    folder = prefix.rpartition("/")[0] + "/"
+    keys = asked(parsed_args, lambda client: list(client.values(folder).get()))
+    return [key for key in keys if key.startswith(prefix)]
 
 
 def complete_url(prefix: str, **_: Any) -> list[str]:
@@ -115,35 +73,47 @@ def complete_url(prefix: str, **_: Any) -> list[str]:
     return [url for url in urls if url.startswith(prefix)]
 
 
-def one_word_of(words: Iterable[str]) -> Completer:
-    """Offers those of ``words`` that start with what is there."""
-    return lambda prefix, **_: [word for word in words if word.startswith(prefix)]
-
-
-#: Offers the work queues.
-complete_work_queue: Final = complete_kept("work queue")
-
-
-def complete_mode(prefix: str, **_: Any) -> list[str]:
-    """The modes that start with ``prefix``, in any case."""
-    return [mode.name for mode in Mode if mode.name.startswith(prefix.upper())]
-
-
 def is_asked() -> bool:
     """Whether a shell asks what to complete."""
     return "_ARGCOMPLETE" in os.environ
 
 
-def complete(group: Group) -> None:
+def _known(words: Sequence[str], prefix: str, **_: Any) -> list[str]:
+    return [word for word in words if word.lower().startswith(prefix.lower())]
+
+
+def complete() -> None:
     """Tell the shell what to complete; does not return."""
+    import argparse
+
     import argcomplete
 
-    # Files are offered for COMMAND alone.
-    argcomplete.autocomplete(
-        _tree(group),
-        always_complete_options=False,
-        default_completer=argcomplete.completers.SuppressCompleter(),
-    )
+    from coordlock.cli.command_table import COMMANDS, below
+
+    nothing = argcomplete.completers.SuppressCompleter()  # files are offered for COMMAND alone
+
+    def add(parser: argparse.ArgumentParser, option: Option, *names: str, **how: Any) -> None:
+        action = parser.add_argument(*names, default=argparse.SUPPRESS, **how)
+        action.completer = option.completer or partial(_known, option.known)  # type: ignore[attr-defined]
+
+    def fill(parser: argparse.ArgumentParser, command: Command) -> None:
+        for option in command.options:
+            how = {} if option.metavar else {"action": "store_true"}
+            add(parser, option, *option.names, dest=option.dest, **how)
+        for argument in command.arguments:
+            most = "*" if argument.repeats and not command.rest else "?"
+            add(parser, argument, argument.dest, nargs=None if argument.least else most)
+        if commands := below(command):
+            branches = parser.add_subparsers()
+            for one in commands:
+                fill(branches.add_parser(one.path.rpartition(" ")[2], add_help=False), one)
+        elif command.rest:
+            rest = parser.add_argument("command", nargs="*")
+            rest.completer = argcomplete.completers.FilesCompleter()  # type: ignore[attr-defined]
+
+    root = argparse.ArgumentParser("coordlock", add_help=False)
+    fill(root, COMMANDS[""])
+    argcomplete.autocomplete(root, always_complete_options=False, default_completer=nothing)
 
 
 def script(shell: str) -> str:
@@ -153,28 +123,3 @@ def script(shell: str) -> str:
     except ImportError:
         raise MissingExtra("completion needs argcomplete", "cli") from None
     return shellcode(["coordlock"], shell=shell)
-
-
-def _tree(group: Group) -> argparse.ArgumentParser:
-    """``group`` with all that is below it, as argparse has it: one parser for the whole line."""
-    import argcomplete.completers
-
-    from coordlock.cli.parser import Group
-
-    tree = argparse.ArgumentParser(group.prog, parents=[_quiet(group)], add_help=False)
-    commands = tree.add_subparsers()
-    for name in group.commands:
-        parser = group.load(name)
-        parent = _tree(parser) if isinstance(parser, Group) else _quiet(parser)
-        branch = commands.add_parser(name, parents=[parent], add_help=False)
-        if parser.has_rest:
-            rest = branch.add_argument("rest", nargs="*")
-            completed_by(rest, argcomplete.completers.FilesCompleter())
-    return tree
-
-
-def _quiet(parser: Parser) -> Parser:
-    """``parser``, whose defaults do not take the place of what stands before the command."""
-    for option in parser.options():
-        option.default = argparse.SUPPRESS
-    return parser

@@ -9,20 +9,23 @@ from coordlock.cli.parser import Aborted, UsageError
 from coordlock.cli.signals import Interrupted
 from coordlock.cli.text import echo
 
-__all__ = ["check_terminal", "confirm"]
+__all__ = ["confirm"]
 
 #: What a person may answer.
 _ANSWERS: Final = {"y": True, "yes": True, "n": False, "no": False, "": False}
 
 
-def check_terminal() -> None:
-    """Raises `UsageError` where nobody can be asked."""
+def confirm(question: str, *facts: str, yes: bool) -> None:
+    """Show ``facts`` and ask ``question``, unless ``yes`` was said before.
+
+    Raises `Aborted` for a no, and `UsageError` where nobody can be asked.
+    """
+    if yes:
+        return
     if not sys.stdin.isatty():
         raise UsageError("stdin is no terminal, so nobody can be asked: add --yes")
-
-
-def confirm(question: str) -> None:
-    """Raises `Aborted` for a no."""
+    for fact in facts:
+        echo(fact, err=True)
     is_sure: bool | None = None
     try:
         while is_sure is None:

@@ -12,15 +12,14 @@ from typing import Final
 from coordlock.backend.config import configure, warn_unless_chosen
 from coordlock.backend.registry import backend_for_scheme
 from coordlock.cli.exits import complain
-from coordlock.cli.text import can_redraw, echo, printable, terminal_width
 from coordlock.client import Client, connect
 from coordlock.errors import ConfigurationError
 from coordlock.settings import Settings
 
 __all__ = ["Service", "connected"]
 
-#: How often the progress is shown, in seconds; the first time after as many.
-_INTERVAL: Final = 1.0
+#: Seconds until a person learns what is waited for.
+_PATIENCE: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -57,35 +56,12 @@ class Service:
 @contextmanager
 def connected(settings: Settings) -> Iterator[Client]:
     """A client, closed at the end. A terminal on stderr shows when connecting takes a while."""
-    with _progress(f"coordlock: connecting to {settings}"):
+    waiting = threading.Timer(_PATIENCE, complain, [f"connecting to {settings}"])
+    if sys.stderr.isatty():
+        waiting.start()
+    try:
         client = connect(settings)
+    finally:
+        waiting.cancel()
     with client:
         yield client
-
-
-@contextmanager
-def _progress(text: str) -> Iterator[None]:
-    """Show ``text`` and the seconds so far, in one line that is gone at the end."""
-    if not can_redraw(sys.stderr):
-        yield
-        return
-    done = threading.Event()
-    width = terminal_width(80, sys.stderr) - 1  # a line that wraps could not be erased
-
-    def show() -> None:
-        seconds = 0
-        while not done.wait(_INTERVAL):
-            seconds += 1
-            after = f" ({seconds} s)"
-            line = printable(text)[: max(0, width - len(after))] + after
-            echo(f"\r{line}", err=True, end="")
-        if seconds:
-            echo("\r\x1b[K", err=True, end="")
-
-    thread = threading.Thread(target=show, name="coordlock-progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()

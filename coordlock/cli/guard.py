@@ -263,6 +263,7 @@ class _Service:
         command: list[str],
         environment: Mapping[str, str],
         stdin: str | None,
+        stderr: int,
         foreground: bool,
     ) -> NoReturn:
         """The command's process: take the terminal if it is to have it, and become the command."""
@@ -281,6 +282,7 @@ class _Service:
             try:
                 if stdin is not None:
                     _read_from_now_on(base64.b64decode(stdin))
+                os.dup2(stderr, 2)
                 os.execvp(command[0], command)
             except OSError as error:
                 self._report(number, failed=_reason(error, command[0]))

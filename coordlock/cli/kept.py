@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from coordlock.cli.table import print_table
 from coordlock.client import Client
 from coordlock.errors import (
     AuthenticationFailed,
@@ -19,12 +18,12 @@ from coordlock.errors import (
 if TYPE_CHECKING:
     from coordlock.client.records import Record  # which loads all recipes
 
-__all__ = ["counted", "document_of", "filled", "print_kept", "state_of", "work_queues"]
+__all__ = ["counted", "document_of", "filled", "state_of", "work_queues"]
 
 
 def work_queues(client: Client) -> list[Record]:
     """The work queues, `filled`."""
-    return filled(client, (one for one in client.records() if one.kind == "work queue"))
+    return filled(client, (one for one in client.admin.records() if one.kind == "work queue"))
 
 
 def filled(client: Client, kept: Iterable[Record]) -> list[Record]:
@@ -43,12 +42,6 @@ def _items(client: Client, name: str) -> Mapping[str, Any] | None:
         raise
     except (BackendError, NameConflict):
         return None
-
-
-def print_kept(kept: Iterable[Record]) -> None:
-    """A table with what is `filled`."""
-    rows = [(one.name, one.kind, state_of(one)) for one in kept]
-    print_table(("NAME", "KIND", "STATE"), rows, texts=("NAME", "STATE"))
 
 
 def document_of(one: Record) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, cast
 
 from coordlock.cli.connection import Service, connected
-from coordlock.cli.exits import complain
+from coordlock.cli.exits import Exit, complain
 from coordlock.cli.parser import Refused, UsageError
 from coordlock.cli.text import listed
 from coordlock.client import Client
@@ -18,7 +18,6 @@ from coordlock.errors import CoordlockError, DeadlockDetected, Evicted, Unfencea
 from coordlock.locks.grant import Grant
 from coordlock.locks.lock import Lock
 from coordlock.model.claim import Mode
-from coordlock.model.names import check_name
 from coordlock.settings import Settings
 
 if TYPE_CHECKING:
@@ -32,42 +31,37 @@ _CONNECT_AT_LEAST: Final = 1.0
 
 @dataclass(eq=False, repr=False)  # one is made, and nothing compares or shows it
 class LockRequest:
-    """What the options of `coordlock.cli.options.acquire_options` say; their names are theirs."""
+    """What the options of `coordlock.cli.options.ACQUIRING` say; their names are theirs."""
 
-    name: str | None
+    names: Sequence[str]
     service: Service
-    nonblock: bool
-    timeout: float | None
     ttl: str | None
     reach: str | None
-    conflict_exit_code: int
     quiet: bool
     verbose: bool
-    locks: Sequence[str] = ()
+    nonblock: bool = False
+    timeout: float | None = None
+    conflict_exit_code: int = Exit.NOT_ACQUIRED
     trees: Sequence[str] = ()
     shared: bool = False
     mode: str | None = None
-    slots: int | None = None
+    permits: int | None = None
     label: str | None = None
+    max_hold: str | None = None
 
     def __post_init__(self) -> None:
-        if sum((self.shared, self.mode is not None, self.slots is not None)) > 1:
-            raise UsageError("--shared, --mode and --slots exclude each other")
-        if self.nonblock and self.timeout is not None:
-            raise UsageError("--nonblock and --timeout exclude each other")
-        self.names = [*([] if self.name is None else [self.name]), *self.locks]
-        for name in self.names:
-            check_name(name)
         if not self.names and not self.trees:
             raise UsageError("NAME is missing: name a lock")
-        if self.slots is not None and self._several:
-            raise UsageError("--slots is for one NAME: a semaphore can't be one of several locks")
+        if self.permits is not None and self._several:
+            raise UsageError("--permits is for one NAME: a semaphore can't be one of several locks")
         if self.verbose:
             show_log("INFO")
 
     def settings(self, label: str = "") -> Settings:
         """The configuration; ``label`` stands where neither the option nor a file has one."""
-        settings = self.service.settings(ttl=self.ttl, label=self.label, reach=self.reach)
+        settings = self.service.settings(
+            ttl=self.ttl, label=self.label, reach=self.reach, max_hold=self.max_hold
+        )
         return settings if settings.label else replace(settings, label=label)
 
     @contextmanager
@@ -141,7 +135,7 @@ class LockRequest:
     @property
     def what(self) -> str:
         """The lock, the locks or the semaphore, in messages."""
-        kind = "lock" if self.slots is None else "semaphore"
+        kind = "lock" if self.permits is None else "semaphore"
         names = [*self.names, *self.trees]
         return f"{kind if len(names) == 1 else 'locks'} {', '.join(map(repr, names))}"
 
@@ -190,11 +184,11 @@ class LockRequest:
     def _held_by(self, client: Client) -> str:
         """Who holds it, as the end of a sentence. Trying once asks for no names, so this does."""
         with suppress(CoordlockError):
-            queues = [client.contenders(name) for name in self._lock(client)._claims]
+            queues = [client.admin.contenders(name) for name in self._lock(client)._claims]
             holding = [one for queue in queues for one in queue if one.holding]
             if holding:
                 owners = listed(list(dict.fromkeys(str(one.contender) for one in holding)))
-                of = "" if self.slots is None else f"{len(holding)} of {self.slots} permits "
+                of = "" if self.permits is None else f"{len(holding)} of {self.permits} permits "
                 return f": {of}held by {owners}"
         return ""
 
@@ -202,8 +196,8 @@ class LockRequest:
         mode = Mode.PR if self.shared else Mode[self.mode or "EX"]
         match self.names, self.trees:
             case [name], []:
-                if self.slots is not None:
-                    return client.semaphore(name, self.slots)
+                if self.permits is not None:
+                    return client.semaphore(name, self.permits)
                 return client.lock(name, mode=mode)
             case [], [path]:
                 return client.tree_lock(path, mode=mode)

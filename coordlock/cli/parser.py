@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final, NoReturn, Self
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from typing import Any, Final, NoReturn
 
-from coordlock.cli.exits import Exit
-from coordlock.cli.signals import end_with_reader
-from coordlock.cli.text import echo, folded, terminal_width
+from coordlock.cli.completion import complete_url
+from coordlock.cli.exits import joined
+from coordlock.cli.text import folded, terminal_width
+from coordlock.settings import duration
 
 __all__ = [
+    "SERVICE",
     "Aborted",
-    "Group",
+    "Argument",
+    "Command",
+    "HelpAsked",
     "Lost",
-    "Parser",
+    "Option",
     "Refused",
     "UsageError",
     "did_you_mean",
-    "one_of",
+    "number",
+    "seconds",
     "whole",
 ]
 
@@ -27,11 +32,17 @@ _WIDEST: Final = 78
 #: Where the help of an option begins, in columns, if the option is no longer.
 _MARGIN: Final = 34
 
-#: The names that flock(1) and watch(1) have taught people, with ours.
-_FLOCKS: Final = {"-w": "--timeout", "--wait": "--timeout", "--watch": "--follow"}
+#: What flock(1) and watch(1) have taught people, and earlier names, with ours.
+_INSTEAD: Final = {
+    "-w": "--timeout",
+    "--wait": "--timeout",
+    "--watch": "--follow",
+    "--slots": "--permits",
+    "--label": "--value",
+}
 
-#: What a command does: it takes its arguments by name, and gives its exit status, or None for 0.
-Action = Callable[..., int | None]
+#: What the shell offers for a word: given what is there of it, and the options before.
+Completer = Callable[..., Iterable[str]]
 
 
 class UsageError(Exception):
@@ -39,7 +50,7 @@ class UsageError(Exception):
 
     def __init__(self, problem: str, command: str = "") -> None:
         super().__init__(problem)
-        #: Whose help tells more, if any.
+        #: The command whose help tells more, if any.
         self.command: Final = command
 
 
@@ -48,7 +59,7 @@ class Aborted(Exception):
 
 
 class Refused(Exception):
-    """What was asked for is busy or full, and a message has said so: end with ``status``."""
+    """The lock is busy or the queue is full, and a message has said so: end with ``status``."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)
@@ -59,251 +70,303 @@ class Lost(Exception):
     """The lock was lost while it was held, and a message has said so."""
 
     def __init__(self, *, ending: bool = False) -> None:
-        super().__init__()
+        super().__init__("the command was ended, because the lock ran out")
         #: Whether a signal had asked to end.
         self.ending: Final = ending
 
 
-class _Formatter(argparse.HelpFormatter):
-    #: Columns. Set before help is made: the parser makes a formatter for each argument, too.
-    width: ClassVar = _WIDEST
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=_MARGIN, width=self.width)
-
-    def add_usage(
-        self, usage: Any, actions: Any, groups: Any, prefix: str | None = "Usage: "
-    ) -> None:
-        super().add_usage(usage, actions, groups, prefix or "Usage: ")
-
-    def _format_action_invocation(self, action: argparse.Action) -> str:
-        # The value once, behind all of the names.
-        shown = ", ".join(action.option_strings) or str(action.metavar)
-        return f"{shown} {action.metavar}" if action.nargs is None and action.metavar else shown
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        fill = super()._fill_text
-        parts = text.split("\n\n")
-        # A paragraph with columns in it keeps its lines.
-        return "\n\n".join(
-            "\n".join(indent + line for line in part.splitlines())
-            if "   " in part
-            else fill(part, width, indent)
-            for part in parts
-        )
+class HelpAsked(Exception):
+    """The words ask for the help of the command."""
 
 
-class Parser(argparse.ArgumentParser):
-    """The parser of one command, which is ``action``; its docstring is the help.
+class Option:
+    """An option of commands.
 
     Args:
-        name: the command, as it is called: ``coordlock run``.
-        usage: what follows it.
-        example: a line that people would write.
+        names: such as ``-q`` and ``--quiet``.
+        help: a line about it.
+        metavar: what its value is called; "" for an option without a value.
+        read: makes the value of its text; raises ValueError that says what is accepted.
+        known: all texts that it takes, in any case if they are in capitals; () for others, too.
+        default: the value without the option.
+        dest: the name of the value; by default that of the option.
+        group: options of one group exclude each other.
+        repeats: whether it may be given several times.
+        completer: offers values to the shell.
     """
-
-    def __init__(self, name: str, action: Action, *, usage: str, example: str = "") -> None:
-        super().__init__(
-            name,
-            f"{name} {usage}",
-            epilog=f"Example: {example}" if example else None,
-            formatter_class=_Formatter,
-            add_help=False,
-            allow_abbrev=False,
-        )
-        #: Whether another program's words follow, which `parsed` is not given.
-        self.has_rest = False
-        self._action = action
-        self._shown = self.add_argument_group("Options")
-        #: By their names.
-        self._options: dict[str, argparse.Action] = {}
-        #: By the name of an argument: what makes it, and of which options.
-        self._combined: dict[str, tuple[Callable[..., object], tuple[str, ...]]] = {}
-
-    def option(self, *names: str, **how: Any) -> argparse.Action:
-        """Add an option; see `argparse.ArgumentParser.add_argument`."""
-        option = self._shown.add_argument(*names, **how)
-        self._options.update(dict.fromkeys(names, option))
-        return option
-
-    def flag(self, *names: str, help: str, dest: str | None = None) -> None:
-        """Add an option without a value."""
-        dest = dest or max(names, key=len).lstrip("-").replace("-", "_")
-        self.option(*names, help=help, dest=dest, action="store_true")
-
-    def argument(self, name: str, **how: Any) -> argparse.Action:
-        """Add an argument; the usage and the text of the help tell of it."""
-        return self.add_argument(name, help=argparse.SUPPRESS, **how)
-
-    def combine(self, name: str, make: Callable[..., object], *options: str) -> None:
-        """Give the action what ``make`` makes of the values of ``options``, as ``name``."""
-        self._combined[name] = make, options
-
-    def finished(self) -> Self:
-        """This, with what every command takes at its end."""
-        self.option("-h", "--help", action="help", help="Show this message and exit.")
-        return self
-
-    def options(self) -> list[argparse.Action]:
-        """The options, in order."""
-        return list(dict.fromkeys(self._options.values()))
-
-    def call(self, words: Sequence[str], inherited: Mapping[str, object]) -> int:
-        """Do what ``words`` say; the exit status. What they leave out is ``inherited``."""
-        return self.act(vars(self.parsed(words)), inherited)
-
-    def act(self, arguments: dict[str, object], inherited: Mapping[str, object]) -> int:
-        """The command with ``arguments``, which came before it where they are None."""
-        for name, value in inherited.items():
-            if arguments[name] is None:
-                arguments[name] = value
-        for name, (make, options) in self._combined.items():
-            arguments[name] = make(*(arguments.pop(option) for option in options))
-        if arguments.get("follow"):
-            end_with_reader()
-        status = self._action(**arguments)
-        return Exit.OK if status is None else status
-
-    def parsed(self, words: Sequence[str]) -> argparse.Namespace:
-        """What ``words`` say. Raises `UsageError`."""
-        # Options that do not exist come first, or a missing name would be told in their place.
-        self.split(words, len(words))
-        # Names that begin with a dash follow a --, which only one of the two understands.
-        parse = self.parse_known_args if "--" in words else self.parse_known_intermixed_args
-        found, unknown = parse(words)
-        if unknown:
-            self.refuse(unknown[0])
-        return found
-
-    def refuse(self, word: str) -> NoReturn:
-        """Raise `UsageError` for a word that has no place here."""
-        if (ours := _FLOCKS.get(word[:2] if word[1:2] != "-" else word)) in self._options:
-            self.error(f"no such option: {word}; write {ours}")
-        if word[:1] == "-" and word[1:2].isdigit():
-            self.error(f"no such option: {word}; write -- before an argument that begins with -")
-        kind = "option" if word.startswith("-") else "argument"
-        self.error(f"no such {kind}: {word}" + did_you_mean(word, self._options, before="; "))
-
-    def error(self, message: str) -> NoReturn:
-        """Raise `UsageError`."""
-        raise UsageError(message, self.prog)
-
-    def split(self, words: Sequence[str], arguments: int) -> tuple[list[str], list[str]]:
-        """The words up to and with so many ``arguments``, and those after, without a -- between.
-
-        Options with their values belong to the first part, as far as they stand there. Raises
-        `UsageError` for an option that is none.
-        """
-        place = 0
-        while place < len(words):
-            word = words[place]
-            if word == "--":
-                return list(words[:place]), list(words[place + 1 :])
-            if word.startswith("-") and word != "-":
-                place += 2 if self._takes_the_next(word) else 1
-            elif arguments:
-                arguments -= 1
-                place += 1
-            else:
-                break
-        return list(words[:place]), list(words[place:])
-
-    def _takes_the_next(self, word: str) -> bool:
-        """Whether the value of the option ``word``, or of its last letter, is the next word."""
-        if word.startswith("--"):
-            name, is_given, _ = word.partition("=")
-            return self._known(name, name).nargs is None and not is_given
-        for at, letter in enumerate(word[1:], 2):
-            if self._known(f"-{letter}", word).nargs is None:
-                return at == len(word)
-        return False
-
-    def _known(self, name: str, word: str) -> argparse.Action:
-        if name not in self._options:
-            self.refuse(word)
-        return self._options[name]
-
-    def format_help(self) -> str:
-        """The help, as wide as the terminal."""
-        from inspect import cleandoc  # for this alone, as are the words of the docstring
-
-        _Formatter.width = min(terminal_width(80), 80) - 2
-        self.description = cleandoc(self._action.__doc__ or "")
-        return super().format_help()
-
-    def print_help(self, file: object = None) -> None:
-        """Print the help. Raises OSError if it cannot be written, which argparse would hide."""
-        echo(self.format_help(), end="")
-
-
-class Group(Parser):
-    """A command with commands of its own, each loaded when it is asked for."""
 
     def __init__(
         self,
-        name: str,
-        action: Action,
-        *,
-        usage: str,
-        commands: Mapping[str, str],
-        load: Callable[[str], Parser],
-        example: str = "",
+        *names: str,
+        help: str = "",
+        metavar: str = "",
+        read: Callable[[str], object] = str,
+        known: Sequence[str] = (),
+        default: object = None,
+        dest: str = "",
+        group: str = "",
+        repeats: bool = False,
+        completer: Completer | None = None,
     ) -> None:
-        super().__init__(name, action, usage=usage, example=example)
-        #: Each one's summary.
-        self.commands: Final = commands
-        #: Makes the parser of one.
-        self.load: Final = load
+        self.names: Final = names
+        self.help: Final = help
+        self.metavar: Final = metavar
+        self.known: Final = known
+        self._read = read
+        self.default: Final = [] if repeats else default if metavar else False
+        self.dest: Final = dest or max(names, key=len).lstrip("-").replace("-", "_")
+        self.group: Final = group
+        self.repeats: Final = repeats
+        self.completer: Final = completer
 
-    def call(self, words: Sequence[str], inherited: Mapping[str, object]) -> int:
-        """Do what ``words`` say, or have the command do it that is named in them."""
-        own, rest = self.split(words, 0)
-        arguments = vars(self.parsed(own))
-        if not rest:
-            return self.act(arguments, inherited)
-        name = rest[0]
-        if name not in self.commands:
-            near = did_you_mean(name, self.commands) or f"there are {', '.join(self.commands)}"
-            self.error(f"no such command: {name}; {near}")
-        passed = self.passed_on(arguments, own, name, inherited)
-        return self.load(name).call(rest[1:], passed)
+    def __str__(self) -> str:
+        return " ".join(filter(None, (", ".join(self.names), self.metavar)))
 
-    def passed_on(
+    def store(self, text: str, values: dict[str, Any]) -> None:
+        """Put the value of ``text`` into ``values``. Raises ValueError."""
+        if self.known and text not in self.known:
+            if text.upper() not in self.known:
+                raise ValueError(f"{text!r} is not one of {', '.join(self.known)}")
+            text = text.upper()
+        value = self._read(text)
+        values[self.dest] = [*values[self.dest], value] if self.repeats else value
+
+
+class Argument(Option):
+    """An argument of commands: one word, or from ``least`` on, or any number if it ``repeats``."""
+
+    def __init__(self, metavar: str, dest: str, *, least: int = 1, **how: Any) -> None:
+        super().__init__(metavar=metavar, dest=dest, **how)
+        self.least: Final = least
+
+    def __str__(self) -> str:
+        shown = self.metavar if self.least else f"[{self.metavar}]"
+        return f"{shown}..." if self.repeats else shown
+
+
+def seconds(text: str, most: float = 86_400) -> float:
+    """Reads durations: ``15s``, ``500ms``, ``2m`` or a number; ``most`` a day."""
+    try:
+        read: float = duration(0, most)(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not {error}") from None
+    return read
+
+
+#: Which service, and how long to try: of all commands, and also before them.
+SERVICE: Final = (
+    Option(
+        "--url",
+        metavar="URL",
+        help="The service. Default: COORDLOCK_URL, a file, this machine.",
+        completer=complete_url,
+    ),
+    Option(
+        "--connect-timeout",
+        read=seconds,
+        metavar="DURATION",
+        help="Fail when there is no connection after this long. Default: 10s.",
+    ),
+)
+_HELP: Final = Option("-h", "--help", help="Show this message and exit.")
+
+
+class Command:
+    """A command, or a group of them.
+
+    Args:
+        path: what calls it, behind ``coordlock``.
+        function: does it, as ``module.function`` below `coordlock.cli.commands`; it takes the
+            values of ``words`` by name, and its docstring is the help. A group without a function
+            has its module's.
+        words: its options and arguments.
+        example: a line that people would write, behind ``coordlock``.
+        rest: what another program's words are called that follow; "" if they can't.
+        usage: what can be written, where that does not follow from ``words``.
+    """
+
+    def __init__(
         self,
-        arguments: dict[str, object],
-        words: Sequence[str],
-        name: str,
-        inherited: Mapping[str, object],
-    ) -> Mapping[str, object]:
-        """What the command ``name`` inherits of ``arguments``, which ``words`` before it say."""
-        if words:
-            self.error(f"write the options of {name} after it")
-        return inherited
+        path: str,
+        function: str,
+        *words: Option,
+        example: str = "",
+        rest: str = "",
+        usage: Sequence[str] = (),
+    ) -> None:
+        self.path: Final = path
+        self.arguments: Final = [word for word in words if isinstance(word, Argument)]
+        own = [word for word in words if not isinstance(word, Argument)]
+        self.options: Final = [*own, *SERVICE, _HELP]
+        self.rest: Final = rest
+        self._repeated = [option for option in self.options if option.repeats]
+        self._function = function
+        self._example = example
+        self._usage = usage
 
-    def format_help(self) -> str:
-        """The help, with the commands."""
-        epilog, self.epilog = self.epilog, None
-        text = super().format_help() + "\n" + "\n".join(self._listed())
-        self.epilog = epilog
-        return text + (f"\n{epilog}\n" if epilog else "")
+    @property
+    def runs_command(self) -> bool:
+        """Whether the words of another program follow."""
+        return "--" in self.rest
 
-    def _listed(self) -> Iterator[str]:
-        yield "Commands:"
-        width = max(map(len, self.commands))
-        for name, summary in self.commands.items():
-            first, *rest = folded(summary, _Formatter.width, taken=width + 4, indent=width + 4)
-            yield f"  {name:<{width}}  {first}"
-            yield from (" " * (width + 4) + line for line in rest)
-        yield ""
+    @property
+    def subject(self) -> Any:
+        """The function that does it, or the module of a group that does nothing by itself."""
+        module, _, name = self._function.partition(".")
+        found = import_module(f"coordlock.cli.commands.{module}")
+        return getattr(found, name) if name else found
+
+    @property
+    def documentation(self) -> str:
+        """Its help without the options."""
+        from inspect import cleandoc
+
+        return cleandoc(self.subject.__doc__ or "")
+
+    @property
+    def summary(self) -> str:
+        """The first line of its help."""
+        return self.documentation.partition("\n")[0]
+
+    def read(self, words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+        """The values that ``words`` give, and the words of the command that follows.
+
+        Raises `UsageError`, and `HelpAsked`.
+        """
+        values = {word.dest: word.default for word in (*self.options[:-1], *self.arguments)}
+        left, arguments = list(words), list(self.arguments)
+        are_options = True
+        while left:
+            word = left.pop(0)
+            if are_options and word == "--":
+                are_options = False
+                if self.rest:
+                    break
+            elif are_options and word.startswith("-") and word != "-":
+                self._take(word, left, values)
+            elif self.rest and (not arguments or any(values[one.dest] for one in self._repeated)):
+                left.insert(0, word)
+                break
+            elif not arguments:
+                self._refuse(word, ())
+            else:
+                self._store(arguments[0].metavar, arguments[0], word, values)
+                if self.rest or not arguments[0].repeats:
+                    arguments.pop(0)
+        for group in {option.group for option in self.options if option.group}:
+            names = [
+                option.names[-1]
+                for option in self.options
+                if option.group == group and values[option.dest] != option.default
+            ]
+            if len(names) > 1:
+                self.error(f"{' and '.join(names)} exclude each other")
+        for argument in arguments:
+            if argument.least and not values[argument.dest]:
+                self.error(f"{argument.metavar} is missing")
+        return values, left
+
+    def _take(self, word: str, left: list[str], values: dict[str, Any]) -> None:
+        """Read the option ``word``, or the letters in it; a value may be the next word."""
+        known = {name: option for option in self.options for name in option.names}
+        name, is_given, text = word.partition("=")
+        if not word.startswith("--"):
+            name, is_given, text = word[:2], word[2:], word[2:]
+        if (option := known.get(name)) is None:
+            self._refuse(word, known)
+        if option is _HELP:
+            raise HelpAsked
+        if option.metavar:
+            if not (is_given or left):
+                self.error(f"{name} needs a value: {name} {option.metavar}")
+            self._store(name, option, text if is_given else left.pop(0), values)
+            return
+        values[option.dest] = True
+        if is_given:
+            if word.startswith("--") or (nested := f"-{text}")[:2] not in known:
+                self._refuse(word, known)
+            self._take(nested, left, values)
+
+    def _store(self, name: str, option: Option, text: str, values: dict[str, Any]) -> None:
+        try:
+            option.store(text, values)
+        except ValueError as error:
+            self.error(f"{name}: {error}")
+
+    def _refuse(self, word: str, known: Iterable[str]) -> NoReturn:
+        """Raise `UsageError` for a word that has no place here."""
+        ours = _INSTEAD.get(word[:2] if word[1:2] != "-" else word, "")
+        if ours in known:
+            self.error(f"no such option: {word}; write {ours}")
+        kind = "option" if word.startswith("-") else "argument"
+        problem = f"no such {kind}: {word}"
+        if self.runs_command and word in ("-c", "--command"):  # those of flock(1)
+            self.error(f"{problem}; for a shell, write -- sh -c 'COMMAND'")
+        if near := did_you_mean(word, known):
+            problem += f"; {near}"
+        if word.startswith("-") and (self.runs_command or word[1:2].isdigit()):
+            what = "a COMMAND" if self.runs_command else "an argument"
+            advice = f"write -- before {what} that begins with a dash"
+            problem = joined(problem, f"otherwise {advice}" if near else advice)
+        self.error(problem)
+
+    def error(self, problem: str) -> NoReturn:
+        """Raise `UsageError`."""
+        raise UsageError(problem, self.name)
+
+    @property
+    def name(self) -> str:
+        """As people write it."""
+        return f"coordlock {self.path}".rstrip()
+
+    @property
+    def usage(self) -> list[str]:
+        """What can be written, in lines."""
+        arguments = " ".join(map(str, self.arguments))
+        shown = f"{arguments} [OPTIONS] {self.rest}" if self.rest else f"[OPTIONS] {arguments}"
+        return [f"{self.name} {form.strip()}" for form in self._usage or [shown]]
+
+    @property
+    def example(self) -> str:
+        """A line that people would write, if there is one."""
+        return f"coordlock {self._example}" if self._example else ""
+
+    def help(self, commands: Iterable[Command] = ()) -> str:
+        """The help, as wide as the terminal, with the ``commands`` of a group."""
+        width = min(terminal_width(80) - 2, _WIDEST)
+        lines = [f"{'Usage:' if n == 0 else ''!s:<7}{form}" for n, form in enumerate(self.usage)]
+        for paragraph in self.documentation.split("\n\n"):
+            # A paragraph with columns in it keeps its lines.
+            kept = "   " in paragraph
+            lines += ["", *(paragraph.splitlines() if kept else folded(paragraph, width))]
+        lines += ["", "Options:"]
+        lines += _columns([(str(option), option.help) for option in self.options], _MARGIN, width)
+        if rows := [(command.path.rpartition(" ")[2], command.summary) for command in commands]:
+            margin = max(len(name) for name, _ in rows) + 4
+            lines += ["", "Commands:", *_columns(rows, margin, width)]
+        if self._example:
+            lines += ["", *folded(f"Example: {self.example}", width)]
+        return "\n".join([*lines, ""])
 
 
-def did_you_mean(word: str, known: Iterable[str], *, before: str = "", after: str = "") -> str:
-    """A question between ``before`` and ``after``, if ``word`` is nearly one of ``known``."""
+def _columns(rows: Iterable[tuple[str, str]], margin: int, width: int) -> list[str]:
+    """Two columns: the second begins at ``margin``, below a first one that is longer."""
+    lines = []
+    for name, text in rows:
+        first, *others = folded(text, width, taken=margin, indent=margin)
+        fits = len(name) <= margin - 4
+        lines += [f"  {name:<{margin - 2}}{first}"] if fits else [f"  {name}", " " * margin + first]
+        lines += [" " * margin + line for line in others]
+    return lines
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A question, if ``word`` is nearly one of ``known``."""
     from difflib import get_close_matches  # for mistakes alone
 
     # A lower cutoff would take "--echo" for "--reach".
     found = get_close_matches(word.partition("=")[0], known, 1, cutoff=0.8)
-    return f"{before}did you mean {found[0]}?{after}" if found else ""
+    return f"did you mean {found[0]}?" if found else ""
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:
@@ -315,18 +378,14 @@ def whole(low: int, high: int) -> Callable[[str], int]:
                 return number
         except ValueError:
             pass
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from {low} to {high}")
+        raise ValueError(f"{text!r} is not a number from {low} to {high}")
 
     return read
 
 
-def one_of(known: Sequence[str], *, upper: bool = False) -> Callable[[str], str]:
-    """Reads one of ``known``, in any case where these are in capitals."""
-
-    def read(text: str) -> str:
-        found = text.upper() if upper else text
-        if found not in known:
-            raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(known)}")
-        return found
-
-    return read
+def number(text: str) -> int:
+    """Reads a whole number."""
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a whole number") from None

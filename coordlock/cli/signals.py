@@ -7,7 +7,7 @@ import os
 import select
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import ClassVar, Final
 
@@ -83,13 +83,15 @@ class Inbox:
 
     Both are bytes in one pipe: the interpreter writes the number of each signal, `ring` writes 0.
     From its making on, the signals in ``numbers`` arrive here, but for those that are ignored. It
-    serves until the process ends, or `close`.
+    serves until the process ends, or `close`. The main thread calls ``handler`` for each.
     """
 
     #: Its two ends, made once: another thread may ring after `close`.
     _pipe: ClassVar[tuple[int, int] | None] = None
 
-    def __init__(self, numbers: Sequence[int]) -> None:
+    def __init__(
+        self, numbers: Sequence[int], handler: Callable[[], object] = lambda: None
+    ) -> None:
         #: The signals that came and ask to end.
         self.ending: Final[set[int]] = set()
         if Inbox._pipe is None:
@@ -100,7 +102,7 @@ class Inbox:
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         # Only signals that have a handler in Python reach the pipe.
         self._before = {
-            number: signal.signal(number, lambda *_: None)
+            number: signal.signal(number, lambda *_: handler())
             for number in numbers
             if signal.getsignal(number) is not signal.SIG_IGN
         }

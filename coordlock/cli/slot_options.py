@@ -16,10 +16,15 @@ if TYPE_CHECKING:
     from coordlock.jobs.schedule import Schedule
     from coordlock.jobs.slots import Slot
 
-__all__ = ["CATCH_UP", "POLICIES", "SlotOptions"]
+__all__ = ["CATCH_UP", "OPTIONS", "POLICIES", "SlotOptions"]
 
 POLICIES: Final = ("at-most-once", "at-least-once")
-CATCH_UP: Final = ("none", "latest", "all")
+CATCH_UP: Final = ("latest", "all")
+#: By the names of `SlotOptions`.
+OPTIONS: Final = (
+    *("--slot", "--every", "--cron", "--tz", "--policy", "--catch-up", "--max-attempts"),
+    *("--retry-delay", "--keep-stderr", "--quiet-elsewhere", "--zero-is-done"),
+)
 
 
 @dataclass(eq=False, repr=False)
@@ -32,7 +37,10 @@ class SlotOptions:
     tz: str | None
     policy: str | None
     catch_up: str | None
-    already_done_exit_code: int
+    max_attempts: int | None
+    retry_delay: float | None
+    keep_stderr: bool
+    quiet_elsewhere: bool
     zero_is_done: bool
 
     def __post_init__(self) -> None:
@@ -41,10 +49,12 @@ class SlotOptions:
             raise UsageError("--slot, --every and --cron exclude each other")
         #: Whether the command is a job's, and not that of a plain lock.
         self.are_given = bool(which)
-        has_others = self.zero_is_done or not (self.policy is self.catch_up is self.tz is None)
-        if not which and has_others:
-            options = "--policy, --catch-up, --tz and --zero-is-done"
-            raise UsageError(f"{options} go with --slot, --every or --cron")
+        others = (self.policy, self.catch_up, self.tz, self.max_attempts, self.retry_delay)
+        flags = (self.keep_stderr, self.quiet_elsewhere, self.zero_is_done)
+        if not which and (any(flags) or any(option is not None for option in others)):
+            raise UsageError(f"{', '.join(OPTIONS[3:])} go with --slot, --every or --cron")
+        if self.policy != "at-least-once" and (self.max_attempts or self.retry_delay is not None):
+            raise UsageError("--max-attempts and --retry-delay go with --policy at-least-once")
         if self.every is not None and self.tz is not None:
             raise UsageError("--tz goes with --cron or --slot: --every counts from midnight in UTC")
         if self.catch_up is not None and self.slot is not None:
@@ -74,6 +84,8 @@ class SlotOptions:
             catch_up=self.catch_up or "latest",  # type: ignore[arg-type]  # one of CATCH_UP
             overlap="skip" if request.nonblock else "queue",
             schedule=schedule,
+            max_attempts=self.max_attempts or 10,
+            retry_delay=10 if self.retry_delay is None else self.retry_delay,
             timeout=client.settings.timeout if request.timeout is None else request.timeout,
         )
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Iterator
 from errno import EACCES, ENOENT
 from typing import TYPE_CHECKING, Final
 
@@ -17,13 +18,19 @@ from coordlock.cli.guard import Guard
 from coordlock.cli.lock_request import LockRequest
 from coordlock.cli.parser import Lost, Refused, UsageError
 from coordlock.cli.slot_options import SlotOptions
+from coordlock.cli.stderr import KeptStderr
 from coordlock.cli.supervision import Supervision
 from coordlock.cli.terminal import Terminal
-from coordlock.errors import AcquireTimeout, AlreadyDone, AlreadyFailed, AlreadyRunning
+from coordlock.errors import (
+    AcquireTimeout,
+    AlreadyDone,
+    AlreadyFailed,
+    AlreadyRunning,
+    JobNotRun,
+)
 from coordlock.settings import Settings
 
 if TYPE_CHECKING:
-    from coordlock.jobs.job import Job
     from coordlock.jobs.run import JobRun
     from coordlock.jobs.slots import Slot
 
@@ -47,12 +54,12 @@ def run_slots(
 ) -> int:
     """Run ``command`` for each slot that is due; its first status that is not 0.
 
-    70 for a slot that failed before, on whichever host, and is started at most once.
+    70 for a slot that has failed, or was interrupted, on whichever host, and is not started again.
 
     Raises `Refused` while the job is at work elsewhere, and `Lost` when the lock was lost.
     """
-    if request.shared or request.mode or request.slots or request.trees or len(request.names) > 1:
-        raise UsageError("a job takes one NAME, and no --shared, --mode, --slots or --tree")
+    if request.shared or request.mode or request.permits or request.trees or len(request.names) > 1:
+        raise UsageError("a job takes one NAME, and no --shared, --mode, --permits or --tree")
     from coordlock.jobs.schedule import latest
     from coordlock.jobs.slots import shown
 
@@ -66,57 +73,80 @@ def run_slots(
         return lacking.status
     settings = request.settings(label=os.path.basename(command[0]))
     statuses: list[int] = []
-    with Guard() as guard, connected(settings) as client:  # forks, so it comes before threads
+    with contextlib.ExitStack() as stack:
+        kept = stack.enter_context(KeptStderr()) if slots.keep_stderr else None
+        guard = stack.enter_context(Guard())  # forks, so it comes before threads
+        client = stack.enter_context(connected(settings))
         request.say(f"connected to {settings}")
         job = slots.job(client, request, schedule)
         if fixed is not None:
             due: list[Slot] = [fixed]
         else:
             assert schedule is not None
-            newest = latest(schedule, time.time())
-            due = list(job.due())
-            if not due and _is_skipped(job, newest):
-                request.warn(str(AlreadyDone(job.name, shown(newest), "skipped", "")))
-                return slots.already_done_exit_code
-            due = due or [newest]  # to start it says why it is not due
+            # To start the latest one says why it is not due.
+            due = list(job.due()) or [latest(schedule, time.time())]
         for slot in due:
             supervision: Supervision | None = None
             try:
-                with job.run(slot) as run, contextlib.closing(Child(guard, command)) as child:
+                with (
+                    job.run(slot) as run,
+                    _kept(run, kept),
+                    contextlib.closing(
+                        Child(guard, command, stderr=kept.file if kept else 2)
+                    ) as child,
+                ):
                     what = f"job {run.name!r}"
                     supervision = Supervision(
                         child, run, what, grace, Terminal.open(), request.warn, on_ask
                     )
                     _supervise(supervision, request, run, settings, slots.zero_is_done)
-                    statuses.append(0)
-            except AlreadyDone as done:
-                # On all hosts but one this is what should happen.
-                (request.say if done.state == "done" else request.warn)(str(done))
-            except AlreadyFailed as failed:
-                request.warn(str(failed))
-                statuses.append(Exit.SOFTWARE)
+            except (JobNotRun, AcquireTimeout) as refused:
+                statuses.append(_refused(refused, request, slots))
             except ExitStatus as not_done:
                 request.warn(f"job {job.name!r}: slot {shown(slot)}: {command[0]}: {not_done}")
                 statuses.append(not_done.status)
-            except (AlreadyRunning, AcquireTimeout) as busy:
-                request.warn(str(busy))
-                raise Refused(request.conflict_exit_code) from None
             if supervision is not None:
                 number = supervision.close()
                 if number is not None and slot is not due[-1]:
                     statuses.append(killed_by(number))
                     break
-    if not statuses:
-        return slots.already_done_exit_code
     return next(filter(None, statuses), 0)
 
 
-def _is_skipped(job: Job, slot: Slot) -> bool:
-    """Whether ``slot``, which is not due, was left out: it is not at work, and has not ended."""
-    info = job.info()
-    if info.floor is not None and slot <= info.floor:  # type: ignore[operator]
-        return False
-    return not any(one.slot == slot and one.state != "skipped" for one in info.slots)
+def _refused(error: Exception, request: LockRequest, slots: SlotOptions) -> int:
+    """Say why a slot was not run here, where that is of interest; the status that it comes to.
+
+    Raises `Refused` while the job is at work elsewhere.
+    """
+    is_news = isinstance(error, AlreadyFailed) and error.is_news
+    if isinstance(error, AlreadyDone):  # on all hosts but one this is what should happen
+        request.say(str(error))
+    elif is_news or not slots.quiet_elsewhere:
+        request.warn(str(error))
+    if isinstance(error, AlreadyRunning | AcquireTimeout):
+        raise Refused(request.conflict_exit_code) from None
+    return Exit.SOFTWARE if isinstance(error, AlreadyFailed) else Exit.OK
+
+
+@contextlib.contextmanager
+def _kept(run: JobRun, stderr: KeptStderr | None) -> Iterator[None]:
+    """Keep the end of a command's stderr with the record that it has failed."""
+    if stderr is None:
+        yield
+        return
+    from coordlock.backend import Put
+    from coordlock.jobs.slots import shown
+    from coordlock.jobs.view import output_key
+    from coordlock.model.record import encode
+
+    kept = bytearray()
+    try:
+        with stderr.passed_on() as kept:
+            yield
+    except BaseException:
+        fields = {"slot": shown(run.slot), "stderr": kept.decode(errors="replace")}
+        run._also = (Put(output_key(run._engine, run.name), encode(fields)),)
+        raise
 
 
 def _supervise(

@@ -188,10 +188,11 @@ class Supervision:
         if grant.state is GrantState.LOST:
             self._warn(f"{self._what} is lost: {grant.lost.reason}; ending the command")
         else:
-            self._warn(
-                f"{self._what} runs out in {remaining:.1f} s and heartbeats are not "
-                "answered; ending the command"
-            )
+            limit = grant._ticket.limit
+            why = "and heartbeats are not answered"
+            if limit is not None and limit.remaining <= remaining:
+                why = "because --max-hold or max_hold limits it"
+            self._warn(f"{self._what} runs out in {remaining:.1f} s {why}; ending the command")
         self._child.send(signal.SIGTERM)
         self._child.send(signal.SIGCONT)  # a stopped process gets no signal before
         until_kill = self._limits.until_kill(remaining)

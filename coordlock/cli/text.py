@@ -14,6 +14,7 @@ __all__ = [
     "coloured",
     "dashed",
     "echo",
+    "emphasised",
     "folded",
     "listed",
     "milliseconds",
@@ -35,11 +36,20 @@ def echo(text: object = "", *, end: str = "\n", err: bool = False) -> None:
     file.flush()
 
 
-def coloured(text: str, colour: str, *, bold: bool = False) -> str:
-    """``text`` in ``colour`` where stdout is a terminal and ``NO_COLOR`` is not set."""
+def coloured(text: str, colour: str) -> str:
+    """``text`` in ``colour``, and bold, where stdout is a terminal and ``NO_COLOR`` is not set."""
+    return _painted(text, f"1;3{_NAMES.index(colour)}")
+
+
+def _painted(text: str, codes: str) -> str:
     if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
-        return f"\x1b[{'1;' if bold else ''}3{_NAMES.index(colour)}m{text}\x1b[0m"
+        return f"\x1b[{codes}m{text}\x1b[0m"
     return text
+
+
+def emphasised(text: str) -> str:
+    """``text`` in bold where stdout is a terminal and ``NO_COLOR`` is not set."""
+    return _painted(text, "1")
 
 
 def printable(text: str) -> str:

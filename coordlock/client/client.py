@@ -7,7 +7,6 @@ from functools import cache, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
-from coordlock.backend import ServiceInfo
 from coordlock.backend.config import Target, configure, warn_unless_chosen
 from coordlock.backend.registry import backend_for_client, backend_for_scheme
 from coordlock.client.lock_makers import AsyncLocks, Locks
@@ -15,8 +14,6 @@ from coordlock.client.recipe_makers import AsyncRecipes, Recipes
 from coordlock.errors import ConfigurationError
 from coordlock.kernel.access import Access, LazyAccess
 from coordlock.kernel.engine import Engine
-from coordlock.model.contender import Contender
-from coordlock.model.names import check_name
 from coordlock.runtime.clock import SystemTimers
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, run, run_async, run_in_background
@@ -31,10 +28,7 @@ from coordlock.runtime.methods import (
 from coordlock.settings import Settings
 
 if TYPE_CHECKING:
-    from coordlock.client.records import Kind, Record
-    from coordlock.jobs.view import JobInfo
-    from coordlock.locks.queue_view import QueueEntry
-    from coordlock.model.waits import Deadlock
+    from coordlock.client.admin import Admin, AsyncAdmin
     from coordlock.settings.keywords import Options
 
 __all__ = ["AsyncClient", "Client", "Connecting", "connect", "connect_async"]
@@ -148,118 +142,6 @@ class _BaseClient(Resident):
         """The configuration in use."""
         return self._access.settings
 
-    def _names(self) -> Steps[list[str]]:
-        """The names that are in use under the root, sorted. Raises `BackendUnavailable`."""
-        names = yield from self._engine.ask(self._engine.backend.queues)
-        return sorted(names)
-
-    def _contenders(self, name: str) -> Steps[tuple[QueueEntry, ...]]:
-        """The queue of ``name`` in order, holders and waiters. Raises `BackendUnavailable`."""
-        from coordlock.locks.queue_view import queue_view
-
-        return (yield from queue_view(self._engine, check_name(name)))
-
-    def _records(self, name: str | None = None) -> Steps[tuple[Record, ...]]:
-        """All records, or those under ``name``, in use or not; sorted. For operators.
-
-        They belong to counters, latches, gates, barriers and jobs that were changed, to values of
-        locks, requests to release locks, and work queues that had an item, until `delete_record`.
-        Raises `Unsupported` where the backend keeps no data, and `BackendUnavailable`.
-        """
-        from coordlock.client.records import records
-
-        return (yield from records(self._engine, None if name is None else check_name(name)))
-
-    def _jobs(self) -> Steps[tuple[JobInfo, ...]]:
-        """All jobs of which a slot was ever started, sorted by names. For operators.
-
-        Raises `Unsupported` where the backend keeps no data, and `BackendUnavailable`.
-        """
-        from coordlock.jobs.view import jobs
-
-        return (yield from self._engine.bounded(jobs(self._engine)))
-
-    def _delete_record(self, name: str, kind: Kind) -> Steps[bool]:
-        """Delete what `records` lists under ``name`` as ``kind``; whether it was there.
-
-        For operators. Afterwards a counter is 0, a latch is closed and takes any count, a gate is
-        open, a lock has no value, a barrier begins anew, and a job has no slots. A change that
-        another client began before is made before the deletion, or after it in the next record; if
-        its answer was lost, that client may get `BackendUnavailable`, because it can't find out
-        which. A work queue is only taken off the list, until the next item is put.
-
-        Raises `StillInUse` for a gate that is shut, a job at work, a barrier and a
-        request to release a lock whose queue is not empty, and a
-        work queue that has items or consumers. Raises `BackendError` for a counter, latch, gate,
-        barrier or job that another program or a newer release wrote, and `BackendUnavailable`: then
-        it may have been deleted, or may be yet.
-        """
-        from coordlock.client.deletion import deleted
-
-        return (yield from deleted(self._engine, check_name(name), kind))
-
-    def _evict(self, contender: QueueEntry | Contender) -> Steps[bool]:
-        """Remove any client's contender from its queue. Returns whether it was there.
-
-        For operators. Its owner learns that the lock is lost, but may still be working: evict only
-        what is stuck. Raises `BackendUnavailable`.
-        """
-        from coordlock.locks.queue_view import QueueEntry
-
-        target = contender.contender if isinstance(contender, QueueEntry) else contender
-        if not isinstance(target, Contender):
-            raise TypeError(f"evict takes what contenders() gives, not {contender!r}")
-        return (yield from self._engine.remove(lambda: self._engine.backend.evict(target)))
-
-    def _evict_all(self, name: str) -> Steps[tuple[QueueEntry, ...]]:
-        """Remove all contenders of ``name``, and return those that were there. For operators.
-
-        It starts at the end of the queue, so that no waiter is granted meanwhile; holders are last.
-        It also evicts contenders that arrive meanwhile; if they arrive faster than it can evict
-        them, the newest stay. Raises `BackendUnavailable`.
-        """
-        from coordlock.locks.queue_view import cleared
-
-        return (yield from cleared(self._engine, check_name(name)))
-
-    def _deadlocks(self) -> Steps[tuple[Deadlock, ...]]:
-        """The deadlocks among all clients. Each client's own detection normally ends them.
-
-        Clients publish what they hold and wait for once they have waited for the option
-        ``deadlock_delay``. Clients with that option off are not seen. Raises `BackendUnavailable`.
-        """
-        from coordlock.kernel.deadlock_detector import deadlocks
-
-        return (yield from self._engine.bounded(deadlocks(self._engine)))
-
-    def _request_release(
-        self, name: str, reason: str = "", *, contender: QueueEntry | None = None
-    ) -> Steps[tuple[QueueEntry, ...]]:
-        """Ask the holders of ``name`` to release it; returns those asked, empty if it is free.
-
-        With ``contender``, an entry that `contenders` returned, it asks only that one. It sets
-        their `Grant.release_requested`, with ``reason``, up to 1000 characters; they may keep the
-        lock. Raises `Unsupported` where the backend keeps no data, and `BackendUnavailable`.
-        """
-        from coordlock.locks.release_requests import ask
-
-        return (yield from ask(self._engine, check_name(name), reason, contender))
-
-    def _verify_sequencer(self, sequencer: str) -> Steps[QueueEntry]:
-        """Ask the service whether the grant with this `Grant.sequencer` is held; its queue entry.
-
-        For a server that got the sequencer with a request from the holder. The answer, by
-        consensus, was true at a moment during this call; later only a fence knows. Raises
-        `LockLost` if the grant is no longer held, `InvalidSequencer`, and `BackendUnavailable`.
-        """
-        from coordlock.locks.sequencer import verified
-
-        return (yield from verified(self._engine, sequencer))
-
-    def _describe(self) -> Steps[ServiceInfo]:
-        """The service, its version and warnings about it. Raises `BackendUnavailable`."""
-        return (yield from self._engine.ask(self._engine.backend.describe))
-
     def _close(self) -> Steps[None]:
         """Release what is held, end the session and disconnect. Idempotent, bounded, quiet.
 
@@ -286,18 +168,14 @@ class Client(EnteredByWith, _BaseClient, Locks, Recipes):
     `ForkedClient`.
     """
 
-    names = blocking(_BaseClient._names)
-    contenders = blocking(_BaseClient._contenders)
-    records = blocking(_BaseClient._records)
-    jobs = blocking(_BaseClient._jobs)
-    delete_record = blocking(_BaseClient._delete_record)
-    evict = blocking(_BaseClient._evict)
-    evict_all = blocking(_BaseClient._evict_all)
-    deadlocks = blocking(_BaseClient._deadlocks)
-    describe = blocking(_BaseClient._describe)
-    request_release = blocking(_BaseClient._request_release)
-    verify_sequencer = blocking(_BaseClient._verify_sequencer)
     close = blocking(_BaseClient._close)
+
+    @property
+    def admin(self) -> Admin:
+        """The calls of operators: what is in use, who holds it, and how to free it."""
+        from coordlock.client.admin import Admin
+
+        return Admin(self._access)
 
     def _kind(self, sync: type, asynchronous: type) -> Any:
         return sync
@@ -321,18 +199,14 @@ class AsyncClient(EnteredByAsyncWith, _BaseClient, AsyncLocks, AsyncRecipes):
     child must connect again: see `ForkedClient`.
     """
 
-    names = awaiting(_BaseClient._names)
-    contenders = awaiting(_BaseClient._contenders)
-    records = awaiting(_BaseClient._records)
-    jobs = awaiting(_BaseClient._jobs)
-    delete_record = awaiting(_BaseClient._delete_record)
-    evict = awaiting(_BaseClient._evict)
-    evict_all = awaiting(_BaseClient._evict_all)
-    deadlocks = awaiting(_BaseClient._deadlocks)
-    describe = awaiting(_BaseClient._describe)
-    request_release = awaiting(_BaseClient._request_release)
-    verify_sequencer = awaiting(_BaseClient._verify_sequencer)
     close = awaiting(_BaseClient._close)
+
+    @property
+    def admin(self) -> AsyncAdmin:
+        """The calls of operators: what is in use, who holds it, and how to free it."""
+        from coordlock.client.admin import AsyncAdmin
+
+        return AsyncAdmin(self._access)
 
     def _kind(self, sync: type, asynchronous: type) -> Any:
         return asynchronous

@@ -16,9 +16,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, get_args
 
+from coordlock.backend import Delete
 from coordlock.client.records import KINDS, Kind
 from coordlock.errors import StillInUse
-from coordlock.jobs.view import queue_of
+from coordlock.jobs.view import output_key, queue_of
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.retry import retried
 from coordlock.kernel.stored_record import Folder, StoredRecord
@@ -54,7 +55,10 @@ def deleted(engine: Engine, name: str, kind: Kind) -> Steps[bool]:
 
     record = StoredRecord(engine, folder, name, parse, replaces=kind == "release request")
     check = _Check(engine, name, kind)
-    return (yield from engine.bounded(record.delete(check.steps)))
+    was_there = yield from engine.bounded(record.delete(check.steps))
+    if kind == "job":
+        yield from engine.ask(lambda: engine.backend.write([Delete(output_key(engine, name))]))
+    return was_there
 
 
 class _Check:

@@ -10,7 +10,6 @@ from coordlock.kernel.access import Access
 from coordlock.locks.base_lock import AcquireOptions
 from coordlock.locks.lock import AsyncLock, Lock
 from coordlock.model.claim import Mode, Permit
-from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.methods import Resident
 from coordlock.settings import DEFAULT, Timeout
 
@@ -55,18 +54,16 @@ class _Makers(
         timeout: Timeout = DEFAULT,
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
-        cancellation: Cancellation | None = None,
     ) -> LockT:
         """The lock ``name``, exclusive or in another of the six modes; nothing is sent yet.
 
         ``timeout`` in seconds is the default of its ``acquire``: None waits forever, 0 tries once.
         ``label`` is what queues show beside host and pid. A grant is lost after ``max_hold``
         seconds (0.1 s to 30 days, None for no limit). Both default to the client's options.
-        ``cancellation`` ends the waits for it from elsewhere: each raises `WaitCancelled`.
 
         Raises `InvalidName` for an empty name or one of more than 255 bytes in UTF-8.
         """
-        options = self._options(timeout, label, max_hold, cancellation)
+        options = self._options(timeout, label, max_hold)
         lock: LockT = self._kind(Lock, AsyncLock)(self._access, name, _mode(mode), options)
         return lock
 
@@ -80,7 +77,6 @@ class _Makers(
         timeout: Timeout = DEFAULT,
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
-        cancellation: Cancellation | None = None,
     ) -> KeyedLockT: ...
 
     @overload
@@ -93,7 +89,6 @@ class _Makers(
         timeout: Timeout = DEFAULT,
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
-        cancellation: Cancellation | None = None,
     ) -> SkippingLockT: ...
 
     def lock_by(
@@ -105,7 +100,6 @@ class _Makers(
         timeout: Timeout = DEFAULT,
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
-        cancellation: Cancellation | None = None,
     ) -> KeyedLockT | SkippingLockT:
         """A decorator that holds a lock during each call, whose name ``key`` gives.
 
@@ -122,7 +116,7 @@ class _Makers(
 
         if timeout is DEFAULT and on_busy != "raise":
             timeout = 0
-        options = self._options(timeout, label, max_hold, cancellation)
+        options = self._options(timeout, label, max_hold)
         make = partial(
             self._kind(Lock, AsyncLock), self._access, claim=_mode(mode), options=options
         )
@@ -137,10 +131,9 @@ class _Makers(
         timeout: Timeout = DEFAULT,
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
-        cancellation: Cancellation | None = None,
     ) -> LockT:
         """The lock ``name``, shared with other readers: mode PR."""
-        options = self._options(timeout, label, max_hold, cancellation)
+        options = self._options(timeout, label, max_hold)
         lock: LockT = self._kind(Lock, AsyncLock)(self._access, name, Mode.PR, options)
         return lock
 
@@ -151,10 +144,9 @@ class _Makers(
         timeout: Timeout = DEFAULT,
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
-        cancellation: Cancellation | None = None,
     ) -> LockT:
         """The lock ``name``, exclusive: mode EX."""
-        options = self._options(timeout, label, max_hold, cancellation)
+        options = self._options(timeout, label, max_hold)
         lock: LockT = self._kind(Lock, AsyncLock)(self._access, name, Mode.EX, options)
         return lock
 
@@ -166,13 +158,12 @@ class _Makers(
         timeout: Timeout = DEFAULT,
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
-        cancellation: Cancellation | None = None,
     ) -> LockT:
         """One of ``permits`` (1 to 10,000) of the semaphore ``name``.
 
         All clients must ask for the same number; otherwise acquiring raises `NameConflict`.
         """
-        options = self._options(timeout, label, max_hold, cancellation)
+        options = self._options(timeout, label, max_hold)
         lock: LockT = self._kind(Lock, AsyncLock)(self._access, name, Permit(permits), options)
         return lock
 
@@ -185,7 +176,6 @@ class _Makers(
         timeout: Timeout = DEFAULT,
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
-        cancellation: Cancellation | None = None,
     ) -> ReentrantLockT:
         """The lock ``name``, which its owner may acquire again, in the same mode or a weaker one.
 
@@ -197,7 +187,7 @@ class _Makers(
         """
         from coordlock.locks.reentrant import AsyncReentrantLock, ReentrantLock
 
-        options = self._options(timeout, label, max_hold, cancellation)
+        options = self._options(timeout, label, max_hold)
         kind = self._kind(ReentrantLock, AsyncReentrantLock)
         lock: ReentrantLockT = kind(self._access, name, _mode(mode), options, owner)
         return lock
@@ -209,7 +199,6 @@ class _Makers(
         timeout: Timeout = DEFAULT,
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
-        cancellation: Cancellation | None = None,
     ) -> UpgradeableLockT:
         """The lock ``name``, for one holder that shares it with readers and may later write.
 
@@ -222,7 +211,7 @@ class _Makers(
         """
         from coordlock.locks.upgradeable import AsyncUpgradeableLock, UpgradeableLock
 
-        options = self._options(timeout, label, max_hold, cancellation)
+        options = self._options(timeout, label, max_hold)
         kind = self._kind(UpgradeableLock, AsyncUpgradeableLock)
         lock: UpgradeableLockT = kind(self._access, name, options)
         return lock
@@ -235,7 +224,6 @@ class _Makers(
         timeout: Timeout = DEFAULT,
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
-        cancellation: Cancellation | None = None,
     ) -> MultiLockT:
         """All of ``locks`` at once: names, taken in ``mode``, and locks made by this client.
 
@@ -251,7 +239,7 @@ class _Makers(
         from coordlock.locks.several import AsyncMultiLock, MultiLock, claims_of
 
         claims = claims_of(self._access, locks, _mode(mode))
-        options = self._options(timeout, label, max_hold, cancellation)
+        options = self._options(timeout, label, max_hold)
         lock: MultiLockT = self._kind(MultiLock, AsyncMultiLock)(self._access, claims, options)
         return lock
 
@@ -263,7 +251,6 @@ class _Makers(
         timeout: Timeout = DEFAULT,
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
-        cancellation: Cancellation | None = None,
     ) -> MultiLockT:
         """The subtree at ``path``, such as ``"eu/orders/42"``, in one of the six modes.
 
@@ -278,7 +265,7 @@ class _Makers(
         from coordlock.locks.several import AsyncMultiLock, MultiLock, claims_of_path
 
         claims = claims_of_path(path, _mode(mode))
-        options = self._options(timeout, label, max_hold, cancellation)
+        options = self._options(timeout, label, max_hold)
         lock: MultiLockT = self._kind(MultiLock, AsyncMultiLock)(
             self._access, claims, options, path
         )

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from coordlock.recipes.latch import AsyncLatch, Latch
     from coordlock.recipes.value import AsyncValue, Value
     from coordlock.recipes.values import AsyncValues, Values
-    from coordlock.runtime.cancellation import Cancellation
     from coordlock.work.queue import AsyncWorkQueue, WorkQueue
 
 __all__ = ["AsyncRecipes", "Recipes"]
@@ -75,14 +74,12 @@ class _Makers(
         *,
         timeout: Timeout = DEFAULT,
         max_hold: Timeout = DEFAULT,
-        cancellation: Cancellation | None = None,
     ) -> ElectionT:
         """The election ``name``: of those that campaign, one leads. Nothing is sent yet.
 
         ``value``, up to 65,536 bytes, tells others who this candidate is, such as its address; by
         default host and process id. ``timeout`` in seconds is the default of ``campaign``. A term
-        is lost after ``max_hold`` seconds, by default the client's. ``cancellation`` ends its
-        campaigns from elsewhere.
+        is lost after ``max_hold`` seconds, by default the client's.
 
         It is the exclusive lock of the same name, so give locks other names. Raises `InvalidName`,
         TypeError and ValueError for a wrong value, and `Unsupported` where the backend keeps no
@@ -91,7 +88,7 @@ class _Makers(
         from coordlock.recipes.election import AsyncElection, Election
 
         made: ElectionT = self._kind(Election, AsyncElection)(
-            self._access, name, value, timeout, max_hold, cancellation
+            self._access, name, value, timeout, max_hold
         )
         return made
 
@@ -157,9 +154,9 @@ class _Makers(
         policy: Literal["at-most-once", "at-least-once"] = "at-most-once",
         overlap: Literal["skip", "queue"] = "skip",
         schedule: Schedule | None = None,
-        catch_up: Literal["none", "latest", "all"] = "latest",
-        history: int = 100,
-        max_ahead: Duration | None = None,
+        catch_up: Literal["latest", "all"] = "latest",
+        max_attempts: int = 10,
+        retry_delay: Duration = 10.0,
         timeout: Timeout = DEFAULT,
         max_hold: Timeout = DEFAULT,
         label: str | None = None,
@@ -168,14 +165,14 @@ class _Makers(
 
         A slot identifies one run: the instant for which it is scheduled, or a number. With
         ``"at-most-once"`` a slot is never started a second time; with ``"at-least-once"`` it is
-        started again until it is done. While the job is at work, other calls raise `AlreadyRunning`
-        with the ``overlap`` ``"skip"``, and wait for up to ``timeout`` seconds (None for ever) with
-        ``"queue"``. `Job.due` takes the slots from ``schedule``, an `Every` or a `Cron`, and the
-        missed ones that ``catch_up`` names. The last ``history`` finished slots are kept, 1 to 500.
-        An instant more than ``max_ahead`` seconds after the service's own time is refused: by
-        default an interval of the schedule, or an hour where there is none. A run that takes longer
-        than ``max_hold`` seconds (0.1 s to 30 days, None for no limit) is lost, by default the
-        client's; ``label`` is what others see of its runs.
+        started again until it is done, at most ``max_attempts`` times, and after a failure not
+        before ``retry_delay`` seconds, which double each time, up to an hour. While the job is at
+        work, other calls raise `AlreadyRunning` with the ``overlap`` ``"skip"``; with ``"queue"``
+        they wait for up to ``timeout`` seconds (None for ever), also for ``retry_delay``. `Job.due`
+        takes the slots from ``schedule``, an `Every` or a `Cron`: with the ``catch_up``
+        ``"latest"`` the last one alone, with ``"all"`` all that were missed. A run that takes
+        longer than ``max_hold`` seconds (0.1 s to 30 days, None for no limit) is lost, by default
+        the client's; ``label`` is what others see of its runs.
 
         Locks and work queues of the same name are independent of it. Raises `InvalidName`,
         ValueError and TypeError, and `Unsupported` where the backend keeps no data or no order.
@@ -189,8 +186,8 @@ class _Makers(
             overlap=overlap,
             schedule=schedule,
             catch_up=catch_up,
-            history=history,
-            max_ahead=max_ahead,
+            max_attempts=max_attempts,
+            retry_delay=retry_delay,
             timeout=timeout,
             max_hold=max_hold,
             label=label,
@@ -200,7 +197,7 @@ class _Makers(
     def value(self, key: str) -> ValueT:
         """The value that is kept under ``key``, an absolute path. Nothing is sent yet.
 
-        Grants read and write the same keys. Raises `InvalidKey`, and `Unsupported` where the
+        Grants read and write the same keys. Raises `InvalidName`, and `Unsupported` where the
         backend keeps no data.
         """
         from coordlock.recipes.value import AsyncValue, Value

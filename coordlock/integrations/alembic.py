@@ -12,13 +12,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
 from alembic import context
 from sqlalchemy import Engine, event
-from sqlalchemy.engine import make_url
 
 import coordlock
 from coordlock.runtime.functions import block
@@ -28,29 +26,21 @@ __all__ = ["one_at_a_time"]
 
 @block
 def one_at_a_time(
-    target: Any = None, *, name: str | None = None, timeout: float | str | None = None
+    target: Any = None, *, name: str = "alembic", timeout: float | str | None = None
 ) -> Iterator[coordlock.Grant | None]:
     """Hold a lock while ``env.py`` runs, outside of its connection; gives the grant.
 
-    ``target`` is what `coordlock.connect` takes. ``name`` is that of the lock, by default
-    ``alembic/`` and the name of the database in ``sqlalchemy.url``, however its host is spelled.
-    ``timeout`` (seconds, or such as ``"5m"``) bounds the wait for another migration; None waits for
-    ever. With ``--sql``, which only prints, nothing is locked and None is given.
+    ``target`` is what `coordlock.connect` takes. ``name`` is that of the lock: by default
+    one for all databases, because no URL tells which ones are the same. ``timeout`` (seconds, or
+    such as ``"5m"``) bounds the wait for another migration; None waits for ever. With ``--sql``,
+    which only prints, nothing is locked and None is given.
 
     Each commit in the block asks the service first. It raises `LockLost` after a loss, and commits
-    nothing. Raises ValueError if the configuration names no database, and what `Lock.acquire`
-    raises.
+    nothing. Raises what `Lock.acquire` raises.
     """
     if context.is_offline_mode():
         yield None
         return
-    if name is None:
-        given = context.config.get_main_option("sqlalchemy.url")
-        if not given or not (database := make_url(given).database):
-            raise ValueError("sqlalchemy.url names no database: write one_at_a_time(name='...')")
-        if make_url(given).get_backend_name() == "sqlite":
-            database = os.path.realpath(database)
-        name = f"alembic/{database.lstrip('/')}"
     with (
         coordlock.connect(target, label="alembic") as client,
         client.lock(name, timeout=timeout) as grant,

@@ -16,9 +16,10 @@ import inspect
 import re
 from collections.abc import Mapping
 from contextvars import ContextVar
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from string import Formatter
+from time import sleep
 from typing import Any, ClassVar, Final, Literal
 
 from celery import Celery, Task
@@ -35,6 +36,8 @@ __all__ = ["LockedTask", "OncePerSlot", "Scheduler", "get_client"]
 
 logger = get_logger(__name__)
 _held: Final[ContextVar[coordlock.Grant]] = ContextVar("held")
+#: Between two tries to reach the lock service.
+RETRY_DELAY_S: Final = 1.0
 _RUN: Final = PlainFunction(
     "a LockedTask runs a function",
     "whose body would run without the lock",
@@ -159,12 +162,15 @@ class OncePerSlot:
 
     A mixin, to be named before a scheduler: `Scheduler` is that of Celery's own default one. Each
     beat starts the job ``beat/NAME`` of the entry for the scheduled time, as `Client.job` does. An
-    entry with an interval is due at each multiple of the interval since 1970; that is its slot.
+    entry with an interval is due at each multiple of the interval since 1970; that is its slot. A
+    beat that is late sends all slots of an interval since its last one, up to the scheduler's
+    ``max_interval`` ago (5 minutes by default).
     """
 
     #: What is promised of a slot whose beat is killed as it sends it: see `Client.job`.
     policy: ClassVar[Literal["at-most-once", "at-least-once"]] = "at-most-once"
     app: Any
+    max_interval: float
 
     def __init__(self, app: Celery, *args: Any, lazy: bool = False, **options: Any) -> None:
         if not lazy:
@@ -173,49 +179,61 @@ class OncePerSlot:
 
     def is_due(self, entry: Any) -> tuple[bool, float]:
         """Whether ``entry`` is due, and in how many seconds it is due again."""
-        found: tuple[bool, float] = super().is_due(entry)  # type: ignore[misc]  # a mixin
-        if not found[0] or not isinstance(entry.schedule, schedule):
+        if not isinstance(entry.schedule, schedule):
+            found: tuple[bool, float] = super().is_due(entry)  # type: ignore[misc]  # a mixin
             return found
-        now, every = entry.schedule.now(), entry.schedule.run_every
-        next_slot = multiple_of(every, now) + every
-        return schedstate(is_due=True, next=(next_slot - now).total_seconds())  # type: ignore[no-any-return]  # Celery has no types
+        now, slot = entry.schedule.now(), self._slot(entry)
+        is_due = slot <= now
+        following = slot + entry.schedule.run_every if is_due else slot
+        return schedstate(is_due, (following - now).total_seconds())  # type: ignore[no-any-return]  # Celery has no types
 
     def reserve(self, entry: Any) -> Any:
-        """The entry for the next time. An interval counts from the slot, so lateness never adds up.
-
-        Otherwise ticks would come later and later, and pass over a slot now and then.
-        """
+        """The entry for the next time. An interval counts from its slot: lateness never adds up."""
         reserved = super().reserve(entry)  # type: ignore[misc]  # a mixin
         if isinstance(entry.schedule, schedule):
-            now = entry.schedule.now()
-            slot = multiple_of(entry.schedule.run_every, now)
-            reserved.last_run_at = slot.astimezone(now.tzinfo)
+            reserved.last_run_at = self._slot(entry).astimezone(entry.schedule.now().tzinfo)
         return reserved
 
     def apply_async(self, entry: Any, *args: Any, **options: Any) -> Any:
-        """Send the task of ``entry``, unless another beat has sent that of this slot."""
-        slot = slot_of(entry.schedule, entry.last_run_at)
+        """Send the task of ``entry``, unless another beat has sent that of this slot.
+
+        While the lock service is away, nothing can be sent, so this waits for it.
+        """
+        slot, is_begun = self._slot(entry), False
         job = get_client(self.app).job(f"beat/{entry.name}", policy=self.policy, overlap="queue")
-        try:
-            with job.run(slot):
-                return super().apply_async(entry, *args, **options)  # type: ignore[misc]  # a mixin
-        except coordlock.JobNotRun as refused:
-            logger.info("not sent: %s", refused)
-            return None
+        while True:
+            try:
+                with job.run(slot):
+                    is_begun = True
+                    return super().apply_async(entry, *args, **options)  # type: ignore[misc]  # a mixin
+            except coordlock.JobNotRun as refused:
+                logger.info("not sent: %s", refused)
+                return None
+            except (coordlock.BackendUnavailable, coordlock.SessionLost) as error:
+                if is_begun:
+                    raise
+                logger.warning("not sent yet: %s", error)
+                sleep(RETRY_DELAY_S)
+
+    def _slot(self, entry: Any) -> datetime:
+        return slot_of(entry.schedule, entry.last_run_at, timedelta(seconds=self.max_interval))
 
 
 class Scheduler(OncePerSlot, PersistentScheduler):  # type: ignore[misc]  # Celery has no types
     """``celery beat -S coordlock.integrations.celery:Scheduler``: see `OncePerSlot`."""
 
 
-def slot_of(due: Any, last_run_at: datetime) -> datetime:
-    """The last time at which a schedule was to run that last ran at ``last_run_at``.
+def slot_of(due: Any, last_run_at: datetime, patience: timedelta) -> datetime:
+    """The next slot of a schedule whose last one was ``last_run_at``.
 
-    The same on all hosts, whenever each of them has run last. Raises TypeError for a schedule that
-    is neither an interval nor a crontab.
+    The same on all hosts, whenever each of them has run last. A crontab passes over all slots but
+    the last, an interval over those that are later than ``patience``. Raises TypeError for a
+    schedule that is neither.
     """
     if isinstance(due, schedule):
-        return multiple_of(due.run_every, due.now())
+        newest = multiple_of(due.run_every, due.now())
+        following = multiple_of(due.run_every, last_run_at) + due.run_every
+        return following if -due.run_every <= newest - following <= patience else newest
     if not isinstance(due, crontab):
         raise TypeError(f"slots are those of an interval or a crontab, not of {due!r}")
     slot = last_run_at

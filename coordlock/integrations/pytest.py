@@ -1,31 +1,39 @@
-"""Fixtures of pytest for code that uses locks. pytest finds them: nothing needs to be imported.
+"""Fixtures of pytest for code that uses locks.
 
-They import the rest of coordlock when a test asks for one of them.
+The ``conftest.py`` at the root of your tests turns them on::
+
+    pytest_plugins = ["coordlock.integrations.pytest"]
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import Final, TypeVar
 from urllib.parse import quote
 
 import pytest
 
-if TYPE_CHECKING:
-    from coordlock import AsyncClient, Client
-    from coordlock.testing.lock_service import LockService
+import coordlock
+from coordlock import AsyncClient, Client
+from coordlock.runtime.functions import PlainFunction
+from coordlock.testing.lock_service import LockService
 
 __all__ = ["async_lock_client", "lock_client", "lock_service", "once_per_run"]
 
 T = TypeVar("T")
 
+_MADE: Final = PlainFunction(
+    "once_per_run takes a function without arguments",
+    "which would not run",
+    "give lambda: asyncio.run(...)",
+    "give a function that returns what the tests need",
+)
+
 
 @pytest.fixture
 def lock_service(monkeypatch: pytest.MonkeyPatch) -> Iterator[LockService]:
     """A lock service of this test's own, which ``COORDLOCK_URL`` names: a `LockService`."""
-    from coordlock.testing.lock_service import LockService
-
     with LockService() as service:
         monkeypatch.setenv("COORDLOCK_URL", service.url)
         yield service
@@ -40,8 +48,6 @@ def lock_client(lock_service: LockService) -> Client:
 @pytest.fixture
 def async_lock_client(lock_service: LockService) -> AsyncClient:
     """An `AsyncClient` of the test's own service."""
-    from coordlock import AsyncClient
-
     return AsyncClient(lock_service.url)
 
 
@@ -54,27 +60,18 @@ def once_per_run(
     ``once_per_run("database", create)`` gives what ``create()`` has returned, as JSON keeps it. The
     other workers wait for it. If it raises, or its worker dies, the next worker calls it.
     """
-    import coordlock
-    from coordlock.runtime.functions import PlainFunction
-
-    plain = PlainFunction(
-        "once_per_run takes a function without arguments",
-        "which would not run",
-        "give lambda: asyncio.run(...)",
-        "give a function that returns what the tests need",
-    )
     folder = tmp_path_factory.getbasetemp()
     if hasattr(request.config, "workerinput"):
         folder = folder.parent  # of all workers
     with coordlock.connect(f"local://{quote(str(folder))}/locks") as client:
 
         def once(name: str, make: Callable[[], T]) -> T:
-            plain.check(make)
+            _MADE.check(make)
             kept = folder / f"{quote(name, safe='')}.json"
             with client.lock(name):
                 if not kept.exists():
                     written = kept.with_suffix(".new")  # renamed: a worker may die here
-                    written.write_text(json.dumps(plain.finished(make, make())))
+                    written.write_text(json.dumps(_MADE.finished(make, make())))
                     written.rename(kept)
                 made: T = json.loads(kept.read_text())
             return made

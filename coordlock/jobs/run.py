@@ -5,30 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from copy import copy
-from types import TracebackType
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from coordlock.backend import Operation
 from coordlock.errors import (
     AlreadyDone,
     AlreadyFailed,
+    AlreadyPassed,
     BackendError,
     BackendUnavailable,
     CoordlockError,
     Evicted,
-    JobBacklog,
     LockLost,
     NameConflict,
     Unsupported,
     VersionMismatch,
 )
-from coordlock.jobs.ledger import MOST, Ledger, Policy, SlotRecord, SlotsAfter, State
+from coordlock.jobs.ledger import Ledger, Rules, SlotInfo, State
 from coordlock.jobs.slots import Slot, kind_of, shown
 from coordlock.jobs.view import record_of
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
 from coordlock.locks.base_grant import BaseGrant, raise_or_chain
 from coordlock.locks.grant import AsyncGrant, Grant
+from coordlock.runtime.clock import sleep
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import described
@@ -38,60 +39,34 @@ from coordlock.runtime.promise import Promise
 if TYPE_CHECKING:
     from coordlock.locks.transaction import AsyncTransaction, Transaction
 
-__all__ = ["AsyncJobRun", "JobRun", "Present", "check_kind", "refuse"]
-
-
-class Present:
-    """The service's own time, of which one answer is enough: this clock goes on from there."""
-
-    def __init__(self, engine: Engine, time: float) -> None:
-        self._clock = engine.clock
-        self._ahead = time - engine.clock.now()
-
-    def now(self) -> float:
-        """In seconds since 1970."""
-        return self._clock.now() + self._ahead
+__all__ = ["AsyncJobRun", "JobRun", "check_kind", "refuse"]
 
 
 def check_kind(name: str, ledger: Ledger, slot: Slot) -> None:
     """Raise `NameConflict` unless the job has slots of that kind, or none yet."""
-    if not ledger.is_of(slot):
+    if ledger.kind not in (None, kind_of(slot)):
         wanted, found = (f"a job whose slots are {kind}s" for kind in (kind_of(slot), ledger.kind))
         raise NameConflict(name, wanted, found, "")
 
 
-def refuse(
-    name: str,
-    ledger: Ledger,
-    slot: Slot,
-    policy: Policy,
-    owed: SlotsAfter | None = None,
-    *,
-    is_locked: bool = True,
-) -> None:
+def refuse(name: str, ledger: Ledger, slot: Slot, rules: Rules, *, is_locked: bool = True) -> None:
     """Raise why ``slot`` is not to be started, if it is not.
 
     Only the holder of the job's lock knows that a slot that was started is at work no longer. To
     others it is not refused: they find the lock busy, or learn by it how the slot has ended.
-    Of a job that makes up for all slots of the schedule ``owed``, the first one that is missing
-    always finds room: until it has a record, nothing is trimmed.
     """
     check_kind(name, ledger, slot)
-    state = ledger.refusal(slot, policy)
     record = ledger.records.get(slot)
     owner = "" if record is None else record.owner
-    match state:
-        case State.STARTED if not is_locked:
-            return
-        case State.STARTED | State.FAILED:
-            how = "failed" if state == State.FAILED else "interrupted"
-            raise AlreadyFailed(name, shown(slot), how, owner)
-        case str():
-            raise AlreadyDone(name, shown(slot), state, owner)
-    is_next = owed is not None and slot == next(ledger.missing(owed), None)
-    if record is None and len(ledger.records) >= MOST and not is_next:
-        open_slots = ledger.unfinished(Policy.AT_LEAST_ONCE)
-        raise JobBacklog(name, len(ledger.records), shown(open_slots[0]) if open_slots else "")
+    match ledger.refusal(slot, rules):
+        case "passed":
+            raise AlreadyPassed(name, shown(slot))
+        case State.DONE:
+            raise AlreadyDone(name, shown(slot), owner)
+        case State.FAILED | State.INTERRUPTED as state:
+            raise AlreadyFailed(name, shown(slot), state, owner)
+        case State.RUNNING if is_locked:
+            raise AlreadyFailed(name, shown(slot), State.INTERRUPTED, owner, is_news=True)
 
 
 class _BaseJobRun(BaseGrant):
@@ -105,10 +80,9 @@ class _BaseJobRun(BaseGrant):
         ticket: Ticket,
         name: str,
         slot: Slot,
-        policy: Policy,
-        history: int,
-        present: Present,
-        owed: SlotsAfter | None = None,
+        rules: Rules,
+        ahead: float,
+        patience: float | None,
     ) -> None:
         super().__init__(engine, ticket)
         #: The job's name.
@@ -117,17 +91,23 @@ class _BaseJobRun(BaseGrant):
         self.slot: Final = slot
         #: Which start of the slot this is: 1, and more after others that came to no end.
         self.attempt = 0
-        self._policy = policy
-        self._history = history
-        self._owed = owed
-        self._present = present
+        self._rules = rules
+        #: How far the service's own time is ahead of the engine's clock, in seconds.
+        self._ahead = ahead
+        #: For how many seconds the start of a slot that has failed may be put off; None for any.
+        self._patience = patience
         self._record = record_of(engine, name, ticket.contenders[0])
         self._ledger = Ledger()
         #: How the work has ended: what the release is to record, unless that is done.
         self._outcome: tuple[State, str | None] = State.FAILED, "it was released at work"
+        #: What is written together with the end.
+        self._also: tuple[Operation, ...] = ()
         self._is_recorded = False
         #: The attempt at recording the end that was begun last.
         self._settling: Promise[None] | None = None
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._engine.clock.now() + self._ahead, UTC)
 
     @property
     def sequencer(self) -> str:
@@ -141,15 +121,19 @@ class _BaseJobRun(BaseGrant):
     def _start(self) -> Steps[None]:
         """Record the start of the slot, if it is to be started: the last step of acquiring.
 
-        Raises `AlreadyDone`, `AlreadyFailed` and `JobBacklog` where it is not, and what acquiring
-        raises.
+        It waits until a slot that has failed may be started again. Raises `JobNotRun` where it is
+        not to be started, and what acquiring raises.
         """
         engine = self._engine
-        yield engine.deadline(engine.settings.request_timeout)
         try:
-            yield from self._guarded(self._record_start())
-            self.check()  # after a pause, another one may be at work
-            yield None
+            while True:
+                yield engine.deadline(engine.settings.request_timeout)
+                delay = yield from self._guarded(self._record_start())
+                self.check()  # after a pause, another one may be at work
+                yield None
+                if not delay:
+                    return
+                yield self._ticket.unless_lost(sleep(engine.timers, delay))
         except LockLost:  # no caller ever had it
             lost = self._ticket.lost
             raise (Evicted(self.name, kind="job") if lost is None else copy(lost)) from None
@@ -161,25 +145,48 @@ class _BaseJobRun(BaseGrant):
             )
             raise BackendUnavailable(silent.service, reason) from late.__cause__
 
-    def _record_start(self) -> Steps[None]:
+    def _record_start(self) -> Steps[float]:
+        """Record it; or the seconds after which a slot that has failed may be started again."""
         owner = str(self._ticket.entries[0].owner)
+        interrupted: AlreadyFailed | None = None
         while True:
             self._ledger = yield from self._record.read()
             if self._mine is not None:
                 break  # an attempt without an answer was made: nobody else writes this token
-            refuse(self.name, self._ledger, self.slot, self._policy, self._owed)
-            started = self._ledger.started(
-                *(self.slot, self._policy, owner, self._first_token),
-                *(self._present.now(), self._history, self._owed),
-            )
-            if (yield from self._record.write(started.encode())):
-                self._ledger = started
+            before, now = self._ledger.records.get(self.slot), self._now()
+            try:
+                refuse(self.name, self._ledger, self.slot, self._rules)
+            except AlreadyFailed as refused:
+                if interrupted is not None and refused.state == State.INTERRUPTED:
+                    raise interrupted from None
+                if before is None or before.state is not State.RUNNING:
+                    raise
+                interrupted = refused
+                changed = before.ended(State.INTERRUPTED, now, "it came to no end")
+                ledger = self._ledger.with_record(changed, now, self._rules)
+            else:
+                if (at := self._rules.retry_at(before)) is not None and at > now:
+                    return self._put_off(at, now)
+                ledger = self._ledger.started(self.slot, owner, self._first_token, now, self._rules)
+            if (yield from self._record.write(ledger.encode())):
+                if interrupted is not None:
+                    raise interrupted
+                self._ledger = ledger
                 break
         assert self._mine is not None
         self.attempt = self._mine.attempts
+        return 0.0
+
+    def _put_off(self, at: datetime, now: datetime) -> float:
+        """The seconds until ``at``. Raises `AlreadyFailed` where they are too many."""
+        delay = (at - now).total_seconds()
+        if self._patience is not None and delay > self._patience:
+            owner, when = self._ledger.records[self.slot].owner, shown(at.replace(microsecond=0))
+            raise AlreadyFailed(self.name, shown(self.slot), State.FAILED, owner, when)
+        return delay
 
     @property
-    def _mine(self) -> SlotRecord | None:
+    def _mine(self) -> SlotInfo | None:
         """The record of this start, in the ledger as it was read last."""
         record = self._ledger.records.get(self.slot)
         return record if record is not None and record.token == self._first_token else None
@@ -190,25 +197,23 @@ class _BaseJobRun(BaseGrant):
         """Record the end, and do ``also`` in the same transaction."""
         while True:
             mine = self._mine
-            if mine is None and self._record.moved and self._ledger.is_passed(self.slot):
-                break  # an attempt without an answer was made, and others have trimmed it
             if mine is None:
                 raise BackendError(
                     str(self._engine.settings),
                     f"the record of slot {shown(self.slot)} of job {self.name!r} was changed by "
                     "another program, and stays as it is",
                 )
-            if mine.state is not State.STARTED:
+            if mine.state is not State.RUNNING:
                 break  # an attempt without an answer was made
-            record = mine.ended(state, self._present.now(), error)
-            ended = self._ledger.ended(record, self._history, self._owed)
+            now = self._now()
+            ended = self._ledger.with_record(mine.ended(state, now, error), now, self._rules)
             try:
                 if (yield from self._record.write(ended.encode(), also=also)):
                     self._ledger = ended
                     break
             except VersionMismatch:  # of a key in ``also``, which an earlier attempt may have moved
                 self._ledger = yield from self._record.read()
-                if self._mine is None or self._mine.state is State.STARTED:
+                if self._mine is None or self._mine.state is State.RUNNING:
                     raise
                 break
             self._ledger = yield from self._record.read()
@@ -244,7 +249,7 @@ class _BaseJobRun(BaseGrant):
         was_recorded = False
         try:
             if self._ticket.lost is None and not self._ticket.is_leaving:
-                yield from self._guarded(self._recorded(*self._outcome))
+                yield from self._guarded(self._recorded(*self._outcome, self._also))
             was_recorded = True
         except LockLost:
             was_recorded = True  # the release tells of the loss
@@ -298,14 +303,6 @@ class JobRun(_BaseJobRun, Grant):
 
         return Transaction(*self._not_writable(), self._finish_with)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        body: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._left(body)
-
 
 class AsyncJobRun(_BaseJobRun, AsyncGrant):
     """A run of a job, begun: a grant of the job's lock, with its token. See `JobRun`."""
@@ -317,11 +314,3 @@ class AsyncJobRun(_BaseJobRun, AsyncGrant):
         from coordlock.locks.transaction import AsyncTransaction
 
         return AsyncTransaction(*self._not_writable(), self._finish_with)
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        body: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._left(body)

@@ -10,29 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
-from itertools import islice
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from coordlock.errors import MissingExtra
-from coordlock.jobs.ledger import MOST, Ledger, Policy
-from coordlock.jobs.slots import Slot
 from coordlock.settings import Duration, seconds_of
 
-if TYPE_CHECKING:
-    from typing import Literal
-
-    CatchUp = Literal["none", "latest", "all"]
-
-__all__ = ["Cron", "Every", "Schedule", "due", "latest"]
+__all__ = ["Cron", "Every", "Schedule", "interval_after", "latest", "zone_named"]
 
 #: By how much a host's clock may be behind; at most half of what lies between two instants.
 _LENIENCE: Final = timedelta(seconds=30)
-#: How late an instant may be started where none is made up for, in seconds; at most half of what
-#: lies between it and the next one.
-_PUNCTUAL: Final = timedelta(minutes=5)
-#: How many missed slots are looked at in one go. Those after them have their turn next time.
-_MOST: Final = 500
 _DAY: Final = 86_400
 #: By how much clocks are set forward or back at most. cronsim counts by the local time, which says
 #: less than that about the order of instants.
@@ -170,42 +157,3 @@ def interval_after(schedule: Schedule, instant: datetime) -> timedelta:
     following = schedule.after(instant)
     first = next(following)
     return next(following) - first
-
-
-def due(
-    ledger: Ledger, schedule: Schedule, now: float, policy: Policy, catch_up: CatchUp
-) -> tuple[list[Slot], list[Slot]]:
-    """The slots that are to be started at ``now``, in order, and those that are to be skipped.
-
-    Slots that were begun and are unfinished are always to be started again. A slot is missed if it
-    lies between the floor, or the lowest record where there is none, and the latest slot, and has
-    no record. With ``"all"`` those are to be started, too; otherwise they are to be skipped, and
-    with ``"none"`` even the latest, once it is five minutes late.
-    """
-    newest = latest(schedule, now)
-    # Those to be made up for must find room for their records.
-    room = MOST - len(ledger.records) - 1 if catch_up == "all" else _MOST
-    most = max(1, min(_MOST, room))
-    missed: list[Slot] = []
-    for slot in islice(ledger.missing(schedule.after), most):
-        if slot >= newest:
-            break
-        missed.append(slot)
-    wanted: list[Slot] = [
-        slot for slot in ledger.unfinished(policy) if isinstance(slot, datetime) and slot < newest
-    ]
-    skipped: list[Slot] = []
-    if catch_up == "all":
-        wanted += missed
-    else:
-        skipped = missed
-    if ledger.refusal(newest, policy) is None:
-        late = datetime.fromtimestamp(now, UTC) - newest
-        may_be = min(_PUNCTUAL, interval_after(schedule, newest) / 2)
-        is_begun = newest in ledger.records
-        if catch_up == "none" and late > may_be and not is_begun:
-            if len(missed) < most:  # otherwise those between have their turn first
-                skipped.append(newest)
-        else:
-            wanted.append(newest)
-    return sorted(wanted), skipped

@@ -75,9 +75,9 @@ def parsed(text: str, zone: tzinfo | None = None) -> Slot:
     return slot_of(instant)
 
 
-def stored(slot: Slot) -> int | str:
-    """The slot as the records keep it."""
-    return slot if isinstance(slot, int) else shown(slot)
+def stored(value: Any) -> Any:
+    """An instant as the records keep it; anything else is kept as it is."""
+    return shown(value) if isinstance(value, datetime) else value
 
 
 def loaded(value: Any) -> Slot:

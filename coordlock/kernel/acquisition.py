@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Final
 
 from coordlock.errors import (
-    AcquireTimeout,
     BackendUnavailable,
     CoordlockError,
     Evicted,
@@ -23,18 +21,22 @@ from coordlock.kernel.entries import Announcement
 from coordlock.kernel.report import PATIENCE, Report, identified
 from coordlock.kernel.retry import retried
 from coordlock.kernel.ticket import Ticket
-from coordlock.model.admission import blockers, mismatch, newcomer, next_in_line
-from coordlock.model.claim import AnyClaim, Mode, Permit
+from coordlock.model.admission import are_alone, blockers, mismatch, newcomer, omits_blockers
+from coordlock.model.claim import AnyClaim, Permit
 from coordlock.model.contender import Contender, Snapshot, are_same
+from coordlock.model.handover import Departure, after
 from coordlock.model.names import joined
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.cancellation import ENDING, Cancellation
 from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import Cancelled, DeadlineReached
 from coordlock.runtime.driver import Call, Steps, or_undo
-from coordlock.runtime.promise import Promise, all_of
+from coordlock.runtime.promise import Promise
 
 __all__ = ["acquisition"]
+
+Blockers = tuple[Contender, ...]
+Queues = tuple[Snapshot, ...]
 
 #: In how many sessions an acquire tries to enter its queues before it raises `SessionLost`.
 _SESSIONS: Final = 3
@@ -98,6 +100,8 @@ class _Acquisition:
     once: bool
     call: Call | None
     ticket: Ticket | None = None
+    #: The contenders that it waits for, and the tickets of those that are this client's.
+    own: dict[Contender, Ticket | None] = field(default_factory=dict)
     #: Ends the detection of deadlocks, where it has begun.
     undetect: Callable[[], None] | None = None
     #: How many sessions in a row have ended before the contender was in its queues.
@@ -107,13 +111,17 @@ class _Acquisition:
         try:
             while True:
                 session = yield from self.engine.session()
-                ticket = self.engine.ticket(
+                self.ticket = ticket = self.engine.ticket(
                     session, self.claims, self.label, self.announcement, self.call
                 )
                 ticket.kind, ticket.called = self.kind, self.report.called
-                self.ticket = ticket
                 try:
-                    yield from self._enqueue_and_wait(ticket)
+                    queues = yield from self._enqueue(ticket)
+                    if not are_alone(queues):
+                        queues = yield from self._wait_for_turn(ticket, queues)
+                    # The snapshots prove the grant: no contender enters a queue before me, and one
+                    # that has left never returns. And I am still there: see `handover`.
+                    self.engine.grant(ticket, queues, self.caller)
                     return ticket
                 except (SessionLost, Evicted) as gone:
                     yield from self._go_on_or_raise(ticket, gone)
@@ -130,147 +138,116 @@ class _Acquisition:
         if self.ticket is not None:
             self.ticket.withdraw()
 
-    def _enqueue_and_wait(self, ticket: Ticket) -> Steps[None]:
-        """Put ``ticket`` into its queues, wait until it is next in all, and grant it."""
+    def _wait_for_turn(self, ticket: Ticket, queues: Queues) -> Steps[Queues]:
+        """Wait until no contender is in the way of ``ticket`` in any queue; the queues then."""
+        mine = ticket.contenders
+        try:
+            while True:
+                ahead = list(map(blockers, queues, mine))
+                if any(ahead):
+                    yield from self._may_wait(ticket, mine, queues, ahead)
+                    departures = yield from self._departures(ticket, queues, ahead)
+                    queues = after(queues, mine, departures) or (yield from self._read(ticket))
+                elif any(map(omits_blockers, queues, mine)):
+                    queues = yield from self._read(ticket, conflicting=True)
+                else:
+                    return queues
+        finally:
+            if self.undetect is not None:
+                self.undetect()
+                self.undetect = None
+
+    def _departures(
+        self, ticket: Ticket, queues: Queues, ahead: Iterable[Blockers]
+    ) -> Steps[dict[Contender, Departure]]:
+        """Wait until one of those ``ahead`` has left; those that have, and what that proves."""
+        tickets, pairs = self.engine.tickets, zip(queues, ahead, strict=True)
+        blockers = {one: snapshot.revision for snapshot, some in pairs for one in some}
+        for one in blockers:
+            if one not in self.own:  # now, because tickets are forgotten when they are gone
+                self.own[one] = tickets.own(one)
+        departure = ticket.departure(queues, blockers)
+        yield from self.report.ask_before_deadline(departure, ticket)
+        yield departure
+        departures = ticket.waiting.departures()
+        for one, its in departures.items():
+            if its is not Departure.UNORDERED:
+                departures[one] = yield from self._proved(one, its, ticket)
+        return departures
+
+    def _proved(self, one: Contender, departure: Departure, ticket: Ticket) -> Steps[Departure]:
+        """What the ``departure`` of ``one`` proves, where that may be this client's own contender.
+
+        The end of a session removes all its contenders in one step, which services report in any
+        order. So nothing is proved unless a withdrawal has removed that contender, and it alone.
+        The answer to the withdrawal comes at about the same time; ``ticket`` waits for it.
+        """
+        if (own := self.own.get(one)) is None:
+            is_own = one.session and one.session == ticket.contenders[0].session
+            return Departure.UNORDERED if is_own else departure
+        # Not by its id: a late attempt may have made another contender of the same entry.
+        if not own.is_leaving or own.own(one) is None:
+            return Departure.UNORDERED
+        yield within(self.engine.timers, ticket.unless_lost(own.withdraw()), PATIENCE)
+        if not own.withdrawal.removed_alone:
+            return Departure.UNORDERED
+        return departure if own.granted_at is None else Departure.FIRST
+
+    def _read(self, ticket: Ticket, *, conflicting: bool = False) -> Steps[Queues]:
+        """All queues anew: that my turn has come in one counts only while I stand in the others.
+
+        With ``conflicting``, they list all contenders that conflict with me.
+        """
+
+        def read() -> Promise[Queues]:
+            return ticket.unless_lost(ticket.waiting.read(conflicting=conflicting))
+
+        queues = yield from retried(read, self.engine.timers)
+        for snapshot, me in zip(queues, ticket.contenders, strict=True):
+            if not any(are_same(one, me) for one in snapshot.contenders):
+                raise Evicted(self.report.called or snapshot.queue)
+        yield from self._check_kind(queues, ticket.contenders)
+        return queues
+
+    # Before the wait
+
+    def _enqueue(self, ticket: Ticket) -> Steps[Queues]:
+        """Put ``ticket`` into its queues, and read them."""
         if not self.engine.backend.capabilities.ordered:
             from coordlock.kernel.polling import poll
 
-            queues = yield from poll(self.engine, ticket, self.report, self.once)
-            self.engine.grant(ticket, queues, self.caller)
-            return
+            return tuple((yield from poll(self.engine, ticket, self.report, self.once)))
         looks_first = self.once and self.engine.refusals.looks_first(self.claims)
-        queues = list((yield from ticket.enqueue(unless_blocked=looks_first)))
-        if not ticket.contenders or any(len(one.contenders) > 1 or one.omitted for one in queues):
-            queues = list(map(self.engine.tickets.deduplicated, queues))
-            try:
-                yield from self._wait_until_next(ticket, queues)
-            finally:
-                if self.undetect is not None:
-                    self.undetect()
-                    self.undetect = None
-        # The snapshots prove the grant: no contender enters a queue before me, and one that has
-        # departed never returns. And I am still in my queues: see `_wait`.
-        self.engine.grant(ticket, queues, self.caller)
+        queues = yield from ticket.enqueue(unless_blocked=looks_first)
+        if not ticket.contenders:  # a try was refused; the queues show what is in its way
+            mine = list(map(newcomer, ticket.entries))
+            yield from self._check_kind(queues, mine)
+            yield from self._may_wait(ticket, mine, queues, list(map(blockers, queues, mine)))
+        elif not are_alone(queues):
+            yield from self._check_kind(queues, ticket.contenders)
+        return queues
 
-    def _wait_until_next(self, ticket: Ticket, queues: list[Snapshot]) -> Steps[None]:
-        """Wait until nobody is in the way of ``ticket`` in any of its ``queues``."""
-        while True:
-            if ticket.departures is not None and ticket.departures.in_doubt:
-                yield from self._read(ticket, queues)
-            # A try that was refused is in no queue; the snapshots show what was in its way.
-            mine = ticket.contenders or tuple(map(newcomer, ticket.entries))
-            for snapshot, me in zip(queues, mine, strict=True):
-                if (other := mismatch(snapshot, me)) is not None:
-                    raise (yield from self._misused(snapshot.queue, me, other))
-            waiting_for = [blockers(*pair) for pair in zip(queues, mine, strict=True)]
-            if any(waiting_for):
-                self.report.waits(ticket, mine, queues, waiting_for)
-                if self.once:
-                    raise (yield from self._refused(ticket, queues, waiting_for))
-                if ENDING.reason is not None:
-                    raise Cancelled(ENDING.reason)
-                self._detect_deadlocks(ticket)
-                yield from self._wait(ticket, queues, waiting_for)
-                continue
-            # NL conflicts with no mode, so what its snapshot omits does not matter.
-            if not any(
-                one.omitted and not one.harmless and entry.claim is not Mode.NL
-                for one, entry in zip(queues, ticket.entries, strict=True)
-            ):
-                return
-            yield from self._read(ticket, queues, whole=True)
+    def _check_kind(self, queues: Queues, mine: Sequence[Contender]) -> Steps[None]:
+        """Raise `NameConflict` where one of ``queues`` is in use as another kind of lock."""
+        for snapshot, me in zip(queues, mine, strict=True):
+            if (other := mismatch(snapshot, me)) is not None:
+                other = yield from identified(self.engine, snapshot.queue, other)
+                name = self.report.called or snapshot.queue
+                raise NameConflict(name, str(me.claim), str(other.claim), str(other))
 
-    def _wait(
-        self, ticket: Ticket, queues: list[Snapshot], waiting_for: list[tuple[Contender, ...]]
+    def _may_wait(
+        self, ticket: Ticket, mine: Sequence[Contender], queues: Queues, ahead: Sequence[Blockers]
     ) -> Steps[None]:
-        """Wait until one of ``waiting_for`` has left; then ``queues`` show it, or are in doubt.
-
-        No read is needed when `next_in_line` proves the grant. The watches on my own contenders,
-        which were set before, prove that I am still there: the backend tells of departures in the
-        order in which they happen. In two cases the order is not certain, and the queues are read:
-
-        * The connection was broken, or a watch was being set. The backend says so with the
-          departure.
-        * Several contenders left at once, as when my session ends and takes all of its contenders.
-          So if the one that left is this client's own, its withdrawal must have removed it: see
-          `_was_withdrawn`.
-        """
-        # Looked up now, because tickets are forgotten when their contenders are gone.
-        own_tickets = {one: self.engine.tickets.own(one) for ahead in waiting_for for one in ahead}
-        # Behind others than the one ahead, and those not of this client, I read before I am
-        # granted, and see whether I am still there.
-        backend = self.engine.backend
-        later = any(one.omitted and not one.harmless for one in queues)
-        later = later and not any(own_tickets.values()) and not backend.tells_first
-        departure = ticket.departure(queues, waiting_for, later=later)
-        yield from self.report.ask_before_deadline(departure, ticket)
-        yield departure
-        departures = ticket.departures
-        assert departures is not None
-        departed = departures.seen  # more may go meanwhile
-        if later:
-            departures.doubt()
-        for one, own in own_tickets.items():
-            if own is None or one not in departed or departures.in_doubt:
-                continue
-            if not (yield from self._was_withdrawn(one, own, ticket)):
-                departures.doubt()
-        if departures.in_doubt:
-            return
-        for number, ahead in enumerate(waiting_for):
-            if departed.isdisjoint(ahead):
-                continue
-            me, nearest = ticket.contenders[number], ahead[-1]
-            hands_over = nearest in departed and (
-                _hands_over(own_tickets[nearest], nearest, me)
-                or (nearest.claim == me.claim and backend.was_first(nearest))
-            )
-            known = departed.union(backend.departed(queues[number]))
-            left = next_in_line(queues[number], me, known, nearest if hands_over else None)
-            if left is None:
-                departures.doubt()
-            else:
-                queues[number] = left
-
-    def _was_withdrawn(self, one: Contender, own: Ticket, ticket: Ticket) -> Steps[bool]:
-        """Whether the withdrawal of ``own``, and nothing else, has removed its contender ``one``.
-
-        Its answer tells, which comes at about the same time as the departure; ``ticket`` waits for
-        it. A withdrawal without an answer proves nothing, nor does one that has removed another
-        contender of the same entry.
-        """
-        if not own.is_leaving or own.own(one) is None:
-            return False
-        answer = ticket.unless_lost(own.withdraw())
-        yield within(self.engine.timers, answer, PATIENCE)
-        return own.withdrawal.removed_alone
-
-    def _read(self, ticket: Ticket, queues: list[Snapshot], *, whole: bool = False) -> Steps[None]:
-        """Read all ``queues`` again, each up to me.
-
-        All of them: that my turn has come in one queue counts only while I stand in the others.
-        The readings need not be of one moment. A removal after one of them is like a removal after
-        the grant, or while the answer about a single lock is on its way: my watch tells of it.
-        With ``whole``, the reading lists all contenders that conflict with me and omits none.
-        """
-        ask = partial(self._ask, ticket, whole)
-        snapshots = yield from retried(ask, self.engine.timers)
-        for number, (snapshot, me) in enumerate(zip(snapshots, ticket.contenders, strict=True)):
-            # Not by its id: a late attempt may have made another contender of the same entry.
-            if not any(are_same(one, me) for one in snapshot.contenders):
-                raise Evicted(self.report.called or snapshot.queue)
-            if ticket.departures is not None:
-                ticket.departures.stand_again(snapshot.contenders)
-            queues[number] = snapshot
-
-    def _ask(self, ticket: Ticket, whole: bool) -> Promise[tuple[Snapshot, ...]]:
-        """Send the requests of `_read`."""
-        if ticket.departures is not None:
-            ticket.departures.reads()
-        backend = self.engine.backend
-        pairs = zip(ticket.entries, ticket.contenders, strict=True)
-        asked = (backend.snapshot(entry.queue, me, conflicting=whole) for entry, me in pairs)
-        return ticket.unless_lost(all_of(asked))
+        """Note that ``mine`` have to wait for those ``ahead``. Raise where that must not be."""
+        self.report.waits(ticket, mine, queues, ahead)
+        if self.once:
+            refused = zip(queues, ahead, strict=True)
+            self.engine.refusals.note(one.queue for one, some in refused if some)
+            yield within(self.engine.timers, ticket.withdraw(), PATIENCE)
+            raise self.report.busy()
+        if ENDING.reason is not None:
+            raise Cancelled(ENDING.reason)
+        self._detect_deadlocks(ticket)
 
     # Rare cases
 
@@ -291,21 +268,6 @@ class _Acquisition:
         else:
             raise lost from None
 
-    def _refused(
-        self, ticket: Ticket, queues: list[Snapshot], waiting_for: list[tuple[Contender, ...]]
-    ) -> Steps[AcquireTimeout]:
-        """Note that a try would have to wait, and withdraw it; its error."""
-        refused = zip(queues, waiting_for, strict=True)
-        self.engine.refusals.note(one.queue for one, ahead in refused if ahead)
-        yield within(self.engine.timers, ticket.withdraw(), PATIENCE)
-        return self.report.busy()
-
-    def _misused(self, queue: str, me: Contender, other: Contender) -> Steps[NameConflict]:
-        """The error for ``other``, which uses the queue as another kind of lock."""
-        other = yield from identified(self.engine, queue, other)
-        name = self.report.called or queue
-        return NameConflict(name, str(me.claim), str(other.claim), str(other))
-
     def _detect_deadlocks(self, ticket: Ticket) -> None:
         """Look for deadlocks if the caller keeps other positions while it waits."""
         delay, caller = self.engine.settings.deadlock_delay, self.caller
@@ -317,14 +279,3 @@ class _Acquisition:
             from coordlock.kernel.deadlock_detector import DeadlockDetector
 
             self.undetect = DeadlockDetector.of(self.engine, delay).watch(ticket, caller)
-
-
-def _hands_over(predecessor: Ticket | None, nearest: Contender, me: Contender) -> bool:
-    """Whether I am next when ``nearest``, a contender of the ticket ``predecessor``, has left.
-
-    That is so if it was granted and we ask for the same: see `next_in_line`. Its id alone does not
-    tell that it was granted: a lost attempt may have made another contender of the same entry.
-    """
-    if predecessor is None or predecessor.granted_at is None:
-        return False
-    return predecessor.own(nearest) is not None and nearest.claim == me.claim

@@ -12,10 +12,10 @@ from functools import partial
 from typing import Final
 
 from coordlock.errors import (
-    ConversionCancelled,
-    ConversionTimeout,
     CoordlockError,
     Evicted,
+    WaitCancelled,
+    WaitTimeout,
     WaitUnavailable,
 )
 from coordlock.kernel.deadlock_detector import DeadlockDetector
@@ -79,8 +79,8 @@ class Conversions:
             yield self._engine.until(patience, cancellation)
             yield from self._convert(target)
         except Cancelled as cancelled:
-            raise ConversionCancelled(
-                self._ticket.name, str(cancelled), self.mode.name, target.name
+            raise WaitCancelled(
+                self._ticket.name, str(cancelled), problem=self._kept(target)
             ) from cancelled.__cause__
         except DeadlineReached as late:
             is_in_doubt = not self._once and self._ticket.session.suspicion is not None
@@ -194,11 +194,12 @@ class Conversions:
     def _give_up(self, error: CoordlockError) -> bool:
         return self._news.fail(error)
 
-    def _in_vain(self, target: Mode, waited: float) -> ConversionTimeout:
-        count, holder = len(self._in_the_way), str(self._in_the_way[-1])
-        return ConversionTimeout(
-            self._ticket.name, waited, count, holder, self.mode.name, target.name
-        )
+    def _in_vain(self, target: Mode, waited: float) -> WaitTimeout:
+        problem = f"{self._kept(target)}: {self._in_the_way[-1]} is in the way, and did not leave"
+        return WaitTimeout(self._ticket.name, waited, problem=problem)
+
+    def _kept(self, target: Mode) -> str:
+        return f"was not converted to {target.name}, and is still held in mode {self.mode.name}"
 
 
 def _always(claim: Convertible, _: Convertible) -> Convertible:

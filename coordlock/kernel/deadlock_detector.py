@@ -150,7 +150,7 @@ class DeadlockDetector:
 
     def _publish(self, wait: _Wait) -> Steps[None]:
         record = self._what_it_waits_for(wait)
-        if not wait.ticket.withdrawal.keep_ids() or len(record.waits) + len(record.holds) < 2:
+        if len(record.waits) + len(record.holds) < 2:
             self._end(wait)
         with self._lock:
             if wait.is_over:
@@ -170,7 +170,7 @@ class DeadlockDetector:
     def _look(self, under_way: Iterable[_Wait]) -> Steps[None]:
         """Let the victims among those ``under_way`` give up. Two readings show each deadlock."""
         published = [wait for wait in under_way if wait.record is not None]
-        mine = {entry.id: wait for wait in published for entry in wait.ticket.entries}
+        mine = {one.place: wait for wait in published for one in wait.ticket.contenders}
         queues = {entry.queue for wait in published for entry in wait.ticket.entries}
         # Most looks find no cycle, and to know that they need not read who the owners are. A
         # reading without those may lack tokens and versions, so it can't be one of the two.
@@ -188,9 +188,10 @@ class DeadlockDetector:
                 self._end(wait)
 
     def _what_it_waits_for(self, wait: _Wait) -> waits.Wait:
-        places = tuple((entry.queue, entry.id) for entry in wait.ticket.entries)
-        held = [one for one in self._engine.held_by(wait.caller) if one.withdrawal.keep_ids()]
-        holds = frozenset(entry.id for one in held for entry in one.entries)
+        ticket, held = wait.ticket, self._engine.held_by(wait.caller)
+        pairs = zip(ticket.entries, ticket.contenders, strict=True)
+        places = tuple((entry.queue, contender.place) for entry, contender in pairs)
+        holds = frozenset(contender.place for one in held for contender in one.contenders)
         return waits.Wait(described(wait.caller, None), places, holds)
 
 

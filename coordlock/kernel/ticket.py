@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import InitVar, dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from coordlock.backend import Backend
+from coordlock.backend.waiting import Waiting
 from coordlock.errors import ClientClosed, CoordlockError, Evicted, LockLost, SessionLost
-from coordlock.kernel.departures import Departures
 from coordlock.kernel.removal import Withdrawal
 from coordlock.kernel.retry import retried
 from coordlock.kernel.session import Session
@@ -59,8 +59,8 @@ class Ticket:
     called: str | None = None
     #: In the order of the entries, once they stand in their queues; empty before.
     contenders: tuple[Contender, ...] = ()
-    #: The earlier contenders that it waits for, once it does.
-    departures: Departures | None = None
+    #: Its wait in the queues, once it has to.
+    _waiting: Waiting | None = None
     #: The call that acquires it, or the block that holds it; None where it lives on its own.
     call: Call | None = None
     #: Whether it was given up: the sweep withdraws it, if nothing else has.
@@ -80,8 +80,6 @@ class Ticket:
     _awaited: Promise[Any] | None = None
     _stop_watching: Callable[[], None] | None = None
     _is_watched: bool = False
-    #: Whether the latest departure that it waited for did not rely on a watch of its own.
-    _is_late: bool = False
 
     def __post_init__(
         self,
@@ -104,6 +102,14 @@ class Ticket:
         if len(self.entries) == 1:
             return self.entries[0].queue
         return joined(entry.queue for entry in self.entries)
+
+    @property
+    def waiting(self) -> Waiting:
+        """Its wait in the queues."""
+        if self._waiting is None:
+            queues = [entry.queue for entry in self.entries]
+            self._waiting = Waiting(self._backend, queues, self.contenders)
+        return self._waiting
 
     def own(self, contender: Contender) -> Contender | None:
         """What is kept of ``contender``, where it is one of this ticket's own."""
@@ -150,37 +156,18 @@ class Ticket:
         return any(map(is_blocked, snapshots, self.entries))
 
     def departure(
-        self,
-        snapshots: Sequence[Snapshot],
-        blockers: Iterable[Iterable[Contender]],
-        *,
-        later: bool = False,
+        self, snapshots: Sequence[Snapshot], blockers: Mapping[Contender, int]
     ) -> Promise[None]:
-        """A promise that is kept when any of ``blockers`` has left after its snapshot.
+        """A promise that is kept when one of ``blockers`` has left, as `Waiting.departure` says.
 
-        There are ``blockers`` for each of the ticket's queues. It fails when a contender of this
-        ticket is lost; they are watched from here on, or ``later``, where no departure relies on
-        that: so a short wait does without.
+        It fails when a contender of this ticket is lost: those are watched first, because a
+        departure comes in order only if theirs would have been reported before.
         """
-        if self.departures is None:
-            self.departures = Departures(self._backend, self.contenders)
-        if not (later or self._backend.finds_waiters):
-            self._watch(snapshots)
-            if self._is_late:
-                # What was told before says nothing of contenders that were not watched.
-                self.departures.doubt()
-        elif self._stop_watching is None:
-            self._watch_late(snapshots)
-        self._is_late = later
-        wanted = {
-            one: snapshot.revision
-            for snapshot, ahead in zip(snapshots, blockers, strict=True)
-            for one in ahead
-        }
-        waiting = self._await(self.departures.any_of(wanted))
+        self._watch(snapshots)
+        departure = self._await(self.waiting.departure(blockers))
         if self.is_leaving:
-            self.departures.stop()  # another thread closes the client, and has withdrawn it
-        return waiting
+            self.waiting.stop()  # another thread closes the client, and has withdrawn it
+        return departure
 
     def grant(self, snapshots: Sequence[Snapshot]) -> None:
         """Count as granted: ``snapshots`` of its queues prove that no contender is in its way.
@@ -245,12 +232,8 @@ class Ticket:
             self.lose(error)
             return True
 
-    def vanished(self, queue: str, in_order: bool = False) -> None:
-        """The service says that the contender is not in ``queue``.
-
-        Backends call it as the callback of a watch, which also tells whether it is ``in_order``: no
-        matter here.
-        """
+    def vanished(self, queue: str, _: object = None) -> None:
+        """The service says that the contender is not in ``queue``: the callback of a watch."""
         if not self.is_leaving:
             # Sessions that end take their contenders along. In a process that stood still, this
             # news may come before its timers do, so the session looks at the clock.
@@ -317,8 +300,8 @@ class Ticket:
             stop, self._stop_watching = self._stop_watching, None
         if stop is not None:
             stop()
-        if self.departures is not None:
-            self.departures.stop()
+        if self._waiting is not None:
+            self._waiting.stop()
 
 
 class HoldLimit:

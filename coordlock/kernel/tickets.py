@@ -15,8 +15,7 @@ from typing import Final, TypeVar
 from coordlock.errors import ClientClosed, CoordlockError, LockLost
 from coordlock.kernel.session import Session
 from coordlock.kernel.ticket import HoldLimit, Ticket
-from coordlock.model.claim import Convertible
-from coordlock.model.contender import Contender, Entry, Snapshot
+from coordlock.model.contender import Contender, Entry
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.clock import Timers
 from coordlock.runtime.log import Log
@@ -114,21 +113,6 @@ class Tickets:
         with self.lock:
             granted = self._callers.get(caller, ())
             return [one for one in granted if not one.is_leaving and not one.end.done()]
-
-    def deduplicated(self, snapshot: Snapshot) -> Snapshot:
-        """``snapshot`` with the objects that tickets keep in place of equal copies of them."""
-        if len(snapshot.contenders) == 1:
-            return snapshot  # the one that asks, whose copy is kept
-        known = tuple(map(self._known, snapshot.contenders))
-        return Snapshot(
-            snapshot.queue, known, snapshot.revision, snapshot.omitted, snapshot.harmless
-        )
-
-    def _known(self, contender: Contender) -> Contender:
-        if isinstance(contender.claim, Convertible):
-            return contender  # as it is in the queue: its client may be further, or not so far
-        ticket = self.own(contender)
-        return contender if ticket is None else ticket.own(contender) or contender
 
     # What follows a loss
 

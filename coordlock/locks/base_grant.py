@@ -88,7 +88,7 @@ class BaseGrant(Resident):
     def sequencer(self) -> str:
         """The token as a text that names the lock and its mode, such as ``orders:lock:42``.
 
-        Send it to a server with a request; the server checks it with `Client.verify_sequencer`.
+        Send it to a server with a request; the server checks it with `Admin.verify_sequencer`.
         Raises what ``token`` raises.
         """
         from coordlock.locks.sequencer import sequencer

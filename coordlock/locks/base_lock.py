@@ -34,19 +34,17 @@ G = TypeVar("G", bound=Grant | AsyncGrant)
 
 @dataclass(frozen=True, slots=True)
 class AcquireOptions:
-    """How long to wait and to hold, the label, and the cancellation.
+    """How long to wait and to hold, and the label.
 
     Attributes:
         timeout: seconds to wait; None for ever, 0 tries once.
         label: what queues show beside host and pid; None for the client's.
         max_hold: for how many seconds a grant may be held before it is lost; None for no limit.
-        cancellation: ends the waits; None for none.
     """
 
     timeout: float | None
     label: str | None
     max_hold: float | None
-    cancellation: Cancellation | None
 
     @classmethod
     def of(
@@ -55,7 +53,6 @@ class AcquireOptions:
         timeout: Timeout = DEFAULT,
         label: str | None = None,
         max_hold: Timeout = DEFAULT,
-        cancellation: Cancellation | None = None,
     ) -> AcquireOptions:
         """The options of a lock; ``settings`` have the defaults.
 
@@ -63,20 +60,7 @@ class AcquireOptions:
         """
         limit = settings.max_hold if isinstance(max_hold, Default) else max_hold_of(max_hold)
         seconds = timeout_of("acquire", settings.timeout if timeout is DEFAULT else timeout)
-        return cls(seconds, label_of(label), limit, checked(cancellation))
-
-    def but(
-        self, timeout: Timeout, label: str | None, cancellation: Cancellation | None
-    ) -> AcquireOptions:
-        """These options, overridden by those of one acquire. Raises as `of` does."""
-        if timeout is DEFAULT and label is None and cancellation is None:
-            return self
-        return AcquireOptions(
-            self.timeout if timeout is DEFAULT else timeout_of("acquire", timeout),
-            self.label if label is None else label_of(label),
-            self.max_hold,
-            self.cancellation if cancellation is None else checked(cancellation),
-        )
+        return cls(seconds, label_of(label), limit)
 
 
 class BaseLock(Resident, Generic[G]):
@@ -101,11 +85,8 @@ class BaseLock(Resident, Generic[G]):
         self.label: Final = options.label
         #: For how many seconds a grant may be held before it is lost; None for no limit.
         self.max_hold: Final = options.max_hold
-        #: Ends the waits for this lock, if there is one.
-        self.cancellation: Final = options.cancellation
         self._access = access
         self._claims = claims
-        self._options = options
         self._by_hand: ByHand[G] = ByHand(name)
 
     if not TYPE_CHECKING:  # which then finds the mistake itself
@@ -118,16 +99,12 @@ class BaseLock(Resident, Generic[G]):
             raise AttributeError(text, name=name, obj=self)
 
     def _acquire(
-        self,
-        timeout: Timeout = DEFAULT,
-        *,
-        label: str | None = None,
-        cancellation: Cancellation | None = None,
+        self, timeout: Timeout = DEFAULT, *, cancellation: Cancellation | None = None
     ) -> Steps[G]:
         """Wait for the lock, first come first served; returns the grant.
 
         ``timeout`` (seconds, or such as ``"30s"``) bounds the whole call, and defaults to the
-        lock's: None waits forever, 0 tries once. ``label`` and ``cancellation`` replace the lock's.
+        lock's: None waits forever, 0 tries once. ``cancellation`` ends it from elsewhere.
         When Ctrl-C or a task's cancellation ends the call, it leaves the queue and is never
         granted. Raises `WaitError` when it ends without a grant: `AcquireTimeout` for a busy lock,
         `WaitUnavailable` for a silent service, `WaitCancelled`, `DeadlockDetected` when it waits in
@@ -135,11 +112,12 @@ class BaseLock(Resident, Generic[G]):
         Raises `NameConflict` when the name is in use as another kind of lock,
         `AuthenticationFailed`, `ClientClosed` and `ForkedClient`.
         """
-        return self._acquire_with(self._options.but(timeout, label, cancellation))
+        seconds = self.timeout if timeout is DEFAULT else timeout_of("acquire", timeout)
+        return self._acquire_within(seconds, cancellation)
 
-    def _acquire_with(self, options: AcquireOptions) -> Steps[G]:
-        """Acquire with ``options``; returns the grant."""
-        ticket = yield from self._acquisition(options)
+    def _acquire_within(self, seconds: float | None, cancellation: Cancellation | None) -> Steps[G]:
+        """Acquire within ``seconds``; returns the grant."""
+        ticket = yield from self._acquisition(seconds, cancellation)
         try:
             if self.max_hold is not None:
                 self._access.engine.limit(ticket, self.max_hold)
@@ -148,11 +126,13 @@ class BaseLock(Resident, Generic[G]):
             ticket.withdraw()  # the caller never gets the grant
             raise
 
-    def _acquisition(self, options: AcquireOptions) -> Steps[Ticket]:
-        """Acquire the queues with ``options``; the granted ticket."""
-        ends = () if options.cancellation is None else (options.cancellation,)
+    def _acquisition(
+        self, seconds: float | None, *cancellations: Cancellation | None
+    ) -> Steps[Ticket]:
+        """Acquire the queues within ``seconds``; the granted ticket."""
+        ends = tuple([one for one in map(checked, cancellations) if one is not None])
         return acquisition(
-            self._access.engine, self._claims, options.timeout, this_caller(), options.label, ends
+            self._access.engine, self._claims, seconds, this_caller(), self.label, ends
         )
 
     def _make(self, ticket: Ticket) -> G:
@@ -160,16 +140,14 @@ class BaseLock(Resident, Generic[G]):
         grant: G = self._grant_kind(self._access.engine, ticket)
         return grant
 
-    def _try_acquire(
-        self, *, label: str | None = None, cancellation: Cancellation | None = None
-    ) -> Steps[G | None]:
+    def _try_acquire(self, *, cancellation: Cancellation | None = None) -> Steps[G | None]:
         """The grant, or None when the lock is busy. Asks once and does not wait in the queue.
 
         Raises what `acquire` raises; `WaitUnavailable` when no answer came within the client's
         ``request_timeout``.
         """
         try:
-            return (yield from self._acquire(0, label=label, cancellation=cancellation))
+            return (yield from self._acquire(0, cancellation=cancellation))
         except AcquireTimeout:
             return None
 

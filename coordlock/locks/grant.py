@@ -46,7 +46,7 @@ class _GuardingGrant(BaseGrant):
         """What the service keeps under ``key``, an absolute path, or None.
 
         The value is of a moment at which the lock was held, and includes all earlier writes under
-        the lock. Raises `LockLost`, `InvalidKey`, `Unsupported`, `BackendUnavailable`,
+        the lock. Raises `LockLost`, `InvalidName`, `Unsupported`, `BackendUnavailable`,
         `AuthenticationFailed`, `ForkedClient`.
         """
         from coordlock.locks.transaction import check_key

@@ -33,7 +33,7 @@ class QueueEntry:
         age: seconds since it was enqueued, by the owner's and this machine's wall clocks; None if
             the owner does not say.
         session: the id of its session; "" if the service does not tell.
-        contender: the backend's own record, which `Client.evict` also takes.
+        contender: the backend's own record, which `Admin.evict` also takes.
         value: what it publishes: a member of a group, or a candidate.
     """
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Hashable
 from contextvars import ContextVar
-from dataclasses import replace
 from typing import Final, TypeVar
 
 from coordlock.errors import AcquireTimeout, LockLost, WaitCancelled
@@ -23,6 +22,7 @@ from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.locks.lock import AwaitingLock, BlockingLock, NamedLock
 from coordlock.model.claim import Mode
 from coordlock.runtime.caller import Caller, described, this_caller
+from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.deadline import Cancelled, DeadlineReached
 from coordlock.runtime.driver import Call, Steps
 from coordlock.runtime.methods import awaiting, blocking
@@ -100,7 +100,7 @@ class _ReentrantLock(NamedLock[G]):
         #: Who may acquire it again; None for the thread or the task that holds it.
         self.owner: Final = owner
 
-    def _acquire_with(self, options: AcquireOptions) -> Steps[G]:
+    def _acquire_within(self, seconds: float | None, cancellation: Cancellation | None) -> Steps[G]:
         """One more grant of what the owner holds, or the first one.
 
         Raises also `LockLost` for what was lost and is not released yet, ValueError for a mode that
@@ -109,10 +109,10 @@ class _ReentrantLock(NamedLock[G]):
         """
         engine, part = self._access.engine, object()
         engine.check()
-        hold, left = yield from self._hold(part, options)
+        hold, left = yield from self._hold(part, seconds, cancellation)
         try:
             if hold.ticket is None:
-                ticket = yield from self._acquisition(replace(options, timeout=left))
+                ticket = yield from self._acquisition(left, cancellation)
                 hold.granted(ticket)
                 if self.max_hold is not None:
                     engine.limit(ticket, self.max_hold)
@@ -126,7 +126,9 @@ class _ReentrantLock(NamedLock[G]):
         finally:
             hold.decided.resolve(None)
 
-    def _hold(self, part: object, options: AcquireOptions) -> Steps[tuple[_Hold, float | None]]:
+    def _hold(
+        self, part: object, seconds: float | None, cancellation: Cancellation | None
+    ) -> Steps[tuple[_Hold, float | None]]:
         """The owner's hold, with ``part``, and the seconds left to acquire it if it has no ticket.
 
         While another call of the same owner acquires it, this one waits for that.
@@ -134,9 +136,9 @@ class _ReentrantLock(NamedLock[G]):
         engine, caller = self._access.engine, this_caller()
         key = (self.name, caller if self.owner is None else (self.owner,))
         holds: _Holds = engine.share(_Hold, weakref.WeakValueDictionary)
-        started, left = engine.clock.now(), options.timeout
+        started, left = engine.clock.now(), seconds
         while True:
-            call = yield engine.until(left, options.cancellation)
+            call = yield engine.until(left, cancellation)
             with engine.lock:
                 hold = holds.get(key)
                 if hold is not None and hold.ticket is not None:
@@ -158,8 +160,8 @@ class _ReentrantLock(NamedLock[G]):
                 raise WaitCancelled(self.name, str(cancelled)) from None
             except DeadlineReached:
                 raise AcquireTimeout(self.name, engine.clock.now() - started) from None
-            if options.timeout is not None:
-                left = max(0.0, started + options.timeout - engine.clock.now())
+            if seconds is not None:
+                left = max(0.0, started + seconds - engine.clock.now())
 
 
 class ReentrantLock(_ReentrantLock[ReentrantGrant], BlockingLock[ReentrantGrant]):

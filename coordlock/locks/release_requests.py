@@ -9,7 +9,7 @@ small record.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from coordlock.backend import Listing, Observation
 from coordlock.errors import BackendError
@@ -30,19 +30,8 @@ log = Log("coordlock")
 _LONGEST: Final = 1000
 
 
-class Request(NamedTuple):
-    """What one contender was asked; ``order`` is its place, 0 where an earlier release wrote it."""
-
-    reason: str
-    order: int
-
-    def is_to(self, order: int) -> bool:
-        """Whether it is to the contender of that ``order``, and not to an earlier one of its id."""
-        return self.order in (0, order)
-
-
-#: Requests, by the ids of the contenders that were asked.
-Asked = dict[str, Request]
+#: The reasons, by the places of the contenders that were asked.
+Asked = dict[str, str]
 
 
 def ask(
@@ -57,8 +46,8 @@ def ask(
     members = yield from queue_view(engine, queue)
     asked = tuple(one for one in members if _is_meant(one, chosen))
     if asked:
-        there = {one.contender.id: one.contender.order for one in members}
-        requests = {one.contender.id: Request(reason, one.contender.order) for one in asked}
+        there = {one.contender.place for one in members}
+        requests = {one.contender.place: reason for one in asked}
         yield from engine.bounded(_write(_record(engine, queue), there, requests))
     return asked
 
@@ -75,20 +64,17 @@ def _is_meant(member: QueueEntry, chosen: QueueEntry | None) -> bool:
     return member.holding if chosen is None else are_same(member.contender, chosen.contender)
 
 
-def _write(record: StoredRecord[Asked], there: Mapping[str, int], requests: Asked) -> Steps[None]:
+def _write(record: StoredRecord[Asked], there: set[str], requests: Asked) -> Steps[None]:
     """Add ``requests`` to the record, and drop those to contenders that are not ``there``."""
     while True:
         written = yield from record.read()
-        wanted = {
-            id: one for id, one in written.items() if id in there and one.is_to(there[id])
-        } | requests
+        wanted = {place: one for place, one in written.items() if place in there} | requests
         if wanted == written:
             return  # perhaps by an attempt of this call whose answer was lost
         by_reason: dict[str, list[str]] = {}  # each once: a semaphore may have a thousand holders
-        for id, one in wanted.items():
-            by_reason.setdefault(one.reason, []).append(id)
-        orders = {id: one.order for id, one in wanted.items()}
-        if (yield from record.write({"asked": by_reason, "orders": orders})):
+        for place, reason in wanted.items():
+            by_reason.setdefault(reason, []).append(place)
+        if (yield from record.write({"asked": by_reason})):
             return
 
 
@@ -99,12 +85,8 @@ def _record(engine: Engine, queue: str) -> StoredRecord[Asked]:
 
 def asked_in(fields: Mapping[str, Any]) -> Asked:
     """The requests in a record with these ``fields``."""
-    asked, orders = (fields["asked"], fields.get("orders", {})) if fields else ({}, {})
-    return {
-        str(id): Request(str(reason), int(orders.get(id, 0)))
-        for reason, ids in asked.items()
-        for id in ids
-    }
+    asked = fields["asked"] if fields else {}
+    return {str(place): str(reason) for reason, places in asked.items() for place in places}
 
 
 class Requests:
@@ -112,7 +94,7 @@ class Requests:
 
     def __init__(self, engine: Engine, ticket: Ticket) -> None:
         engine.backend.require("data")
-        self._orders: Final = {one.id: one.order for one in ticket.contenders}
+        self._places: Final = {one.place for one in ticket.contenders}
         #: Kept with the reason of the first request, or with None at the grant's end.
         self.asked: Final[Promise[str | None]] = Promise()
         self._observed: list[tuple[StoredRecord[Asked], Observation[Listing]]] = []
@@ -136,9 +118,8 @@ class Requests:
             except BackendError as error:  # of a newer format
                 log.warning("requests to release a lock cannot be read: %s", error)
                 continue
-            for id, one in requests.items():
-                if id in self._orders and one.is_to(self._orders[id]):
-                    self.asked.resolve(one.reason)
+            for place in self._places.intersection(requests):
+                self.asked.resolve(requests[place])
 
     def _stop(self) -> None:
         for _, observation in self._observed:

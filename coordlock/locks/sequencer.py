@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from coordlock.errors import Evicted, InvalidName, InvalidSequencer, LockLost
+from coordlock.errors import Evicted, InvalidName, InvalidToken, LockLost
 from coordlock.kernel.engine import Engine
 from coordlock.locks.queue_view import QueueEntry, queue_view
 from coordlock.model.claim import Claim, in_force, parse_marker
@@ -29,7 +29,7 @@ def sequencer(name: str, claim: Claim, token: int) -> str:
 def verified(engine: Engine, text: str) -> Steps[QueueEntry]:
     """The queue entry of the grant that ``text`` names, held at a moment during this call.
 
-    Raises `InvalidSequencer`, `LockLost` and `BackendUnavailable`.
+    Raises `InvalidToken`, `LockLost` and `BackendUnavailable`.
     """
     name, claim, token = _parsed(text)
     queue = yield from queue_view(engine, name)
@@ -53,11 +53,15 @@ def _parsed(text: str) -> tuple[str, Claim, int]:
     if not isinstance(text, str):
         raise TypeError(f"a sequencer is a text, not {type(text).__name__}")
     if (match := _FORM.fullmatch(text)) is None or (name := unescape(match[1])) is None:
-        raise InvalidSequencer(text)
+        raise _invalid(text)
     claim = in_force(parse_marker(match[2]))
     if claim.marker != match[2]:
-        raise InvalidSequencer(text)
+        raise _invalid(text)
     try:
         return check_name(name), claim, int(match[3])
     except InvalidName:
-        raise InvalidSequencer(text) from None
+        raise _invalid(text) from None
+
+
+def _invalid(text: object) -> InvalidToken:
+    return InvalidToken(text, "is not a sequencer, such as 'orders:lock:42': pass grant.sequencer")

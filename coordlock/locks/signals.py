@@ -167,7 +167,7 @@ class BlockingSignals(_Signals):
 
     @property
     def release_requested(self) -> Signal:
-        """Set when another client asks that the lock be released: `Client.request_release`.
+        """Set when another client asks that the lock be released: `Admin.request_release`.
 
         The lock stays held until you release it. The first use begins to listen, so a request may
         show a moment later. Raises `Unsupported` if the backend keeps no data.

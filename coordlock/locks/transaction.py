@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Self
 
 from coordlock.backend import Delete, Expect, Operation, Put
-from coordlock.errors import InvalidKey
+from coordlock.errors import InvalidName
 from coordlock.kernel.engine import Engine
 from coordlock.model.names import escape
 from coordlock.runtime.driver import Steps
@@ -40,29 +40,29 @@ def check_key(key: str, root: str, queues: Iterable[str]) -> str:
 
     Every key below the root counts as a contender. If the root is the top, that would be all keys:
     then only the grant's own ``queues`` and coordlock's own data are refused, and the caller must
-    not write below the queues of other locks. Raises `InvalidKey`.
+    not write below the queues of other locks. Raises `InvalidName`.
     """
     if not isinstance(key, str):
-        raise InvalidKey(repr(key), f"must be a str, not {type(key).__name__}")
+        raise InvalidName(repr(key), f"must be a str, not {type(key).__name__}", "key")
     if not key.startswith("/"):
-        raise InvalidKey(key, "must be an absolute path, such as '/app/config'")
+        raise InvalidName(key, "must be an absolute path, such as '/app/config'", "key")
     parts = key.split("/")[1:]
     if not all(parts) or any(part in (".", "..") for part in parts):
-        raise InvalidKey(key, "must not have empty parts, '.' or '..' in it")
+        raise InvalidName(key, "must not have empty parts, '.' or '..' in it", "key")
     if _REFUSED.search(key):
-        raise InvalidKey(key, "has characters that ZooKeeper does not allow in paths")
+        raise InvalidName(key, "has characters that ZooKeeper does not allow in paths", "key")
     if len(key.encode()) > _MAX_KEY_BYTES:
-        raise InvalidKey(key[:40] + "…", f"is longer than {_MAX_KEY_BYTES} bytes in UTF-8")
+        raise InvalidName(key[:40] + "…", f"is longer than {_MAX_KEY_BYTES} bytes in UTF-8", "key")
     if parts[0] == "zookeeper":
-        raise InvalidKey(key, "lies under '/zookeeper', which belongs to ZooKeeper itself")
+        raise InvalidName(key, "lies under '/zookeeper', which belongs to ZooKeeper itself", "key")
     at_top = root in ("/", "")
     places = (f"/{escape(queue)}" for queue in queues) if root == "/" else (root,) if root else ()
     for refused in places:
         if (key + "/").startswith(refused + "/"):
             problem = f"lies under {refused!r}, where every key is a contender for a lock"
-            raise InvalidKey(key, problem)
+            raise InvalidName(key, problem, "key")
     if at_top and key.startswith("/@"):
-        raise InvalidKey(key, "starts with '/@', which is for coordlock itself")
+        raise InvalidName(key, "starts with '/@', which is for coordlock itself", "key")
     return key
 
 
@@ -106,12 +106,12 @@ class _BaseTransaction(Resident):
     def put(self, key: str, data: bytes) -> Self:
         """Write ``data`` to ``key``, an absolute path; creates the key if there is none.
 
-        Raises `InvalidKey`, also for a key that this transaction already writes.
+        Raises `InvalidName`, also for a key that this transaction already writes.
         """
         return self._add(Put(self._unwritten(key), check_data(data)))
 
     def delete(self, key: str) -> Self:
-        """Remove ``key``; does nothing if there is none. Raises `InvalidKey`."""
+        """Remove ``key``; does nothing if there is none. Raises `InvalidName`."""
         return self._add(Delete(self._unwritten(key)))
 
     def expect(self, key: str, version: int) -> Self:
@@ -119,7 +119,7 @@ class _BaseTransaction(Resident):
 
         A grant guards against past holders of its lock; this guards against writers without the
         lock. If every transaction expects the versions that it read, and none deletes, it also
-        guards against an unanswered commit that takes effect late. Raises `InvalidKey`.
+        guards against an unanswered commit that takes effect late. Raises `InvalidName`.
         """
         key = check_key(key, self._root, self._queues)
         return self._add(Expect(key, check_version(version)))
@@ -127,7 +127,7 @@ class _BaseTransaction(Resident):
     def _unwritten(self, key: str) -> str:
         check_key(key, self._root, self._queues)
         if any(one.key == key for one in self._operations if not isinstance(one, Expect)):
-            raise InvalidKey(key, "is written twice in one transaction")
+            raise InvalidName(key, "is written twice in one transaction", "key")
         return key
 
     def _commit(self) -> Steps[None]:

@@ -61,8 +61,8 @@ class _UpgradeableGrant(BaseGrant):
         wait for it. Meanwhile nobody else may write.
 
         ``timeout`` (seconds, or such as ``"30s"``) bounds the call, by default the client's: None
-        waits forever, 0 tries once. Raises `ConversionTimeout`, `DeadlockDetected`, and
-        `ConversionCancelled` when ``cancellation`` is cancelled, or when it would have to wait
+        waits forever, 0 tries once. Raises `WaitTimeout`, `DeadlockDetected`, and
+        `WaitCancelled` when ``cancellation`` is cancelled, or when it would have to wait
         after a signal handled by `release_on_signals`: after these the grant shares the lock as
         before. Raises `LockLost` once it is lost or released, `WaitUnavailable`,
         `AuthenticationFailed`, `ForkedClient`.

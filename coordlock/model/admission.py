@@ -10,19 +10,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
 
 from coordlock.model.claim import AnyClaim, Convertible, Mode, Permit
 from coordlock.model.contender import Contender, Entry, Snapshot
 
 __all__ = [
+    "are_alone",
     "blockers",
     "holders",
     "is_blocked",
     "keeps_out",
     "mismatch",
     "newcomer",
-    "next_in_line",
+    "omits_blockers",
 ]
 
 
@@ -44,6 +44,16 @@ def blockers(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
     return () if nearest is None else (nearest,)
 
 
+def omits_blockers(snapshot: Snapshot, me: Contender) -> bool:
+    """Whether contenders that ``snapshot`` omits may be in the way of ``me``."""
+    return snapshot.omitted > 0 and me.claim is not Mode.NL  # which conflicts with no mode
+
+
+def are_alone(queues: Iterable[Snapshot]) -> bool:
+    """Whether each of ``queues`` shows one contender and omits none."""
+    return not any(len(one.contenders) > 1 or one.omitted for one in queues)
+
+
 def newcomer(entry: Entry) -> Contender:
     """The contender that ``entry`` would be at the end of its queue. For this rule alone."""
     return Contender(entry.id, "", entry.claim, order=sys.maxsize)
@@ -59,43 +69,6 @@ def is_blocked(snapshot: Snapshot, entry: Entry) -> bool:
         return False
     me = newcomer(entry)
     return mismatch(snapshot, me) is not None or bool(blockers(snapshot, me))
-
-
-def next_in_line(
-    snapshot: Snapshot,
-    me: Contender,
-    departed: Iterable[Contender],
-    handed_over: Contender | None = None,
-) -> Snapshot | None:
-    """``snapshot`` without ``departed``, if that proves ``me`` granted; None if it proves nothing.
-
-    After None, the queue must be read. A proof needs no read, because no contender enters a queue
-    before one that is in it, and a contender that has departed never returns. So at most the
-    contenders that are left here are left there. The caller sees to two conditions:
-
-    * ``me`` is still in the queue when the last of ``departed`` leaves. A departure that was told
-      in order is enough, because the departure of ``me`` would have been told before it. Where
-      ``me`` is among ``departed``, nothing is proved.
-    * ``handed_over``, one of ``departed``, had been admitted with the claim that ``me`` asks for.
-      Then no contender before it is in the way, listed or not. For a mode: whatever conflicts with
-      ``me`` conflicted with it. For a permit of n: fewer than n stood before it when it was
-      admitted, so fewer than n stand before ``me`` when it has gone.
-
-    Nothing is proved where a convertible contender stands before ``me``: it may have changed its
-    mode since. Before a contender that was admitted as exclusive, no unlisted contender stands.
-    """
-    if any(isinstance(one.claim, Convertible) for one in snapshot.before(me)):
-        return None
-    left = snapshot.without(departed)
-    if not any(one.key == me.key for one in left.contenders):
-        return None
-    if handed_over is not None and (me.claim not in _SHARED or not left.omitted):
-        left = left.behind(handed_over)
-    return None if left.omitted or blockers(left, me) else left
-
-
-#: Modes that a convertible contender may hold together with.
-_SHARED: Final = frozenset(Mode) - {Mode.EX}
 
 
 def keeps_out(other: Contender, me: Contender) -> bool:

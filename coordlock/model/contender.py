@@ -108,8 +108,7 @@ class Entry:
     """What a client asks a backend to enqueue, identified before anything is sent.
 
     ``id`` is a GUID (32 hexadecimal digits), by which a create whose reply was lost is found again.
-    No second entry ever has it. Of a backend that `keeps_names`, one may that publishes nothing,
-    once the first has certainly been removed. ``value`` is what the contender publishes, where
+    No second entry ever has it. ``value`` is what the contender publishes, where
     the service has the capability ``publishing``, and b"" elsewhere. Unless it ``publishes``,
     its value never changes.
     """
@@ -128,7 +127,8 @@ class Contender:
     """One entry of a queue, as the service shows it.
 
     Attributes:
-        id: the GUID of the entry; for other programs' contenders, whatever is unique.
+        id: the GUID of the entry, for the client that made it and where it publishes a value; of
+            others, whatever is unique in the queue at one moment.
         key: the backend's full name for it (znode path, etcd key, file).
         claim: the mode or permit that it asks for.
         order: its place; contenders are served in ascending order. Unique in the queue.
@@ -158,6 +158,14 @@ class Contender:
         return hash(self.key)
 
     @property
+    def place(self) -> str:
+        """Names it for all clients, and no other contender of its queue ever.
+
+        Its client knows it by ``id``; others may see another one, and one that had it before.
+        """
+        return f"{self.key}@{self.order}"
+
+    @property
     def described(self) -> Owner | None:
         """Who it says it is; where it says nothing but what it publishes, that as a label."""
         if self.value and (self.owner is None or not self.owner.host):
@@ -177,15 +185,14 @@ class Snapshot:
         queue: the lock's name.
         contenders: the contenders seen, in ascending order.
         revision: the service's state that this shows; watches start behind it.
-        omitted: how many contenders stand before the first of ``contenders`` without being listed.
-        harmless: whether those are known not to be in the way of the last of ``contenders``.
+        omitted: how many contenders stand before the first of ``contenders`` without being listed;
+            0 if they are known not to be in the way of the last of ``contenders``.
     """
 
     queue: Final[str]
     contenders: Final[tuple[Contender, ...]]
     revision: Final[int] = 0
     omitted: Final[int] = 0
-    harmless: Final[bool] = False
 
     def find(self, id: str) -> Contender | None:
         """The contender of the entry ``id``, or None when it is not in the queue."""
@@ -208,12 +215,12 @@ class Snapshot:
         """
         gone = {one.key for one in departed}
         left = tuple([one for one in self.contenders if one.key not in gone])
-        return Snapshot(self.queue, left, self.revision, self.omitted, self.harmless)
+        return Snapshot(self.queue, left, self.revision, self.omitted)
 
     def behind(self, contender: Contender) -> Snapshot:
         """This snapshot when ``contender`` and all before it do not matter any more."""
         left = tuple([one for one in self.contenders if one.order > contender.order])
-        return Snapshot(self.queue, left, self.revision, 0, self.harmless)
+        return Snapshot(self.queue, left, self.revision)
 
 
 def is_known(contender: Contender) -> bool:

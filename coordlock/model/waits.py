@@ -30,8 +30,8 @@ class Wait:
 
     Attributes:
         actor: which task or thread of its client, for people.
-        waits: queue and entry id of each contender that waits: all are granted, or none.
-        holds: the entry ids of the actor's other contenders, which stay until it goes on.
+        waits: queue and place of each contender that waits: all are granted, or none.
+        holds: the places of the actor's other contenders, which stay until it goes on.
     """
 
     actor: str
@@ -40,7 +40,7 @@ class Wait:
 
     @property
     def id(self) -> str:
-        """The entry id of its first contender, which identifies it."""
+        """The place of its first contender, which identifies it."""
         return self.waits[0][1]
 
     def encode(self) -> bytes:
@@ -52,7 +52,7 @@ class Wait:
         """What ``record`` says; None for what another release may have written."""
         try:
             fields = decode(record)
-            waits = tuple((str(queue), str(id)) for queue, id in fields["waits"])
+            waits = tuple((str(queue), str(place)) for queue, place in fields["waits"])
             wait = cls(str(fields["actor"]), waits, frozenset(map(str, fields["holds"])))
         except (NewerFormat, ValueError, TypeError, KeyError):
             return None
@@ -100,7 +100,7 @@ class Deadlock:
 
     Attributes:
         steps: the shortest cycle. Each blocker's client is the next step's waiter.
-        victim: the entry id of the youngest contender that waits while its caller has others.
+        victim: the place of the youngest contender that waits while its caller has others.
     """
 
     steps: tuple[DeadlockStep, ...]
@@ -111,18 +111,18 @@ class Deadlock:
 
 
 def by_contender(waits: Iterable[Wait]) -> dict[str, list[Wait]]:
-    """By entry id: the ``waits`` of the actors to which the contender belongs."""
+    """By place: the ``waits`` of the actors to which the contender belongs."""
     found: defaultdict[str, list[Wait]] = defaultdict(list)
     for wait in waits:
-        for id in wait.holds.union(id for _, id in wait.waits):
-            found[id].append(wait)
+        for place in wait.holds.union(place for _, place in wait.waits):
+            found[place].append(wait)
     return found
 
 
 def needed(waits: Mapping[str, Sequence[Wait]], queues: Iterable[Snapshot]) -> set[str]:
     """The queues in which actors wait who have contenders in ``queues``; see `by_contender`."""
-    standing = (one.id for snapshot in queues for one in snapshot.contenders)
-    return {queue for id in standing for wait in waits.get(id, ()) for queue, _ in wait.waits}
+    standing = (one.place for snapshot in queues for one in snapshot.contenders)
+    return {queue for place in standing for wait in waits.get(place, ()) for queue, _ in wait.waits}
 
 
 def deadlocks(waits: Sequence[Wait], queues: Mapping[str, Snapshot]) -> Iterator[Deadlock]:
@@ -135,7 +135,7 @@ def deadlocks(waits: Sequence[Wait], queues: Mapping[str, Snapshot]) -> Iterator
             victim = max(able, key=lambda event: _age(graph.candidates[event]))
             steps = tuple(graph.steps(_way_round(stuck, victim)))
             if len(steps) > 1:  # else it waits for its own lock, which another thread may release
-                yield Deadlock(steps, graph.candidates[victim].id)
+                yield Deadlock(steps, graph.candidates[victim].place)
 
 
 #: What happens, and to which contender or wait.
@@ -160,39 +160,39 @@ class _Graph:
         self._waits = by_contender(waits)
         for snapshot in queues:
             self._add(snapshot)
-        for id in self._places:
-            actors, waits_itself = self._waits.get(id, ()), (_GRANTED, id) in self._before
+        for place in self._places:
+            actors, waits_itself = self._waits.get(place, ()), (_GRANTED, place) in self._before
             if waits_itself:  # it is not what its actor holds, whatever was published
-                actors = [wait for wait in actors if any(id == place for _, place in wait.waits)]
+                actors = [wait for wait in actors if any(place == one for _, one in wait.waits)]
             must: list[_Event] = [(_GOES_ON, wait.id) for wait in actors]
-            self._before[_LEAVES, id] = must or [(_GRANTED, id)] * waits_itself
+            self._before[_LEAVES, place] = must or [(_GRANTED, place)] * waits_itself
         #: The waits of actors that hold up others, each with a contender that waits.
         self.candidates: dict[_Event, Contender] = {}
         for wait in waits:
-            waiting = [id for _, id in wait.waits if (_GRANTED, id) in self._before]
-            self._before[_GOES_ON, wait.id] = [(_GRANTED, id) for id in waiting]
+            waiting = [place for _, place in wait.waits if (_GRANTED, place) in self._before]
+            self._before[_GOES_ON, wait.id] = [(_GRANTED, place) for place in waiting]
             if waiting:
                 self.candidates[_GOES_ON, wait.id] = self._places[waiting[-1]][1]
 
     def _add(self, snapshot: Snapshot) -> None:
         admitted, all_ = holders(snapshot), snapshot.contenders
-        self._admitted |= admitted
-        self._places |= {one.id: (snapshot.queue, one) for one in all_}
+        self._admitted |= {one.place for one in all_ if one.id in admitted}
+        self._places |= {one.place: (snapshot.queue, one) for one in all_}
         waiting = [one for one in all_ if one.id not in admitted]
         # No conversion lets one pass that waits: those that do not wait any more go first.
         for claim, asks in {one.claim: one for one in waiting}.items():
             clear: list[_Event] = []  # the latest of the chain
             for one in all_:
                 if one.claim == claim and one.id not in admitted:
-                    self._before[_GRANTED, one.id] = clear
+                    self._before[_GRANTED, one.place] = clear
                 if keeps_out(one, asks):
-                    self._before[_CLEAR, one.id, claim] = [(_LEAVES, one.id), *clear]
-                    clear = [(_CLEAR, one.id, claim)]
+                    self._before[_CLEAR, one.place, claim] = [(_LEAVES, one.place), *clear]
+                    clear = [(_CLEAR, one.place, claim)]
         for one in all_:
             if isinstance(one.claim, Convertible) and one.claim.target is not None:
-                ahead: list[_Event] = [(_LEAVES, other.id) for other in waited_for(snapshot, one)]
-                self._before[_GRANTED, one.id] = ahead
-        line = ((_GRANTED, one.id) for one in waiting if isinstance(one.claim, Permit))
+                ahead = waited_for(snapshot, one)
+                self._before[_GRANTED, one.place] = [(_LEAVES, other.place) for other in ahead]
+        line = ((_GRANTED, one.place) for one in waiting if isinstance(one.claim, Permit))
         self._lines[snapshot.queue] = deque(line)
 
     def stuck(self) -> _Events:
@@ -218,14 +218,14 @@ class _Graph:
 
     def steps(self, way: Iterable[_Event]) -> Iterator[DeadlockStep]:
         """The events of a circle, in words for people."""
-        ids = [str(event[1]) for event in way if event[0] in (_GRANTED, _LEAVES)]
-        for waiter, blocker in zip(ids[::2], ids[1::2], strict=True):
+        places = [str(event[1]) for event in way if event[0] in (_GRANTED, _LEAVES)]
+        for waiter, blocker in zip(places[::2], places[1::2], strict=True):
             (queue, one), (_, other) = self._places[waiter], self._places[blocker]
             actors = self._actor_of(waiter), self._actor_of(blocker)
             yield DeadlockStep(queue, one, other, blocker in self._admitted, *actors)
 
-    def _actor_of(self, id: str) -> str:
-        return next((wait.actor for wait in self._waits.get(id, ())), "")
+    def _actor_of(self, place: str) -> str:
+        return next((wait.actor for wait in self._waits.get(place, ())), "")
 
 
 def _reversed(graph: _Events) -> _Events:
@@ -277,7 +277,7 @@ def _way_round(graph: _Events, start: _Event) -> list[_Event]:
 
 
 def _age(contender: Contender) -> tuple[int, str]:
-    return contender.token or contender.order, contender.id
+    return contender.token or contender.order, contender.place
 
 
 def _queued(contender: Contender) -> str:

@@ -26,7 +26,7 @@ class _BaseBarrier(BarrierRecipe):
         ``timeout`` is in seconds, by default the client's; None waits for ever, and 0 looks once.
         ``cancellation`` ends the wait from elsewhere, with `WaitCancelled`.
 
-        Raises `BarrierTimeout` when the time is up: then nobody has passed with this party. Raises
+        Raises `WaitTimeout` when the time is up: then nobody has passed with this party. Raises
         `WaitUnavailable`, up to the client's ``request_timeout`` later, when the service does not
         answer: then the others may have passed. Raises `SessionLost` and `Evicted` if the party was
         lost before it passed, and `NameConflict` if an earlier party gave the barrier another

@@ -50,7 +50,7 @@ class _BaseDoubleBarrier(BarrierRecipe):
         """Leave, and wait until all that entered together have left. The dead count as left.
 
         ``timeout`` and ``cancellation`` are as for `enter`. However it ends, this party has left.
-        Raises `BarrierTimeout` when the time is up, `WaitCancelled`, and `WaitUnavailable` if the
+        Raises `WaitTimeout` when the time is up, `WaitCancelled`, and `WaitUnavailable` if the
         service does not answer. Raises `SessionLost` or `Evicted` if this party was lost inside,
         and so had already left for the others, and `SessionLost` if the session ends during the
         wait. Raises RuntimeError if it was not entered.

@@ -23,7 +23,7 @@ from coordlock.recipes.shared.observer import AsyncObserver, Observer
 from coordlock.recipes.shared.recipe import QueueRecipe
 from coordlock.recipes.term import AsyncTerm, LeadingBodies, Term, check_candidate_value
 from coordlock.runtime.caller import this_caller
-from coordlock.runtime.cancellation import Cancellation, checked
+from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.clock import sleep
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.functions import PlainFunction
@@ -76,13 +76,10 @@ class _BaseElection(QueueRecipe, Generic[T]):
         value: bytes | None = None,
         timeout: Timeout = DEFAULT,
         max_hold: Timeout = DEFAULT,
-        cancellation: Cancellation | None = None,
     ) -> None:
         super().__init__(access, name)
         #: What candidates are known by, where `campaign` is given nothing else.
         self.value: Final = _identity() if value is None else check_candidate_value(value)
-        #: Ends the campaigns; None for nothing that does.
-        self.cancellation: Final = checked(cancellation)
         settings = access.settings
         #: For how many seconds a term may last before it is lost; None for no limit.
         self.max_hold: Final = (
@@ -106,7 +103,6 @@ class _BaseElection(QueueRecipe, Generic[T]):
         errors included, is as for `Lock.acquire`.
         """
         value = self.value if value is None else check_candidate_value(value)
-        cancellation = self.cancellation if cancellation is None else cancellation
         engine = self._access.engine
         ticket = yield from acquisition(
             engine,
@@ -221,14 +217,13 @@ class Election(_BaseElection[Term]):
         any other exception it resigns and raises that. Losses and outages are logged, and it
         campaigns again.
 
-        Returns after ``cancellation``, by default the election's, is cancelled: while it campaigns,
+        Returns after ``cancellation`` is cancelled: while it campaigns,
         or when ``lead`` has returned. Raises `WaitCancelled` after a signal: see
         `release_on_signals`; TypeError for a coroutine function; and, as `campaign` does,
         `NameConflict`, `DeadlockDetected`, `ClientClosed`, `AuthenticationFailed`, `ForkedClient`.
         """
         _LEAD.check(lead)
-        stop = self.cancellation if cancellation is None else cancellation
-        while (term := self._elected(stop)) is not None:
+        while (term := self._elected(cancellation)) is not None:
             try:
                 with self._bodies.leading(self.name, term), term:
                     _LEAD.finished(lead, lead(term))
@@ -264,8 +259,7 @@ class AsyncElection(_BaseElection[AsyncTerm]):
         It cancels ``lead`` when the term is lost. The rest is as for `Election.run`. Raises
         TypeError for a ``lead`` that can't be awaited.
         """
-        stop = self.cancellation if cancellation is None else cancellation
-        while (term := await self._elected(stop)) is not None:
+        while (term := await self._elected(cancellation)) is not None:
             try:
                 with self._bodies.leading(self.name, term):
                     async with term, term.cancel_on_loss():

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from coordlock.backend import Listing, VersionedValue
-from coordlock.errors import InvalidKey
+from coordlock.errors import InvalidName
 from coordlock.kernel.access import Access
 from coordlock.recipes.shared.observer import AsyncObserver, Observer
 from coordlock.recipes.value import BaseData
@@ -53,7 +53,9 @@ class _BaseValues(BaseData):
 
     def __init__(self, access: Access, folder: str) -> None:
         if folder == "/":
-            raise InvalidKey(folder, "is the top, not a folder: name one, such as '/app/config'")
+            raise InvalidName(
+                folder, "is the top, not a folder: name one, such as '/app/config'", "key"
+            )
         super().__init__(access, folder[:-1] if str(folder).endswith("/") else folder)
         self._where = f"{self._path}/"
         #: An absolute path that ends with a slash.

@@ -8,8 +8,18 @@ from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
 
 from coordlock.runtime.log import Log
+from coordlock.runtime.worker import Worker
 
-__all__ = ["Condition", "Promise", "all_of", "copied", "failed", "resolved", "settled"]
+__all__ = [
+    "Condition",
+    "Promise",
+    "all_of",
+    "copied",
+    "failed",
+    "in_thread",
+    "resolved",
+    "settled",
+]
 
 log = Log("coordlock")
 
@@ -139,6 +149,20 @@ def failed(error: BaseException) -> Promise[T]:
     """A promise that is already broken."""
     promise: Promise[T] = Promise()
     promise._outcomes.append((None, error))
+    return promise
+
+
+def in_thread(name: str, call: Callable[[], T]) -> Promise[T]:
+    """What ``call`` returns or raises, in a daemon thread of its own because it blocks."""
+    promise: Promise[T] = Promise()
+
+    def settle() -> None:
+        try:
+            promise.resolve(call())
+        except BaseException as error:
+            promise.fail(error)
+
+    Worker(name).run(settle)
     return promise
 
 

@@ -10,7 +10,6 @@
 * `coordlock.testing.fence_contract`: the suite that every fence passes.
 * `coordlock.testing.lock_service`: a service in memory for one test, with its clock and its losses.
 * `coordlock.testing.proxy`: a TCP proxy that loses, delays, cuts and counts.
-* `coordlock.testing.faults`: the history of a run with faults, and checkers that judge it.
 * `coordlock.testing.waiting`: waiting for a condition.
 """
 

@@ -62,7 +62,7 @@ class CapabilityContract(ClientSuite):
         assert self.backend.scheme in str(refused.value)
 
     def test_queues_are_shown_by_services_that_keep_them(self, client: Any) -> None:
-        for ask in (lambda: client.contenders("a"), client.names):
+        for ask in (lambda: client.admin.contenders("a"), client.admin.names):
             if self.backend.capabilities.ordered:
                 assert list(ask()) == []
             else:

@@ -145,7 +145,7 @@ class CounterContract(ClientSuite):
     def test_what_is_kept_is_told_by_name_and_kind(
         self, client: Any, other: Any, name: str, start: Start
     ) -> None:
-        assert client.records(name) == ()
+        assert client.admin.records(name) == ()
         client.counter(name).add(42)
         client.latch(name, 3).count_down()
         client.gate(name).shut()
@@ -160,9 +160,10 @@ class CounterContract(ClientSuite):
             Record(name, "latch", {"remaining": 2, "count": 3}),
             Record(name, "work queue", {}),
         )
-        assert other.records(name) == mine
+        assert other.admin.records(name) == mine
         beside = Record(f"{name}/é", "work queue", {})
-        assert [one for one in other.records() if one.name.startswith(name)] == [*mine, beside]
+        found = other.admin.records()
+        assert [one for one in found if one.name.startswith(name)] == [*mine, beside]
 
     def test_who_only_looks_at_a_name_keeps_nothing_there(self, client: Any, name: str) -> None:
         assert client.counter(name).get() == 0
@@ -170,7 +171,7 @@ class CounterContract(ClientSuite):
         assert client.latch(name, 2).remaining() == 2
         assert client.work_queue(name).try_take() is None
         assert client.work_queue(name).depth() == 0
-        assert client.records(name) == ()
+        assert client.admin.records(name) == ()
 
     def test_what_was_deleted_begins_anew(
         self, client: Any, other: Any, name: str, start: Start
@@ -183,20 +184,20 @@ class CounterContract(ClientSuite):
         queue = client.work_queue(name)
         queue.put(b"an item")
         grant = client.lock(name).acquire(BOUND)
-        assert other.request_release(name, "please")
+        assert other.admin.request_release(name, "please")
         grant.release()
-        eventually(lambda: not client.contenders(name))
-        kinds = [one.kind for one in other.records(name)]
+        eventually(lambda: not client.admin.contenders(name))
+        kinds = [one.kind for one in other.admin.records(name)]
         assert len(kinds) == 6
         for kind in ("gate", "work queue"):
             with pytest.raises(StillInUse):
-                other.delete_record(name, kind)
+                other.admin.delete(name, kind)
         client.gate(name).open()
         queue.purge()
         for kind in kinds:
-            assert other.delete_record(name, kind)
-            assert not other.delete_record(name, kind)
-        assert other.records(name) == ()
+            assert other.admin.delete(name, kind)
+            assert not other.admin.delete(name, kind)
+        assert other.admin.records(name) == ()
         assert client.counter(name).add() == 1
         assert client.latch(name, 3).count_down() == 2
         assert client.gate(name).is_open()
@@ -204,7 +205,7 @@ class CounterContract(ClientSuite):
         item = other.work_queue(name).take(BOUND)
         assert item.data == b"another"
         item.ack()
-        kinds = [one.kind for one in other.records(name)]
+        kinds = [one.kind for one in other.admin.records(name)]
         assert kinds == ["counter", "latch", "work queue"]
 
     @pytest.mark.parametrize(
@@ -215,7 +216,7 @@ class CounterContract(ClientSuite):
     ) -> None:
         engine = client._access.engine
         engine.backend.write([Put(f"{engine.data_root}/@counters/{name}", data)]).result(BOUND)
-        assert client.records(name) == (Record(name, "counter", None),)
+        assert client.admin.records(name) == (Record(name, "counter", None),)
 
     def test_what_another_program_has_written_under_a_name_that_none_can_have_is_not_kept(
         self, client: Any, name: str
@@ -223,4 +224,4 @@ class CounterContract(ClientSuite):
         engine = client._access.engine
         key = f"{engine.data_root}/@counters/{name}{'n' * 255}"
         engine.backend.write([Put(key, b"")]).result(BOUND)
-        assert not [one for one in client.records() if one.name.startswith(name)]
+        assert not [one for one in client.admin.records() if one.name.startswith(name)]

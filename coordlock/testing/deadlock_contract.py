@@ -73,8 +73,8 @@ class DeadlockContract:
 
         ends = [call.result(BOUND) for call in [start(work, one) for one in range(parties)]]
         assert sorted(ends) == ["both"] * (parties - 1) + [f"victim of {parties}"]
-        assert all(clients[0].contenders(f"lock-{one}") == () for one in range(parties))
-        assert clients[0].deadlocks() == ()
+        assert all(clients[0].admin.contenders(f"lock-{one}") == () for one in range(parties))
+        assert clients[0].admin.deadlocks() == ()
 
     def test_a_reader_behind_a_waiting_writer_is_part_of_a_circle(
         self, connect: Connect, start: Start
@@ -83,7 +83,7 @@ class DeadlockContract:
         one, two = connect(), connect()
         with one.read_lock("a"):
             writer = start(two.lock("a").acquire)
-            eventually(lambda: len(one.contenders("a")) == 2)
+            eventually(lambda: len(one.admin.contenders("a")) == 2)
 
             def reads() -> str:
                 with two.lock("b"):
@@ -94,7 +94,7 @@ class DeadlockContract:
                         return "victim"
 
             reader = start(reads)
-            eventually(lambda: len(one.contenders("a")) == 3)
+            eventually(lambda: len(one.admin.contenders("a")) == 3)
             try:
                 with one.lock("b"):
                     me = "both"
@@ -110,7 +110,7 @@ class DeadlockContract:
         one, two = connect(), connect()
         with two.lock("b"):
             waiting = start(one.multi_lock(["a", "b"]).acquire)
-            eventually(lambda: len(one.contenders("b")) == 2)
+            eventually(lambda: len(one.admin.contenders("b")) == 2)
             with pytest.raises(DeadlockDetected), two.lock("a"):
                 pytest.fail("granted")
         grant: coordlock.types.MultiGrant = waiting.result(BOUND)  # type: ignore[assignment]
@@ -124,7 +124,7 @@ class DeadlockContract:
         with outside.read_lock("b"):
             with one.lock("a"):
                 waiting = start(two.multi_lock(["a", "b"]).acquire)
-                eventually(lambda: len(one.contenders("b")) == 2)
+                eventually(lambda: len(one.admin.contenders("b")) == 2)
                 with pytest.raises(DeadlockDetected):
                     one.read_lock("b").acquire(timeout=BOUND).release()
             assert not waiting.done()
@@ -139,7 +139,7 @@ class DeadlockContract:
         names = [f"{number}{end}" for number in range(count)]
         with one.lock(names[0]):
             waiting = start(two.multi_lock(names).acquire)
-            eventually(lambda: len(one.contenders(names[-1])) == 1)
+            eventually(lambda: len(one.admin.contenders(names[-1])) == 1)
             with pytest.raises(DeadlockDetected):
                 one.lock(names[-1]).acquire(timeout=BOUND).release()
         grant: coordlock.types.MultiGrant = waiting.result(BOUND)  # type: ignore[assignment]
@@ -159,7 +159,7 @@ class DeadlockContract:
 
         with two.lock("last"):
             waiting = start(waits)
-            eventually(lambda: len(two.contenders("last")) == 2)
+            eventually(lambda: len(two.admin.contenders("last")) == 2)
             for name in names[::50]:
                 with pytest.raises(DeadlockDetected):
                     two.lock(name).acquire(timeout=BOUND).release()
@@ -209,7 +209,7 @@ class DeadlockContract:
 
         calls = [start(converts), start(waits)]
         assert sorted(call.result(BOUND) for call in calls) == ["both", "victim"]
-        assert one.contenders("a") == one.contenders("b") == ()
+        assert one.admin.contenders("a") == one.admin.contenders("b") == ()
 
     def test_a_full_semaphore_is_part_of_a_circle_if_all_its_holders_are(
         self, connect: Connect, start: Start
@@ -251,12 +251,12 @@ class DeadlockContract:
                     return "both"
 
             waiting = start(waits)
-            eventually(lambda: len(two.contenders("b")) == 2)
+            eventually(lambda: len(two.admin.contenders("b")) == 2)
             with two.lock("c"), pytest.raises(coordlock.AcquireTimeout):
                 two.lock("a", timeout=0).acquire()
             with pytest.raises(TimeoutError):
                 waiting.result(5 * DELAY)
-            assert two.deadlocks() == ()
+            assert two.admin.deadlocks() == ()
         assert waiting.result(BOUND) == "both"
 
     def test_tasks_of_one_loop_are_told_apart(self, url: str) -> None:
@@ -304,7 +304,8 @@ class DeadlockContract:
                 await asyncio.gather(*tasks)
                 return load
 
-        assert asyncio.run(main()) < 0.5  # of one processor
+        # Of one processor. Where each waiter looks by itself, they take all of it.
+        assert asyncio.run(main()) < 0.9
 
     def test_without_the_option_nobody_gives_up(self, connect: Connect, start: Start) -> None:
         one, two = connect(deadlock_delay=None), connect(deadlock_delay=None)

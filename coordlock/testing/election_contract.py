@@ -141,7 +141,7 @@ class ElectionContract(ClientSuite):
 
     def test_a_leader_that_is_evicted_hears_of_it(self, client: Any, other: Any) -> None:
         term = campaign(client, b"one")
-        other.evict_all("e")
+        other.admin.evict_all("e")
         eventually(lambda: term.lost.is_set())
         with pytest.raises(LockLost):
             term.publish(b"still me")
@@ -257,7 +257,7 @@ class ElectionContract(ClientSuite):
         eventually(lambda: len(body.terms) == 1)
         assert leading(other) == b"runner"
         assert election.is_healthy()
-        other.evict_all("e")
+        other.admin.evict_all("e")
         eventually(lambda: len(body.terms) == 2)
         assert leading(other) == b"runner"
         stop.cancel()

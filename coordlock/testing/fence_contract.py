@@ -230,7 +230,7 @@ class FenceContract:
         with coordlock.connect("memory://fences") as client:
             released, lost = client.read_lock("r").acquire(), client.read_lock("r").acquire()
             released.release()
-            client.evict(client.contenders("r")[0])
+            client.admin.evict(client.admin.contenders("r")[0])
             assert lost.lost.wait(30)
             for grant in (released, lost):
                 with pytest.raises(LockLost) as refused:

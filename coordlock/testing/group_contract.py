@@ -77,7 +77,7 @@ class GroupContract(ClientSuite):
 
     def test_an_evicted_member_hears_of_it(self, client: Any, other: Any) -> None:
         membership = client.group("g").join(b"one")
-        other.evict_all("g")
+        other.admin.evict_all("g")
         eventually(lambda: membership.lost.is_set())
         with pytest.raises(LockLost):
             membership.publish(b"two")
@@ -243,7 +243,7 @@ class GroupContract(ClientSuite):
         with client.group("g").keep_joined(b"one") as presence:
             assert presence.is_member
             [first] = other.group("g").members()
-            other.evict_all("g")
+            other.admin.evict_all("g")
             eventually(
                 lambda: [one.token > first.token for one in other.group("g").members()] == [True]
             )
@@ -260,7 +260,7 @@ class GroupContract(ClientSuite):
         with client.group("g").keep_joined(b"two"), other.group("g").observe() as views:
             first = views.next(BOUND)
             assert first.values == (b"one", b"two")
-            other.evict_all("g")
+            other.admin.evict_all("g")
             seen = [first.members]
             while [one.value for one in seen[-1]] != [b"two"] or (
                 seen[-1][0].token == first.members[1].token
@@ -279,7 +279,7 @@ class GroupContract(ClientSuite):
             for number in range(1, 10):
                 presence.publish(b"%d" % number)
                 if number % 3 == 0:
-                    other.evict_all("g")
+                    other.admin.evict_all("g")
             assert presence.value == b"9"
             eventually(lambda: values(other) == [b"9"])
             with pytest.raises(TypeError, match="bytes"):

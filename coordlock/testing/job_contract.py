@@ -21,12 +21,12 @@ from coordlock.backend import Put
 from coordlock.errors import (
     AlreadyDone,
     AlreadyFailed,
+    AlreadyPassed,
     AlreadyRunning,
     FutureSlot,
     StillInUse,
 )
-from coordlock.jobs import job
-from coordlock.jobs.schedule import latest
+from coordlock.jobs import job, ledger
 from coordlock.jobs.view import queue_of
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
@@ -91,11 +91,27 @@ class JobContract(ClientSuite):
             with pytest.raises(AlreadyFailed, match="has failed"), other.job(name).run(1):
                 pytest.fail("it was started before")
             return
-        with other.job(name, policy=policy).run(1) as run:
+        refused = pytest.raises(AlreadyFailed, match="may be started again at")
+        with refused, other.job(name, policy=policy, retry_delay=60).run(1):
+            pytest.fail("it has just failed")
+        waiting = other.job(name, policy=policy, retry_delay=0.3, overlap="queue", timeout=BOUND)
+        with waiting.run(1) as run:
             assert run.attempt == 2
             assert run.token > slot.token
+            assert datetime.now(UTC) - slot.finished > timedelta(seconds=0.2)
         [slot] = client.job(name).info().slots
         assert (slot.state, slot.error, slot.attempts) == ("done", None, 2)
+
+    def test_at_least_once_ends_with_the_last_attempt(self, client: Any, name: str) -> None:
+        often = client.job(name, policy="at-least-once", max_attempts=2, retry_delay=0)
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError), often.run(1):
+                raise ZeroDivisionError
+        with pytest.raises(AlreadyFailed, match="is not started again"), often.run(1):
+            pytest.fail("it was started twice")
+        often.retry(1)
+        with often.run(1) as run:
+            assert run.attempt == 3
 
     def test_a_run_whose_client_went_away_is_interrupted(
         self, connect: Any, client: Any, name: str, policy: Policy
@@ -107,8 +123,11 @@ class JobContract(ClientSuite):
         gone.close()
         assert client.job(name).info().slots[0].state == "interrupted"
         if policy == "at-most-once":
-            with pytest.raises(AlreadyFailed, match="was interrupted"), client.job(name).run(1):
-                pytest.fail("it was started before")
+            for is_news in (True, False):
+                with pytest.raises(AlreadyFailed, match="was interrupted") as raised:  # noqa: SIM117
+                    with client.job(name).run(1):
+                        pytest.fail("it was started before")
+                assert raised.value.is_news == is_news
         else:
             with client.job(name, policy=policy).run(1) as run:
                 assert run.attempt == 2
@@ -155,14 +174,15 @@ class JobContract(ClientSuite):
     def test_slots_in_any_order_run_and_those_below_the_floor_are_passed(
         self, client: Any, name: str
     ) -> None:
-        counted = client.job(name, history=3)
-        for slot in (5, 3, 9, 4, 7):
-            with counted.run(slot):
-                pass
+        counted = client.job(name)
+        with patch.object(ledger, "KEPT", 3):
+            for slot in (5, 3, 9, 4, 7):
+                with counted.run(slot):
+                    pass
         info = counted.info()
         assert info.floor is not None
         assert info.kind == "integer"
-        with pytest.raises(AlreadyDone, match="has passed"), counted.run(info.floor - 1):
+        with pytest.raises(AlreadyPassed, match="has passed"), counted.run(info.floor - 1):
             pytest.fail("it is passed")
         with counted.run(8):
             pass
@@ -209,14 +229,15 @@ class JobContract(ClientSuite):
         self, client: Any, other: Any, name: str
     ) -> None:
         now = datetime.now(UTC)
-        for number in range(1, 8):
-            with client.job(name, history=1).run(now + timedelta(minutes=7 * number)):
+        with patch.object(ledger, "KEPT", 1):
+            for number in range(1, 8):
+                with client.job(name).run(now + timedelta(minutes=7 * number)):
+                    pass
+            assert other.job(name).info().floor is None
+            with other.job(name).run(now):
                 pass
-        assert other.job(name).info().floor is None
-        with other.job(name, history=1).run(now):
-            pass
-        with other.job(name, history=1).run(now - timedelta(minutes=1)):
-            pass
+            with other.job(name).run(now - timedelta(minutes=1)):
+                pass
 
     def test_the_service_tells_the_time(self, client: Any) -> None:
         engine = client._access.engine
@@ -237,60 +258,33 @@ class JobContract(ClientSuite):
                         ran.append(slot.timestamp())
         assert ran == [scheduled]
 
-    def test_missed_slots_are_run_or_recorded_as_skipped(self, client: Any, name: str) -> None:
+    def test_of_missed_slots_all_are_due_or_the_latest(self, client: Any, name: str) -> None:
         scheduled = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
         before = [scheduled - timedelta(hours=number) for number in (5, 4, 3, 2, 1)]
-        with client.job(name).run(before[0]):
+        with client.job(name, schedule=Every("1h")).run(before[0]):
             pass
+        assert client.job(name).info().next == before[1]
         with patch.object(job, "time", _Clock(scheduled.timestamp() + 1)):
             every = client.job(name, schedule=Every("1h"), catch_up="all")
             assert every.due() == (*before[1:], scheduled)
-            latest = client.job(name, schedule=Every("1h"))
-            assert latest.due() == latest.due() == (scheduled,)
-            assert every.due() == (scheduled,)
-        done, row = client.job(name).info().slots
-        assert (done.state, done.first, done.count) == ("done", None, 1)
-        assert (row.state, row.first, row.slot, row.count) == ("skipped", *before[1::3], 4)
-        with pytest.raises(AlreadyDone, match="skipped"), client.job(name).run(before[1]):
-            pytest.fail("it was skipped")
-        client.job(name).retry(before[2])
-        with client.job(name).run(before[2]) as run:
-            assert run.attempt == 1
-
-    def test_a_host_with_a_fast_clock_skips_nothing_that_others_have_yet_to_start(
-        self, client: Any, other: Any, name: str
-    ) -> None:
-        daily, day = Every("24h"), timedelta(days=1)
-        scheduled = latest(daily, time.time())
-        with client.job(name).run(scheduled - 2 * day):
-            pass
-        fast = client.job(name, schedule=daily)
-        for days in (1, 5, 5000):
-            with patch.object(job, "time", _Clock((scheduled + days * day).timestamp())):
-                [due] = fast.due()
-            assert due == scheduled + days * day
-            if days > 1:
-                with pytest.raises(FutureSlot), fast.run(due):
-                    pytest.fail("it is too far ahead")
-        assert [slot.state for slot in client.job(name).info().slots] == ["done", "skipped"]
-        with patch.object(job, "time", _Clock(scheduled.timestamp() + 1)):
-            assert other.job(name, schedule=daily, catch_up="none").due() == (scheduled,)
+            assert client.job(name, schedule=Every("1h")).due() == (scheduled,)
+            with every.run(scheduled):
+                pass
+            assert every.due() == tuple(before[1:])
+            assert client.job(name, schedule=Every("1h")).due() == ()
 
     def test_an_operator_lets_a_slot_start_again_or_forgets_all(
         self, client: Any, other: Any, name: str
     ) -> None:
-        with client.job(name).run(1):
-            with pytest.raises(AlreadyRunning):
-                other.job(name).retry(1)
-            with pytest.raises(AlreadyRunning):
-                other.job(name).reset()
+        with client.job(name).run(1), pytest.raises(AlreadyRunning):
+            other.job(name).retry(1)
         with pytest.raises(LookupError, match="no record of slot 2"):
             other.job(name).retry(2)
         other.job(name).retry(1)
         assert client.job(name).info().slots[0].state == "retry"
         with client.job(name).run(1) as run:
             assert run.attempt == 2
-        other.job(name).reset()
+        other.delete_record(name, "job")
         info = client.job(name).info()
         assert (info.kind, info.floor, info.slots) == (None, None, ())
         with client.job(name).run(datetime.now(UTC)) as run:
@@ -298,23 +292,23 @@ class JobContract(ClientSuite):
 
     def test_jobs_are_listed_and_kept(self, client: Any, other: Any, name: str) -> None:
         assert client.job(name).info().slots == ()
-        assert client.records(name) == ()
+        assert client.admin.records(name) == ()
         with client.job(name).run(1):
-            [mine] = [one for one in other.jobs() if one.name == name]
+            [mine] = [one for one in other.admin.jobs() if one.name == name]
             assert mine.slots[0].state == "running"
-        [mine] = [one for one in other.jobs() if one.name == name]
+        [mine] = [one for one in other.admin.jobs() if one.name == name]
         assert mine == client.job(name).info()
-        assert other.records(name) == (Record(name, "job", {}),)
+        assert other.admin.records(name) == (Record(name, "job", {}),)
 
     def test_a_job_is_deleted_unless_it_is_at_work(
         self, client: Any, other: Any, name: str
     ) -> None:
         with client.job(name).run(1), pytest.raises(StillInUse, match="at work"):
-            other.delete_record(name, "job")
+            other.admin.delete(name, "job")
         with pytest.raises(AlreadyDone), client.job(name).run(1):
             pytest.fail("it was run")
-        assert other.delete_record(name, "job")
-        assert not other.delete_record(name, "job")
+        assert other.admin.delete(name, "job")
+        assert not other.admin.delete(name, "job")
         assert client.job(name).info().slots == ()
         with client.job(name).run(1) as run:
             assert run.attempt == 1
@@ -324,11 +318,11 @@ class JobContract(ClientSuite):
     ) -> None:
         other.work_queue(name).put(b"item")
         with other.lock(name).acquire(BOUND), client.job(name).run(1):
-            assert name in client.names()
-            assert len(client.contenders(name)) == 1
+            assert name in client.admin.names()
+            assert len(client.admin.contenders(name)) == 1
         with other.work_queue(name).take(BOUND), client.job(name).run(2):
             pass
-        assert not [one for one in client.names() if "job-" in one]
+        assert not [one for one in client.admin.names() if "job-" in one]
 
     @pytest.mark.parametrize(
         ("data", "problem"),
@@ -347,8 +341,8 @@ class JobContract(ClientSuite):
         with pytest.raises(BackendError, match=problem), client.job(name).run(1):
             pytest.fail("the record can't be read")
         with pytest.raises(BackendError, match=problem):
-            client.job(name).reset()
-        [mine] = [one for one in client.jobs() if one.name == name]
+            client.job(name).retry(1)
+        [mine] = [one for one in client.admin.jobs() if one.name == name]
         assert problem in mine.problem
         assert engine.backend.read(key).result(BOUND).values[key].data == data
 

@@ -17,7 +17,6 @@ import asyncio
 import gc
 import math
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -75,7 +74,7 @@ class LockContract(ClientSuite):
 
     @staticmethod
     def _length_is(client: Any, name: str, length: int) -> bool:
-        return len(client.contenders(name)) == length
+        return len(client.admin.contenders(name)) == length
 
     # Exclusive locks
 
@@ -106,7 +105,7 @@ class LockContract(ClientSuite):
 
     def test_a_grant_that_was_lost_is_not_entered(self, client: Any, other: Any) -> None:
         grant = client.lock("orders").acquire()
-        other.evict(other.contenders("orders")[0])
+        other.admin.evict(other.admin.contenders("orders")[0])
         eventually(grant.lost.is_set)
         with pytest.raises(coordlock.LockLost), grant:
             pytest.fail("entered")
@@ -117,7 +116,7 @@ class LockContract(ClientSuite):
         with client.lock("orders"):
             assert other.lock("orders").try_acquire() is None
             assert client.lock("orders").try_acquire() is None
-            assert len(client.contenders("orders")) == 1
+            assert len(client.admin.contenders("orders")) == 1
         assert other.lock("orders").try_acquire().release()
 
     def test_a_timeout_of_zero_tries_once(self, client: Any, other: Any) -> None:
@@ -135,7 +134,7 @@ class LockContract(ClientSuite):
             assert caught.value.position == 1
             assert str(os.getpid()) in str(caught.value.holder)
             assert caught.value.waited >= 0.3
-            eventually(lambda: len(client.contenders("orders")) == 1)
+            eventually(lambda: len(client.admin.contenders("orders")) == 1)
 
     def test_tokens_grow_with_every_grant(self, client: Any, other: Any) -> None:
         tokens = []
@@ -181,9 +180,9 @@ class LockContract(ClientSuite):
     ) -> None:
         grant = client.lock("orders").acquire()
         quitter = start(other.lock("orders").acquire, 3.0)
-        eventually(lambda: len(client.contenders("orders")) == 2)
+        eventually(lambda: len(client.admin.contenders("orders")) == 2)
         last = start(client.lock("orders").acquire)
-        eventually(lambda: len(client.contenders("orders")) == 3)
+        eventually(lambda: len(client.admin.contenders("orders")) == 3)
         with pytest.raises(coordlock.AcquireTimeout):
             quitter.result(30)
         assert not last.done()
@@ -197,14 +196,14 @@ class LockContract(ClientSuite):
         assert grant.state is coordlock.GrantState.RELEASED
         with pytest.raises(coordlock.LockLost, match="released"):
             grant.check()
-        eventually(lambda: client.contenders("orders") == ())
+        eventually(lambda: client.admin.contenders("orders") == ())
 
     def test_releasing_an_old_grant_leaves_a_newer_one_alone(self, client: Any) -> None:
         old = client.lock("orders").acquire()
         old.release()
         new = client.lock("orders").acquire()
         old.release()
-        assert [one.token for one in client.contenders("orders")] == [new.token]
+        assert [one.token for one in client.admin.contenders("orders")] == [new.token]
         assert new.release()
 
     def test_a_lock_is_released_when_the_body_raises(self, client: Any) -> None:
@@ -232,7 +231,7 @@ class LockContract(ClientSuite):
             called.set()
 
         grant.on_lost(tell)
-        assert other.evict(other.contenders("orders")[0])
+        assert other.admin.evict(other.admin.contenders("orders")[0])
         assert grant.lost.wait()
         assert called.wait(30)
         assert [one.token for one in told] == [grant.token]
@@ -245,11 +244,11 @@ class LockContract(ClientSuite):
 
     def test_leaving_the_body_of_a_lost_lock_raises(self, client: Any, other: Any) -> None:
         with pytest.raises(coordlock.LockLost), client.lock("orders"):
-            other.evict(other.contenders("orders")[0])
+            other.admin.evict(other.admin.contenders("orders")[0])
 
     def test_a_loss_never_masks_the_exception_of_the_body(self, client: Any, other: Any) -> None:
         with pytest.raises(ZeroDivisionError) as caught, client.lock("orders"):
-            other.evict(other.contenders("orders")[0])
+            other.admin.evict(other.admin.contenders("orders")[0])
             raise ZeroDivisionError
         assert isinstance(caught.value.__context__, coordlock.LockLost)
 
@@ -266,10 +265,10 @@ class LockContract(ClientSuite):
     ) -> None:
         grant = client.lock("orders").acquire()
         first = start(other.lock("orders").acquire)
-        eventually(lambda: len(client.contenders("orders")) == 2)
+        eventually(lambda: len(client.admin.contenders("orders")) == 2)
         second = start(other.lock("orders").acquire)
-        eventually(lambda: len(client.contenders("orders")) == 3)
-        assert client.evict(client.contenders("orders")[1])
+        eventually(lambda: len(client.admin.contenders("orders")) == 3)
+        assert client.admin.evict(client.admin.contenders("orders")[1])
         with pytest.raises(coordlock.errors.Evicted):
             first.result(30)
         assert not second.done()
@@ -283,14 +282,14 @@ class LockContract(ClientSuite):
         held = operator.lock("orders").acquire()
         waiters = [start(others[n % 3].lock("orders").acquire) for n in range(27)]
         eventually(lambda: self._length_is(operator, "orders", 28))
-        evicted = operator.evict_all("orders")
+        evicted = operator.admin.evict_all("orders")
         assert [one.position for one in evicted] == list(range(28))
         assert [one.holding for one in evicted] == [True] + [False] * 27
         for waiter in waiters:
             with pytest.raises(coordlock.errors.Evicted):
                 waiter.result(30)
         assert held.lost.wait()
-        assert operator.evict_all("orders") == ()
+        assert operator.admin.evict_all("orders") == ()
 
     def test_all_holders_of_a_semaphore_are_evicted_after_its_waiters(
         self, connect: Callable[..., Any], start: Callable[..., Future[Any]]
@@ -299,7 +298,7 @@ class LockContract(ClientSuite):
         held = [other.semaphore("permits", 2).acquire() for _ in range(2)]
         waiters = [start(other.semaphore("permits", 2).acquire) for _ in range(3)]
         eventually(lambda: self._length_is(operator, "permits", 5))
-        assert len(operator.evict_all("permits")) == 5
+        assert len(operator.admin.evict_all("permits")) == 5
         for waiter in waiters:
             with pytest.raises(coordlock.errors.Evicted):
                 waiter.result(30)
@@ -308,19 +307,15 @@ class LockContract(ClientSuite):
     def test_a_wait_is_cancelled_from_another_thread_and_the_next_one_waits_on(
         self, client: Any, other: Any, start: Callable[..., Future[Any]]
     ) -> None:
-        stop, stop_of_the_lock = coordlock.Cancellation(), coordlock.Cancellation()
+        stop = coordlock.Cancellation()
         grant = client.lock("orders").acquire()
-        of_the_call = start(partial(other.lock("orders").acquire, cancellation=stop))
+        waiter = start(partial(other.lock("orders").acquire, cancellation=stop))
         eventually(lambda: self._length_is(client, "orders", 2))
-        of_the_lock = start(other.lock("orders", cancellation=stop_of_the_lock).acquire)
-        eventually(lambda: self._length_is(client, "orders", 3))
         last = start(other.lock("orders").acquire)
-        eventually(lambda: self._length_is(client, "orders", 4))
+        eventually(lambda: self._length_is(client, "orders", 3))
         stop.cancel("the window was closed")
-        stop_of_the_lock.cancel()
-        for waiter, reason in ((of_the_call, "the window was closed"), (of_the_lock, "cancel()")):
-            with pytest.raises(coordlock.WaitCancelled, match=re.escape(reason)):
-                waiter.result(30)
+        with pytest.raises(coordlock.WaitCancelled, match="the window was closed"):
+            waiter.result(30)
         eventually(lambda: self._length_is(client, "orders", 2))
         assert not last.done()
         grant.release()
@@ -328,13 +323,13 @@ class LockContract(ClientSuite):
 
     def test_what_was_cancelled_before_enters_no_queue(self, client: Any) -> None:
         stop = coordlock.Cancellation()
-        with client.lock("orders", cancellation=stop):
+        with client.lock("orders").acquire(cancellation=stop):
             stop.cancel()  # a lock that is held stays so
         with pytest.raises(coordlock.WaitCancelled):
-            client.lock("orders", cancellation=stop).acquire()
+            client.lock("orders").acquire(cancellation=stop)
         with pytest.raises(coordlock.WaitCancelled):
             client.lock("orders").try_acquire(cancellation=stop)
-        assert client.contenders("orders") == ()
+        assert client.admin.contenders("orders") == ()
 
     def test_a_cancel_that_races_the_grant_leaves_a_grant_or_nothing(
         self, client: Any, other: Any, start: Callable[..., Future[Any]]
@@ -350,7 +345,7 @@ class LockContract(ClientSuite):
             with suppress(coordlock.WaitCancelled):
                 assert waiter.result(30).release()
             assert released.result(30)
-            eventually(lambda: client.contenders("orders") == ())
+            eventually(lambda: client.admin.contenders("orders") == ())
 
     def test_a_task_is_woken_though_its_client_releases_thousands_of_locks_meanwhile(
         self, url: str
@@ -373,18 +368,18 @@ class LockContract(ClientSuite):
         held = client.lock("held").acquire()
         with other.lock("busy"):
             waiter = start(client.lock("busy").acquire)
-            eventually(lambda: len(other.contenders("busy")) == 2)
+            eventually(lambda: len(other.admin.contenders("busy")) == 2)
             client.close()
             with pytest.raises(coordlock.errors.ClientClosed):
                 waiter.result(30)
             assert other.lock("held").acquire(30).token > held.token
-            eventually(lambda: len(other.contenders("busy")) == 1)
+            eventually(lambda: len(other.admin.contenders("busy")) == 1)
         assert held.lost.is_set()
 
     def test_a_closed_client_says_so(self, client: Any) -> None:
         client.close()
         client.close()
-        for call in (client.lock("orders").acquire, client.names, client.describe):
+        for call in (client.lock("orders").acquire, client.admin.names, client.admin.describe):
             with pytest.raises(coordlock.errors.ClientClosed):
                 call()
 
@@ -440,7 +435,7 @@ class LockContract(ClientSuite):
             assert process.stdout
             token = int(process.stdout.readline())
             assert client.lock("orders").try_acquire() is None
-            [holder] = client.contenders("orders")
+            [holder] = client.admin.contenders("orders")
             assert holder.owner is not None
             assert (holder.owner.pid, holder.token) == (process.pid, token)
             process.stdin.close()
@@ -456,8 +451,8 @@ class LockContract(ClientSuite):
         with client.read_lock("orders") as grant:
             with other.read_lock("orders"):
                 writer = start(other.write_lock("orders").acquire)
-                eventually(lambda: len(client.contenders("orders")) == 3)
-                queue_view = client.contenders("orders")
+                eventually(lambda: len(client.admin.contenders("orders")) == 3)
+                queue_view = client.admin.contenders("orders")
             writer_grant_pending = not writer.done()
         assert writer_grant_pending
         assert [one.position for one in queue_view] == [0, 1, 2]
@@ -474,14 +469,14 @@ class LockContract(ClientSuite):
 
     def test_the_queues_in_use_are_listed(self, client: Any) -> None:
         with client.lock("a/b"), client.lock("🔒"):
-            assert {"a/b", "🔒"} <= set(client.names())
-        assert client.contenders("never used") == ()
+            assert {"a/b", "🔒"} <= set(client.admin.names())
+        assert client.admin.contenders("never used") == ()
 
     def test_evicting_who_has_gone_tells_so(self, client: Any) -> None:
         with client.lock("orders"):
-            [standing] = client.contenders("orders")
-        eventually(lambda: client.contenders("orders") == ())
-        assert client.evict(standing) is False
+            [standing] = client.admin.contenders("orders")
+        eventually(lambda: client.admin.contenders("orders") == ())
+        assert client.admin.evict(standing) is False
 
     def test_a_lock_says_whether_it_is_locked_and_whether_this_client_owns_it(
         self, client: Any, other: Any
@@ -495,28 +490,24 @@ class LockContract(ClientSuite):
         eventually(lambda: not theirs.locked())
         assert not mine.owned()
 
-    def test_the_nearest_label_is_shown_in_the_queue(self, client: Any, other: Any) -> None:
-        plain, named = (
-            client.lock("orders", mode=Mode.CR),
-            client.read_lock("orders", label="job 🔒"),
-        )
-        grants = [plain.acquire(), named.acquire(), named.acquire(label="request 7")]
-        grants.append(plain.try_acquire(label="x" * 255))
-        labels = [client.settings.label, "job 🔒", "request 7", "x" * 255]
+    def test_the_label_of_the_lock_is_shown_in_the_queue_or_that_of_the_client(
+        self, client: Any, other: Any
+    ) -> None:
+        labels = [client.settings.label, "job 🔒", "x" * 255]
+        grants = [client.read_lock("orders").acquire()]
+        grants += [client.read_lock("orders", label=label).acquire() for label in labels[1:]]
         assert [grant.label for grant in grants] == labels
-        assert [one.owner.label for one in other.contenders("orders")] == labels
+        assert [one.owner.label for one in other.admin.contenders("orders")] == labels
         for bad in ("", "x" * 256, 7):
             with pytest.raises(ValueError, match="label: "):
-                plain.acquire(label=bad)
-            with pytest.raises(ValueError, match="label: "):
                 client.lock("orders", label=bad)
-        assert len(client.contenders("orders")) == 4
+        assert len(client.admin.contenders("orders")) == 3
 
     def test_a_grant_is_verified_by_the_service(self, client: Any, other: Any) -> None:
         grant = client.lock("orders").acquire()
         grant.verify()
-        [holder] = other.contenders("orders")
-        assert other.evict(holder)
+        [holder] = other.admin.contenders("orders")
+        assert other.admin.evict(holder)
         with pytest.raises(coordlock.LockLost, match="orders"):
             grant.verify()
         assert grant.state is coordlock.GrantState.LOST
@@ -537,15 +528,15 @@ class LockContract(ClientSuite):
             grant.check()
 
     def test_the_service_describes_itself(self, client: Any) -> None:
-        assert client.describe().service.lower() == self.backend.scheme
+        assert client.admin.describe().service.lower() == self.backend.scheme
 
     # Names
 
     @pytest.mark.parametrize("name", HOSTILE_NAMES, ids=ascii)
     def test_a_hostile_name_is_a_name_like_any_other(self, client: Any, name: str) -> None:
         with client.lock(name) as grant:
-            assert [one.token for one in client.contenders(name)] == [grant.token]
-            assert name in client.names()
+            assert [one.token for one in client.admin.contenders(name)] == [grant.token]
+            assert name in client.admin.names()
             assert client.lock(name).try_acquire() is None
 
     def test_names_that_look_alike_are_different_locks(self, client: Any) -> None:
@@ -585,9 +576,9 @@ class LockContract(ClientSuite):
     ) -> None:
         reading = client.read_lock("orders").acquire()
         writer = start(other.write_lock("orders").acquire)
-        eventually(lambda: len(client.contenders("orders")) == 2)
+        eventually(lambda: len(client.admin.contenders("orders")) == 2)
         reader = start(client.read_lock("orders").acquire)
-        eventually(lambda: len(client.contenders("orders")) == 3)
+        eventually(lambda: len(client.admin.contenders("orders")) == 3)
         assert client.read_lock("orders").try_acquire() is None
         reading.release()
         writing = writer.result(30)
@@ -600,7 +591,7 @@ class LockContract(ClientSuite):
     ) -> None:
         readers = [client.read_lock("orders").acquire() for _ in range(12)]
         writer = start(other.write_lock("orders").acquire)
-        eventually(lambda: len(client.contenders("orders")) == 13)
+        eventually(lambda: len(client.admin.contenders("orders")) == 13)
         for reader in readers[::2] + readers[1::2]:
             assert not writer.done()
             reader.release()
@@ -620,8 +611,8 @@ class LockContract(ClientSuite):
         grants = [client.semaphore("pool", 3).acquire() for _ in range(3)]
         assert other.semaphore("pool", 3).try_acquire() is None
         waiter = start(other.semaphore("pool", 3).acquire)
-        eventually(lambda: len(client.contenders("pool")) == 4)
-        assert [one.holding for one in client.contenders("pool")] == [True] * 3 + [False]
+        eventually(lambda: len(client.admin.contenders("pool")) == 4)
+        assert [one.holding for one in client.admin.contenders("pool")] == [True] * 3 + [False]
         assert not waiter.done()
         grants[1].release()
         late = waiter.result(30)
@@ -676,7 +667,7 @@ class LockContract(ClientSuite):
         second = lock.acquire()
         third = client.reentrant_lock("orders", mode=Mode.PR, owner="me").acquire()
         assert first.token == second.token == third.token
-        assert len(other.contenders("orders")) == 1
+        assert len(other.admin.contenders("orders")) == 1
         assert first.release()
         assert third.release()
         assert first.state is third.state is coordlock.GrantState.RELEASED
@@ -701,7 +692,7 @@ class LockContract(ClientSuite):
     ) -> None:
         lock = client.reentrant_lock("orders", owner="me")
         grant = lock.acquire()
-        other.evict(other.contenders("orders")[0])
+        other.admin.evict(other.admin.contenders("orders")[0])
         eventually(grant.lost.is_set)
         with pytest.raises(coordlock.LockLost):
             lock.acquire()
@@ -715,5 +706,5 @@ class LockContract(ClientSuite):
         with client.reentrant_lock("orders", mode=Mode.PR, owner="me"):
             with pytest.raises(ValueError, match="acquire the stronger mode first"):
                 client.reentrant_lock("orders", owner="me").acquire()
-            assert len(other.contenders("orders")) == 1
-        assert other.contenders("orders") == ()
+            assert len(other.admin.contenders("orders")) == 1
+        assert other.admin.contenders("orders") == ()

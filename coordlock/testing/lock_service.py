@@ -101,9 +101,9 @@ class LockService:
         LookupError if nobody holds it.
         """
         with connect(self.url) as operator:
-            holders = [one for one in operator.contenders(name) if one.holding]
+            holders = [one for one in operator.admin.contenders(name) if one.holding]
             if not holders:
-                raise LookupError(f"nobody holds {name!r}; in use are {operator.names()}")
+                raise LookupError(f"nobody holds {name!r}; in use are {operator.admin.names()}")
         for session in {one.contender.session for one in holders}:
             self._service.expire(session)
 

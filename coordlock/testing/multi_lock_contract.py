@@ -28,7 +28,7 @@ BOUND: Final = 60.0
 
 def lengths(client: Any, names: Iterable[str]) -> list[int]:
     """How many contenders each queue has."""
-    return [len(client.contenders(name)) for name in names]
+    return [len(client.admin.contenders(name)) for name in names]
 
 
 class MultiLockContract(ClientSuite):
@@ -42,7 +42,7 @@ class MultiLockContract(ClientSuite):
             assert tuple(grant.parts) == names
             grant.check()
             for name in names:
-                (member,) = other.contenders(name)
+                (member,) = other.admin.contenders(name)
                 assert member.holding
                 assert member.token == grant.parts[name].token
                 assert other.lock(name).try_acquire() is None
@@ -152,7 +152,7 @@ class MultiLockContract(ClientSuite):
         told = threading.Event()
         grant = client.multi_lock(["a", "b", "c"]).acquire()
         grant.on_lost(lambda _: told.set())
-        other.evict(other.contenders("b")[0])
+        other.admin.evict(other.admin.contenders("b")[0])
         assert told.wait(BOUND)
         with pytest.raises(coordlock.LockLost):
             grant.check()
@@ -166,7 +166,7 @@ class MultiLockContract(ClientSuite):
         with client.lock("b"):
             waiting = start(other.multi_lock(["a", "b"]).acquire)
             eventually(lambda: lengths(client, "ab") == [1, 2])
-            client.evict(client.contenders("a")[0])
+            client.admin.evict(client.admin.contenders("a")[0])
             with pytest.raises(coordlock.errors.Evicted):
                 waiting.result(BOUND)
             eventually(lambda: lengths(client, "ab") == [0, 1])
@@ -233,7 +233,7 @@ class MultiLockContract(ClientSuite):
         for wanted, kind, words in refused:
             with pytest.raises(kind, match=words):
                 client.multi_lock(wanted)
-        assert client.names() == []
+        assert client.admin.names() == []
 
     # Trees
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from coordlock.backend import Departure
 from coordlock.errors import BackendUnavailable, Evicted, VersionMismatch
 from coordlock.model.claim import AnyClaim, Convertible, Mode
 from coordlock.model.contender import Contender, Entry
@@ -55,7 +56,7 @@ class PublishedValueContract(DisturbedSuite):
     def test_a_change_is_no_departure(self, one: Party, two: Party) -> None:
         mine = enqueue(one, b"a")
         revision = two.backend.snapshot("q").result(BOUND).revision
-        told: list[bool] = []
+        told: list[Departure] = []
         two.backend.watch(mine, revision, told.append)
         one.backend.publish(mine, b"b", 1).result(BOUND)
         two.backend.heartbeat().result(BOUND)

@@ -36,7 +36,7 @@ class ReleaseRequestContract(ClientSuite):
             grant.on_release_requested(called.append)
             assert not grant.release_requested.is_set()
             waiting = start(grant.release_requested.wait)
-            [asked] = other.request_release("a", "a deployment waits: é")
+            [asked] = other.admin.request_release("a", "a deployment waits: é")
             assert asked.token == grant.token
             assert waiting.result(BOUND) is True
             assert grant.release_requested.is_set()
@@ -48,7 +48,7 @@ class ReleaseRequestContract(ClientSuite):
 
     def test_a_request_that_came_before_is_heard(self, client: Any, other: Any) -> None:
         with client.lock("a") as grant:
-            other.request_release("a")
+            other.admin.request_release("a")
             eventually(lambda: grant.release_requested.is_set())
             assert grant.release_requested.reason == ""
             called: list[Any] = []
@@ -59,13 +59,13 @@ class ReleaseRequestContract(ClientSuite):
         with client.lock("a") as grant:
             called: list[Any] = []
             waiting = start(other.lock("a").acquire, BOUND)
-            eventually(lambda: len(client.contenders("a")) == 2)
-            assert len(other.request_release("a", "now")) == 1
+            eventually(lambda: len(client.admin.contenders("a")) == 2)
+            assert len(other.admin.request_release("a", "now")) == 1
             eventually(lambda: grant.release_requested.is_set())
         with waiting.result(BOUND) as later:
             later.on_release_requested(called.append)
             assert not later.release_requested.is_set()
-            other.request_release("a", "again")
+            other.admin.request_release("a", "again")
             eventually(lambda: later.release_requested.reason == "again")
             eventually(lambda: len(called) == 1)
         assert grant.release_requested.reason == "now"
@@ -74,12 +74,12 @@ class ReleaseRequestContract(ClientSuite):
         with client.read_lock("a") as one, other.read_lock("a") as two:
             listening = [grant.release_requested.is_set() for grant in (one, two)]
             assert listening == [False, False]
-            [_, second] = client.contenders("a")
-            [asked] = client.request_release("a", "you", contender=second)
+            [_, second] = client.admin.contenders("a")
+            [asked] = client.admin.request_release("a", "you", contender=second)
             assert asked.contender == second.contender
             eventually(lambda: two.release_requested.reason == "you")
             assert not one.release_requested.is_set()
-            assert len(client.request_release("a", "all")) == 2
+            assert len(client.admin.request_release("a", "all")) == 2
             eventually(lambda: one.release_requested.reason == "all")
             assert two.release_requested.reason == "you"  # the first one counts
 
@@ -91,19 +91,19 @@ class ReleaseRequestContract(ClientSuite):
             client.election("e", b"one").campaign() as term,
             client.group("g").join(b"one") as member,
         ):
-            listed = {name: other.contenders(name)[0] for name in "ceg"}
+            listed = {name: other.admin.contenders(name)[0] for name in "ceg"}
             converted.upgrade()
             term.publish(b"two")
             member.publish(b"two")
             for name, grant in zip("ceg", (converted, term, member), strict=True):
-                assert len(other.request_release(name, name, contender=listed[name])) == 1
+                assert len(other.admin.request_release(name, name, contender=listed[name])) == 1
                 assert grant.release_requested.wait() is True
                 assert grant.release_requested.reason == name
 
     def test_all_holders_of_a_semaphore_are_asked_at_once(self, client: Any, other: Any) -> None:
         reason = "\N{GRINNING FACE}" * 1000
         permits = [client.semaphore("s", 100).acquire() for _ in range(100)]
-        assert len(other.request_release("s", reason)) == 100
+        assert len(other.admin.request_release("s", reason)) == 100
         eventually(
             lambda: permits[0].release_requested.is_set() and permits[-1].release_requested.is_set()
         )
@@ -112,10 +112,10 @@ class ReleaseRequestContract(ClientSuite):
             permit.release()
 
     def test_where_nobody_holds_nobody_is_asked(self, client: Any, other: Any) -> None:
-        assert client.request_release("a", "anybody") == ()
+        assert client.admin.request_release("a", "anybody") == ()
         with other.lock("a"):
-            [gone] = client.contenders("a")
-        assert client.request_release("a", contender=gone) == ()
+            [gone] = client.admin.contenders("a")
+        assert client.admin.request_release("a", contender=gone) == ()
 
     def test_the_end_of_a_grant_ends_the_wait_for_a_request(
         self, client: Any, other: Any, start: Start
@@ -128,7 +128,7 @@ class ReleaseRequestContract(ClientSuite):
         assert waiting.result(BOUND) is False
         assert not grant.release_requested.is_set()
         evicted = client.lock("a").acquire()
-        other.evict_all("a")
+        other.admin.evict_all("a")
         assert evicted.release_requested.wait() is False
         assert called == []
 
@@ -141,12 +141,12 @@ class ReleaseRequestContract(ClientSuite):
         ):
             for name, grant in (("b", both), ("s", permit), ("e", term), ("g", member)):
                 assert not grant.release_requested.is_set()
-                assert len(other.request_release(name, f"for {name}")) == 1
+                assert len(other.admin.request_release(name, f"for {name}")) == 1
                 assert grant.release_requested.wait() is True
                 assert grant.release_requested.reason == f"for {name}"
 
     def test_what_is_no_reason_is_refused(self, client: Any) -> None:
         with pytest.raises(TypeError, match="text"):
-            client.request_release("a", 3)
+            client.admin.request_release("a", 3)
         with pytest.raises(ValueError, match="1000"):
-            client.request_release("a", "x" * 1001)
+            client.admin.request_release("a", "x" * 1001)

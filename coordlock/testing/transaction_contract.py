@@ -18,7 +18,7 @@ import pytest
 from coordlock import GrantState, LockLost, Mode
 from coordlock.backend import Expect, Put
 from coordlock.backend.config import configure
-from coordlock.errors import BackendUnavailable, Evicted, InvalidKey, SessionLost, VersionMismatch
+from coordlock.errors import BackendUnavailable, Evicted, InvalidName, SessionLost, VersionMismatch
 from coordlock.testing.backend_contract import BOUND, Party, backend_for
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
@@ -69,8 +69,8 @@ Start = Callable[..., Future[Any]]
 
 def evict_all(client: Any, name: str = "orders") -> None:
     """Remove all holders and waiters, as an operator does."""
-    for standing in client.contenders(name):
-        assert client.evict(standing)
+    for standing in client.admin.contenders(name):
+        assert client.admin.evict(standing)
 
 
 class TransactionContract(ClientSuite):
@@ -435,7 +435,7 @@ class TransactionContract(ClientSuite):
         for number in range(1, 6):
             writing = client.write_lock("orders").acquire()
             waiting = start(other.read_lock("orders").acquire)
-            eventually(lambda: len(client.contenders("orders")) == 2)
+            eventually(lambda: len(client.admin.contenders("orders")) == 2)
             writing.transaction().put(key, b"%d" % number).commit()
             writing.release()
             reading = waiting.result(BOUND)
@@ -450,7 +450,7 @@ class TransactionContract(ClientSuite):
         uses: list[Callable[..., object]] = [grant.read, transaction.delete]
         uses += [partial(transaction.put, data=b""), partial(transaction.expect, version=1)]
         for use in uses:
-            with pytest.raises(InvalidKey):
+            with pytest.raises(InvalidName):
                 use(key)
         transaction.commit()
 
@@ -463,9 +463,9 @@ class TransactionContract(ClientSuite):
                     grant.transaction().put(locked, b"x").commit()
                     assert grant.read(locked).data == b"x"
                     continue
-                with pytest.raises(InvalidKey, match="lock"):
+                with pytest.raises(InvalidName, match="lock"):
                     grant.read(locked)
-                with pytest.raises(InvalidKey, match="lock"):
+                with pytest.raises(InvalidName, match="lock"):
                     grant.transaction().put(locked, b"")
             beside = f"{root}-data/{key.rpartition('/')[2]}"
             grant.transaction().put(beside, b"x").commit()
@@ -473,9 +473,9 @@ class TransactionContract(ClientSuite):
 
     def test_a_key_is_written_once_in_a_transaction(self, grant: Any, key: str) -> None:
         transaction = grant.transaction().put(key, b"1")
-        with pytest.raises(InvalidKey, match="twice"):
+        with pytest.raises(InvalidName, match="twice"):
             transaction.put(key, b"2")
-        with pytest.raises(InvalidKey, match="twice"):
+        with pytest.raises(InvalidName, match="twice"):
             transaction.delete(key)
         transaction.commit()
         assert grant.read(key) == VersionedValue(b"1", 1)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from coordlock.errors import ClientClosed, InvalidKey, VersionMismatch
+from coordlock.errors import ClientClosed, InvalidName, VersionMismatch
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
 from coordlock.types import VersionedValue
@@ -113,11 +113,11 @@ class ValueContract(ClientSuite):
             with pytest.raises(ValueError, match="version"):
                 value.set(b"1", expect=version)
         for wrong in ("relative", "/a//b", "/a/../b", "/zookeeper/x", "/", 1):
-            with pytest.raises(InvalidKey):
+            with pytest.raises(InvalidName):
                 client.value(wrong)
-            with pytest.raises(InvalidKey):
+            with pytest.raises(InvalidName):
                 client.values(wrong)
-        with pytest.raises(InvalidKey):
+        with pytest.raises(InvalidName):
             client.transaction().put("relative", b"1")
         assert value.get() is None
 
@@ -142,7 +142,7 @@ class ValueContract(ClientSuite):
         transaction.commit()
         with pytest.raises(RuntimeError, match="make another one"):
             transaction.commit()
-        with pytest.raises(InvalidKey, match="twice"):
+        with pytest.raises(InvalidName, match="twice"):
             client.transaction().put(f"{folder}/a", b"1").delete(f"{folder}/a")
 
     def test_grants_and_values_have_keys_in_common(self, client: Any, key: str) -> None:

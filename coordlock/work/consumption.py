@@ -10,7 +10,6 @@ from coordlock.errors import (
     Evicted,
     SessionLost,
     WaitCancelled,
-    WorkQueueContended,
     WorkQueueEmpty,
 )
 from coordlock.kernel.engine import Engine
@@ -80,8 +79,9 @@ class _BaseConsumption(Generic[I]):
         while True:
             try:
                 return (yield from self._take())
-            except WorkQueueContended:
-                continue
+            except WorkQueueEmpty as empty:
+                if not empty.refused:
+                    raise
             except (BackendUnavailable, SessionLost, Evicted) as error:
                 if not self._engine.was_open:
                     raise  # it was never there: the configuration may be wrong

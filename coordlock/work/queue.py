@@ -12,7 +12,6 @@ from coordlock.errors import (
     VersionMismatch,
     WaitCancelled,
     WaitUnavailable,
-    WorkQueueContended,
     WorkQueueEmpty,
 )
 from coordlock.kernel.access import Access
@@ -136,19 +135,16 @@ class _BaseWorkQueue(Resident, Generic[I]):
         the queue's by default: None waits for ever, 0 looks once. One item wakes one of the
         clients that wait, in the order in which they came, and there the call that came first.
 
-        Raises `WorkQueueEmpty` where no item was ready; `WorkQueueContended` where items were, and
-        other consumers were faster each time; `WaitUnavailable` where the service gave no answer
-        in time; `WaitCancelled` when ``cancellation`` comes, or a signal after
-        `release_on_signals`; `SessionLost` when the place among those who wait was lost; and what
-        `put` raises.
+        Raises `WorkQueueEmpty` where no item was ready, or other consumers were faster each time;
+        `WaitUnavailable` where the service gave no answer in time; `WaitCancelled` when
+        ``cancellation`` comes, or a signal after `release_on_signals`; `SessionLost` when the place
+        among those who wait was lost; and what `put` raises.
         """
         seconds = self.timeout if isinstance(timeout, Default) else timeout_of("take", timeout)
         search, item = yield from self._next(seconds, cancellation)
         if item is not None:
             return item
-        if search.refused:
-            raise WorkQueueContended(self.name, seconds or 0.0, search.refused)
-        raise WorkQueueEmpty(self.name, seconds or 0.0)
+        raise WorkQueueEmpty(self.name, seconds or 0.0, search.refused)
 
     def _try_take(self) -> Steps[I | None]:
         """An item that is ready now, or None. Raises what `take` raises."""

@@ -209,7 +209,7 @@ class Search:
         snapshot = yield from retried(ask, self._store.engine.timers)
         ahead = list(snapshot.before(me)[-1:])
 
-        def departed(_: bool) -> None:
+        def departed(_: object) -> None:
             ahead.clear()
             changed.notify()
 

@@ -3,6 +3,8 @@ from shop.celery import app
 
 from coordlock.integrations import celery, django
 
+pytest_plugins = ["coordlock.integrations.pytest"]
+
 
 @pytest.fixture(autouse=True)
 def locks(lock_service):

@@ -5,11 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from coordlock.locks.grant import AsyncGrant, Grant
-from coordlock.locks.signals import Signal
-from coordlock.model.claim import Claim, Mode
-from coordlock.runtime.clock import SYSTEM_CLOCK
-from coordlock.testing.faults.events import (
+from coordlock_faults.events import (
     AcquireFailed,
     AcquireInvoked,
     Granted,
@@ -19,7 +15,12 @@ from coordlock.testing.faults.events import (
     ReleaseSent,
     Withdrawn,
 )
-from coordlock.testing.faults.journal import Journal
+from coordlock_faults.journal import Journal
+
+from coordlock.locks.grant import AsyncGrant, Grant
+from coordlock.locks.signals import Signal
+from coordlock.model.claim import Claim, Mode
+from coordlock.runtime.clock import SYSTEM_CLOCK
 
 __all__ = ["THREADS", "AttemptLog"]
 
@@ -30,7 +31,7 @@ THREADS: Final = "workload"
 class AttemptLog:
     """One call of acquire and the grant that it returns.
 
-    Made just before the call, and told of everything just when `coordlock.testing.faults.events`
+    Made just before the call, and told of everything just when `coordlock_faults.events`
     says so. A thread of its own waits for the loss, because an event loop may be busy.
 
     Attributes:

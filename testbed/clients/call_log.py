@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from coordlock.testing.faults.events import Act, Called, Raised, Returned, Shown
-from coordlock.testing.faults.journal import Journal
+from coordlock_faults.events import Act, Called, Raised, Returned, Shown
+from coordlock_faults.journal import Journal
 
 __all__ = ["CallLog"]
 

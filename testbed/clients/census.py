@@ -11,9 +11,10 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from coordlock_faults.events import Counted
+from coordlock_faults.journal import Journal
+
 from coordlock.settings import Settings
-from coordlock.testing.faults.events import Counted
-from coordlock.testing.faults.journal import Journal
 from testbed.clients.attempt_log import THREADS
 
 __all__ = ["Census", "open_descriptors"]

@@ -43,11 +43,11 @@ from pathlib import Path
 from typing import Final
 
 import coordlock_etcd.watcher
+from coordlock_faults.journal import Journal
 
 import coordlock
 from coordlock.model.claim import Mode
 from coordlock.runtime.driver import completion
-from coordlock.testing.faults.journal import Journal
 from testbed.clients import given
 from testbed.clients.alarm import alarm, install, watch_loop
 from testbed.clients.attempt_log import THREADS

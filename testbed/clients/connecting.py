@@ -8,9 +8,10 @@ import logging
 import os
 from typing import Final
 
+from coordlock_faults.journal import Journal
+
 import coordlock
 from coordlock.locks.grant import GrantState
-from coordlock.testing.faults.journal import Journal
 from testbed.clients.census import Census
 from testbed.clients.given import Given
 from testbed.clients.worker import EXPECTED
@@ -64,7 +65,7 @@ async def _warm_up(
             with contextlib.suppress(coordlock.WaitError):
                 await (await other.lock(mine).acquire(_MOMENT)).release()
             # A request that comes during another one may start what that had no need of.
-            await asyncio.gather(*(other.names() for _ in range(20)))
+            await asyncio.gather(*(other.admin.names() for _ in range(20)))
             with client.group(mine).observe() as seen:
                 seen.next(_PATIENCE)
             async with other.group(mine).observe() as also_seen:

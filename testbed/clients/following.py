@@ -8,8 +8,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
+from coordlock_faults.events import Act
+
 from coordlock.errors import BackendError
-from coordlock.testing.faults.events import Act
 from testbed.clients.call_log import CallLog
 from testbed.clients.steps import Steps
 from testbed.clients.worker import Worker

@@ -16,6 +16,8 @@ from typing import Any, Final, Protocol
 
 import grpc
 import redis
+from coordlock_faults.events import Counted
+from coordlock_faults.journal import Journal
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
@@ -23,8 +25,6 @@ from kazoo.protocol.states import KeeperState
 
 from coordlock.backend.config import configure
 from coordlock.settings import Settings
-from coordlock.testing.faults.events import Counted
-from coordlock.testing.faults.journal import Journal
 from coordlock.testing.waiting import eventually
 
 __all__ = ["SHARING", "Given", "start"]

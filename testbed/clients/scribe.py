@@ -7,9 +7,10 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from coordlock_faults.events import Act
+from coordlock_faults.journal import Journal
+
 from coordlock.model.claim import Claim
-from coordlock.testing.faults.events import Act
-from coordlock.testing.faults.journal import Journal
 from testbed.clients.attempt_log import AttemptLog
 from testbed.clients.call_log import CallLog
 

@@ -11,6 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from coordlock_faults.events import (
+    Kind,
+    OperationAccepted,
+    OperationOffered,
+    OperationRefused,
+)
+
 from coordlock.client import AsyncClient, Client
 from coordlock.errors import (
     AcquireTimeout,
@@ -19,18 +26,11 @@ from coordlock.errors import (
     Evicted,
     LockLost,
     SessionLost,
-    WorkQueueContended,
     WorkQueueEmpty,
 )
 from coordlock.locks.lock import AsyncLock, Lock
 from coordlock.locks.several import AsyncMultiLock, MultiLock
 from coordlock.model.claim import Claim, Mode, Permit, in_force
-from coordlock.testing.faults.events import (
-    Kind,
-    OperationAccepted,
-    OperationOffered,
-    OperationRefused,
-)
 from testbed.clients.attempt_log import AttemptLog
 from testbed.clients.scribe import Scribe
 from testbed.clients.steps import Steps
@@ -47,7 +47,6 @@ EXPECTED: Final = (
     Evicted,
     LockLost,
     SessionLost,
-    WorkQueueContended,
     WorkQueueEmpty,
 )
 #: How often, in steps of 10 ms of this process' own time, to look whether the loss was told.

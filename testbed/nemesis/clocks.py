@@ -6,7 +6,8 @@ Neither ZooKeeper nor coordlock may measure durations by the wall clock. So thes
 
 from __future__ import annotations
 
-from coordlock.testing.faults.events import Reach
+from coordlock_faults.events import Reach
+
 from testbed.nemesis.fault_maker import Area, FaultMaker
 
 __all__ = ["JumpClientClock", "JumpLeaderClock", "JumpServerClocks"]

@@ -10,8 +10,9 @@ from itertools import count
 from random import Random
 from typing import ClassVar, Final, Protocol
 
-from coordlock.testing.faults.events import FaultBegan, FaultHealed, Reach
-from coordlock.testing.faults.journal import Journal
+from coordlock_faults.events import FaultBegan, FaultHealed, Reach
+from coordlock_faults.journal import Journal
+
 from coordlock.testing.waiting import eventually
 from testbed.systems.system import System
 

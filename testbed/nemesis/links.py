@@ -6,7 +6,8 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar
 
-from coordlock.testing.faults.events import Reach
+from coordlock_faults.events import Reach
+
 from testbed.nemesis.fault_maker import CLUSTERS, Area, FaultMaker, Ranges
 from testbed.network.disturbance import Disturbance
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection
 from random import Random
 from typing import Final
 
-from coordlock.testing.faults.events import FaultBegan, FaultHealed, Reach
-from coordlock.testing.faults.journal import Journal
+from coordlock_faults.events import FaultBegan, FaultHealed, Reach
+from coordlock_faults.journal import Journal
+
 from coordlock.testing.waiting import eventually
 from testbed.nemesis.catalogue import FAULTS
 from testbed.nemesis.fault_maker import Clients, FaultMaker, Scene

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from coordlock.testing.faults.events import Reach
+from coordlock_faults.events import Reach
+
 from testbed.nemesis.fault_maker import CLUSTERS, Area, FaultMaker, Ranges
 
 __all__ = [

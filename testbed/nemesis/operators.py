@@ -6,7 +6,8 @@ other. One without an answer may be done yet: it is over when the nemesis has he
 
 from __future__ import annotations
 
-from coordlock.testing.faults.events import Reach
+from coordlock_faults.events import Reach
+
 from testbed.nemesis.fault_maker import Area, FaultMaker
 from testbed.systems.etcd import EtcdSystem
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from coordlock.testing.faults.events import Reach
+from coordlock_faults.events import Reach
+
 from testbed.nemesis.fault_maker import Area, FaultMaker
 
 __all__ = ["KillClient", "PauseClient"]

@@ -6,8 +6,8 @@ import shutil
 from contextlib import suppress
 
 import redis
+from coordlock_faults.events import Reach
 
-from coordlock.testing.faults.events import Reach
 from testbed.nemesis.fault_maker import Area, FaultMaker
 from testbed.nemesis.nodes import KillLeader
 from testbed.systems.redis import RedisSystem

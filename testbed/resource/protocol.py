@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from coordlock.testing.faults.events import Kind
+from coordlock_faults.events import Kind
 
 __all__ = ["Answer", "Request", "address"]
 

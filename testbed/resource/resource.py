@@ -16,10 +16,11 @@ from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingUnixStreamServer
 from typing import Final
 
+from coordlock_faults.events import Kind, OperationAccepted, OperationRefused
+from coordlock_faults.journal import Journal
+
 from coordlock.errors import StaleToken
 from coordlock.fencing import MemoryFence
-from coordlock.testing.faults.events import Kind, OperationAccepted, OperationRefused
-from coordlock.testing.faults.journal import Journal
 from testbed.resource.protocol import Answer, Request, address
 
 __all__ = ["Resource", "Resources"]

@@ -3,11 +3,10 @@
     make soak MINUTES=60 ARGS=etcd
     make soak ARGS='--judge build/soak/etcd-register-7'
 
-Every run has a seed of its own, counted up from --seed, and is judged on its own. Every third round
-of workloads spares clients and contenders, so that one order of grants has to explain all. The
-report goes to standard output and, after every run, into --out, with JSON, a picture and the
-histories of runs that failed or have no verdict. Ctrl-C ends the soak with the report on the runs
-that were finished. With --judge there is no run: the history of one that was kept is judged again.
+Every run has a seed of its own, counted up from --seed, and is judged on its own. The report goes
+to standard output and, after every run, into --out, with JSON, a picture and the histories of runs
+that failed or have no verdict. Ctrl-C ends the soak with the report on the runs that were finished.
+With --judge there is no run: the history of one that was kept is judged again.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NoReturn, TypeVar
 
-from coordlock.testing.faults.events import Reach
-from coordlock.testing.faults.journal import MalformedHistory
+from coordlock_faults.journal import MalformedHistory
+
 from testbed.clients.workloads import WORKLOADS
 from testbed.nemesis import FAULTS
 from testbed.soak.judgement import Judgement
@@ -45,9 +44,6 @@ __all__ = ["Soak", "main"]
 _STOPPED: Final = "stopped early"
 #: After so many runs in a row without a verdict, more of them tell nothing.
 _ENOUGH: Final = 3
-#: Every so many rounds of workloads, clients and contenders are spared.
-_SPARING: Final = 3
-_SPARED: Final = (Reach.PAUSED, Reach.OPERATOR, Reach.DATA)
 N = TypeVar("N", int, float)
 
 
@@ -160,8 +156,6 @@ class Soak:
         faults: tuple[str, ...] | None = tuple(given.faults) if given.faults else None
         if given.calm:
             faults = ()
-        elif faults is None and number // len(self._workloads) % _SPARING == _SPARING - 1:
-            faults = tuple(name for name, one in FAULTS.items() if one.reach not in _SPARED)
         return Plan(
             workload=self._workloads[number % len(self._workloads)],
             seed=given.seed + number,

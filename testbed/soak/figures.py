@@ -10,13 +10,14 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Final
 
+from coordlock_faults.bounds import DEFAULT_BOUNDS, Bounds
+from coordlock_faults.events import Reach, ReleaseAcknowledged
+from coordlock_faults.history import History
+from coordlock_faults.operation import Operation
+from coordlock_faults.overlap import Overlap, conflict, overlaps
+from coordlock_faults.verdict import Verdict
+
 from coordlock.model.claim import Claim
-from coordlock.testing.faults.bounds import DEFAULT_BOUNDS, Bounds
-from coordlock.testing.faults.events import Reach, ReleaseAcknowledged
-from coordlock.testing.faults.history import History
-from coordlock.testing.faults.operation import Operation
-from coordlock.testing.faults.overlap import Overlap, conflict, overlaps
-from coordlock.testing.faults.verdict import Verdict
 
 __all__ = ["Summary", "summary"]
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from coordlock_faults import journal
+from coordlock_faults.attempt import Attempt
+
 import coordlock
-from coordlock.testing.faults import journal
-from coordlock.testing.faults.attempt import Attempt
 
 __all__ = ["Impasse"]
 
@@ -59,8 +60,8 @@ def _told(one: Attempt, now: int) -> str:
 def _queues(url: str) -> Iterator[str]:
     try:
         with coordlock.connect(url) as client:
-            for queue in client.names():
-                for one in client.contenders(queue):
+            for queue in client.admin.names():
+                for one in client.admin.contenders(queue):
                     yield f"{queue}: {one.contender.key} {one.claim}, {one.owner}, {one.session}"
     except coordlock.CoordlockError as error:
         yield f"the queues could not be read: {error}"

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from coordlock.testing.faults.bounds import Bounds
-from coordlock.testing.faults.history import History
-from coordlock.testing.faults.journal import read
-from coordlock.testing.faults.verdict import Verdict, judge
-from coordlock.testing.faults.violation import Violation
+from coordlock_faults.bounds import Bounds
+from coordlock_faults.history import History
+from coordlock_faults.journal import read
+from coordlock_faults.verdict import Verdict, judge
+from coordlock_faults.violation import Violation
+
 from testbed.soak.figures import Summary, summary
 from testbed.soak.server_defects import is_the_servers
 

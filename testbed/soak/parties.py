@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from coordlock_faults import journal
+from coordlock_faults.events import Quiesced, RunBegan, RunEnded
+from coordlock_faults.journal import Journal
+
 import coordlock
-from coordlock.testing.faults import journal
-from coordlock.testing.faults.events import Quiesced, RunBegan, RunEnded
-from coordlock.testing.faults.journal import Journal
 from testbed.clients.given import SHARING
 from testbed.clients.workloads import WORKLOADS
 from testbed.soak.crew import Crew, NoAnswer, Talker
@@ -122,8 +123,8 @@ class Parties:
             with coordlock.connect(self._subject.direct_url(self.root)) as client:
                 return all(
                     (name, one.token) in held
-                    for name in client.names()
-                    for one in client.contenders(name)
+                    for name in client.admin.names()
+                    for one in client.admin.contenders(name)
                 )
         except coordlock.BackendError:
             return False

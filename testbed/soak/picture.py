@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 
 import matplotlib as mpl
+from coordlock_faults.events import Reach
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from coordlock.testing.faults.events import Reach
 from testbed.soak.report import Report
 from testbed.soak.strip import Bar, Strip
 

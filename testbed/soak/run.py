@@ -6,11 +6,12 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
-from coordlock.testing.faults.bounds import Bounds
-from coordlock.testing.faults.events import Reach
-from coordlock.testing.faults.exclusion import exclusion
-from coordlock.testing.faults.journal import read
-from coordlock.testing.faults.register import register
+from coordlock_faults.bounds import Bounds
+from coordlock_faults.events import Reach
+from coordlock_faults.exclusion import exclusion
+from coordlock_faults.journal import read
+from coordlock_faults.register import register
+
 from testbed.clients.workloads import WORKLOADS
 from testbed.nemesis import FAULTS, Nemesis, fitting
 from testbed.soak.crew import NoAnswer

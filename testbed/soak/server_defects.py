@@ -20,17 +20,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from coordlock_faults.events import ContenderAppeared, ReleaseAcknowledged
+from coordlock_faults.exclusion import HeldTogether
+from coordlock_faults.fifo import NeverFirst, Overtaken, fifo
+from coordlock_faults.history import History
+from coordlock_faults.loss import EarlyRemoval
+from coordlock_faults.release import FalselyLost
+from coordlock_faults.truth import Life
+from coordlock_faults.violation import Violation
 from coordlock_zookeeper.nodes import sequence_of
-
-from coordlock.testing.faults.events import ContenderAppeared, ReleaseAcknowledged
-from coordlock.testing.faults.exclusion import HeldTogether
-from coordlock.testing.faults.fifo import NeverFirst, Overtaken, fifo
-from coordlock.testing.faults.history import History
-from coordlock.testing.faults.linearizability import NotLinearizable
-from coordlock.testing.faults.loss import EarlyRemoval
-from coordlock.testing.faults.release import FalselyLost
-from coordlock.testing.faults.truth import Life
-from coordlock.testing.faults.violation import Violation
 
 __all__ = ["is_the_servers"]
 
@@ -45,7 +43,7 @@ def is_the_servers(history: History, violation: Violation) -> bool:
     """Whether ``violation`` is of the kind, and shows the traces, of one of these defects."""
     if isinstance(violation, Overtaken | NeverFirst):
         return _overtakes_phantoms(history, violation)
-    if not isinstance(violation, EarlyRemoval | FalselyLost | HeldTogether | NotLinearizable):
+    if not isinstance(violation, EarlyRemoval | FalselyLost | HeldTogether):
         return False
     if history.began is None or history.began.backend != "etcd":
         return False

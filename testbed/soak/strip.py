@@ -6,8 +6,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final, Self
 
-from coordlock.testing.faults.events import FOREVER, Reach
-from coordlock.testing.faults.overlap import overlaps
+from coordlock_faults.events import FOREVER, Reach
+from coordlock_faults.overlap import overlaps
+
 from testbed.soak.judgement import Judgement
 
 __all__ = ["Bar", "Strip"]

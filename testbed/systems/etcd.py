@@ -11,7 +11,8 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any, Final
 
-from coordlock.testing.faults.journal import Journal
+from coordlock_faults.journal import Journal
+
 from testbed.servers.etcd import EtcdServer
 from testbed.systems.system import System, Uncertain
 from testbed.truth.etcd import EtcdObserver

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import ClassVar, Final, NoReturn
 
 import redis
+from coordlock_faults.events import FaultBegan, FaultHealed, Reach
+from coordlock_faults.journal import Journal
 
-from coordlock.testing.faults.events import FaultBegan, FaultHealed, Reach
-from coordlock.testing.faults.journal import Journal
 from testbed.servers.endpoint import Endpoint
 from testbed.servers.process import ServerProcess
 from testbed.servers.redis import ExternalRedis, RedisServer, Sentinel, debug_commands

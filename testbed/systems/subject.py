@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-from coordlock.testing.faults.journal import Journal
+from coordlock_faults.journal import Journal
+
 from testbed.truth.observer import Observer
 
 __all__ = ["Subject"]

@@ -8,7 +8,8 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import ClassVar, Final, Self
 
-from coordlock.testing.faults.journal import Journal
+from coordlock_faults.journal import Journal
+
 from coordlock.testing.waiting import eventually
 from testbed.network.network import Network
 from testbed.servers.cluster import start_together

@@ -8,12 +8,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from coordlock_faults.journal import Journal
 from coordlock_zookeeper.nodes import sequence_of
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError, NotEmptyError
 from kazoo.handlers.threading import KazooTimeoutError
 
-from coordlock.testing.faults.journal import Journal
 from testbed.network.election_frames import ElectionFrames
 from testbed.servers.zookeeper import ZooKeeperServer, children
 from testbed.systems.system import System, Uncertain

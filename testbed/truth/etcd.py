@@ -11,10 +11,10 @@ from typing import Any, Final
 from urllib.request import urlopen
 
 from coordlock_etcd.keys import Layout
+from coordlock_faults.events import ContenderAppeared, ContenderDisappeared
+from coordlock_faults.journal import Journal
 
 from coordlock.model.names import internal
-from coordlock.testing.faults.events import ContenderAppeared, ContenderDisappeared
-from coordlock.testing.faults.journal import Journal
 from coordlock.testing.waiting import eventually
 from testbed.servers.etcd import EtcdServer, ExternalEtcd
 from testbed.servers.guard import guarded

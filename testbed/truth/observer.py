@@ -13,8 +13,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import ClassVar, Final, Self
 
-from coordlock.testing.faults.events import Counted, Surveyed
-from coordlock.testing.faults.journal import Journal
+from coordlock_faults.events import Counted, Surveyed
+from coordlock_faults.journal import Journal
+
 from coordlock.testing.waiting import eventually
 
 __all__ = ["Observer", "ServiceBroken", "TruthIncomplete"]

@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from coordlock_faults.events import ContenderAppeared, ContenderDisappeared
+from coordlock_faults.journal import Journal
 from coordlock_zookeeper.nodes import contender, sequence_of, session_name
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
 from coordlock.model.names import unescape
-from coordlock.testing.faults.events import ContenderAppeared, ContenderDisappeared
-from coordlock.testing.faults.journal import Journal
 from coordlock.testing.waiting import eventually
 from testbed.servers.zookeeper import ExternalZooKeeper, ZooKeeper, ZooKeeperServer, children
 from testbed.truth import observer

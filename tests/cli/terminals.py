@@ -29,8 +29,8 @@ fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execvp("bash", ["bash", "--norc", "--noprofile", "--noediting", "-i"])
 """
 _PROMPT: Final = "ready$ "
-#: Lines that were erased again, such as that connecting takes a while.
-_ERASED: Final = re.compile(r"(?:\r[^\r\n]+)*\r\x1b\[K")
+#: That connecting takes a while.
+_WHILE: Final = re.compile(r"coordlock: connecting [^\r\n]*\r\n")
 
 
 class Terminal:
@@ -119,7 +119,7 @@ def screen(
                 seen += data
         os.close(outside)
     assert process.returncode == status, seen
-    return _ERASED.sub("", seen.decode()).splitlines()
+    return _WHILE.sub("", seen.decode()).splitlines()
 
 
 def plain(line: str) -> str:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import errno
 import importlib.metadata
+import inspect
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from coordlock import errors
-from coordlock.cli import app
+from coordlock.cli.command_table import COMMANDS, below
 from coordlock.cli.exits import Exit, status_of
-from coordlock.cli.parser import Group, Parser
 from coordlock.cli.supervision import Limits
 from coordlock.cli.text import age, folded, printable
 from tests.cli.command import Cli
@@ -28,57 +27,48 @@ WIDTH = 78
 
 def test_help_names_every_command_and_each_has_an_example(cli: Cli) -> None:
     text = cli.run("--help").stdout
-    for command in app.COMMANDS:
-        assert f"\n  {command} " in text
-        done = cli.run(command, "--help")
+    for command in below(COMMANDS[""]):
+        assert f"\n  {command.path} " in text
+        done = cli.run(command.path, "--help")
         assert done.returncode == 0
-        assert f"Example: coordlock {command}" in done.stdout
+        assert f"Example: coordlock {command.path}" in done.stdout
+        assert command.documentation.partition("\n")[0] in text
         # `run` is two commands: under a lock, and once for each slot of a job.
-        assert len(done.stdout.splitlines()) < (60 if command == "run" else 50)
+        assert len(done.stdout.splitlines()) < (75 if command.path == "run" else 50)
 
 
-def parsers(group: Group) -> Iterator[tuple[str, Parser]]:
-    """Those of all commands, with their summaries."""
-    for name, summary in group.commands.items():
-        parser = group.load(name)
-        yield summary, parser
-        if isinstance(parser, Group):
-            yield from parsers(parser)
-
-
-def test_the_list_of_commands_has_the_first_lines_of_their_helps() -> None:
-    for summary, parser in parsers(app.parser()):
-        assert f"\n\n{summary}\n\n" in parser.format_help()
-
-
-def test_no_line_of_a_help_is_wider_than_a_terminal() -> None:
-    for _, parser in [("", app.parser()), *parsers(app.parser())]:
-        for line in parser.format_help().splitlines():
-            assert len(line) <= WIDTH, f"{parser.prog}: {line}"
-
-
-def test_following_and_waiting_have_one_name_each() -> None:
-    for _, parser in parsers(app.parser()):
-        names = [name for option in parser.options() for name in option.option_strings]
-        assert not {"-w", "--wait", "--watch", "--once"}.intersection(names), parser.prog
-        assert ("-f" in names) == ("--follow" in names), parser.prog
+@pytest.mark.parametrize("path", COMMANDS)
+def test_every_command_is_what_the_table_says(path: str) -> None:
+    command = COMMANDS[path]
+    assert command.summary.endswith((".", "?"))
+    names = [name for option in command.options for name in option.names]
+    assert len(names) == len(set(names))
+    assert not {"-w", "--wait", "--watch", "--once"}.intersection(names)
+    assert all(option.help.endswith(".") for option in command.options)
+    for line in command.help(below(command)).splitlines():
+        assert len(line) <= WIDTH, line
+    if callable(command.subject):
+        known = inspect.signature(command.subject).parameters
+        given = {word.dest for word in (*command.options[:-1], *command.arguments)}
+        given = given - {"url", "connect_timeout"} | {"service"}
+        given |= {"command"} if command.rest and not below(command) else set()
+        some = any(one.kind is one.VAR_KEYWORD for one in known.values())
+        assert known.keys() - {"options"} <= given
+        assert some or given == known.keys()
 
 
 def test_the_word_queue_is_for_work_queues() -> None:
-    for _, parser in [("", app.parser()), *parsers(app.parser())]:
-        if not parser.prog.startswith("coordlock queue"):
-            text = re.sub(r"work\s+queues?|queue +Put and take.*", "", parser.format_help())
-            assert not re.search(r"\bqueues?\b", text), parser.prog
+    for command in COMMANDS.values():
+        if not command.path.startswith("queue"):
+            text = command.help(below(command))
+            text = re.sub(r"work\s+queues?|queue +Put and take.*", "", text)
+            assert not re.search(r"\bqueues?\b", text), command.path
 
 
-def test_every_option_and_every_status_is_documented() -> None:
+def test_every_command_and_every_status_is_in_the_guide() -> None:
     page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text("utf-8")
-    for _, parser in parsers(app.parser()):
-        name = parser.prog.removeprefix("coordlock ")
-        assert re.search(rf"`(coordlock )?{name}[` ]", page), name
-        for option in parser.options():
-            for name in option.option_strings:
-                assert f"`{name}" in page, name
+    for path in filter(None, COMMANDS):
+        assert re.search(rf"`(coordlock )?{path}[` ]", page), path
     statuses = page.partition("## Exit statuses")[2]
     for status in Exit:
         assert re.search(rf"^\| (?:\d+, )?{status.value}\b", statuses, re.MULTILINE) or (
@@ -111,7 +101,7 @@ def test_a_command_that_begins_with_a_dash_needs_two_of_them(cli: Cli) -> None:
     for line in (["-x", "echo"], ["--echo", "x"]):
         done = cli.run("run", "nightly", *line)
         assert done.returncode == 64
-        assert f"run has no {line[0]}: write -- before a COMMAND" in done.stderr
+        assert f"no such option: {line[0]}; write -- before a COMMAND" in done.stderr
     assert cli.run("run", "nightly", "--", "-x").returncode == 127
 
 
@@ -120,7 +110,7 @@ def test_a_name_that_begins_with_a_dash_follows_two_of_them(cli: Cli) -> None:
         assert process.stdout is not None
         assert process.stdout.readline().strip().isdecimal()
         assert json.loads(cli.run("show", "--json", "--", "-rf").stdout)["contenders"]
-        assert cli.run("break", "--yes", "--", "-rf").returncode == 0
+        assert cli.run("evict", "--yes", "--", "-rf").returncode == 0
 
 
 def test_an_option_that_is_none_is_told_before_what_is_missing(cli: Cli) -> None:
@@ -150,7 +140,7 @@ def test_a_word_that_is_nearly_right_is_told_the_right_one(cli: Cli) -> None:
 def test_a_negative_number_follows_two_dashes(cli: Cli) -> None:
     done = cli.run("counter", "add", "x", "-5")
     assert done.returncode == 64
-    assert "no such option: -5; write -- before an argument that begins with -" in done.stderr
+    assert "no such option: -5; write -- before an argument that begins with a dash" in done.stderr
     assert cli.run("counter", "add", "x", "--", "-5").stdout == "-5\n"
 
 
@@ -166,7 +156,7 @@ def test_whoever_knows_flock_is_told_how_to_run_a_shell(cli: Cli, option: str) -
     for line in ([option, "echo hi", "nightly"], ["nightly", option, "echo hi"]):
         done = cli.run("run", *line)
         assert done.returncode == 64
-        assert f"run has no {option}: for a shell, write -- sh -c 'COMMAND'" in done.stderr
+        assert f"no such option: {option}; for a shell, write -- sh -c 'COMMAND'" in done.stderr
 
 
 def test_whoever_knows_flock_or_watch_is_told_our_name(cli: Cli) -> None:
@@ -175,6 +165,7 @@ def test_whoever_knows_flock_or_watch_is_told_our_name(cli: Cli) -> None:
         (["run", "--wait", "1", "x", "--", "true"], "--timeout"),
         (["hold", "-w1", "x"], "--timeout"),
         (["ls", "--watch"], "--follow"),
+        (["run", "x", "--slots", "3", "true"], "--permits"),
     ):
         done = cli.run(*words)
         assert done.returncode == 64
@@ -246,16 +237,16 @@ def test_what_is_to_be_done_at_the_exit_is_done(cli: Cli) -> None:
         ["run", "x", "--no-such-option", "--", "true"],
         ["run", "--timeout", "soon", "x", "--", "true"],
         ["run", "--timeout", "-1", "x", "--", "true"],
-        ["run", "-s", "--slots", "2", "x", "--", "true"],
+        ["run", "-s", "--permits", "2", "x", "--", "true"],
         ["run", "-n", "--timeout", "1", "x", "--", "true"],
-        ["run", "--slots", "0", "x", "--", "true"],
+        ["run", "--permits", "0", "x", "--", "true"],
         ["run", "--mode", "XX", "x", "--", "true"],
         ["run", "-E", "256", "x", "--", "true"],
         ["run", "", "--", "true"],
         ["run", "n" * 256, "--", "true"],
         ["show", ""],
-        ["break", "x", "--all", "--token", "3", "--yes"],
-        ["demo", "--workers", "2"],
+        ["evict", "x", "--all", "--token", "3", "--yes"],
+        ["demo", "--ttl"],
     ],
 )
 def test_mistakes_give_64_and_one_line(cli: Cli, line: list[str]) -> None:
@@ -321,7 +312,7 @@ def test_every_command_works_on_closed_standard_files(cli: Cli, closed: str) -> 
 
     with cli.holding("x"):
         assert status("ls") == status("show", "x") == status("doctor") == 0
-        assert status("break", "x") == 64
+        assert status("evict", "x") == 64
     assert status("hold", "y", "--for", "0") == 0
     assert status("no-such-command") == 64
 
@@ -344,9 +335,9 @@ def test_output_that_cannot_be_written_is_an_error_in_one_line(cli: Cli, words: 
 
 
 def test_the_missing_extra_is_named(cli: Cli) -> None:
-    """The fault: rich is not installed. It draws tables on a terminal, and nothing else."""
+    """The fault: argcomplete is not installed. It completes words, and nothing else."""
     code = (
-        "import sys; sys.modules['rich.box'] = None; sys.stdout.isatty = lambda: True; "
+        "import sys; sys.modules['argcomplete.shell_integration'] = None; "
         "sys.argv = ['coordlock', *sys.argv[1:]]; from coordlock.cli import main; sys.exit(main())"
     )
 
@@ -356,23 +347,19 @@ def test_the_missing_extra_is_named(cli: Cli) -> None:
             line, capture_output=True, text=True, check=False, env=cli.environment
         )
 
-    with cli.holding("x"):
-        done = run("ls")
-        assert (done.returncode, done.stdout) == (78, "")
-        assert "pip install 'coordlock[cli]'" in done.stderr
-        assert "Traceback" not in done.stderr
-        assert run("ls", "--json").returncode == 0
-        assert run("run", "y", "true").returncode == 0
+    done = run("--completion", "bash")
+    assert (done.returncode, done.stdout) == (78, "")
+    assert "pip install 'coordlock[cli]'" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert run("run", "y", "true").returncode == 0
 
 
-def test_the_library_does_not_import_the_command_line_nor_this_the_tables(cli: Cli) -> None:
-    code = (
-        "import sys, coordlock; assert not {'argparse', 'rich', 'coordlock.cli'} & set(sys.modules)"
-    )
+def test_the_library_does_not_import_the_command_line_nor_this_other_services(cli: Cli) -> None:
+    code = "import sys, coordlock; assert not {'argparse', 'coordlock.cli'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
     code = (
         "import sys; sys.argv = ['coordlock', 'ls']; from coordlock.cli import main; main(); "
-        "assert not {'rich.console', 'rich.table', 'grpc', 'kazoo'} & set(sys.modules)"
+        "assert not {'argparse', 'grpc', 'kazoo'} & set(sys.modules)"
     )
     subprocess.run(
         [sys.executable, "-c", code], check=True, env=cli.environment, stderr=subprocess.PIPE

@@ -29,7 +29,7 @@ def completed(cli: Cli, line: str) -> list[str]:
     return [offer.strip() for offer in offers.read_text().split("\n") if offer]
 
 
-@pytest.mark.parametrize("command", ["run", "show", "break", "hold", "ls"])
+@pytest.mark.parametrize("command", ["run", "show", "evict", "hold", "ls"])
 def test_names_of_locks_in_use_are_completed(cli: Cli, command: str) -> None:
     with cli.holding("nightly-a"), cli.holding("nightly-b"), cli.holding("weekly"):
         assert completed(cli, f"coordlock {command} ni") == ["nightly-a", "nightly-b"]
@@ -39,15 +39,12 @@ def test_names_of_locks_in_use_are_completed(cli: Cli, command: str) -> None:
         assert completed(cli, f"coordlock {command} {there} w") == ["weekly"]
 
 
-def test_only_elections_are_completed_for_leader_and_groups_for_group(cli: Cli) -> None:
+def test_names_of_elections_and_groups_are_completed(cli: Cli) -> None:
     with coordlock.connect(cli.url) as client:
         client.election("one-e", b"10.0.0.5").campaign()
         client.group("one-g").join(b"10.0.0.5")
-        client.lock("one-l").acquire()
-        assert completed(cli, "coordlock leader one") == ["one-e"]
-        assert completed(cli, "coordlock group members one") == ["one-g"]
-        assert completed(cli, "coordlock group join one") == ["one-g"]
-        assert completed(cli, "coordlock elect one") == ["one-e"]
+        for command in ("leader", "elect", "group members", "group join"):
+            assert completed(cli, f"coordlock {command} one") == ["one-e", "one-g"]
 
 
 def test_files_are_offered_for_commands_alone(cli: Cli) -> None:
@@ -78,7 +75,7 @@ def test_keys_of_values_are_completed(cli: Cli) -> None:
 def test_names_of_work_queues_are_completed(cli: Cli) -> None:
     for name in ("mails", "moves", "orders"):
         assert cli.run("queue", "put", name, "x").returncode == 0
-    for command in ("ls", "work", "put", "retry"):
+    for command in ("ls", "work", "put", "retry", "evict"):
         assert completed(cli, f"coordlock queue {command} m") == ["mails", "moves"]
 
 

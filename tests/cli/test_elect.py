@@ -98,7 +98,7 @@ def test_a_lost_lead_ends_the_command_which_runs_again_when_it_leads_again(cli: 
         assert process.stdout is not None
         terms = [process.stdout.readline().split()]
         for _ in range(2):
-            assert cli.run("break", "sched", "--yes").returncode == 0
+            assert cli.run("evict", "sched", "--yes").returncode == 0
             terms.append(process.stdout.readline().split())
             assert is_gone(int(terms[-2][1]))
         tokens = [int(token) for token, _ in terms]
@@ -117,7 +117,7 @@ def test_without_a_command_it_tells_the_token_of_each_term(cli: Cli) -> None:
     with cli.started("elect", "sched", "-q") as process:
         assert process.stdout is not None
         first = int(process.stdout.readline())
-        assert cli.run("break", "sched", "--yes").returncode == 0
+        assert cli.run("evict", "sched", "--yes").returncode == 0
         assert int(process.stdout.readline()) > first
         _, errors = process.communicate(timeout=60)
         assert (process.returncode, errors) == (0, "")
@@ -128,7 +128,7 @@ def test_an_evicted_candidate_campaigns_again(cli: Cli) -> None:
     with leading(cli, "one") as first, cli.started("elect", "sched", "--value", "two") as process:
         cli.wait_for_queue("sched", 2)
         token = cli.show("sched")[1]["token"]
-        assert cli.run("break", "sched", "--token", str(token), "--yes").returncode == 0
+        assert cli.run("evict", "sched", "--token", str(token), "--yes").returncode == 0
         eventually(lambda: [one["token"] for one in cli.show("sched")[1:]] not in ([], [token]))
         first.communicate(timeout=60)
         assert process.stdout is not None
@@ -142,7 +142,7 @@ def test_a_candidate_that_is_to_exit_at_a_loss_does(cli: Cli) -> None:
     with leading(cli, "one"), cli.started(*command) as process:
         cli.wait_for_queue("sched", 2)
         token = cli.show("sched")[1]["token"]
-        assert cli.run("break", "sched", "--token", str(token), "--yes").returncode == 0
+        assert cli.run("evict", "sched", "--token", str(token), "--yes").returncode == 0
         assert process.wait(60) == 75
 
 
@@ -152,7 +152,7 @@ def test_a_signal_while_the_command_is_ended_ends_the_campaign_too(cli: Cli) -> 
     with cli.started(*command) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
-        assert cli.run("break", "sched", "--yes").returncode == 0
+        assert cli.run("evict", "sched", "--yes").returncode == 0
         assert process.stdout.readline() == "ending\n"
         process.send_signal(signal.SIGTERM)
         output, errors = process.communicate(timeout=60)
@@ -165,7 +165,7 @@ def test_a_signal_to_a_leader_whose_lead_is_lost_ends_the_campaign_too(cli: Cli)
     """The fault: coordlock is stopped, and learns of the signal and of the loss at once."""
     with leading(cli) as process:
         process.send_signal(signal.SIGSTOP)
-        assert cli.run("break", "sched", "--yes").returncode == 0
+        assert cli.run("evict", "sched", "--yes").returncode == 0
         process.terminate()
         process.send_signal(signal.SIGCONT)
         _, errors = process.communicate(timeout=60)
@@ -246,7 +246,7 @@ def test_after_an_outage_a_leader_does_not_wait_for_its_own_dead_candidacy(
 def test_what_elect_lacks_is_refused_with_what_to_write(cli: Cli) -> None:
     done = cli.run("elect", "sched", "--label", "x", "--", "true")
     assert done.returncode == 64
-    assert "others see the leader's --value" in done.stderr
+    assert "no such option: --label; write --value" in done.stderr
     done = cli.run("elect", "sched", stdin=subprocess.DEVNULL, input=None)
     assert done.returncode == 64
     assert "give it a COMMAND or --http" in done.stderr
@@ -257,7 +257,7 @@ def test_a_lost_lead_ends_a_command_that_is_to_exit_then(cli: Cli) -> None:
     with cli.started(*command) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
-        cli.run("break", "sched", "--yes")
+        cli.run("evict", "sched", "--yes")
         assert process.wait(60) == 79
         assert process.stderr is not None
         assert "election 'sched' is lost" in process.stderr.read()

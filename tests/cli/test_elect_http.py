@@ -80,7 +80,7 @@ def test_it_answers_again_when_it_campaigns_again(cli: Cli) -> None:
         first, second = (one, two) if one.leads else (two, one)
         cli.wait_for_queue("sched", 2)
         token = first.get("/")[1]["token"]
-        assert cli.run("break", "sched", "--token", str(token), "--yes").returncode == 0
+        assert cli.run("evict", "sched", "--token", str(token), "--yes").returncode == 0
         eventually(lambda: second.leads)
         eventually(lambda: first.get("/")[0] == 200)
         assert not first.leads

@@ -66,7 +66,7 @@ def test_a_lost_membership_begins_again_and_the_command_goes_on(cli: Cli) -> Non
     with cli.started("group", "join", "web", "--value", "v", "--", "cat") as process:
         eventually(lambda: members(cli) == ["v"], "it has joined")
         before = json.loads(cli.run("show", "web", "--json").stdout)["contenders"][0]["token"]
-        assert cli.run("break", "web", "--yes").returncode == 0
+        assert cli.run("evict", "web", "--yes").returncode == 0
 
         def after() -> list[int]:
             contenders = json.loads(cli.run("show", "web", "--json").stdout)["contenders"]

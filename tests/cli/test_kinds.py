@@ -51,7 +51,7 @@ def everything(url: str, stack: ExitStack) -> coordlock.Client:
     pool.submit(ending.barrier("barrier", 2).wait)
     pool.submit(ending.double_barrier("double barrier", 2).enter)
     for name in ("barrier", "double barrier"):
-        eventually(lambda: client.contenders(name), f"a party at the {name}")  # noqa: B023
+        eventually(lambda: client.admin.contenders(name), f"a party at the {name}")  # noqa: B023
     return client
 
 
@@ -120,7 +120,7 @@ def test_show_says_what_the_contenders_do(cli: Cli) -> None:
 
 
 def test_what_is_kept_is_listed(cli: Cli) -> None:
-    assert cli.run("ls", "--kept").stderr == "coordlock: nothing is kept\n"
+    assert cli.run("ls", "--kept").stderr == "coordlock: there is no record\n"
     with coordlock.connect(cli.url) as client:
         client.counter("invoices").add(4711)
         client.latch("imports", 3).count_down()
@@ -150,7 +150,7 @@ def test_what_is_kept_is_listed(cli: Cli) -> None:
         {"name": "maintenance", "kind": "gate", "state": {"open": False}},
     ]
     assert "matches 'x*'" in cli.run("ls", "--kept", "x*").stderr
-    assert cli.run("ls").stderr == "coordlock: no lock is in use\n"
+    assert cli.run("ls").stderr == "coordlock: there is no lock in use\n"
     assert cli.run("ls", "--kept", "--tree").returncode == 64
 
 

@@ -63,11 +63,11 @@ def test_a_command_outlives_the_lease_while_heartbeats_are_answered(
 def test_an_evicted_command_and_its_children_are_terminated(
     anywhere: Cli, beating: Beating
 ) -> None:
-    """The fault: an operator's `coordlock break`."""
+    """The fault: an operator's `coordlock evict`."""
     cli = anywhere
     with cli.started("run", "x", "--", *beating.command(stubborn=False)) as process:
         beating.wait_until_both_beat()
-        done = cli.run("break", "x", "--yes")
+        done = cli.run("evict", "x", "--yes")
         assert done.returncode == 0
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 79
@@ -79,24 +79,24 @@ def test_an_evicted_command_and_its_children_are_terminated(
 def test_an_evicted_command_that_ignores_sigterm_is_killed_after_the_grace(
     anywhere: Cli, beating: Beating
 ) -> None:
-    """The fault: an operator's `coordlock break`."""
+    """The fault: an operator's `coordlock evict`."""
     cli = anywhere
     command = ["run", "x", "--grace", "1s", "--", *beating.command(stubborn=True)]
     with cli.started(*command) as process:
         beating.wait_until_both_beat()
         evicted = now()
-        assert cli.run("break", "x", "--yes").returncode == 0
+        assert cli.run("evict", "x", "--yes").returncode == 0
         assert process.wait(60) == 79
         eventually(beating.are_gone)
         assert beating.last() - evicted >= 1
 
 
 def test_without_a_grace_the_command_is_killed_at_once(cli: Cli, beating: Beating) -> None:
-    """The fault: an operator's `coordlock break`."""
+    """The fault: an operator's `coordlock evict`."""
     command = ["run", "x", "--grace", "0", "--", *beating.command(stubborn=True)]
     with cli.started(*command) as process:
         beating.wait_until_both_beat()
-        assert cli.run("break", "x", "--yes").returncode == 0
+        assert cli.run("evict", "x", "--yes").returncode == 0
         assert process.wait(60) == 79
         eventually(beating.are_gone)
 
@@ -104,23 +104,23 @@ def test_without_a_grace_the_command_is_killed_at_once(cli: Cli, beating: Beatin
 def test_the_next_one_runs_only_when_the_evicted_one_has_ended_in_time(
     cli: Cli, tmp_path: Path
 ) -> None:
-    """The fault: an operator's `coordlock break`; the command obeys SIGTERM."""
+    """The fault: an operator's `coordlock evict`; the command obeys SIGTERM."""
     script = "trap 'echo cleaned up > log; exit 3' TERM; echo ready; while :; do sleep 0.05; done"
     with cli.started("run", "x", "--", "sh", "-c", script) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        assert cli.run("break", "x", "--yes").returncode == 0
+        assert cli.run("evict", "x", "--yes").returncode == 0
         assert process.wait(60) == 79  # and not the 3 of the command
     assert (tmp_path / "log").read_text() == "cleaned up\n"
 
 
 def test_a_waiter_that_is_evicted_gives_75(anywhere: Cli) -> None:
-    """The fault: an operator's `coordlock break --token`."""
+    """The fault: an operator's `coordlock evict --token`."""
     cli = anywhere
     with cli.holding("x"), cli.started("run", "x", "--", "echo", "ran") as waiter:
         cli.wait_for_queue("x", 2)
         token = str(cli.show("x")[1]["token"])
-        assert cli.run("break", "x", "--token", token, "--yes").returncode == 0
+        assert cli.run("evict", "x", "--token", token, "--yes").returncode == 0
         output, errors = waiter.communicate(timeout=60)
         assert (waiter.returncode, output) == (75, "")
         assert "evicted" in errors
@@ -195,10 +195,10 @@ def test_a_stopped_coordlock_does_not_leave_its_command_at_work(
 
 
 def test_hold_tells_of_the_loss_at_once(anywhere: Cli) -> None:
-    """The fault: an operator's `coordlock break`."""
+    """The fault: an operator's `coordlock evict`."""
     cli = anywhere
     with cli.holding("x") as process:
-        assert cli.run("break", "x", "--yes").returncode == 0
+        assert cli.run("evict", "x", "--yes").returncode == 0
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 79
         assert "lock 'x' is lost" in errors

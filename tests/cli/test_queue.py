@@ -439,7 +439,6 @@ sys.exit(coordlock.cli.main())
         ("queue", "put", "q", "x", "--lines"),
         ("queue", "retry", "q"),
         ("queue", "ls", "--dead"),
-        ("queue", "ls", "--limit", "3"),
         ("queue", "retry", "q", "x"),
         ("queue", "remove", "q", "1"),
         ("queue", "remove", "q", "--yes"),

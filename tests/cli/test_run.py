@@ -145,11 +145,11 @@ def test_readers_share_and_a_writer_waits(cli: Cli) -> None:
 
 
 def test_slots_let_so_many_in(cli: Cli) -> None:
-    with cli.holding("x", "--slots", "2"):
-        assert cli.run("run", "-n", "--slots", "2", "x", "--", "true").returncode == 0
-        with cli.holding("x", "--slots", "2"):
-            assert cli.run("run", "-n", "--slots", "2", "x", "--", "true").returncode == 75
-        other = cli.run("run", "-n", "--slots", "3", "x", "--", "true")
+    with cli.holding("x", "--permits", "2"):
+        assert cli.run("run", "-n", "--permits", "2", "x", "--", "true").returncode == 0
+        with cli.holding("x", "--permits", "2"):
+            assert cli.run("run", "-n", "--permits", "2", "x", "--", "true").returncode == 75
+        other = cli.run("run", "-n", "--permits", "3", "x", "--", "true")
         assert other.returncode == 64
         assert "a semaphore of 2" in other.stderr
 
@@ -196,15 +196,15 @@ def test_verbose_names_the_holder_that_is_waited_for(cli: Cli) -> None:
 
 
 def test_a_semaphore_is_called_one(cli: Cli) -> None:
-    with cli.holding("x", "--slots", "2", "--label", "a"), cli.holding("x", "--slots", "2"):
-        busy = cli.run("run", "-n", "--slots", "2", "x", "--", "true")
+    with cli.holding("x", "--permits", "2", "--label", "a"), cli.holding("x", "--permits", "2"):
+        busy = cli.run("run", "-n", "--permits", "2", "x", "--", "true")
         assert "semaphore 'x' is busy: 2 of 2 permits held by " in busy.stderr
         assert " a (token " in busy.stderr
-        late = cli.run("run", "--timeout", "100ms", "--slots", "2", "x", "--", "true")
+        late = cli.run("run", "--timeout", "100ms", "--permits", "2", "x", "--", "true")
         assert "semaphore 'x' was not granted" in late.stderr
-        with cli.started("run", "--slots", "2", "x", "--", "true") as waiting:
+        with cli.started("run", "--permits", "2", "x", "--", "true") as waiting:
             cli.wait_for_queue("x", 3)
-            assert cli.run("break", "x", "--all", "--yes").returncode == 0
+            assert cli.run("evict", "x", "--all", "--yes").returncode == 0
             assert "semaphore 'x'" in waiting.communicate(timeout=60)[1]
 
 

@@ -180,7 +180,7 @@ def test_the_status_is_known_where_the_caller_ignores_the_end_of_children(cli: C
 def test_a_lock_that_was_lost_before_the_start_leaves_signals_as_they_were(cli: Cli) -> None:
     with coordlock.connect(cli.url) as client:
         grant = client.lock("x").acquire()
-        assert cli.run("break", "x", "--yes").returncode == 0
+        assert cli.run("evict", "x", "--yes").returncode == 0
         assert grant.lost.wait(60)
         before = signal.getsignal(signal.SIGTERM)
         child = Child(cast(Guard, None), ["true"])

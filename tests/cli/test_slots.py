@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shlex
 import signal
 import time
@@ -29,10 +30,8 @@ def test_a_command_runs_once_for_a_slot_and_says_so(cli: Cli) -> None:
     assert (done.returncode, done.stdout) == (0, "2026-11-22T02:00:00Z 1 x\n")
     again = cli.run("run", "x", "--slot", "2026-11-22T02:00Z", *words)
     assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
-    told = cli.run(
-        *("run", "x", "-v", "--slot", "2026-11-22T02:00Z", "--already-done-exit-code", "3"), *words
-    )
-    assert told.returncode == 3
+    told = cli.run(*("run", "x", "-v", "--slot", "2026-11-22T02:00Z"), *words)
+    assert told.returncode == 0
     assert "slot 2026-11-22T02:00:00Z was done by" in told.stderr
 
 
@@ -48,7 +47,20 @@ def test_the_last_scheduled_time_runs_once(cli: Cli, schedule: tuple[str, str]) 
 
 def test_a_command_that_fails_runs_again_only_at_least_once(cli: Cli) -> None:
     for policy, statuses in (("at-most-once", [7, 70]), ("at-least-once", [7, 7])):
-        words = ("run", policy, "--slot", "1", "--policy", policy, "--", "sh", "-c", "exit 7")
+        delay = ("--retry-delay", "0s") if policy == "at-least-once" else ()
+        words = (
+            "run",
+            policy,
+            "--slot",
+            "1",
+            "--policy",
+            policy,
+            *delay,
+            "--",
+            "sh",
+            "-c",
+            "exit 7",
+        )
         assert [cli.run(*words).returncode for _ in range(2)] == statuses
         [slot] = slots(cli, policy)
         assert (slot["state"], slot["error"]) == ("failed", "ExitStatus: status 7")
@@ -64,18 +76,18 @@ def test_a_slot_whose_command_failed_fails_wherever_it_is_started_again(cli: Cli
     second = cli.run(*words, "echo", "never")
     assert (second.returncode, second.stdout) == (70, "")
     assert "slot 1, started by" in second.stderr
-    assert "has failed, and is started at most once" in second.stderr
+    assert "has failed, and it is not started again" in second.stderr
     advice = second.stderr.rpartition("coordlock jobs ")[2].replace("'", "").split()
     assert cli.run("jobs", *advice).returncode == 0
     assert cli.run(*words, "echo", "works").stdout == "works\n"
 
 
 @pytest.mark.parametrize("status", [0, 4])
-def test_of_the_crontab_line_cron_mails_failures_and_what_the_command_prints(
+def test_of_the_crontab_line_cron_mails_what_the_host_that_ran_it_writes(
     cli: Cli, status: int
 ) -> None:
     """Cron mails what a line prints. On the hosts with nothing to do that must be nothing."""
-    page = Path("docs/how-to/cron-on-several-hosts.md").read_text("utf-8")
+    page = Path("docs/how-to/run-jobs.md").read_text("utf-8")
     [line] = [line for line in page.splitlines() if line.startswith("0 3 * * *  coordlock ")]
     job = cli.directory / "nightly"
     job.write_text(f"#!/bin/sh\necho works >> log\nsleep 1\nexit {status}\n")
@@ -92,7 +104,8 @@ def test_of_the_crontab_line_cron_mails_failures_and_what_the_command_prints(
         assert (statuses, mails) == ([0] * 4, [""] * 4)
     else:
         assert statuses == [4, 70, 70, 70]
-        assert all("job 'nightly': slot" in mail for mail in mails)
+        assert sorted(mails)[:3] == [""] * 3
+        assert "job 'nightly': slot" in sorted(mails)[3]
 
 
 @pytest.mark.parametrize("policy", ["at-most-once", "at-least-once"])
@@ -115,6 +128,85 @@ def test_a_command_that_ends_with_0_at_a_signal_has_not_done_its_slot(
     assert slot["state"] == "failed"
     again = cli.run(*words, "echo", "works")
     assert again.stdout == ("" if policy == "at-most-once" else "works\n")
+
+
+def test_a_command_that_hangs_ends_after_max_hold_and_its_slot_has_failed(cli: Cli) -> None:
+    hanging = ("--max-hold", "2s", "--grace", "500ms", "--", "sh", "-c", "echo hangs >&2; sleep 60")
+    done = cli.run("run", "x", "--slot", "1", "--keep-stderr", *hanging)
+    assert (done.returncode, done.stderr.startswith("hangs\n")) == (79, True)
+    assert "because --max-hold or max_hold limits it" in done.stderr
+    [slot] = slots(cli, "x")
+    assert (slot["state"], slot["error"]) == (
+        "failed",
+        "Lost: the command was ended, because the lock ran out",
+    )
+    assert cli.run("run", "y", *hanging).returncode == 79
+
+
+def test_the_end_of_stderr_of_the_last_command_that_failed_is_kept(cli: Cli) -> None:
+    words = ("run", "x", "--keep-stderr", "--slot")
+    assert cli.run(*words, "1", "--", "sh", "-c", "echo fine >&2").stderr == "fine\n"
+    assert json.loads(cli.run("jobs", "show", "x", "--json").stdout)["stderr"] is None
+    command = "seq 2000 >&2; echo no space left >&2; exit 3"
+    done = cli.run(*words, "2", "--", "sh", "-c", command)
+    assert done.returncode == 3
+    assert done.stderr.startswith("1\n2\n3\n")
+    assert "\nno space left\ncoordlock: job 'x': slot 2: sh: status 3\n" in done.stderr
+    kept = json.loads(cli.run("jobs", "show", "x", "--json").stdout)["stderr"]
+    assert (kept["slot"], len(kept["stderr"])) == ("2", 4096)
+    assert cli.run("jobs", "show", "x").stdout.endswith("\n  no space left\n")
+    check = cli.run("jobs", "check", "x")
+    assert (check.returncode, check.stderr) == (2, "")
+    assert re.fullmatch(
+        r"failed: job 'x': slot 2, .*, has failed: ExitStatus: status 3: no space left\n",
+        check.stdout,
+    )
+    assert cli.run("delete", "x", "--yes").returncode == 0
+    assert json.loads(cli.run("jobs", "show", "x", "--json").stdout)["stderr"] is None
+
+
+def test_a_job_is_checked_for_failures_and_for_lateness(cli: Cli) -> None:
+    def check(*words: str) -> tuple[int, str]:
+        done = cli.run("jobs", "check", "x", *words)
+        document = json.loads(cli.run("jobs", "check", "x", *words, "--json").stdout)
+        assert done.stdout.startswith(f"{document['state']}: job 'x': {document['text']}")
+        return done.returncode, document["state"]
+
+    assert check() == check("--max-age", "25h") == (1, "late")
+    cli.run("run", "x", "--slot", "1", "--", "true")
+    assert check("--max-age", "25h") == (0, "ok")
+    assert check("--max-age", "0s") == (1, "late")
+    cli.run("run", "x", "--slot", "2", "--", "false")
+    assert check("--max-age", "25h") == (2, "failed")
+    finding = cli.run("doctor").stdout
+    assert "'x' failed: slot 2" in finding
+    cli.run("run", "x", "--slot", "3", "--", "true")
+    assert check() == (0, "ok")
+    assert check("--url", "etcd://127.0.0.1:1", "--connect-timeout", "1s") == (3, "unreachable")
+    assert cli.run("jobs", "check", "x", "--max-age", "soon").returncode == 64
+
+
+def test_of_a_crontab_only_the_host_that_ran_it_writes_and_an_interruption_is_written_once(
+    cli: Cli,
+) -> None:
+    words = ("run", "x", "--quiet-elsewhere", "--slot")
+    with cli.started(*words, "1", "--", "cat") as process:
+        eventually(lambda: slots(cli, "x"))
+        busy = cli.run(*words, "1", "-n", "--", "true")
+        assert (busy.returncode, busy.stderr) == (75, "")
+        waiting = (*words, "1", "--", "true")
+        with cli.started(*waiting) as first, cli.started(*waiting) as second:
+            time.sleep(1)
+            process.send_signal(signal.SIGKILL)
+            told = [one.communicate(timeout=60)[1] for one in (first, second)]
+            assert [one.returncode for one in (first, second)] == [70, 70]
+    assert sorted(map(bool, told)) == [False, True]
+    assert "was interrupted" in "".join(told)
+    failing = cli.run(*words, "2", "--", "sh", "-c", "echo fails >&2; exit 3")
+    assert (failing.returncode, failing.stderr.splitlines()[0]) == (3, "fails")
+    for slot in "12":
+        elsewhere = cli.run(*words, slot, "--", "true")
+        assert (elsewhere.returncode, elsewhere.stdout, elsewhere.stderr) == (70, "", "")
 
 
 def test_a_host_that_lacks_the_command_leaves_the_slot_to_others(cli: Cli, tmp_path: Path) -> None:
@@ -209,12 +301,11 @@ def test_a_slot_that_came_to_no_good_end_is_told_of(cli: Cli, command: str, told
 def test_operators_are_told_who_is_at_work(cli: Cli) -> None:
     with cli.started("run", "x", "--slot", "1", "--", "cat"):
         eventually(lambda: slots(cli, "x"))
-        for words in (("reset", "x", "--yes"), ("retry", "x", "1")):
-            refused = cli.run("jobs", *words)
-            assert refused.returncode == 1
-            assert "is at work by" in refused.stderr
-            assert " cat (token" in refused.stderr
-            assert "slot" not in refused.stderr
+        refused = cli.run("jobs", "retry", "x", "1")
+        assert refused.returncode == 1
+        assert "is at work by" in refused.stderr
+        assert " cat (token" in refused.stderr
+        assert "slot" not in refused.stderr
 
 
 def test_jobs_are_listed_and_forgotten(cli: Cli) -> None:
@@ -224,8 +315,7 @@ def test_jobs_are_listed_and_forgotten(cli: Cli) -> None:
     [job] = json.loads(cli.run("jobs", "--json").stdout)
     assert (job["name"], job["kind"]) == ("x", "integer")
     assert cli.run("jobs").stdout.splitlines()[1].split() == ["x", "1", "1", "done"]
-    assert cli.run("jobs", "reset", "x").returncode == 64
-    assert cli.run("jobs", "reset", "x", "--yes").returncode == 0
+    assert cli.run("delete", "x", "--yes").returncode == 0
     assert cli.run("run", "x", "--slot", "2026-11-22T02:00Z", "--", "echo", "on").stdout == "on\n"
 
 
@@ -241,6 +331,8 @@ def test_jobs_are_listed_and_forgotten(cli: Cli) -> None:
         (("--every", "1h", "--tz", "UTC"), 64, "--tz goes with"),
         (("--slot", "1", "--catch-up", "all"), 64, "--catch-up goes with"),
         (("--policy", "at-most-once"), 64, "go with --slot"),
+        (("--keep-stderr",), 64, "go with --slot"),
+        (("--slot", "1", "--max-attempts", "3"), 64, "go with --policy at-least-once"),
         (("--slot", "1", "--shared"), 64, "no --shared"),
         (("--slot", "2999-01-01T00:00Z"), 78, "check this host's clock"),
     ],

@@ -166,7 +166,7 @@ def test_a_leader_opens_its_terminal_once_for_all_terms(terminal: Terminal, cli:
     terminal.write(f"coordlock elect x -- sh -c {shlex.quote(script)}\n")
     pid = int(terminal.expect(r"up +(\d+)\.").group(1))
     for _ in range(3):
-        assert cli.run("break", "x", "--yes").returncode == 0
+        assert cli.run("evict", "x", "--yes").returncode == 0
         terminal.expect(rf"up +{pid}\.")
     files = Path(f"/proc/{pid}/fd").iterdir()
     assert [os.readlink(file) for file in files].count("/dev/tty") == 1

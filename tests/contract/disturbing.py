@@ -66,7 +66,7 @@ class OnFiles(DisturbedSuite):
         reads = {one: one.read for one in followers._followed.values()}
         for one in reads:
             one.read = failing  # type: ignore[misc]
-        followers._notices.wake()
+        followers._pipe.wake()
         yield
         for one, read in reads.items():
             one.read = read  # type: ignore[misc]

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 from coordlock_memory import MemoryBackend
 
-from coordlock.backend import Operation, Written
+from coordlock.backend import Departure, Operation, Written
 from coordlock.errors import VersionMismatch
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.promise import Promise, resolved
@@ -45,15 +45,16 @@ class Negligent(MemoryBackend):
         self,
         contender: Contender,
         revision: int,
-        told: Callable[[bool], None],
+        on_departure: Callable[[Departure], None],
         *,
         waiters: Sequence[Contender] = (),
         changes: bool = False,
     ) -> Callable[[], None]:
         late = self.__dict__.setdefault("late", [])
 
-        def keep(_: bool) -> None:
-            late.append(partial(told, bool(waiters)))
+        def keep(_: Departure) -> None:
+            departure = Departure.IN_ORDER if waiters else Departure.UNORDERED
+            late.append(partial(on_departure, departure))
             if len(late) == 2:
                 while late:
                     late.pop()()

@@ -39,8 +39,7 @@ TABLES: Final = {
     "Work queues": ("work", "[Share work](../how-to/share-work.md)."),
     "Jobs": (
         "jobs",
-        "[Run jobs once](../how-to/run-jobs.md), "
-        "[cron on several hosts](../how-to/cron-on-several-hosts.md).",
+        "[Run jobs once](../how-to/run-jobs.md).",
     ),
 }
 REST: Final = "What they take and give"

@@ -8,6 +8,8 @@ compared in the same way. A command must succeed, unless ``$ echo $?`` follows i
 
 ``toml`` blocks must be a configuration that coordlock takes.
 
+``yaml`` and ``ini`` blocks must parse, and what they start with coordlock must be a command of it.
+
 ``java`` blocks are compiled and used by ``tests/integration/test_interop_curator.py``.
 
 * A block whose first line is a comment with a file name, such as ``# worker.py``, is that file. It
@@ -19,27 +21,32 @@ compared in the same way. A command must succeed, unless ``$ echo $?`` follows i
 
 from __future__ import annotations
 
+import configparser
 import contextlib
 import doctest
 import io
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import pytest
 import sqlalchemy
+import yaml
 
 import coordlock
 from coordlock.backend.config import NOT_CONFIGURED, configure
+from coordlock.cli.command_table import COMMANDS, below
 from tests.docs.pages import PAGES, REPOSITORY, Block, blocks, page, parse
 
-LANGUAGES: Final = {"python", "console", "toml", "text", "java"}
+LANGUAGES: Final = {"python", "console", "toml", "text", "java", "yaml", "ini"}
 PORTS: Final = {"etcd": 2379, "redis": 6379, "zookeeper": 2181}
 #: Readers sit at a terminal, where this is not said.
 _NOT_SAID: Final = re.compile(rf"^(coordlock: )?{re.escape(NOT_CONFIGURED)}\n", re.MULTILINE)
@@ -50,7 +57,7 @@ NOT_RUN: Final = {
     "docs/backends/local.md": 1,
     "docs/backends/redis.md": 2,
     "docs/how-to/elect-a-leader.md": 1,
-    "docs/how-to/coming-from.md": 2,
+    "docs/how-to/coming-from.md": 1,
     "docs/how-to/existing-client.md": 1,
     "docs/how-to/gevent.md": 1,
     "docs/how-to/secure-connections.md": 1,
@@ -228,6 +235,42 @@ def test_every_configuration_that_is_shown_can_be_used(name: str) -> None:
             tool = fields.get("tool", {}).get("coordlock")
             if tool or "project" not in fields:
                 assert configure(tool or fields).scheme, block.place
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_command_that_a_manifest_or_a_unit_starts_can_be_used(name: str) -> None:
+    for block in blocks(name):
+        if block.language in ("yaml", "ini"):
+            found = list(_commands(block))
+            assert found or "coordlock" not in block.text, block.place
+            for words in found:
+                command = COMMANDS[words.pop(0)]
+                while below(command):
+                    command = COMMANDS[f"{command.path} {words.pop(0)}"]
+                values, rest = command.read(words)  # raises for what it does not know
+                assert rest or values.get("http"), block.place
+
+
+def _commands(block: Block) -> Iterator[list[str]]:
+    """The words after ``coordlock`` of all commands that a manifest or a unit starts."""
+    if block.language == "ini":
+        unit = configparser.ConfigParser(interpolation=None)
+        unit.read_string(block.text)
+        commands = [shlex.split(unit["Service"]["ExecStart"])]
+    else:
+        commands = []
+        left: list[Any] = list(yaml.safe_load_all(block.text))
+        while left:
+            match left.pop():
+                case {"command": [*command]}:
+                    commands.append([str(word) for word in command])
+                case dict() as fields:
+                    left += fields.values()
+                case [*entries]:
+                    left += entries
+    for program, *words in commands:
+        if Path(program).name == "coordlock":
+            yield words
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -17,7 +17,7 @@ from coordlock.backend.registry import backend_for_scheme, schemes
 from coordlock.cli.exits import Exit
 from coordlock.model.claim import Mode
 from coordlock.settings import COMMON_OPTIONS, TLS_OPTIONS, Option
-from tests.docs import api_page
+from tests.docs import api_page, command_page
 from tests.docs.pages import PAGES, REPOSITORY, page, rows
 from tests.unit.test_api import FOR_APPLICATIONS, MODULES
 
@@ -154,6 +154,12 @@ def test_the_fields_of_every_error_are_documented() -> None:
 def test_the_overview_of_the_api_is_made_of_the_docstrings() -> None:
     assert page("docs/reference/api.md") == api_page.text(), (
         "make it again: python -m tests.docs.api_page"
+    )
+
+
+def test_the_reference_of_the_command_line_is_made_of_the_table_of_commands() -> None:
+    assert page("docs/reference/command-line.md") == command_page.text(), (
+        "make it again: python -m tests.docs.command_page"
     )
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from coordlock_faults.events import FaultBegan, FaultHealed, Reach
 
-from coordlock.testing.faults.events import FaultBegan, FaultHealed, Reach
 from coordlock.testing.waiting import eventually
 from testbed.servers.redis import RedisCluster, RedisServer
 from testbed.soak import run

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import coordlock
-from coordlock.integrations import alembic as integration
 from coordlock.testing.waiting import eventually
 from tests.docs.pages import blocks
 
@@ -87,40 +86,6 @@ def client(tmp_path: Path) -> Iterator[coordlock.Client]:
         yield client
 
 
-def lock_of(folder: Path) -> str:
-    """By the file, however the URL spells its path."""
-    return f"alembic{folder.resolve()}/bank.db"
-
-
-@pytest.mark.parametrize("host", ["db", "db.internal:5432", "10.0.0.5", "[::1]:6432", ""])
-def test_hosts_that_spell_the_database_server_differently_take_one_lock(
-    monkeypatch: pytest.MonkeyPatch, host: str
-) -> None:
-    url = f"postgresql://alembic:secret@{host}/bank" if host else "postgresql:///bank?host=/run"
-    monkeypatch.setattr(integration, "context", Environment(url))
-    with integration.one_at_a_time("memory://named") as grant:
-        assert grant is not None
-        assert grant.name == "alembic/bank"
-
-
-@pytest.mark.parametrize("url", [None, "postgresql://db"])
-def test_a_database_without_a_name_needs_a_name_for_the_lock(
-    monkeypatch: pytest.MonkeyPatch, url: str | None
-) -> None:
-    monkeypatch.setattr(integration, "context", Environment(url))
-    with pytest.raises(ValueError, match="names no database: write one_at_a_time"):
-        integration.one_at_a_time("memory://named").__enter__()
-
-
-class Environment:
-    """What ``alembic.context`` says while ``env.py`` runs."""
-
-    def __init__(self, url: str | None) -> None:
-        self.config = self
-        self.get_main_option = lambda _: url
-        self.is_offline_mode = lambda: False
-
-
 def ran(folder: Path) -> int:
     file = folder / "ran"
     return len(file.read_text().splitlines()) if file.exists() else 0
@@ -131,10 +96,10 @@ def test_three_migrate_once_and_the_next_takes_over_from_one_that_is_killed(
 ) -> None:
     all_of_them = [upgrade() for _ in range(3)]
     eventually(
-        lambda: len(client.contenders(lock_of(tmp_path))) == 3 and ran(tmp_path) == 1, within=BOUND
+        lambda: len(client.admin.contenders("alembic")) == 3 and ran(tmp_path) == 1, within=BOUND
     )
     [pid] = [
-        one.owner.pid for one in client.contenders(lock_of(tmp_path)) if one.holding and one.owner
+        one.owner.pid for one in client.admin.contenders("alembic") if one.holding and one.owner
     ]
     [first] = [one for one in all_of_them if one.pid == pid]
     first.kill()
@@ -145,7 +110,7 @@ def test_three_migrate_once_and_the_next_takes_over_from_one_that_is_killed(
             _, errors = one.communicate(timeout=BOUND)
             assert one.returncode == 0, errors
     assert ran(tmp_path) == 2
-    eventually(lambda: client.contenders(lock_of(tmp_path)) == ())
+    eventually(lambda: client.admin.contenders("alembic") == ())
 
 
 def test_nothing_is_committed_after_a_loss(
@@ -153,7 +118,7 @@ def test_nothing_is_committed_after_a_loss(
 ) -> None:
     process = upgrade()
     eventually(lambda: ran(tmp_path) == 1, within=BOUND)
-    client.evict(client.contenders(lock_of(tmp_path))[0])
+    client.admin.evict(client.admin.contenders("alembic")[0])
     (tmp_path / "go-on").touch()
     _, errors = process.communicate(timeout=BOUND)
     assert process.returncode != 0
@@ -168,6 +133,6 @@ def test_what_only_prints_does_not_wait(
     upgrade: Upgrade, client: coordlock.Client, tmp_path: Path
 ) -> None:
     (tmp_path / "go-on").touch()
-    with client.lock(lock_of(tmp_path)):
+    with client.lock("alembic"):
         printed, errors = upgrade("--sql").communicate(timeout=BOUND)
     assert "CREATE TABLE account" in printed, errors

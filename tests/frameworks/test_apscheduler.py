@@ -85,7 +85,7 @@ def scheduler(client: coordlock.Client) -> Iterator[Any]:
     yield scheduler
     scheduler.get_jobs()  # waits for its thread, which else may not find the job that it removes
     scheduler.shutdown()
-    client.delete_record("x", "job")
+    client.admin.delete("x", "job")
 
 
 def states(client: coordlock.Client) -> list[str]:
@@ -234,4 +234,4 @@ def test_a_job_on_whose_slots_hosts_would_not_agree_is_refused(
         scheduler.add_job(print, "interval", seconds=1, next_run_time=datetime.now(UTC), **options)
         eventually(lambda: told in caplog.text)
     scheduler.remove_all_jobs()
-    assert client.jobs() == ()
+    assert client.admin.jobs() == ()

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
+from uuid import uuid4
 from zoneinfo import ZoneInfo
 
 import celery
@@ -20,6 +21,7 @@ import pytest
 from celery.beat import Scheduler as Base
 from celery.exceptions import Retry, SoftTimeLimitExceeded
 from celery.schedules import BaseSchedule, crontab, schedule
+from coordlock_memory import MemoryBackend
 
 import coordlock
 from coordlock.errors import Evicted
@@ -31,6 +33,7 @@ from coordlock.integrations.celery import (
     get_client,
     slot_of,
 )
+from coordlock.integrations.slots import multiple_of
 from coordlock.testing.waiting import eventually
 from testbed.servers.redis import Redis
 from tests.unit.test_misuse import BARE
@@ -219,11 +222,11 @@ def test_a_warm_shutdown_lets_the_task_end_and_releases(
         fleet.wait_for("begin")
         worker.terminate()
         eventually(lambda: "Warm shutdown" in fleet.output(), within=BOUND)
-        assert len(client.contenders("account/a")) == 1
+        assert len(client.admin.contenders("account/a")) == 1
         fleet.go_on()
         assert worker.wait(BOUND) == 0
         assert fleet.lines("end") == ["end"]
-        eventually(lambda: client.contenders("account/a") == ())
+        eventually(lambda: client.admin.contenders("account/a") == ())
 
 
 @pytest.mark.parametrize("tasks", [40, pytest.param(500, marks=pytest.mark.long)])
@@ -244,7 +247,7 @@ def test_soft_time_limits_leave_nothing_behind_and_nobody_waits_longer_than_a_he
             fleet.send(("churn", account, random.uniform(0.0, 0.04)), soft_time_limit=limit)
         fleet.send(("mark", "sent"))
         fleet.wait_for("sent")
-        eventually(lambda: not any(map(client.contenders, accounts)), within=BOUND)
+        eventually(lambda: not any(map(client.admin.contenders, accounts)), within=BOUND)
         for account in accounts:
             client.lock(account).acquire(timeout=10).release()
         struck = fleet.output().count("Soft time limit")
@@ -272,7 +275,7 @@ def test_a_cold_shutdown_leaves_no_lock_held_for_longer_than_the_session(
         fleet.wait_for("begin")
         worker.send_signal(signal.SIGQUIT)
         eventually(lambda: worker.poll() is not None, within=BOUND)
-        eventually(lambda: client.contenders("account/a") == ())
+        eventually(lambda: client.admin.contenders("account/a") == ())
         assert fleet.lines("end") == []
 
 
@@ -294,7 +297,7 @@ def test_a_task_that_is_called_directly_or_eagerly_waits_for_the_lock() -> None:
     owner = app.task(name, base=LockedTask, bind=True, lock="account/{account}")
     assert owner("a") == "account/a"
     assert owner.apply(("b",), {"more": 2}).get() == "account/b"
-    assert get_client(app).contenders("account/a") == ()
+    assert get_client(app).admin.contenders("account/a") == ()
     with pytest.raises(LookupError):
         _ = owner.grant
 
@@ -303,7 +306,7 @@ def test_a_task_without_a_name_for_its_lock_is_one_at_a_time() -> None:
     app = Local("memory://by-name").app
 
     def report() -> None:
-        assert len(get_client(app).contenders("shop.report")) == 1
+        assert len(get_client(app).admin.contenders("shop.report")) == 1
 
     app.task(report, base=LockedTask, name="shop.report")()
 
@@ -340,7 +343,7 @@ def test_a_task_that_hides_a_coroutine_fails() -> None:
 
     with pytest.raises(TypeError, match=r"hide.* makes a coroutine, whose body"):
         app.task(hide, base=LockedTask, name="hidden")()
-    assert get_client(app).names() == []
+    assert get_client(app).admin.names() == []
 
 
 @pytest.mark.parametrize("end", [coordlock.SessionLost("local", "silent"), Evicted("x")])
@@ -399,7 +402,7 @@ def test_a_soft_time_limit_leaves_no_lock_behind_wherever_it_strikes(strike: int
     finally:
         sys.settrace(before)
         task.pop_request()
-    eventually(lambda: get_client(app).contenders("struck") == ())
+    eventually(lambda: get_client(app).admin.contenders("struck") == ())
 
 
 @pytest.mark.parametrize(
@@ -422,7 +425,7 @@ def test_two_beats_send_each_slot_once_and_one_goes_on_when_the_other_is_killed(
     fleet: Fleet, client: coordlock.Client
 ) -> None:
     def slots() -> list[str]:
-        return [slot.state for job in client.jobs() for slot in job.slots]
+        return [slot.state for job in client.admin.jobs() for slot in job.slots]
 
     beats = [fleet.beat(), fleet.beat()]
     eventually(lambda: fleet.output().count("beat: Starting") == 2, within=BOUND)
@@ -445,10 +448,10 @@ def test_one_beat_at_a_time_by_the_command_line(fleet: Fleet, client: coordlock.
     run = (sys.executable, "-m", "coordlock", "run", "beat", "--url", fleet.url, "--")
     for _ in range(2):
         fleet.start("beat", "--pidfile=", "--loglevel=info", under=run)
-    eventually(lambda: len(client.contenders("beat")) == 2, within=BOUND)
+    eventually(lambda: len(client.admin.contenders("beat")) == 2, within=BOUND)
     eventually(lambda: "Sending due task each-second" in fleet.output(), within=BOUND)
     assert starts() == 1
-    holder = client.contenders("beat")[0].owner
+    holder = client.admin.contenders("beat")[0].owner
     assert holder
     children = children_of(holder.pid)
     os.kill(holder.pid, signal.SIGKILL)
@@ -461,40 +464,90 @@ def test_a_slot_of_an_interval_is_the_same_on_all_hosts() -> None:
         return datetime(2026, 3, 1, 12, 0, tzinfo=UTC) + timedelta(seconds=second)
 
     def slot(now: float, last: float) -> datetime:
-        return slot_of(schedule(10, nowfun=lambda: at(now)), at(last))
+        return slot_of(schedule(10, nowfun=lambda: at(now)), at(last), timedelta(minutes=1))
 
-    assert slot(12.5, 2.0) == slot(19.9, -40.0) == at(10)
-    assert slot(20.0, 12.5) == at(20)
+    assert slot(12.5, 2.0) == slot(19.9, -200.0) == slot(19.9, 9999.0) == at(10)
+    assert slot(12.5, 10.0) == slot(79.0, 12.5) == at(20)
+    assert slot(99.0, 12.5) == at(90)
 
 
-def test_ticks_that_are_always_a_little_late_pass_over_no_slot_of_an_interval() -> None:
-    now = datetime(2001, 1, 1, 0, 0, 0, 900_000, tzinfo=UTC)
-    random = Random(1)
+class Month:
+    """A beat of intervals in a simulated month, on a clock that goes on whenever it is read."""
 
-    class Sender(Base):  # type: ignore[misc]  # Celery has no types
-        def apply_async(self, *_: object, **__: object) -> None:
-            """Send nothing."""
+    def __init__(self, options: str = "", **intervals: float) -> None:
+        self.now = datetime(2001, 1, 1, 0, 0, 0, 900_000, tzinfo=UTC)
+        self.begun = self.now
+        self.random = Random(1)
+        self.sent = dict.fromkeys(intervals, 0)
+        month = self
 
-    class Beat(OncePerSlot, Sender):  # type: ignore[misc]  # Celery has no types
-        """Records what it sends as jobs."""
+        class Sender(Base):  # type: ignore[misc]  # Celery has no types
+            def apply_async(self, entry: Any, *_: object, **__: object) -> None:
+                month.sent[entry.name] += 1
 
-    app = Local("memory://ticks").app
-    app.conf.broker_url = "memory://"
-    every = {"task": "t", "schedule": schedule(1, nowfun=lambda: now, app=app)}
-    other = {"task": "u", "schedule": schedule(5, nowfun=lambda: now, app=app)}
-    app.conf.beat_schedule = {"t": every, "u": other}
-    beat = Beat(app)
-    for entry in beat.schedule.values():
-        entry.last_run_at = now
-    while now.minute < 1:
-        wait = beat.tick()
-        now += timedelta(seconds=max(wait, 0.0) + random.uniform(0.01, 0.1))
-    by_entry: dict[str, list[Any]] = {
-        job.name: [one.slot for one in job.slots] for job in get_client(app).jobs()
-    }
-    seconds = by_entry["beat/t"]
-    assert len(seconds) > 50
-    assert seconds == [seconds[0] + timedelta(seconds=n) for n in range(len(seconds))]
+        class Beat(OncePerSlot, Sender):
+            """Sends nothing, and counts that."""
+
+        self.app = Local(f"memory://{uuid4()}{options}").app
+        self.app.conf.broker_url = "memory://"
+        self.app.conf.beat_schedule = {
+            name: {"task": "t", "schedule": schedule(every, nowfun=self.read, app=self.app)}
+            for name, every in intervals.items()
+        }
+        self.beat = Beat(self.app)
+        for entry in self.beat.schedule.values():
+            entry.last_run_at = self.now
+
+    def read(self) -> datetime:
+        self.now += timedelta(seconds=self.random.uniform(0, 0.002))
+        return self.now
+
+    def tick(self, lateness: float) -> None:
+        wait = self.beat.tick()
+        self.now += timedelta(seconds=max(wait, 0.0) + self.random.uniform(0, lateness))
+
+    def check(self, **intervals: float) -> None:
+        """Each slot from the beginning until now was sent, as often as there were slots."""
+        while self.beat.tick() == 0.0:
+            continue
+        jobs = {job.name: job.slots for job in get_client(self.app).admin.jobs()}
+        for name, seconds in intervals.items():
+            every = timedelta(seconds=seconds)
+            assert jobs[f"beat/{name}"][-1].slot == (newest := multiple_of(every, self.now))
+            assert self.sent[name] == (newest - multiple_of(every, self.begun)) // every
+
+
+def test_no_slot_of_an_interval_is_passed_over_or_sent_twice_in_a_month_of_late_ticks() -> None:
+    month = Month(often=10_800, seldom=18_000)
+    while month.now.month == 1:
+        month.tick(lateness=0.1 if month.random.random() < 0.99 else 280.0)
+    month.check(often=10_800, seldom=18_000)
+
+
+def test_slots_of_an_interval_are_sent_after_a_tick_that_was_later_than_some_of_them() -> None:
+    month = Month(often=1)
+    while month.now.minute < 5:
+        month.tick(lateness=0.1 if month.random.random() < 0.9 else 7.0)
+    month.check(often=1)
+
+
+def test_slots_of_an_interval_are_sent_after_an_outage_of_the_lock_service(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    month = Month("?request_timeout=0.1&connect_timeout=0.1", often=10, seldom=120)
+    backend = get_client(month.app)._engine.backend
+    assert isinstance(backend, MemoryBackend)
+
+    def pause(_: float) -> None:
+        month.now += timedelta(minutes=1)
+        if month.now.minute == 3:
+            backend.faults.heal()
+
+    monkeypatch.setattr(integration, "sleep", pause)
+    backend.faults.partition()
+    while month.now.minute < 5:
+        month.tick(lateness=0.1)
+    month.check(often=10, seldom=120)
 
 
 def test_a_slot_of_a_crontab_is_the_same_on_all_hosts() -> None:
@@ -505,7 +558,7 @@ def test_a_slot_of_a_crontab_is_the_same_on_all_hosts() -> None:
         at = datetime.fromisoformat(now).replace(tzinfo=tz)
         due = crontab.from_string(line)
         due.nowfun, due.app = (lambda: at), app
-        found = slot_of(due, datetime.fromisoformat(last).replace(tzinfo=tz))
+        found = slot_of(due, datetime.fromisoformat(last).replace(tzinfo=tz), timedelta())
         return found.astimezone(UTC).isoformat()
 
     on_time = slot("0 3 * * *", "2026-03-02 03:00:00.020", "2026-03-01 03:00:00.031")
@@ -517,4 +570,4 @@ def test_a_slot_of_a_crontab_is_the_same_on_all_hosts() -> None:
 
 def test_other_schedules_have_no_slots() -> None:
     with pytest.raises(TypeError, match="an interval or a crontab"):
-        slot_of(BaseSchedule(), datetime.now(UTC))
+        slot_of(BaseSchedule(), datetime.now(UTC), timedelta())

@@ -87,13 +87,13 @@ def test_the_commit_comes_before_the_release(database: str) -> None:
         assert grant.state is coordlock.GrantState.HELD
         write(database, "x")
     assert written(database) == ["x"]
-    assert get_client().contenders("q") == ()
+    assert get_client().admin.contenders("q") == ()
 
 
 def test_it_decorates_functions(database: str) -> None:
     @locked_atomic("q", using=database)
     def book(resource: str) -> None:
-        assert len(get_client().contenders("q")) == 1
+        assert len(get_client().admin.contenders("q")) == 1
         write(database, resource)
 
     book("x")
@@ -107,7 +107,7 @@ def test_a_lock_that_was_lost_rolls_the_transaction_back(database: str) -> None:
     def lose() -> None:
         with locked_atomic(client.lock("q"), using=database) as grant:
             write(database, "x")
-            client.evict_all("q")
+            client.admin.evict_all("q")
             assert grant.lost.wait(BOUND)
 
     with pytest.raises(coordlock.LockLost):
@@ -119,7 +119,7 @@ def test_an_open_transaction_is_refused_before_the_lock_is_acquired(database: st
     with transaction.atomic(using=database):
         with pytest.raises(RuntimeError, match=r"@transaction\.non_atomic_requests"):
             locked_atomic("q", using=database).__enter__()
-        assert get_client().contenders("q") == ()
+        assert get_client().admin.contenders("q") == ()
 
 
 def test_autocommit_that_is_off_is_refused(database: str) -> None:
@@ -344,9 +344,9 @@ def output(process: subprocess.Popen[str]) -> str:
 
 def test_one_host_migrates_while_the_others_wait(shop: Shop, locks: coordlock.Client) -> None:
     hosts = [shop.start("locked", "migrate", "migrate", "--noinput") for _ in range(3)]
-    eventually(lambda: len(locks.contenders("migrate")) == 3, within=BOUND)
+    eventually(lambda: len(locks.admin.contenders("migrate")) == 3, within=BOUND)
     eventually(shop.ledger, within=BOUND)
-    assert "manage.py migrate" in str(locks.contenders("migrate")[0].owner)
+    assert "manage.py migrate" in str(locks.admin.contenders("migrate")[0].owner)
     shop.go_on()
     told = [output(host) for host in hosts]
     assert [host.returncode for host in hosts] == [0, 0, 0], told
@@ -360,7 +360,7 @@ def test_another_host_migrates_when_the_first_one_is_killed(
     first = shop.start("locked", "migrate", "migrate")
     eventually(shop.ledger, within=BOUND)
     second = shop.start("locked", "migrate", "migrate")
-    eventually(lambda: len(locks.contenders("migrate")) == 2, within=BOUND)
+    eventually(lambda: len(locks.admin.contenders("migrate")) == 2, within=BOUND)
     first.kill()
     eventually(lambda: shop.ledger() == "begin begin ", within=BOUND)
     shop.go_on()

@@ -69,7 +69,7 @@ def start(shared_url: str, go_on: Path, tmp_path: Path) -> Iterator[Callable[...
 
 
 def free(client: Client) -> None:
-    eventually(lambda: client.contenders("q") == ())
+    eventually(lambda: client.admin.contenders("q") == ())
 
 
 def test_gunicorn_lets_a_request_end_and_its_worker_releases(
@@ -77,7 +77,7 @@ def test_gunicorn_lets_a_request_end_and_its_worker_releases(
 ) -> None:
     server, ask = start("gunicorn", "--bind", "127.0.0.1:{port}", f"{APPS}:wsgi")
     answer = ask()
-    eventually(lambda: len(client.contenders("q")) == 1)
+    eventually(lambda: len(client.admin.contenders("q")) == 1)
     server.terminate()
     go_on.touch()
     assert answer.result(BOUND).status_code == 200
@@ -100,11 +100,11 @@ def test_gunicorn_ends_a_wait_with_the_hook_that_the_page_shows(
             *("--bind", "127.0.0.1:{port}", f"{APPS}:wsgi"),
         )
         answer = ask()
-        eventually(lambda: len(client.contenders("q")) == 2)
+        eventually(lambda: len(client.admin.contenders("q")) == 2)
         server.terminate()
         assert answer.result(BOUND).status_code == 503
         assert server.wait(BOUND) == 0
-        eventually(lambda: len(client.contenders("q")) == 1)
+        eventually(lambda: len(client.admin.contenders("q")) == 1)
 
 
 def test_uvicorn_lets_a_request_end_and_the_lifespan_closes_the_client(
@@ -112,7 +112,7 @@ def test_uvicorn_lets_a_request_end_and_the_lifespan_closes_the_client(
 ) -> None:
     server, ask = start("uvicorn", "--port", "{port}", f"{APPS}:asgi")
     answer = ask()
-    eventually(lambda: len(client.contenders("q")) == 1)
+    eventually(lambda: len(client.admin.contenders("q")) == 1)
     server.terminate()
     go_on.touch()
     assert answer.result(BOUND).status_code == 200
@@ -128,7 +128,7 @@ def test_uvicorn_cancels_a_wait_when_its_patience_is_over(
             *("uvicorn", "--port", "{port}", "--timeout-graceful-shutdown", "1", f"{APPS}:asgi")
         )
         ask()
-        eventually(lambda: len(client.contenders("q")) == 2)
+        eventually(lambda: len(client.admin.contenders("q")) == 2)
         server.terminate()
         assert server.wait(BOUND) == -signal.SIGTERM
-        eventually(lambda: len(client.contenders("q")) == 1)
+        eventually(lambda: len(client.admin.contenders("q")) == 1)

@@ -1,28 +1,395 @@
-"""FastAPI and Starlette enter and leave a lock for each request: in whose threads and tasks?"""
+"""`coordlock.integrations.fastapi` in FastAPI, in Starlette, and in servers that are killed."""
 
 # No annotations from the future: FastAPI reads those of functions that are made in here.
 import asyncio
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Annotated
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import anyio.to_thread
 import httpx
 import pytest
-from fastapi import Depends, FastAPI
+from fastapi import BackgroundTasks, Depends, FastAPI, WebSocket
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
-from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 import coordlock
+from coordlock import AsyncClient, AsyncGrant
+from coordlock.integrations.fastapi import LockMiddleware, held, hold, lifespan, locks
+from coordlock.testing.waiting import eventually
+from testbed.servers.ports import free_port
+from testbed.servers.redis import RedisServer
 
-#: So long may the whole of a test's requests take on a machine that is busy.
-PATIENCE = 120.0
+BOUND = 60.0
 
-Application = FastAPI | Starlette
+Ask = Callable[[str], Awaitable[httpx.Response]]
+Locks = Annotated[AsyncClient, Depends(locks)]
+Report = Annotated[AsyncGrant, held("report", timeout=0.2)]
+Account = Annotated[AsyncGrant, held(lambda name: f"account/{name}", timeout=BOUND)]
+
+
+def asked(
+    application: FastAPI | Starlette, test: Callable[[Ask, AsyncClient], Awaitable[None]]
+) -> None:
+    """Run ``test`` while the application is up; nothing is locked after it."""
+
+    async def main() -> None:
+        async with lifespan("memory://requests")(application) as state:
+
+            async def up(scope: Any, receive: Any, send: Any) -> None:
+                await application({**scope, "state": dict(state)}, receive, send)
+
+            transport = httpx.ASGITransport(up, raise_app_exceptions=False)
+            async with httpx.AsyncClient(
+                transport=transport, base_url="http://bank", timeout=BOUND
+            ) as http:
+                await test(http.get, state["locks"])
+            assert await state["locks"].admin.names() == []
+
+    asyncio.run(main())
+
+
+@pytest.fixture
+def application() -> FastAPI:
+    made = FastAPI()
+    made.add_middleware(LockMiddleware)
+    return made
+
+
+def test_the_lock_is_released_after_the_response_its_task_and_all_dependencies(
+    application: FastAPI,
+) -> None:
+    seen: dict[str, bool] = {}
+
+    def dependency(name: str, scope: Literal["function", "request"]) -> Any:
+        async def depend(client: Locks) -> AsyncIterator[None]:
+            yield
+            seen[name] = await client.lock("report").locked()
+
+        return Depends(depend, scope=scope)
+
+    @application.get("/", dependencies=[dependency("before", "request")])
+    async def work(
+        client: Locks,
+        grant: Report,
+        tasks: BackgroundTasks,
+        function: Annotated[None, dependency("function", "function")],
+        after: Annotated[None, dependency("after", "request")],
+    ) -> StreamingResponse:
+        async def body() -> AsyncIterator[bytes]:
+            yield b"done"
+            seen["body"] = await client.lock("report").locked()
+
+        async def task() -> None:
+            seen["task"] = await client.lock("report").locked()
+
+        tasks.add_task(task)
+        return StreamingResponse(body())
+
+    async def test(ask: Ask, client: AsyncClient) -> None:
+        assert (await ask("/")).status_code == 200
+
+    asked(application, test)
+    assert seen == dict.fromkeys(["before", "function", "after", "body", "task"], True)
+
+
+def test_requests_for_one_name_are_answered_one_after_another_in_sync_endpoints_too(
+    application: FastAPI,
+) -> None:
+    balances = {"alice": 0, "bob": 0}
+
+    @application.get("/{name}")
+    def book(name: str, grant: Account, again: Account) -> int:
+        assert grant is again
+        balance = balances[name]
+        grant.check()
+        balances[name] = balance + 1
+        return grant.token
+
+    async def test(ask: Ask, client: AsyncClient) -> None:
+        # More than FastAPI's pool has threads.
+        answers = await asyncio.gather(*(ask(name) for name in ["alice", "bob"] * 50))
+        assert {answer.status_code for answer in answers} == {200}
+
+    asked(application, test)
+    assert balances == {"alice": 50, "bob": 50}
+
+
+def test_a_lock_that_is_not_granted_in_time_is_423_and_the_log_says_who_has_it(
+    application: FastAPI, caplog: pytest.LogCaptureFixture
+) -> None:
+    @application.get("/")
+    async def work(grant: Report) -> None:
+        raise AssertionError
+
+    async def test(ask: Ask, client: AsyncClient) -> None:
+        with caplog.at_level(logging.WARNING, "coordlock.integrations.fastapi"):
+            async with client.lock("report", label="nightly"):
+                answer = await ask("/")
+        assert (answer.status_code, answer.json()["detail"]) == (
+            423,
+            "locked by another; try again",
+        )
+        assert answer.headers["Retry-After"] == "1"
+        assert "GET /: 423: lock 'report' was not granted" in caplog.text
+        assert "nightly" in caplog.text
+
+    asked(application, test)
+
+
+def test_an_application_starts_without_its_lock_service_and_locks_once_that_is_back(
+    application: FastAPI, tmp_path: Path
+) -> None:
+    @application.get("/health")
+    async def health() -> str:
+        return "well"
+
+    @application.get("/")
+    async def work(grant: Annotated[AsyncGrant, held("report", timeout=BOUND)]) -> str:
+        return "done"
+
+    async def main(server: RedisServer) -> None:
+        server.kill()
+        options = "?connect_timeout=0.5&request_timeout=0.5&restart_delay=0"
+        async with lifespan(server.url + options)(application) as state:
+            up = lambda scope, *rest: application({**scope, "state": dict(state)}, *rest)  # noqa: E731
+            transport = httpx.ASGITransport(up)
+            async with httpx.AsyncClient(
+                transport=transport, base_url="http://bank", timeout=BOUND
+            ) as http:
+                assert (await http.get("/health")).status_code == 200
+                away = await http.get("/")
+                assert (away.status_code, away.headers["Retry-After"]) == (503, "5")
+                assert (await http.get("/health")).status_code == 200
+                server.start()
+                async with asyncio.timeout(BOUND):
+                    while (await http.get("/")).status_code != 200:
+                        continue
+
+    with RedisServer(tmp_path / "server") as server:
+        asyncio.run(main(server))
+
+
+async def lose(client: AsyncClient, grant: AsyncGrant) -> None:
+    await client.admin.evict((await client.admin.contenders("report"))[0])
+    assert await grant.lost.wait()
+
+
+def test_a_loss_before_the_response_is_503_and_is_thrown_into_the_dependencies(
+    application: FastAPI,
+) -> None:
+    ends = []
+
+    async def session() -> AsyncIterator[None]:
+        try:
+            yield
+            ends.append("commit")
+        except coordlock.LockLost:
+            ends.append("rollback")
+            raise
+
+    @application.get("/", dependencies=[Depends(session)])
+    async def work(client: Locks, grant: Report) -> str:
+        await lose(client, grant)
+        return "well done"
+
+    async def test(ask: Ask, client: AsyncClient) -> None:
+        answer = await ask("/")
+        assert answer.status_code == 503
+        assert answer.json()["detail"] == "the lock is not available; try again"
+        assert answer.headers["Retry-After"] == "5"
+
+    asked(application, test)
+    assert ends == ["rollback"]
+
+
+def test_handlers_of_the_applications_own_come_first(application: FastAPI) -> None:
+    @application.exception_handler(coordlock.LockLost)
+    async def lost(request: Request, error: Exception) -> Response:
+        return Response(status_code=418)
+
+    @application.get("/")
+    async def work(client: Locks, grant: Report) -> None:
+        await lose(client, grant)
+        grant.check()
+
+    async def test(ask: Ask, client: AsyncClient) -> None:
+        assert (await ask("/")).status_code == 418
+
+    asked(application, test)
+
+
+def test_a_request_that_fails_releases(application: FastAPI) -> None:
+    @application.get("/")
+    async def fail(grant: Report) -> None:
+        raise KeyError
+
+    async def test(ask: Ask, client: AsyncClient) -> None:
+        assert (await ask("/")).status_code == 500
+
+    asked(application, test)
+
+
+def test_a_web_socket_holds_its_lock_until_it_is_closed(application: FastAPI) -> None:
+    sent: list[Any] = []
+
+    @application.websocket("/")
+    async def talk(socket: WebSocket, client: Locks, grant: Report) -> None:
+        await socket.accept()
+        await socket.send_json(await client.lock("report").locked())
+
+    async def main() -> None:
+        async def receive() -> dict[str, Any]:
+            return {"type": "websocket.connect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        async with lifespan("memory://sockets")(application) as state:
+            scope = {"type": "websocket", "path": "/", "headers": [], "query_string": b""}
+            await application({**scope, "state": state}, receive, send)
+            assert await state["locks"].admin.names() == []
+
+    asyncio.run(main())
+    assert sent[1]["text"] == "true"
+
+
+def test_starlette_holds_locks_of_any_kind() -> None:
+    async def report(request: Request) -> Response:
+        grant = await hold(request, locks(request).semaphore("report", 1, timeout=BOUND))
+        return JSONResponse(str(grant.claim))
+
+    application = Starlette(routes=[Route("/", report)])
+    application.add_middleware(LockMiddleware)
+
+    async def test(ask: Ask, client: AsyncClient) -> None:
+        answers = await asyncio.gather(*(ask("/") for _ in range(20)))
+        assert {answer.status_code for answer in answers} == {200}
+
+    asked(application, test)
+
+
+def test_what_is_missing_is_said() -> None:
+    application = FastAPI()
+
+    @application.get("/report")
+    async def report(grant: Report) -> None: ...
+
+    async def call(scope_state: dict[str, Any]) -> None:
+        async def up(scope: Any, receive: Any, send: Any) -> None:
+            await application({**scope, "state": scope_state}, receive, send)
+
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(up), base_url="http://bank"
+        ) as http:
+            await http.get("/report")
+
+    with pytest.raises(RuntimeError, match=r"lifespan=lifespan\(\)"):
+        asyncio.run(call({}))
+
+    async def without_middleware() -> None:
+        async with coordlock.connect_async("memory://missing") as client:
+            await call({"locks": client})
+
+    with pytest.raises(RuntimeError, match=r"add_middleware\(LockMiddleware\)"):
+        asyncio.run(without_middleware())
+    with pytest.raises(ValueError, match=r"lambda name: f'account/\{name\}'"):
+        held("account/{name}")
+
+
+def test_a_sync_lock_is_refused(application: FastAPI) -> None:
+    errors = []
+
+    @application.get("/")
+    async def work(request: Request) -> None:
+        with coordlock.connect("memory://sync") as client:
+            try:
+                await hold(request, client.lock("x"))  # type: ignore[arg-type]  # on purpose
+            except TypeError as error:
+                errors.append(str(error))
+
+    async def test(ask: Ask, client: AsyncClient) -> None:
+        await ask("/")
+
+    asked(application, test)
+    assert "would block the event loop" in errors[0]
+
+
+SERVICE = """
+import asyncio, os
+from pathlib import Path
+from typing import Annotated
+from fastapi import FastAPI
+from coordlock import AsyncGrant
+from coordlock.integrations.fastapi import LockMiddleware, held, lifespan
+
+app = FastAPI(lifespan=lifespan())
+app.add_middleware(LockMiddleware)
+
+@app.get("/{name}")
+async def work(name: str, grant: Annotated[AsyncGrant, held(lambda name: name)]) -> int:
+    while not Path("go-on").exists():
+        await asyncio.sleep(0.01)
+    return os.getpid()
+"""
+
+
+def test_a_server_that_is_killed_or_stopped_lets_the_next_one_go_on(tmp_path: Path) -> None:
+    (tmp_path / "service.py").write_text(SERVICE)
+    url = f"local://{tmp_path}/locks"
+    with ExitStack() as stack:
+        client = stack.enter_context(coordlock.connect(url))
+        http = stack.enter_context(httpx.Client(timeout=BOUND))
+        pool = stack.enter_context(ThreadPoolExecutor())
+
+        def start() -> tuple[subprocess.Popen[bytes], str]:
+            port = free_port()
+            command = [sys.executable, "-m", "uvicorn", "--port", str(port), "service:app"]
+            environment = {**os.environ, "COORDLOCK_URL": url}
+            output = stack.enter_context(open(tmp_path / "output", "wb"))
+            process = subprocess.Popen(
+                command, cwd=tmp_path, env=environment, stdout=output, stderr=output
+            )
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            return process, f"http://127.0.0.1:{port}"
+
+        def is_up(where: str) -> bool:
+            try:
+                return http.get(f"{where}/openapi.json").status_code == 200
+            except httpx.TransportError:
+                return False
+
+        def queue() -> int:
+            return len(client.admin.contenders("alice"))
+
+        (first, here), (second, there) = start(), start()
+        eventually(lambda: is_up(here) and is_up(there), within=BOUND)
+        killed = pool.submit(http.get, f"{here}/alice")
+        eventually(lambda: queue() == 1)
+        answer = pool.submit(http.get, f"{there}/alice")
+        eventually(lambda: queue() == 2)
+        first.kill()
+        assert isinstance(killed.exception(BOUND), httpx.TransportError)
+        second.terminate()  # it lets the request end, then closes the client
+        (tmp_path / "go-on").touch()
+        assert answer.result(BOUND).json() == second.pid
+        assert second.wait(BOUND) == -signal.SIGTERM
+        assert queue() == 0
+
+
+# Dependencies that applications write themselves
 
 
 class Accounts:
@@ -41,12 +408,12 @@ class Accounts:
 def locks_by_a_sync_dependency(client: coordlock.Client, accounts: Accounts) -> FastAPI:
     application = FastAPI()
 
-    def hold(account: str) -> Iterator[coordlock.Grant]:
-        with client.lock(f"account/{account}", timeout=PATIENCE) as grant:
+    def depend(account: str) -> Iterator[coordlock.Grant]:
+        with client.lock(f"account/{account}", timeout=BOUND) as grant:
             yield grant
 
     @application.get("/{account}")
-    def book(account: str, grant: Annotated[coordlock.Grant, Depends(hold)]) -> int:
+    def book(account: str, grant: Annotated[coordlock.Grant, Depends(depend)]) -> int:
         balance = accounts.read(account)
         grant.check()
         accounts.write(account, balance + 1)
@@ -58,12 +425,12 @@ def locks_by_a_sync_dependency(client: coordlock.Client, accounts: Accounts) -> 
 def locks_by_an_async_dependency(client: coordlock.AsyncClient, accounts: Accounts) -> FastAPI:
     application = FastAPI()
 
-    async def hold(account: str) -> AsyncIterator[coordlock.AsyncGrant]:
-        async with client.lock(f"account/{account}", timeout=PATIENCE) as grant:
+    async def depend(account: str) -> AsyncIterator[coordlock.AsyncGrant]:
+        async with client.lock(f"account/{account}", timeout=BOUND) as grant:
             yield grant
 
     @application.get("/{account}")
-    async def book(account: str, grant: Annotated[coordlock.AsyncGrant, Depends(hold)]) -> int:
+    async def book(account: str, grant: Annotated[coordlock.AsyncGrant, Depends(depend)]) -> int:
         balance = accounts.read(account)
         await asyncio.sleep(0)
         grant.check()
@@ -73,33 +440,10 @@ def locks_by_an_async_dependency(client: coordlock.AsyncClient, accounts: Accoun
     return application
 
 
-def locks_by_a_middleware(client: coordlock.AsyncClient, accounts: Accounts) -> Starlette:
-    async def hold(
-        request: Request, call_next: Callable[[Request], Awaitable[Response]]
-    ) -> Response:
-        account = request.url.path.strip("/")
-        async with client.lock(f"account/{account}", timeout=PATIENCE) as grant:
-            request.state.grant = grant
-            return await call_next(request)
-
-    async def book(request: Request) -> Response:
-        account, grant = request.path_params["account"], request.state.grant
-        balance = accounts.read(account)
-        await asyncio.sleep(0)
-        grant.check()
-        accounts.write(account, balance + 1)
-        return JSONResponse(grant.token)
-
-    return Starlette(
-        routes=[Route("/{account}", book)],
-        middleware=[Middleware(BaseHTTPMiddleware, dispatch=hold)],
-    )
-
-
-async def ask(application: Application, names: list[str]) -> list[httpx.Response]:
+async def all_of(application: FastAPI, names: list[str]) -> list[httpx.Response]:
     """The responses to a request for each of ``names``, all sent at once."""
     async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(application), base_url="http://bank", timeout=PATIENCE
+        transport=httpx.ASGITransport(application), base_url="http://bank", timeout=BOUND
     ) as http:
         return await asyncio.gather(*(http.get(f"/{name}") for name in names))
 
@@ -119,164 +463,73 @@ def test_a_sync_dependency_releases_in_whatever_thread_it_is_left(url: str) -> N
         for _ in range(3):
             accounts.balances.clear()
             application = locks_by_a_sync_dependency(client, accounts)
-            check_answers(asyncio.run(ask(application, names)), accounts, names)
-            assert not any(client.contenders(queue) for queue in client.names())
+            check_answers(asyncio.run(all_of(application, names)), accounts, names)
+            assert not any(client.admin.contenders(queue) for queue in client.admin.names())
 
 
-@pytest.mark.parametrize(
-    "names",
-    [[str(number % 12) for number in range(40)], ["one"] * 100],
-    ids=["40 on 12 names", "100 on one name"],
-)
-@pytest.mark.parametrize("make", [locks_by_an_async_dependency, locks_by_a_middleware])
-def test_an_async_application_answers_all_and_releases_all(
-    url: str,
-    make: Callable[[coordlock.AsyncClient, Accounts], Application],
-    names: list[str],
-) -> None:
+def test_an_async_dependency_releases(url: str) -> None:
+    names = [str(number % 12) for number in range(40)]
+
     async def main() -> None:
         accounts = Accounts()
         async with coordlock.connect_async(url) as client:
-            check_answers(await ask(make(client, accounts), names), accounts, names)
+            application = locks_by_an_async_dependency(client, accounts)
+            check_answers(await all_of(application, names), accounts, names)
             # ZooKeeper keeps the nodes of empty queues for a while.
-            queues = [await client.contenders(queue) for queue in await client.names()]
+            queues = [await client.admin.contenders(queue) for queue in await client.admin.names()]
             assert not any(queues)
 
     asyncio.run(main())
 
 
-def test_a_request_that_fails_releases_its_lock() -> None:
-    application = FastAPI()
-
-    async def main() -> None:
-        async with coordlock.connect_async("memory://failing") as client:
-
-            async def hold() -> AsyncIterator[coordlock.AsyncGrant]:
-                async with client.lock("one") as grant:
-                    yield grant
-
-            @application.get("/{account}", dependencies=[Depends(hold)])
-            async def fail(account: str) -> None:
-                raise KeyError(account)
-
-            for _ in range(2):
-                with pytest.raises(KeyError):
-                    await ask(application, ["one"])
-            assert await client.names() == []
-
-    asyncio.run(main())
+async def until(is_true: Callable[[], object]) -> None:
+    """Wait until ``is_true``, and let the loop go on meanwhile."""
+    async with asyncio.timeout(BOUND):
+        while not is_true():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
-def test_a_loss_that_is_noticed_when_the_endpoint_returns_becomes_the_answer() -> None:
-    """The dependency's scope is the function's; with the request's, 200 would have been sent."""
-    application = FastAPI()
-
-    async def main() -> None:
-        async with coordlock.connect_async("memory://losing") as client:
-
-            async def hold() -> AsyncIterator[coordlock.AsyncGrant]:
-                async with client.lock("one") as grant:
-                    yield grant
-
-            @application.exception_handler(coordlock.LockLost)
-            async def lost(request: Request, error: Exception) -> Response:
-                return Response(status_code=503)
-
-            @application.get("/{account}")
-            async def lose(
-                account: str,
-                grant: Annotated[coordlock.AsyncGrant, Depends(hold, scope="function")],
-            ) -> str:
-                await client.evict((await client.contenders(account))[0])
-                assert await grant.lost.wait()
-                return account
-
-            (response,) = await ask(application, ["one"])
-            assert response.status_code == 503
-            assert await client.names() == []
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [
-        (coordlock.AcquireTimeout("one", 5.0), 423),
-        (coordlock.errors.WaitUnavailable("etcd", "no answer", "one", 5.0), 503),
-        (coordlock.WaitCancelled("one", "SIGTERM"), 503),
-        (coordlock.SessionLost("etcd", "it expired"), 503),
-        (coordlock.BackendUnavailable("etcd", "no answer"), 503),
-    ],
-)
-def test_a_busy_lock_an_outage_and_other_ends_without_a_grant_are_answered_as_what_they_are(
-    error: coordlock.CoordlockError, status: int
-) -> None:
-    """Starlette looks for the handler of each of an error's classes, in their order."""
-    application = FastAPI()
-
-    @application.exception_handler(coordlock.AcquireTimeout)
-    async def busy(request: Request, error: Exception) -> Response:
-        return Response(status_code=423)
-
-    @application.exception_handler(coordlock.WaitError)
-    @application.exception_handler(coordlock.BackendUnavailable)
-    async def unavailable(request: Request, error: Exception) -> Response:
-        return Response(status_code=503)
-
-    @application.get("/{account}")
-    async def fail(account: str) -> None:
-        raise error
-
-    (response,) = asyncio.run(ask(application, ["one"]))
-    assert response.status_code == status
-
-
-# A pool full of waiters
-
-
-def test_sync_waiters_that_fill_the_pool_starve_the_holder_until_they_give_up() -> None:
-    """What the page on web frameworks warns of: the holder's own endpoint gets no thread."""
-    accounts = Accounts()
-    answered: list[int] = []
+def test_a_thread_that_entered_another_requests_lock_is_in_no_deadlock() -> None:
+    """Each of two threads waits for what the other one has entered, for a request that moved on."""
 
     async def main(client: coordlock.Client) -> None:
         application = FastAPI()
-        all_here = asyncio.Barrier(20)
+        finish, both = asyncio.Event(), threading.Barrier(2)
+        entered: dict[int, str] = {}
 
-        def hold() -> Iterator[coordlock.Grant]:
-            with client.lock("one", timeout=1) as grant:
+        def first() -> Iterator[coordlock.Grant]:
+            both.wait(BOUND)  # so that each has a thread of its own
+            name = entered[threading.get_ident()] = f"account/{threading.get_ident()}"
+            with client.lock(name, timeout=BOUND) as grant:
                 yield grant
 
-        @application.exception_handler(coordlock.AcquireTimeout)
-        async def busy(request: Request, error: Exception) -> Response:
-            return Response(status_code=423)
+        @application.get("/first")
+        async def stay(grant: Annotated[coordlock.Grant, Depends(first)]) -> None:
+            await finish.wait()
 
-        @application.get("/{account}", dependencies=[Depends(all_here.wait), Depends(hold)])
-        def book(account: str) -> int:
-            accounts.write(account, accounts.read(account) + 1)
-            return 1
+        def second() -> Iterator[coordlock.Grant]:
+            both.wait(BOUND)
+            (name,) = (name for thread, name in entered.items() if thread != threading.get_ident())
+            with client.lock(name, timeout=BOUND) as grant:
+                yield grant
 
-        limiter = anyio.to_thread.current_default_thread_limiter()
-        limiter.total_tokens = 4
-        responses = await ask(application, ["one"] * 20)
-        answered.extend(response.status_code for response in responses)
+        @application.get("/second")
+        def then(grant: Annotated[coordlock.Grant, Depends(second)]) -> None:
+            grant.check()
 
-    with coordlock.connect("memory://starving") as client:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = 2
+        holding = asyncio.create_task(all_of(application, ["first", "first"]))
+        await until(
+            lambda: len(entered) == 2 and all(map(client.admin.contenders, entered.values()))
+        )
+        waiting = asyncio.create_task(all_of(application, ["second", "second"]))
+        await until(
+            lambda: all(len(client.admin.contenders(name)) == 2 for name in entered.values())
+        )
+        await asyncio.sleep(1.0)
+        assert client.admin.deadlocks() == ()
+        finish.set()
+        assert [one.status_code for one in await holding + await waiting] == [200] * 4
+
+    with coordlock.connect("memory://moved-on", deadlock_delay=0.2) as client:
         asyncio.run(main(client))
-        assert client.names() == []
-    assert set(answered) == {200, 423}
-    assert accounts.balances["one"] == answered.count(200)
-
-
-def test_a_pool_with_a_thread_for_each_waiter_answers_all() -> None:
-    names = ["one"] * 100
-    accounts = Accounts()
-
-    async def main(client: coordlock.Client) -> list[httpx.Response]:
-        limiter = anyio.to_thread.current_default_thread_limiter()
-        limiter.total_tokens = len(names) + 10
-        return await ask(locks_by_a_sync_dependency(client, accounts), names)
-
-    with coordlock.connect("memory://roomy") as client:
-        check_answers(asyncio.run(main(client)), accounts, names)
-        assert client.names() == []

@@ -55,7 +55,7 @@ def test_requests_for_one_lock_are_answered_one_after_another() -> None:
             answers = list(pool.map(ask, ["/book"] * 40 + ["/locked"] * 10))
         assert answers == [200] * 50
         assert balances == {"one": 40}
-        assert client.names() == []
+        assert client.admin.names() == []
 
 
 # `coordlock.integrations.flask`
@@ -79,11 +79,11 @@ def test_the_context_holds_the_lock_until_all_of_it_is_torn_down(
 
     @application.teardown_appcontext
     def tear_context_down(_: object) -> None:
-        seen["context"] = client.names()
+        seen["context"] = client.admin.names()
 
     @application.teardown_request
     def tear_request_down(_: object) -> None:
-        seen["request"] = client.names()
+        seen["request"] = client.admin.names()
 
     @application.get("/")
     def work() -> str:
@@ -93,7 +93,7 @@ def test_the_context_holds_the_lock_until_all_of_it_is_torn_down(
 
     for _ in range(2):
         assert application.test_client().get("/").text == "done"
-        assert client.names() == []
+        assert client.admin.names() == []
     assert seen == {"request": ["one", "two"], "context": ["one", "two"]}
 
 
@@ -127,7 +127,7 @@ def test_a_busy_lock_is_423_and_says_when_to_try_again_and_a_lost_one_503(
     def work() -> str:
         grant = hold(client.lock("one", timeout=0))
         if "lose" in flask.request.args:
-            client.evict(client.contenders("one")[0])
+            client.admin.evict(client.admin.contenders("one")[0])
             assert grant.lost.wait(60)
         return "done"
 
@@ -158,7 +158,7 @@ def test_a_view_and_a_tear_down_that_fail_release(
         with pytest.raises(KeyError):
             application.test_client().get("/")
         gc.collect()
-        assert client.names() == []
+        assert client.admin.names() == []
 
 
 def test_a_command_holds_a_lock_until_it_ends(
@@ -170,7 +170,7 @@ def test_a_command_holds_a_lock_until_it_ends(
             hold(client.lock("one", timeout=0))
         with pytest.raises(TypeError, match=r"coordlock.Client\(\)"):
             hold(coordlock.AsyncClient("memory://async").lock("x"))  # type: ignore[arg-type]  # on purpose
-    assert client.names() == []
+    assert client.admin.names() == []
     with pytest.raises(RuntimeError, match="outside of application context"):
         hold(client.lock("one"))
 

@@ -59,14 +59,8 @@ def ledger(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def environment(url: str, ledger: Path, tmp_path: Path) -> dict[str, str]:
-    (tmp_path / "tasks" / "control").mkdir(parents=True)
-    return {
-        **os.environ,
-        "JOBS_URL": url,
-        "JOBS_LEDGER": str(ledger),
-        "TASKS_FOLDER": str(tmp_path / "tasks"),
-    }
+def environment(url: str, ledger: Path) -> dict[str, str]:
+    return {**os.environ, "JOBS_URL": url, "JOBS_LEDGER": str(ledger)}
 
 
 @pytest.fixture
@@ -93,7 +87,7 @@ def booked(ledger: Path) -> list[int]:
 
 def free(url: str) -> None:
     with coordlock.connect(url) as client:
-        eventually(lambda: client.contenders("ledger") == ())
+        eventually(lambda: client.admin.contenders("ledger") == ())
 
 
 @pytest.mark.long_on("forkserver")
@@ -144,18 +138,5 @@ def test_gunicorn_preloads_an_application_with_a_client(
     with ThreadPoolExecutor(8) as pool, httpx.Client(timeout=BOUND) as http:
         answers = list(pool.map(lambda n: http.get(f"http://{address}/{n}"), range(40)))
     assert [answer.status_code for answer in answers] == [200] * 40, output.read_text()
-    assert booked(ledger) == list(range(40))
-    free(url)
-
-
-@pytest.mark.long_on("zookeeper")
-def test_celerys_prefork_workers_share_a_modules_client(
-    start: Callable[..., Path], environment: dict[str, str], ledger: Path, url: str
-) -> None:
-    app = "tests.frameworks.apps.tasks"
-    start("celery", "-A", app, "worker", "--pool=prefork", "--concurrency=3", "--without-mingle")
-    send = f"from {app} import book_later; [book_later.delay(n) for n in range(40)]"
-    subprocess.run([sys.executable, "-c", send], env=environment, check=True, timeout=BOUND)
-    eventually(lambda: len(ledger.read_text().split()) >= 40, within=BOUND)
     assert booked(ledger) == list(range(40))
     free(url)

@@ -155,7 +155,7 @@ def test_the_other_host_goes_on_when_a_process_is_killed_or_paused(shop: Shop) -
             found: list[int] = []
 
             def is_found() -> list[int]:
-                queue = client.contenders("parcels/alice")
+                queue = client.admin.contenders("parcels/alice")
                 found[:] = [one.owner.pid for one in queue if one.holding and one.owner]
                 return found
 

@@ -71,7 +71,7 @@ def balance(sessions: Sessions) -> int:
 
 
 def lose(client: coordlock.Client, grant: coordlock.Grant) -> None:
-    client.evict(client.contenders("alice")[0])
+    client.admin.evict(client.admin.contenders("alice")[0])
     assert grant.lost.wait(30)
 
 
@@ -116,9 +116,9 @@ def test_a_scoped_session_holds_several_locks(sessions: Sessions, client: coordl
     for kind in (client.read_lock("rates"), client.multi_lock(["alice", "bob"])):
         hold(session, kind)
     deposit(session())
-    assert client.names() == ["alice", "bob", "rates"]
+    assert client.admin.names() == ["alice", "bob", "rates"]
     session.commit()
-    assert client.names() == []
+    assert client.admin.names() == []
     session.remove()
 
 
@@ -192,7 +192,7 @@ def test_nothing_is_committed_after_a_loss(
     with pytest.raises(LockLost):
         work()
     assert balance(sessions) == 7
-    assert client.names() == []
+    assert client.admin.names() == []
 
 
 def test_a_loss_does_not_mask_what_rolled_back(
@@ -241,7 +241,7 @@ async def of_asyncio(
     engine = create_async_engine(sessions.kw["bind"].url.set(drivername="sqlite+aiosqlite"))
     async with coordlock.connect_async("memory://of-asyncio") as client:
         yield async_sessionmaker(engine), client, client.lock("alice", timeout=0)
-        assert await client.names() == []
+        assert await client.admin.names() == []
     await engine.dispose()
 
 
@@ -268,7 +268,7 @@ def test_with_asyncio_nothing_is_committed_after_a_loss(sessions: Sessions) -> N
             async with scoped() as session:
                 grant = await hold_async(scoped, lock)
                 (await session.get_one(Account, "alice")).balance += 1
-                await client.evict((await client.contenders("alice"))[0])
+                await client.admin.evict((await client.admin.contenders("alice"))[0])
                 await grant.lost.wait()
                 with pytest.raises(LockLost):
                     await session.commit()
@@ -354,7 +354,7 @@ def test_a_session_that_is_closed_for_good_keeps_no_lock(client: coordlock.Clien
     session.close()
     with pytest.raises(InvalidRequestError):
         hold(session, client.lock("alice", timeout=0))
-    assert not client.contenders("alice")
+    assert not client.admin.contenders("alice")
 
 
 def test_a_release_that_fails_keeps_no_other_lock(
@@ -369,4 +369,4 @@ def test_a_release_that_fails_keeps_no_other_lock(
         monkeypatch.setattr(bob, "release", interrupt)
         with pytest.raises(KeyboardInterrupt):
             session.commit()
-        assert not client.contenders("alice")
+        assert not client.admin.contenders("alice")

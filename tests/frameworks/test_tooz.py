@@ -91,7 +91,7 @@ def test_a_session_that_ends_while_its_member_joins_is_an_error_of_tooz(
     def join_and_be_evicted(group: coordlock.Group, *given: Any) -> Any:
         membership = join(group, *given)
         client: coordlock.Client = two._client  # type: ignore[attr-defined]  # the driver's
-        assert client.evict_all(group.name)
+        assert client.admin.evict_all(group.name)
         return membership
 
     monkeypatch.setattr(coordlock.Group, "join", join_and_be_evicted)

@@ -2,9 +2,6 @@
 
 A trigger of the database holds each commit until no request can go on by itself: all of them wait
 for the lock, or in the database. So the interleaving that loses updates is no matter of luck.
-
-The right ways are the blocks of the documentation. Django and FastAPI run in servers, as they do in
-production.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from sqlalchemy import URL, Engine, create_engine, text
 from sqlalchemy.orm import Session, sessionmaker
 
 import coordlock
-from coordlock.fencing.sql import SQLFence, SQLGuardingFence, create_fence_table
+from coordlock.fencing.sql import create_fence_table
 from coordlock.integrations.sqlalchemy import hold
 from coordlock.testing.waiting import eventually
 from testbed.servers.ports import free_port
@@ -86,7 +83,7 @@ class Bank:
         """How many requests wait: in the database, at a commit too, or for the lock."""
         # In this order: who releases before the commit is counted at the commit alone.
         in_database = self._count("wait_event_type = 'Lock'")
-        queue = self.locks.contenders("account/alice")
+        queue = self.locks.admin.contenders("account/alice")
         return in_database + sum(not contender.holding for contender in queue)
 
     def _count(self, condition: str) -> int:
@@ -128,10 +125,11 @@ def bank(postgres: Postgres, locks_url: str) -> Iterator[Bank]:
 
 # SQLAlchemy
 
+Sessions = sessionmaker[Session]
+
 
 @pytest.fixture
-def sessions(bank: Bank) -> Iterator[sessionmaker[Session]]:
-    create_fence_table(bank.engine)
+def sessions(bank: Bank) -> Iterator[Sessions]:
     engine = create_engine(bank.requests_url, pool_size=REQUESTS)
     yield sessionmaker(engine)
     engine.dispose()
@@ -142,60 +140,33 @@ def deposit(session: Session) -> None:
     session.execute(text("UPDATE account SET balance = :balance"), {"balance": balance + 1})
 
 
+def lock_inside(bank: Bank, sessions: Sessions) -> None:
+    with sessions.begin() as session, bank.lock():
+        deposit(session)
+
+
+def lock_outside(bank: Bank, sessions: Sessions) -> None:
+    with bank.lock(), sessions.begin() as session:
+        deposit(session)
+
+
+def held_by_the_session(bank: Bank, sessions: Sessions) -> None:
+    with sessions.begin() as session:
+        hold(session, bank.lock())
+        deposit(session)
+
+
 def test_sqlalchemy_loses_updates_with_the_lock_inside_the_transaction(
-    bank: Bank, sessions: sessionmaker[Session]
+    bank: Bank, sessions: Sessions
 ) -> None:
-    def send() -> None:
-        with sessions.begin() as session, bank.lock() as grant:
-            deposit(session)
-            grant.check()
-
-    assert bank.balance_after(send) < REQUESTS
+    assert bank.balance_after(lambda: lock_inside(bank, sessions)) < REQUESTS
 
 
-def test_sqlalchemy_loses_nothing_with_the_transaction_inside_the_lock(
-    bank: Bank, sessions: sessionmaker[Session]
+@pytest.mark.parametrize("way", [lock_outside, held_by_the_session])
+def test_sqlalchemy_loses_nothing(
+    bank: Bank, sessions: Sessions, way: Callable[[Bank, Sessions], None]
 ) -> None:
-    def send() -> None:
-        with bank.lock(), sessions.begin() as session:
-            deposit(session)
-
-    assert bank.balance_after(send) == REQUESTS
-
-
-def test_sqlalchemy_loses_nothing_with_a_session_that_holds_the_lock(
-    bank: Bank, sessions: sessionmaker[Session]
-) -> None:
-    def send() -> None:
-        with sessions.begin() as session:
-            hold(session, bank.lock())
-            deposit(session)
-
-    assert bank.balance_after(send) == REQUESTS
-
-
-def test_a_fence_that_is_checked_in_another_transaction_loses_updates(
-    bank: Bank, sessions: sessionmaker[Session]
-) -> None:
-    fence = SQLGuardingFence(sessions)
-
-    def send() -> None:
-        with sessions.begin() as session, bank.lock() as grant:
-            fence.check("account/alice", grant)
-            deposit(session)
-
-    assert bank.balance_after(send) < REQUESTS
-
-
-def test_a_fence_in_the_transaction_loses_nothing_even_where_the_lock_ends_too_early(
-    bank: Bank, sessions: sessionmaker[Session]
-) -> None:
-    def send() -> None:
-        with sessions.begin() as session, bank.lock() as grant:
-            SQLFence(session).check("account/alice", grant)
-            deposit(session)
-
-    assert bank.balance_after(send) == REQUESTS
+    assert bank.balance_after(lambda: way(bank, sessions)) == REQUESTS
 
 
 # Django and FastAPI, in servers
@@ -240,19 +211,10 @@ def listening(http: httpx.Client, port: str) -> bool:
         return False
 
 
-def of_the_page(file: str, page: str = PAGE) -> str:
+def of_the_page(file: str, page: str) -> str:
     """The page's block of this name."""
     [block] = [block for block in blocks(page) if block.file == file]
     return block.text
-
-
-def changed(source: str, old: str, new: str) -> str:
-    assert old in source
-    return source.replace(old, new)
-
-
-def without(source: str, part: str) -> str:
-    return changed(source, part, "")
 
 
 DJANGO = {
@@ -276,8 +238,8 @@ DATABASES = {
 }
 ALLOWED_HOSTS = ["*"]
 DEBUG_PROPAGATE_EXCEPTIONS = True
-INSTALLED_APPS = ["bank"]
-MIDDLEWARE = []
+INSTALLED_APPS = ["coordlock.integrations.django", "bank"]
+COORDLOCK = {"url": os.environ["COORDLOCK_URL"], "timeout": 30}
 ROOT_URLCONF = "bank.urls"
 SECRET_KEY = "of the tests"
 """,
@@ -297,115 +259,26 @@ from bank import views
 
 urlpatterns = [path("<name>", views.deposit)]
 """,
-    "wsgi": """
-from django.core.wsgi import get_wsgi_application
-
-application = get_wsgi_application()
-""",
 }
-HOLD = ("MIDDLEWARE = []", 'MIDDLEWARE = ["bank.middleware.hold"]')
-MIDDLEWARE = """
-import coordlock
-
-client = coordlock.Client()
-
-def hold(get_response):
-    def middleware(request):
-        with client.lock("account" + request.path, timeout=30):
-            return get_response(request)
-
-    return middleware
-"""
-BASE_MIDDLEWARE = """
-@app.middleware("http")
-async def hold(request, call_next):
-    async with request.state.locks.lock("account" + request.url.path, timeout=30):
-        return await call_next(request)
-"""
 
 
-@pytest.fixture
-def django(serve: Serve, tmp_path: Path) -> Callable[..., Send]:
-    """Serves a project, with ``files`` in place of or beside the usual ones."""
-
-    def run(**files: str) -> Send:
-        package = tmp_path / "bank"
-        package.mkdir()
-        for name, source in {**DJANGO, **files}.items():
-            (package / f"{name}.py").write_text(source)
-        options = ("--workers", "2", "--threads", str(REQUESTS), "--bind", "127.0.0.1:{port}")
-        environment = ("--env", "DJANGO_SETTINGS_MODULE=bank.settings")
-        return serve("gunicorn", *options, *environment, "bank.wsgi")
-
-    return run
-
-
-EXEMPT = "@transaction.non_atomic_requests\n"
-
-
-@pytest.mark.long  # it shows what the page warns of
-def test_django_loses_updates_with_a_lock_in_a_view_of_atomic_requests(
-    bank: Bank, django: Callable[..., Send]
-) -> None:
-    view = without(without(of_the_page("views.py"), EXEMPT), "durable=True")
-    assert bank.balance_after(django(views=view)) < REQUESTS
-
-
+@pytest.mark.parametrize("page", [PAGE, DJANGO_PAGE])
 def test_django_loses_nothing_with_the_view_of_the_page(
-    bank: Bank, django: Callable[..., Send]
-) -> None:
-    assert bank.balance_after(django(views=of_the_page("views.py"))) == REQUESTS
-
-
-def test_django_loses_nothing_with_a_lock_in_a_middleware(
-    bank: Bank, django: Callable[..., Send]
-) -> None:
-    lock = 'client.lock(f"account/{name}", timeout=30), '
-    view = without(without(without(of_the_page("views.py"), EXEMPT), "durable=True"), lock)
-    send = django(views=view, settings=changed(DJANGO["settings"], *HOLD), middleware=MIDDLEWARE)
-    assert bank.balance_after(send) == REQUESTS
-
-
-def test_django_refuses_a_durable_block_in_a_view_that_was_not_exempted(
-    django: Callable[..., Send],
-) -> None:
-    send = django(views=without(of_the_page("views.py"), EXEMPT))
-    with pytest.raises(AssertionError, match="durable atomic block cannot be nested"):
-        send()
-
-
-@pytest.fixture
-def app(locks_url: str) -> dict[str, str]:
-    """The settings that have the app of coordlock, and the views of its page."""
-    source = changed(DJANGO["settings"], '["bank"]', '["coordlock.integrations.django", "bank"]')
-    source += f'COORDLOCK = {{"url": "{locks_url}", "timeout": 30}}'
-    return {"settings": source, "views": of_the_page("views.py", DJANGO_PAGE)}
-
-
-def test_django_loses_nothing_with_locked_atomic(
-    bank: Bank, django: Callable[..., Send], app: dict[str, str]
+    bank: Bank, serve: Serve, tmp_path: Path, page: str
 ) -> None:
     create_fence_table(bank.engine)
-    assert bank.balance_after(django(**app)) == REQUESTS
-
-
-def test_locked_atomic_refuses_a_view_that_was_not_exempted(
-    django: Callable[..., Send], app: dict[str, str]
-) -> None:
-    send = django(**app | {"views": without(app["views"], EXEMPT)})
-    with pytest.raises(AssertionError, match=r"write @transaction\.non_atomic_requests above"):
-        send()
-
-
-@pytest.fixture
-def fastapi(serve: Serve, tmp_path: Path) -> Callable[[str], Send]:
-    """Serves an application."""
-
-    def run(source: str) -> Send:
-        (tmp_path / "service.py").write_text(source)
-        return serve("uvicorn", "--port", "{port}", "service:app")
-
-    return run
+    package = tmp_path / "bank"
+    package.mkdir()
+    for name, source in {**DJANGO, "views": of_the_page("views.py", page)}.items():
+        (package / f"{name}.py").write_text(source)
+    options = ("--workers", "2", "--threads", str(REQUESTS), "--bind", "127.0.0.1:{port}")
+    environment = ("--env", "DJANGO_SETTINGS_MODULE=bank.settings")
+    assert (
+        bank.balance_after(
+            serve("gunicorn", *options, *environment, "django.core.wsgi:get_wsgi_application()")
+        )
+        == REQUESTS
+    )
 
 
 SESSION = "session: Session"
@@ -413,69 +286,15 @@ GRANT = "grant: AccountLock"
 
 
 @pytest.mark.parametrize(
-    ("order", "scope"),
-    [
-        ((SESSION, GRANT), "request"),
-        ((GRANT, SESSION), "function"),
-        pytest.param((SESSION, GRANT), "function", marks=pytest.mark.long),
-        pytest.param((GRANT, SESSION), "request", marks=pytest.mark.long),
-    ],
+    ("order", "scope"), [((SESSION, GRANT), "request"), ((GRANT, SESSION), "function")]
 )
 def test_fastapi_loses_nothing_whatever_the_order_and_the_scope_of_the_session(
-    bank: Bank, fastapi: Callable[[str], Send], order: tuple[str, str], scope: str
+    bank: Bank, serve: Serve, tmp_path: Path, order: tuple[str, str], scope: str
 ) -> None:
     service = of_the_page("service.py", FASTAPI)
-    service = changed(service, f"{SESSION}, {GRANT}", ", ".join(order))
-    service = changed(service, "Depends(begin)", f"Depends(begin, scope={scope!r})")
-    assert bank.balance_after(fastapi(service)) == REQUESTS
-
-
-def test_fastapi_loses_nothing_with_a_session_that_holds_the_lock(
-    bank: Bank, fastapi: Callable[[str], Send]
-) -> None:
-    service = changed(of_the_page("service.py", FASTAPI), f", {GRANT}", ", client: Client")
-    service = changed(service, "app = FastAPI(", CLIENT)
-    hold = 'await hold_async(session, client.lock("account/alice", timeout=30))'
-    get = "    account = await session.get_one"
-    assert bank.balance_after(fastapi(changed(service, get, f"    {hold}\n{get}"))) == REQUESTS
-
-
-CLIENT = """
-from coordlock import AsyncClient
-from coordlock.integrations.fastapi import locks
-from coordlock.integrations.sqlalchemy import hold_async
-
-Client = Annotated[AsyncClient, Depends(locks)]
-app = FastAPI("""
-
-
-@pytest.mark.long  # it shows what the page warns of
-@pytest.mark.parametrize("order", [(SESSION, GRANT), (GRANT, SESSION)])
-def test_fastapi_loses_updates_with_a_dependency_that_is_left_before_the_session(
-    bank: Bank, fastapi: Callable[[str], Send], order: tuple[str, str]
-) -> None:
-    service = of_the_page("service.py", FASTAPI)
-    service = changed(service, f"{SESSION}, {GRANT}", ", ".join(order))
-    held = 'held(lambda name: f"account/{name}", timeout=30)'
-    scope = "request" if order == (SESSION, GRANT) else "function"
-    service = changed(service, held, f"Depends(lock_account, scope={scope!r})")
-    assert bank.balance_after(fastapi(changed(service, "AccountLock =", BY_HAND))) < REQUESTS
-
-
-BY_HAND = """
-from fastapi import Request
-from coordlock.integrations.fastapi import locks
-
-async def lock_account(name: str, request: Request) -> AsyncIterator[AsyncGrant]:
-    async with locks(request).lock(f"account/{name}", timeout=30) as grant:
-        yield grant
-
-AccountLock ="""
-
-
-@pytest.mark.long  # it shows what the page warns of
-def test_a_middleware_loses_updates_if_it_is_a_base_http_middleware(
-    bank: Bank, fastapi: Callable[[str], Send]
-) -> None:
-    service = without(of_the_page("service.py", FASTAPI), f", {GRANT}")
-    assert bank.balance_after(fastapi(service + BASE_MIDDLEWARE)) < REQUESTS
+    scoped = f"Depends(begin, scope={scope!r})"
+    for old, new in ((f"{SESSION}, {GRANT}", ", ".join(order)), ("Depends(begin)", scoped)):
+        assert old in service
+        service = service.replace(old, new)
+    (tmp_path / "service.py").write_text(service)
+    assert bank.balance_after(serve("uvicorn", "--port", "{port}", "service:app")) == REQUESTS

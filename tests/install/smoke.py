@@ -36,7 +36,7 @@ BROUGHT = {
     "sasl": "puresasl",
     "etcd": "grpc",
     "etcd3": "etcd3",
-    "cli": "rich",
+    "cli": "argcomplete",
     "cron": "cronsim",
     "sql": "sqlalchemy",
     "redis": "redis",
@@ -48,7 +48,7 @@ Check = partial[None]
 
 
 def importing_coordlock_imports_no_backend() -> None:
-    heavy = ("kazoo", "grpc", "google.protobuf", "rich", "sqlalchemy", "redis")
+    heavy = ("kazoo", "grpc", "google.protobuf", "argcomplete", "sqlalchemy", "redis")
     code = f"import sys, coordlock; print([m for m in {heavy!r} if m in sys.modules])"
     assert run(sys.executable, "-I", "-c", code).stdout.strip() == "[]"
 
@@ -57,7 +57,10 @@ def the_version_is_the_distributions() -> None:
     assert coordlock.__version__ == importlib.metadata.version("coordlock")
 
 
-def every_package_is_installed_and_typed() -> None:
+def every_package_is_installed_and_typed_and_no_other() -> None:
+    files = importlib.metadata.files("coordlock") or ()
+    packages = {file.parts[0] for file in files if file.suffix == ".py"}
+    assert packages == set(PACKAGES), packages
     for package in PACKAGES:
         spec = importlib.util.find_spec(package)
         assert spec is not None, package
@@ -232,7 +235,7 @@ def checks(extras: set[str], urls: dict[str, str]) -> Iterator[Check]:
     """Everything that an installation with ``extras`` must pass; a server's URL by its scheme."""
     yield partial(importing_coordlock_imports_no_backend)
     yield partial(the_version_is_the_distributions)
-    yield partial(every_package_is_installed_and_typed)
+    yield partial(every_package_is_installed_and_typed_and_no_other)
     yield partial(only_the_named_extras_are_installed, extras)
     for scheme in ("memory", "local", "zookeeper", "etcd", "redis"):
         if scheme in BROUGHT and scheme not in extras:

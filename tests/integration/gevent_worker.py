@@ -79,8 +79,8 @@ def lose(one: coordlock.Client, other: coordlock.Client, others: Others) -> None
     grant.on_lost(told.append)
     waiting = gevent.spawn(grant.lost.wait)
     others.go_on()
-    [standing] = other.contenders("bills")
-    assert other.evict(standing)
+    [standing] = other.admin.contenders("bills")
+    assert other.admin.evict(standing)
     assert waiting.get()
     while not told:
         gevent.sleep(0.01)

@@ -18,7 +18,7 @@ def check_nothing_stays(
     held, busy = client.lock("held").acquire(30), other.lock("busy").acquire(30)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(client.lock("busy").acquire, timeout=4)
-        eventually(lambda: len(other.contenders("busy")) == 2)
+        eventually(lambda: len(other.admin.contenders("busy")) == 2)
         refuse()
         try:
             assert held.release(timeout=0.5) is False
@@ -28,5 +28,5 @@ def check_nothing_stays(
     busy.release()
     for name in ("held", "busy"):
         other.lock(name).acquire(20).release()
-    eventually(lambda: not other.names())
+    eventually(lambda: not other.admin.names())
     client.lock("held").acquire(30).release()  # in the same session: nothing else was lost

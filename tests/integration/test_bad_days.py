@@ -73,7 +73,7 @@ def through(proxy: FaultProxy, server: Server, root: str, options: str) -> str:
 
 
 def length(client: coordlock.Client, name: str = "orders") -> int:
-    return len(client.contenders(name))
+    return len(client.admin.contenders(name))
 
 
 def hold_and_wait(
@@ -206,9 +206,9 @@ def test_a_client_that_only_looks_goes_on_after_its_session_has_ended(
             return False
 
         eventually(looks)
-        assert client.names() == ["orders"]
+        assert client.admin.names() == ["orders"]
         assert len(client.election("orders").candidates()) == 1
-        assert client.deadlocks() == ()
+        assert client.admin.deadlocks() == ()
         assert grant.release()
 
 
@@ -252,7 +252,7 @@ def test_a_lock_that_is_lost_only_here_is_given_up_without_a_release(
         coordlock.connect(own_server.url_for(root)) as other,
     ):
         grant, waiting = hold_and_wait(start, client, other)
-        session = other.contenders("orders")[0].session
+        session = other.admin.contenders("orders")[0].session
         # The fault: what the client sends arrives, so its session lives; no answer does.
         proxy.replies.black_hole()
 
@@ -323,8 +323,8 @@ def test_a_log_that_blocks_keeps_no_eviction_from_being_told(
         eventually(lambda: watches(proxy, Counts(), 1))
         proxy.drop_connections()
         assert blocking_log.is_reached.wait(30), "a warning that the session is in doubt"
-        [contender] = admin.contenders("orders")
-        assert admin.evict(contender)
+        [contender] = admin.admin.contenders("orders")
+        assert admin.admin.evict(contender)
         assert told.wait(30)
 
 
@@ -353,7 +353,7 @@ def test_a_create_whose_reply_was_lost_makes_one_contender(
         trap = proxy.on_request(create_kind(own_server), Connection.lose_reply)
         grant = client.lock("orders").acquire(timeout=60)
         assert trap.sprung
-        assert [one.token for one in observer.contenders("orders")] == [grant.token]
+        assert [one.token for one in observer.admin.contenders("orders")] == [grant.token]
         assert grant.release()
         assert length(observer) == 0
 
@@ -398,7 +398,7 @@ def test_a_create_that_takes_effect_after_the_withdrawal_is_removed(
 def test_a_release_whose_reply_was_lost_is_a_release(
     own_server: Server, proxy: FaultProxy, root: str
 ) -> None:
-    kind = "DeleteRange" if isinstance(own_server, EtcdServer) else "delete"
+    kind = "Txn" if isinstance(own_server, EtcdServer) else "delete"
     with (
         coordlock.connect(through(proxy, own_server, root, "ttl=60s")) as client,
         coordlock.connect(own_server.url_for(root)) as observer,
@@ -441,8 +441,8 @@ def test_a_waiter_that_was_evicted_while_it_was_cut_off_is_not_granted(
                 eventually(partial(watches, proxy, before, 3), "its own: it knows that it stands")
                 proxy.refuse()
                 proxy.drop_connections()
-                assert other.evict(other.contenders("orders")[2])
-                assert other.evict(other.contenders("orders")[1])
+                assert other.admin.evict(other.admin.contenders("orders")[2])
+                assert other.admin.evict(other.admin.contenders("orders")[1])
                 assert holding.release()
                 proxy.heal()
                 for one in waiting:
@@ -467,8 +467,8 @@ def test_a_waiter_that_was_evicted_before_it_knew_that_it_stood_stands_anew_behi
         proxy.replies.black_hole()
         waiting = start(client.lock("orders").acquire)
         eventually(lambda: length(other) == 1, "the create has arrived")
-        [first] = other.contenders("orders")
-        assert other.evict(first)
+        [first] = other.admin.contenders("orders")
+        assert other.admin.evict(first)
         holding = other.lock("orders").acquire()
         proxy.drop_connections()
         proxy.heal()
@@ -510,7 +510,7 @@ def test_a_partitioned_holder_stops_before_the_next_one_starts(
 def test_an_operator_deletes_the_contender_in_the_service(own_server: Server, root: str) -> None:
     with coordlock.connect(own_server.url_for(root, ttl="60s")) as client:
         grant = client.lock("orders").acquire()
-        [standing] = client.contenders("orders")
+        [standing] = client.admin.contenders("orders")
         if isinstance(own_server, EtcdServer):
             own_server.etcdctl("del", standing.contender.key)
         else:
@@ -545,7 +545,7 @@ def test_an_operator_ends_the_session_under_holder_and_waiter(
 def lose_the_session(client: coordlock.Client, start: Start, end: Callable[[str], object]) -> None:
     """Hold and wait, end the session, and see that both are told."""
     grant, waiting = hold_and_wait(start, client, client)
-    sessions = {standing.session for standing in client.contenders("orders")}
+    sessions = {standing.session for standing in client.admin.contenders("orders")}
     end(next(iter(sessions)))
     assert grant.lost.wait(60)
     with pytest.raises(coordlock.SessionLost):
@@ -597,7 +597,7 @@ client = coordlock.connect(sys.argv[1])
 grant = client.lock("orders").acquire()
 child = os.fork()
 if child == 0:
-    for use in (client.lock("other").acquire, client.names, grant.check, grant.release):
+    for use in (client.lock("other").acquire, client.admin.names, grant.check, grant.release):
         try:
             use()
         except coordlock.errors.ForkedClient:

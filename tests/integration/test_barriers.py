@@ -19,7 +19,7 @@ from coordlock.testing.waiting import eventually
 client = coordlock.connect(sys.argv[1])
 barrier = client.barrier("start", 3)
 def tell():
-    eventually(lambda: client.contenders("start"))
+    eventually(lambda: client.admin.contenders("start"))
     print("waits", flush=True)
 threading.Thread(target=tell, daemon=True).start()
 try:
@@ -64,11 +64,11 @@ def test_a_party_that_stops_while_it_waits_is_not_counted(
             assert party.stdout.readline() == "waits\n"
             party.send_signal(what)
             try:
-                eventually(lambda: client.contenders("start") == ())
-                with pytest.raises(coordlock.BarrierTimeout, match="1 of 3"):
+                eventually(lambda: client.admin.contenders("start") == ())
+                with pytest.raises(coordlock.WaitTimeout, match="1 of 3"):
                     client.barrier("start", 3).wait(0)
                 others = [pool.submit(client.barrier("start", 3).wait, BOUND) for _ in range(2)]
-                eventually(lambda: len(client.contenders("start")) == 2)
+                eventually(lambda: len(client.admin.contenders("start")) == 2)
                 if what is signal.SIGSTOP:
                     party.send_signal(signal.SIGCONT)
                     assert party.stdout.readline() == "SessionLost\n"
@@ -78,7 +78,7 @@ def test_a_party_that_stops_while_it_waits_is_not_counted(
                     one.result(BOUND)
             finally:
                 party.kill()
-        eventually(lambda: client.contenders("start") == ())
+        eventually(lambda: client.admin.contenders("start") == ())
 
 
 @ENDS
@@ -104,4 +104,4 @@ def test_a_party_that_stops_inside_has_left(shared_url: str, what: signal.Signal
             finally:
                 with suppress(ProcessLookupError):
                     party.kill()
-        eventually(lambda: client.contenders("work") == ())
+        eventually(lambda: client.admin.contenders("work") == ())

@@ -55,7 +55,7 @@ def test_who_lines_up_stands_in_the_queue_and_nothing_is_asked_for_that(
         proxy.delay(0.1)  # so that who returns early is found out
         with proxy.counting() as sent:
             crowd.line_up("long", WAITERS, settle=0.0, at_once=10)
-        assert len(elsewhere.contenders("long")) == WAITERS + 1
+        assert len(elsewhere.admin.contenders("long")) == WAITERS + 1
         proxy.heal()
         kinds = {kind: n for kind, n in sent.requests.items() if not is_heartbeat(kind)}
         if endpoint.scheme == "etcd":

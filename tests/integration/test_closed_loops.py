@@ -47,14 +47,14 @@ def test_a_waiter_whose_event_loop_was_closed_gives_its_place_up(url: str) -> No
     with coordlock.connect(url) as other:
         grant = other.lock("q").acquire()
         loop.run_until_complete(wait())
-        while len(other.contenders("q")) < 2:
+        while len(other.admin.contenders("q")) < 2:
             loop.run_until_complete(asyncio.sleep(0.05))
         loop.close()
         grant.release()
         started = time.monotonic()
         other.lock("q").acquire(timeout=20).release()
         assert time.monotonic() - started < 12  # a sweep is due each 5 s
-        eventually(lambda: not other.contenders("q"))
+        eventually(lambda: not other.admin.contenders("q"))
     for task in tasks:
         task._log_destroy_pending = False  # type: ignore[attr-defined]  # it never goes on
     asyncio.run(clients[0].close())

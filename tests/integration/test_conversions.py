@@ -63,7 +63,7 @@ sys.stdin.read()
 
 def is_converting(client: coordlock.Client, name: str = "number") -> bool:
     """Whether a holder has decided who goes before its conversion."""
-    claims = [one.contender.claim for one in client.contenders(name)]
+    claims = [one.contender.claim for one in client.admin.contenders(name)]
     return any(isinstance(one, Convertible) and one.yields_to is not None for one in claims)
 
 
@@ -79,7 +79,7 @@ def test_six_processes_read_first_and_then_write(shared_url: str, tmp_path: Path
     assert ends == [["ready", "done"]] * 6
     assert file.read_text("utf-8") == "48"
     with coordlock.connect(shared_url) as client:
-        assert client.contenders("number") == ()
+        assert client.admin.contenders("number") == ()
 
 
 @pytest.mark.parametrize("what", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "paused"])
@@ -96,7 +96,7 @@ def test_a_process_that_stops_while_it_converts_keeps_nobody_out_for_good(
             assert upgrading.stdout.readline() == "reads\n"
             eventually(lambda: is_converting(client))
             late = pool.submit(client.read_lock("number", timeout=BOUND).acquire)
-            eventually(lambda: len(client.contenders("number")) == 3)
+            eventually(lambda: len(client.admin.contenders("number")) == 3)
             upgrading.send_signal(what)
             try:
                 late.result(BOUND).release()  # the first reader holds the lock all the time
@@ -127,7 +127,7 @@ def test_a_publication_whose_reply_is_lost_is_made_once(
             eventually(lambda: is_converting(other))
             reader.release()
             upgrade.result(BOUND)
-            (mine,) = other.contenders("number")
+            (mine,) = other.admin.contenders("number")
             assert mine.contender.claim == Convertible(Mode.EX, update=True)
             # Its beginning, the target, who goes first, the end.
             assert mine.contender.version == 4
@@ -167,7 +167,7 @@ def test_conversions_outlive_connections_that_break_all_the_time(
             relay.drop_connections()
         assert all(call.result(BOUND) > 0 for call in calls)
     with coordlock.connect(url) as client:
-        assert client.contenders("number") == ()
+        assert client.admin.contenders("number") == ()
 
 
 # Beside kazoo's recipes
@@ -213,7 +213,7 @@ def test_an_upgrade_waits_for_kazoos_reader_and_lets_in_no_other(
         upgrade = pool.submit(grant.upgrade)
         eventually(lambda: is_converting(client))
         waiting = pool.submit(second.acquire, timeout=BOUND)
-        eventually(lambda: len(client.contenders("number")) == 3)
+        eventually(lambda: len(client.admin.contenders("number")) == 3)
         assert not upgrade.done()
         first.release()
         upgrade.result(BOUND)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import coordlock
-from coordlock import BarrierTimeout
+from coordlock import WaitTimeout
 from coordlock.testing.connection import Connection
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
@@ -87,12 +87,12 @@ def test_a_trip_whose_answer_is_lost_is_made_once(
         ThreadPoolExecutor(1) as pool,
     ):
         waiting = pool.submit(other.barrier("b", 2).wait, BOUND)
-        eventually(lambda: len(client.contenders("b")) == 1)
+        eventually(lambda: len(client.admin.contenders("b")) == 1)
         trap = relay.on_request(write_of(url), lose, containing=b"@barriers")
         client.barrier("b", 2).wait(BOUND)
         trap.wait()
         waiting.result(BOUND)
-        with pytest.raises(BarrierTimeout, match="1 of 2"):
+        with pytest.raises(WaitTimeout, match="1 of 2"):
             other.barrier("b", 2).wait(0)
 
 
@@ -100,13 +100,13 @@ def test_a_party_that_was_killed_does_not_count(shared_url: str) -> None:
     url = shared_url.replace("ttl=60", "ttl=2")
     with coordlock.connect(url) as client, ThreadPoolExecutor(1) as pool:
         with started(PARTY, url, "barrier", "3") as killed:
-            eventually(lambda: len(client.contenders("b")) == 1)
+            eventually(lambda: len(client.admin.contenders("b")) == 1)
             waiting = pool.submit(client.barrier("b", 3).wait, BOUND)
-            eventually(lambda: len(client.contenders("b")) == 2)
+            eventually(lambda: len(client.admin.contenders("b")) == 2)
             killed.kill()
-            eventually(lambda: len(client.contenders("b")) == 1)
+            eventually(lambda: len(client.admin.contenders("b")) == 1)
         with started(PARTY, url, "barrier", "3") as first:
-            eventually(lambda: len(client.contenders("b")) == 2)
+            eventually(lambda: len(client.admin.contenders("b")) == 2)
             assert not waiting.done()
             with started(PARTY, url, "barrier", "3") as second:
                 for one in (first, second):
@@ -124,7 +124,7 @@ def test_a_party_that_was_killed_inside_has_left(shared_url: str) -> None:
         assert killed.stdout.readline() == "passed\n"
         killed.kill()
         barrier.leave(BOUND)
-        assert client.contenders("b") == ()
+        assert client.admin.contenders("b") == ()
 
 
 def test_clients_that_are_killed_while_they_add_give_no_number_twice(shared_url: str) -> None:

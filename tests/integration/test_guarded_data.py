@@ -118,7 +118,7 @@ def test_nothing_is_sent_for_a_lock_that_is_known_to_be_lost(
     wire: Wire, grant: coordlock.Grant, key: str
 ) -> None:
     with coordlock.connect(wire.direct) as other:
-        other.evict(other.contenders("orders")[0])
+        other.admin.evict(other.admin.contenders("orders")[0])
     assert grant.lost.wait(30)
 
     def use() -> None:
@@ -170,7 +170,7 @@ def test_a_commit_that_arrives_after_the_lock_has_passed_on_is_not_made(
         wire.proxy.requests.black_hole()
         late = pool.submit(grant.transaction().put(key, b"late").commit)
         eventually(lambda: wire.proxy.counts().sent > before)
-        assert other.evict(other.contenders("orders")[0])
+        assert other.admin.evict(other.admin.contenders("orders")[0])
         with other.lock("orders", timeout=60) as newer:
             assert newer.read(key) == VersionedValue(b"1", 1)
             newer.transaction().put(key, b"newer").commit()

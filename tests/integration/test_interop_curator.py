@@ -65,7 +65,7 @@ def start() -> Iterator[Callable[..., Future[Any]]]:
 
 
 def length_is(client: coordlock.Client, number: int) -> bool:
-    return len(client.contenders(QUEUE)) == number
+    return len(client.admin.contenders(QUEUE)) == number
 
 
 def excluded(curator: Curator, recipe: str, path: str) -> bool:
@@ -224,7 +224,7 @@ def test_a_curator_writer_that_goes_on_as_a_reader_keeps_writers_out(
         waiting = start(client.lock(QUEUE, mode=mode).acquire, BOUND)
         heard = start(client.lock(f"{QUEUE}-2").acquire, BOUND)
         eventually(partial(length_is, client, 2))
-        eventually(lambda: len(client.contenders(f"{QUEUE}-2")) == 2)
+        eventually(lambda: len(client.admin.contenders(f"{QUEUE}-2")) == 2)
         reader = f"{path}/_c_{uuid.uuid4()}-__READ__{writer[-10:]}"
         kazoo.create(reader, ephemeral=True)
         kazoo.delete(writer)
@@ -232,7 +232,7 @@ def test_a_curator_writer_that_goes_on_as_a_reader_keeps_writers_out(
         heard.result(BOUND).release()  # so the client has heard of what came before
         if mode is Mode.EX:
             assert not waiting.done()
-            assert [one.holding for one in client.contenders(QUEUE)] == [True, False]
+            assert [one.holding for one in client.admin.contenders(QUEUE)] == [True, False]
             assert not waiting.done()
             kazoo.delete(reader)
         waiting.result(BOUND).release()
@@ -281,7 +281,7 @@ def test_the_queue_shows_a_curator_client_by_its_data(
     connect: Connect, curator: Curator, path: str
 ) -> None:
     with curator.lock("Mutex", path):
-        [standing] = connect("kazoo").contenders(QUEUE)
+        [standing] = connect("kazoo").admin.contenders(QUEUE)
         assert standing.owner is not None
         assert standing.owner.label  # Curator writes the address of its host
         assert standing.claim is Mode.EX

@@ -47,7 +47,7 @@ def etcdctl_lock(etcd: Etcd, root: str) -> Iterator[Callable[..., subprocess.Pop
 
 
 def length(client: coordlock.Client) -> int:
-    return len(client.contenders(QUEUE))
+    return len(client.admin.contenders(QUEUE))
 
 
 def key_of(process: subprocess.Popen[str]) -> str:
@@ -78,12 +78,12 @@ def test_a_holding_coordlock_excludes_etcdctl(
     with client.lock(QUEUE, mode=mode) as grant:
         process = etcdctl_lock()
         eventually(lambda: length(client) == 2)
-        first, second = client.contenders(QUEUE)
+        first, second = client.admin.contenders(QUEUE)
         assert (first.token, first.holding, second.holding) == (grant.token, True, False)
         # It has been queued behind ours, and told to wait, before it could print its key.
         assert process.poll() is None
     assert second.contender.key == key_of(process)
-    assert [one.holding for one in client.contenders(QUEUE)] == [True]
+    assert [one.holding for one in client.admin.contenders(QUEUE)] == [True]
 
 
 def test_a_mixed_queue_is_served_in_order(
@@ -97,7 +97,7 @@ def test_a_mixed_queue_is_served_in_order(
             eventually(lambda: length(client) == 3)
             last = etcdctl_lock()
             eventually(lambda: length(client) == 4)
-        tokens = [one.token for one in client.contenders(QUEUE) if one.token]
+        tokens = [one.token for one in client.admin.contenders(QUEUE) if one.token]
         assert key_of(first)
         assert not ours.done()
         first.send_signal(signal.SIGTERM)
@@ -111,7 +111,7 @@ def test_an_operator_can_evict_etcdctl(
     client: coordlock.Client, etcdctl_lock: Callable[..., subprocess.Popen[str]]
 ) -> None:
     assert key_of(etcdctl_lock())
-    assert client.evict(client.contenders(QUEUE)[0])
+    assert client.admin.evict(client.admin.contenders(QUEUE)[0])
     assert client.lock(QUEUE).acquire(60).release()
 
 
@@ -141,12 +141,12 @@ def test_wherever_etcdctl_locks_they_exclude_each_other(
         first = etcdctl_lock(path)
         assert key_of(first).startswith(f"{path}/")
         assert client.lock(name).try_acquire() is None
-        assert client.names().count(name) == 1
+        assert client.admin.names().count(name) == 1
         first.send_signal(signal.SIGTERM)
         with client.lock(name, timeout=60):
             second = etcdctl_lock(path)
-            eventually(lambda: len(client.contenders(name)) == 2)
-            assert [one.holding for one in client.contenders(name)] == [True, False]
+            eventually(lambda: len(client.admin.contenders(name)) == 2)
+            assert [one.holding for one in client.admin.contenders(name)] == [True, False]
             assert second.poll() is None
         assert key_of(second).startswith(f"{path}/")
 
@@ -180,5 +180,5 @@ def test_at_the_top_data_lies_outside_of_the_own_queue(etcd: Etcd, root: str) ->
         grant.transaction().put(f"/{name}-data", b"1").commit()
         assert grant.read(f"/{name}-data") == coordlock.types.VersionedValue(b"1", 1)
         for key in (f"/{name}", f"/{name}/x", "/@x"):
-            with pytest.raises(coordlock.errors.InvalidKey):
+            with pytest.raises(coordlock.errors.InvalidName):
                 grant.transaction().put(key, b"")

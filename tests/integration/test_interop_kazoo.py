@@ -39,7 +39,7 @@ def start() -> Iterator[Start]:
 
 
 def length(client: coordlock.Client) -> int:
-    return len(client.contenders(QUEUE))
+    return len(client.admin.contenders(QUEUE))
 
 
 def length_is(client: coordlock.Client, number: int) -> bool:
@@ -80,7 +80,7 @@ def test_a_coordlock_writer_excludes_every_kazoo_recipe(
         waiting = start(theirs.acquire, timeout=60)
         eventually(lambda: length(client) == 2)
         assert not waiting.done()
-        assert [one.holding for one in client.contenders(QUEUE)] == [True, False]
+        assert [one.holding for one in client.admin.contenders(QUEUE)] == [True, False]
     assert waiting.result(60)
     theirs.release()
 
@@ -147,7 +147,7 @@ def test_the_queue_shows_a_kazoo_client_by_its_identifier(
     client: coordlock.Client, kazoo: Any, root: str
 ) -> None:
     with Lock(kazoo, f"{root}/{QUEUE}", "a kazoo client"):
-        [standing] = client.contenders(QUEUE)
+        [standing] = client.admin.contenders(QUEUE)
         assert standing.owner is not None
         assert standing.owner.label == "a kazoo client"
         assert standing.claim is coordlock.Mode.EX
@@ -161,7 +161,7 @@ def test_an_operator_can_evict_a_kazoo_client(
     client: coordlock.Client, kazoo: Any, root: str
 ) -> None:
     assert Lock(kazoo, f"{root}/{QUEUE}").acquire(timeout=30)
-    assert client.evict(client.contenders(QUEUE)[0])
+    assert client.admin.evict(client.admin.contenders(QUEUE)[0])
     assert client.lock(QUEUE).acquire(30).release()
 
 
@@ -191,9 +191,9 @@ def test_at_the_top_kazoo_and_coordlock_exclude_each_other(
     with theirs:
         assert top.lock(name).try_acquire() is None
     with top.lock(name, timeout=30) as grant:
-        assert grant.token == top.contenders(name)[0].token
+        assert grant.token == top.admin.contenders(name)[0].token
         waiting = start(theirs.acquire, timeout=60)
-        eventually(lambda: len(top.contenders(name)) == 2)
+        eventually(lambda: len(top.admin.contenders(name)) == 2)
         assert not waiting.done()
     assert waiting.result(60)
     theirs.release()
@@ -220,13 +220,13 @@ def test_at_the_top_the_servers_own_node_is_no_queue(
 ) -> None:
     before = kazoo.get_children("/zookeeper")
     with top.lock(name), top.lock("zookeeper") as grant:
-        assert {name, "zookeeper"} <= set(top.names())
+        assert {name, "zookeeper"} <= set(top.admin.names())
         assert top.lock("zookeeper").try_acquire() is None
         assert kazoo.get_children("/zookeeper") == before
-        [standing] = top.contenders("zookeeper")
+        [standing] = top.admin.contenders("zookeeper")
         assert standing.token == grant.token
     # Not each one's at the top: other tests leave nodes there that only they may read.
-    eventually(lambda: top.contenders("zookeeper") == ())
+    eventually(lambda: top.admin.contenders("zookeeper") == ())
 
 
 def test_the_top_of_a_client_with_a_chroot_is_its_chroot(
@@ -239,7 +239,7 @@ def test_the_top_of_a_client_with_a_chroot_is_its_chroot(
             for name in ("orders", "zookeeper"):
                 with client.lock(name):
                     assert not Lock(kazoo, f"{root}/inner/{name}").acquire(blocking=False)
-                    assert name in client.names()
+                    assert name in client.admin.names()
 
 
 def test_at_the_top_data_lies_outside_of_the_own_queue(
@@ -249,6 +249,6 @@ def test_at_the_top_data_lies_outside_of_the_own_queue(
         grant.transaction().put(f"/{name}-data/x", b"1").commit()
         assert grant.read(f"/{name}-data/x") == coordlock.types.VersionedValue(b"1", 1)
         for key in (f"/{name}", f"/{name}/x", "/@x", "/zookeeper/x"):
-            with pytest.raises(coordlock.errors.InvalidKey):
+            with pytest.raises(coordlock.errors.InvalidName):
                 grant.read(key)
     assert kazoo.get(f"/{name}-data/x")[0] == b"1"

@@ -69,7 +69,7 @@ def client(wire: Wire) -> Iterator[coordlock.Client]:
 
 
 def length_is(client: coordlock.Client, length: int) -> bool:
-    return len(client.contenders("orders")) == length
+    return len(client.admin.contenders("orders")) == length
 
 
 def round_trips(requests: Counter[str]) -> int:
@@ -230,7 +230,7 @@ def test_nothing_is_sent_for_a_request_to_release_that_nobody_listens_to(
 ) -> None:
     with client.lock("orders") as grant, coordlock.connect(wire.direct) as other:
         time.sleep(0.3)  # its own watch is set then
-        assert wire.requests(lambda: other.request_release("orders")).total() == 0
+        assert wire.requests(lambda: other.admin.request_release("orders")).total() == 0
         listening = wire.requests(lambda: grant.release_requested.wait(30))
         assert 0 < listening.total() < 12, listening
 
@@ -240,8 +240,8 @@ def test_ten_locks_are_handed_over_without_a_read(wire: Wire, client: coordlock.
     with coordlock.connect(wire.direct) as other, ThreadPoolExecutor(1) as pool:
         held = other.multi_lock(names).acquire()
         waiting = pool.submit(client.multi_lock(reversed(names)).acquire)
-        eventually(lambda: len(other.contenders("n0")) == 2)
-        ahead = other.contenders("n0")[1].contender
+        eventually(lambda: len(other.admin.contenders("n0")) == 2)
+        ahead = other.admin.contenders("n0")[1].contender
         eventually(lambda: is_told_in_order(client._engine.backend, ahead))
         sent = wire.requests(lambda: (held.release(), waiting.result(30)))
         assert not sent.keys() & READS, sent
@@ -256,8 +256,8 @@ def test_a_leaf_is_handed_over_without_a_read_though_many_others_are_held(
         held = other.tree_lock("root/leaf").acquire()
         others = [other.tree_lock(f"root/{number}").acquire() for number in range(CROWD)]
         waiting = pool.submit(client.tree_lock("root/leaf").acquire)
-        eventually(lambda: len(other.contenders("root/leaf")) == 2)
-        ahead = other.contenders("root/leaf")[1].contender
+        eventually(lambda: len(other.admin.contenders("root/leaf")) == 2)
+        ahead = other.admin.contenders("root/leaf")[1].contender
         eventually(lambda: is_told_in_order(client._engine.backend, ahead))
         sent = wire.requests(lambda: (held.release(), waiting.result(30)))
         assert not sent.keys() & READS, sent
@@ -277,8 +277,8 @@ def test_looking_for_deadlocks_sends_nothing_for_who_holds_nothing_or_waits_brie
     ):
         client.lock("mine").acquire().release()
         waiting = pool.submit(client.lock("orders").acquire)
-        eventually(lambda: len(other.contenders("orders")) == 2)
-        own = other.contenders("orders")[1].contender
+        eventually(lambda: len(other.admin.contenders("orders")) == 2)
+        own = other.admin.contenders("orders")[1].contender
         eventually(lambda: is_told_in_order(client._engine.backend, own))
         assert not wire.requests(lambda: time.sleep(1))
 
@@ -383,7 +383,7 @@ def test_a_crowd_whose_connection_broke_does_not_read_for_each(wire: Wire) -> No
             holding = other.lock("orders").acquire()
             waiting = [asyncio.create_task(wait(client)) for _ in range(CROWD)]
             await asyncio.to_thread(eventually, partial(length_is, other, CROWD + 1))
-            crowd = [one.contender for one in other.contenders("orders")][1:]
+            crowd = [one.contender for one in other.admin.contenders("orders")][1:]
             await asyncio.to_thread(eventually, lambda: in_order(client, crowd) >= CROWD - 1)
             before = watches()
             wire.proxy.drop_connections()

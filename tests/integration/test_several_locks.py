@@ -68,7 +68,7 @@ def test_eight_processes_take_sets_in_any_order_and_none_waits_for_ever(
             worker.kill()
     assert ends == ["done"] * 8
     with coordlock.connect(shared_url) as client:
-        assert [client.contenders(name) for name in NAMES] == [()] * 5
+        assert [client.admin.contenders(name) for name in NAMES] == [()] * 5
 
 
 def test_what_a_killed_process_held_goes_together(shared_url: str) -> None:
@@ -79,7 +79,7 @@ def test_what_a_killed_process_held_goes_together(shared_url: str) -> None:
         token = int(holder.stdout.readline())
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(client.multi_lock(reversed(NAMES), timeout=BOUND).acquire)
-            eventually(lambda: len(client.contenders("a")) == 2)
+            eventually(lambda: len(client.admin.contenders("a")) == 2)
             holder.kill()
             with waiting.result(BOUND) as grant:
                 assert grant.token > token
@@ -92,7 +92,7 @@ def test_more_names_than_etcd_takes_in_one_step_are_refused_with_the_number(
     with coordlock.connect(etcd.url_for(root)) as client:
         with pytest.raises(TooLarge, match="65 locks in one step are too many: they take 130"):
             client.multi_lock(names).acquire()
-        assert client.names() == []
+        assert client.admin.names() == []
         with client.multi_lock(names[:64]) as grant:
             assert len(grant.parts) == 64
 
@@ -125,13 +125,13 @@ def test_a_set_waits_for_kazoos_lock_which_waits_for_a_set_that_kazoo_knows(
             theirs = Lock(kazoo, f"{root}/{name}", "kazoo")
             with client.multi_lock(["a", "b"]):
                 waiting = pool.submit(theirs.acquire, timeout=60)
-                eventually(lambda name=name: len(client.contenders(name)) == 2)  # type: ignore[misc]
+                eventually(lambda name=name: len(client.admin.contenders(name)) == 2)  # type: ignore[misc]
                 if style == "kazoo":  # it does not know names that are made for Curator
                     with pytest.raises(TimeoutError):
                         waiting.result(0.3)
             assert waiting.result(BOUND)
             ours = pool.submit(client.multi_lock(["b", "a"], timeout=60).acquire)
-            eventually(lambda name=name: len(client.contenders(name)) == 2)  # type: ignore[misc]
+            eventually(lambda name=name: len(client.admin.contenders(name)) == 2)  # type: ignore[misc]
             assert not ours.done()
             theirs.release()
             assert ours.result(BOUND).release()

@@ -81,7 +81,7 @@ def rest(process: subprocess.Popen[str]) -> list[str]:
 
 
 def free(client: Client, name: str = "q") -> None:
-    eventually(lambda: client.contenders(name) == ())
+    eventually(lambda: client.admin.contenders(name) == ())
 
 
 def test_a_holder_in_the_main_thread_releases(start: Start, client: Client) -> None:
@@ -115,11 +115,11 @@ def test_a_wait_in_the_main_thread_ends(start: Start, client: Client) -> None:
                 say("granted")
             """
         )
-        eventually(lambda: len(client.contenders("q")) == 2)
+        eventually(lambda: len(client.admin.contenders("q")) == 2)
         process.terminate()
         assert rest(process) == []
         assert process.returncode == ENDED
-        eventually(lambda: len(client.contenders("q")) == 1)
+        eventually(lambda: len(client.admin.contenders("q")) == 1)
 
 
 def test_other_threads_end_their_work_and_stop_waiting(start: Start, client: Client) -> None:
@@ -147,11 +147,11 @@ def test_other_threads_end_their_work_and_stop_waiting(start: Start, client: Cli
         """
     )
     assert line(process) == "works"
-    eventually(lambda: len(client.contenders("q")) == 2)
+    eventually(lambda: len(client.admin.contenders("q")) == 2)
     process.terminate()
     assert line(process) == "SIGTERM"
-    eventually(lambda: len(client.contenders("q")) == 1)
-    assert client.contenders("q")[0].holding
+    eventually(lambda: len(client.admin.contenders("q")) == 1)
+    assert client.admin.contenders("q")[0].holding
     assert process.communicate("has worked", timeout=BOUND)[0].split() == ["has", "worked"]
     assert process.returncode == ENDED
     free(client)
@@ -180,7 +180,7 @@ def test_tasks_are_ended_as_by_ctrl_c(start: Start, client: Client) -> None:
         """
     )
     assert line(process) == "holds"
-    eventually(lambda: len(client.contenders("q")) == 2)
+    eventually(lambda: len(client.admin.contenders("q")) == 2)
     process.terminate()
     assert rest(process) == ["cleans", "up"]
     assert process.returncode == ENDED
@@ -224,11 +224,11 @@ def test_the_programs_own_handler_is_called_and_waits_end(start: Start, client: 
         """
     )
     with client.lock("q"):
-        eventually(lambda: len(client.contenders("q")) == 2)
+        eventually(lambda: len(client.admin.contenders("q")) == 2)
         process.terminate()
         assert rest(process) == ["cancelled", "True"]
         assert process.returncode == 0
-        eventually(lambda: len(client.contenders("q")) == 1)
+        eventually(lambda: len(client.admin.contenders("q")) == 1)
 
 
 def test_a_second_signal_while_the_first_cleans_up_keeps_no_lock(
@@ -372,10 +372,10 @@ def test_the_first_process_of_a_container_hears_it_too(start: Start, client: Cli
     assert line(deaf) == "holds"
     (child,) = Path(f"/proc/{deaf.pid}/task/{deaf.pid}/children").read_text().split()
     os.kill(int(child), signal.SIGTERM)
-    assert len(client.contenders("q")) == 1
+    assert len(client.admin.contenders("q")) == 1
     os.kill(int(child), signal.SIGKILL)
     deaf.wait(BOUND)
-    client.evict_all("q")
+    client.admin.evict_all("q")
     hears = start(source.replace("HANDLE", "coordlock.release_on_signals()"), *in_container)
     assert line(hears) == "holds"
     (child,) = Path(f"/proc/{hears.pid}/task/{hears.pid}/children").read_text().split()

@@ -8,7 +8,7 @@ import pytest
 
 import coordlock
 from coordlock import BackendError, BackendUnavailable
-from coordlock.errors import InvalidKey
+from coordlock.errors import InvalidName
 from coordlock.testing.connection import Connection
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
@@ -70,7 +70,7 @@ def test_what_the_service_does_not_take_is_refused_and_the_client_goes_on(
 
 def test_no_value_lies_among_the_locks(client: coordlock.Client, root: str) -> None:
     for key in (root, f"{root}/lock", f"{root}/@counters/x"):
-        with pytest.raises(InvalidKey, match="every key is a contender"):
+        with pytest.raises(InvalidName, match="every key is a contender"):
             client.value(key)
 
 

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+
+from coordlock_faults.exclusion import HeldTogether
+from coordlock_faults.fifo import NeverFirst, Overtaken
+from coordlock_faults.liveness import Unanswered
 
 import coordlock.kernel.acquisition
 import coordlock.model.admission
+import coordlock.model.handover
+from coordlock.backend import Departure
+from coordlock.backend.waiting import Waiting
 from coordlock.errors import Evicted
 from coordlock.kernel.acquisition import _Acquisition
-from coordlock.kernel.departures import Departures
 from coordlock.kernel.retry import retried
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.admission import blockers
 from coordlock.model.claim import Mode, Permit
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.runtime.driver import Steps
-from coordlock.runtime.promise import Promise, all_of
-from coordlock.testing.faults.exclusion import HeldTogether
-from coordlock.testing.faults.fifo import NeverFirst, Overtaken
-from coordlock.testing.faults.liveness import Unanswered
+from coordlock.runtime.promise import Promise, all_of, resolved
 from tests.faults.mutants import scenarios
 from tests.mutants.mutant import Changes, Play, mutant, nothing
 from tests.simulation.contention import (
@@ -35,17 +38,19 @@ from tests.simulation.contention import (
 )
 
 Blockers = tuple[Contender, ...]
-Queues = list[Snapshot]
+Queues = tuple[Snapshot, ...]
 
 
 # The own contender.
 
 
 def _read_without_a_look(
-    self: _Acquisition, ticket: Ticket, queues: Queues, *, whole: bool = False
-) -> Steps[None]:
-    ask = partial(self._ask, ticket, whole)
-    queues[:] = yield from retried(ask, self.engine.timers)
+    self: _Acquisition, ticket: Ticket, *, conflicting: bool = False
+) -> Steps[Queues]:
+    def read() -> Promise[Queues]:
+        return ticket.unless_lost(ticket.waiting.read(conflicting=conflicting))
+
+    return (yield from retried(read, self.engine.timers))
 
 
 @mutant(
@@ -74,12 +79,9 @@ def reads_a_queue_without_its_own_contender() -> Changes:
 # Departures.
 
 
-def _wait_for_anything(
-    self: _Acquisition, ticket: Ticket, queues: Queues, waiting_for: list[Blockers]
-) -> Steps[None]:
-    yield ticket.departure(queues, waiting_for)
-    for number, me in enumerate(ticket.contenders):
-        queues[number] = replace(queues[number], contenders=(me,), omitted=0)
+def _nobody_is_left(queues: Queues, mine: Sequence[Contender], _: object) -> Queues:
+    pairs = zip(queues, mine, strict=True)
+    return tuple(replace(queue, contenders=(me,), omitted=0) for queue, me in pairs)
 
 
 @mutant(
@@ -88,7 +90,7 @@ def _wait_for_anything(
     simulated=(TwoPermits,),
 )
 def takes_any_departure_for_its_turn() -> Changes:
-    return [(_Acquisition, "_wait", _wait_for_anything)]
+    return [(coordlock.kernel.acquisition, "after", _nobody_is_left)]
 
 
 @mutant(
@@ -97,13 +99,13 @@ def takes_any_departure_for_its_turn() -> Changes:
 )
 def misses_some_departures() -> Changes:
     """The first one, and every third one after that."""
-    depart, missed = Departures._depart, itertools.cycle((True, False, False))
+    depart, missed = Waiting._departed, itertools.cycle((True, False, False))
 
-    def depart_sometimes(self: Departures, contender: Contender, in_order: bool) -> None:
+    def depart_sometimes(self: Waiting, contender: Contender, departure: Departure) -> None:
         if not next(missed):
-            depart(self, contender, in_order)
+            depart(self, contender, departure)
 
-    return [(Departures, "_depart", depart_sometimes)]
+    return [(Waiting, "_departed", depart_sometimes)]
 
 
 @mutant(
@@ -111,57 +113,37 @@ def misses_some_departures() -> Changes:
     Play(scenarios.a_waiter_is_evicted_before_it_hears_of_anything, NeverFirst, ("etcd",)),
 )
 def takes_departures_for_ordered() -> Changes:
-    depart = Departures._depart
+    depart = Waiting._departed
 
-    def depart_in_order(self: Departures, contender: Contender, _: bool) -> None:
-        depart(self, contender, True)
+    def depart_in_order(self: Waiting, contender: Contender, _: Departure) -> None:
+        depart(self, contender, Departure.IN_ORDER)
 
-    return [(Departures, "_depart", depart_in_order)]
+    return [(Waiting, "_departed", depart_in_order)]
 
 
 @mutant(
     "A waiter is granted the lock beside its holder, when the one between them gives up.",
     simulated=(Informed,),
 )
-def takes_all_before_a_departed_one_for_departed() -> Changes:
-    def all_before(self: Knowing, snapshot: Snapshot) -> Blockers:
-        return snapshot.contenders[:-1]
+def takes_all_that_depart_for_holders() -> Changes:
+    def known(self: Knowing, contender: Contender, departure: Departure) -> Departure:
+        return Departure.FIRST if departure is Departure.IN_ORDER else departure
 
-    return [(Knowing, "departed", all_before)]
-
-
-@mutant(
-    "A waiter is granted the lock that left before the one ahead of its predecessor.",
-    simulated=(Informed,),
-    rare=True,
-)
-def knows_of_all_departures_but_its_own() -> Changes:
-    departed = Knowing.departed
-
-    def of_others(self: Knowing, snapshot: Snapshot) -> list[Contender]:
-        return [one for one in departed(self, snapshot) if one != snapshot.contenders[-1]]
-
-    return [(Knowing, "departed", of_others)]
-
-
-def _wait_without_doubt(
-    self: _Acquisition, ticket: Ticket, queues: Queues, waiting_for: list[Blockers]
-) -> Steps[None]:
-    yield ticket.departure(queues, waiting_for)
-    assert ticket.departures is not None
-    ticket.departures.reads()
-    for number, me in enumerate(ticket.contenders):
-        queues[number] = left = queues[number].without(ticket.departures.seen)
-        if left.omitted or blockers(left, me):
-            ticket.departures.doubt()
+    return [(Knowing, "known", known)]
 
 
 @mutant(
     "A waiter is granted the lock, though the session that ended was its own, too.",
     simulated=(Contention,),
 )
-def never_reads_again_in_doubt() -> Changes:
-    return [(_Acquisition, "_wait", _wait_without_doubt)]
+def trusts_the_order_in_which_a_session_ends() -> Changes:
+    def proved(
+        self: _Acquisition, one: Contender, departure: Departure, ticket: Ticket
+    ) -> Steps[Departure]:
+        yield resolved(None)
+        return departure
+
+    return [(_Acquisition, "_proved", proved)]
 
 
 @mutant(
@@ -169,24 +151,27 @@ def never_reads_again_in_doubt() -> Changes:
     simulated=(Contention, TwoPermits),
 )
 def takes_over_from_what_gave_up() -> Changes:
-    return [
-        (
-            coordlock.kernel.acquisition,
-            "_hands_over",
-            lambda predecessor, *_: predecessor is not None,
-        )
-    ]
+    proved = _Acquisition._proved
+
+    def proved_holder(
+        self: _Acquisition, one: Contender, departure: Departure, ticket: Ticket
+    ) -> Steps[Departure]:
+        departure = yield from proved(self, one, departure, ticket)
+        is_own = self.own.get(one) is not None and departure is Departure.IN_ORDER
+        return Departure.FIRST if is_own else departure
+
+    return [(_Acquisition, "_proved", proved_holder)]
 
 
 @mutant(
     "A reader leaves the lock to a writer, while other readers hold it.",
-    simulated=(Modes,),
+    simulated=(Modes, Informed),
 )
 def takes_over_from_any_mode() -> Changes:
-    def hands_over(predecessor: Ticket | None, *_: Contender) -> bool:
-        return predecessor is not None and predecessor.granted_at is not None
+    def leaves_to(holder: Contender, me: Contender, left: Snapshot) -> bool:
+        return True
 
-    return [(coordlock.kernel.acquisition, "_hands_over", hands_over)]
+    return [(coordlock.model.handover, "_leaves_to", leaves_to)]
 
 
 # Several locks at once.
@@ -202,15 +187,13 @@ def looks_at_all_queues_but_the_last() -> Changes:
 
 @mutant("Several locks are granted to a waiter that has lost one place.", simulated=(Several,))
 def looks_for_its_place_in_one_queue_only() -> Changes:
-    def read_one(
-        self: _Acquisition, ticket: Ticket, queues: Queues, *, whole: bool = False
-    ) -> Steps[None]:
-        ask = partial(self._ask, ticket, whole)
-        snapshots = yield from retried(ask, self.engine.timers)
-        queues[0] = snapshots[0]
-        for number in range(1, len(queues)):
-            left = queues[number].contenders[-1:]
-            queues[number] = replace(queues[number], contenders=left, omitted=0)
+    def read_one(self: _Acquisition, ticket: Ticket, *, conflicting: bool = False) -> Steps[Queues]:
+        first, *others = yield from _read_without_a_look(self, ticket, conflicting=conflicting)
+        if first.find(ticket.entries[0].id) is None:
+            raise Evicted(first.queue)
+        mine = ticket.contenders[1:]
+        pairs = zip(others, mine, strict=True)
+        return (first, *(replace(queue, contenders=(me,), omitted=0) for queue, me in pairs))
 
     return [(_Acquisition, "_read", read_one), (Ticket, "vanished", nothing)]
 
@@ -221,30 +204,41 @@ def looks_for_its_place_in_one_queue_only() -> Changes:
 )
 def takes_a_reading_of_one_queue_for_one_of_all() -> Changes:
     """What it reads settles the doubts about the queues that it does not read, too."""
-    read = _Acquisition._read
+    read, old = _Acquisition._read, coordlock.model.handover.after
+    doubted: dict[str, Snapshot] = {}
+
+    def after(
+        queues: Queues, mine: Sequence[Contender], departures: Mapping[Contender, Departure]
+    ) -> Queues | None:
+        doubted.clear()
+        if (left := old(queues, mine, departures)) is None:
+            gone = departures.keys()
+            doubted.update({one.queue: one for one in queues if gone.isdisjoint(one.contenders)})
+        return left
 
     def read_those_that_changed(
-        self: _Acquisition, ticket: Ticket, queues: Queues, *, whole: bool = False
-    ) -> Steps[None]:
-        if whole or (departures := ticket.departures) is None:
-            return (yield from read(self, ticket, queues, whole=whole))
-        gone = departures.seen
-        changed = [one for one, queue in enumerate(queues) if not gone.isdisjoint(queue.contenders)]
+        self: _Acquisition, ticket: Ticket, *, conflicting: bool = False
+    ) -> Steps[Queues]:
+        if conflicting or not doubted:
+            return (yield from read(self, ticket, conflicting=conflicting))
+        known = dict(doubted)
+        pairs = [(one.queue, me) for one, me in zip(ticket.entries, ticket.contenders, strict=True)]
 
-        def ask() -> Promise[tuple[Snapshot, ...]]:
-            departures.reads()
-            pairs = ((ticket.entries[one].queue, ticket.contenders[one]) for one in changed)
-            asked = (self.engine.backend.snapshot(*pair) for pair in pairs)
+        def ask() -> Promise[Queues]:
+            asked = [self.engine.backend.snapshot(*pair) for pair in pairs if pair[0] not in known]
             return ticket.unless_lost(all_of(asked))
 
-        snapshots = yield from retried(ask, self.engine.timers)
-        for number, snapshot in zip(changed, snapshots, strict=True):
-            if snapshot.find(ticket.entries[number].id) is None:
+        found = iter((yield from retried(ask, self.engine.timers)))
+        queues = tuple(known.get(queue) or next(found) for queue, _ in pairs)
+        for snapshot, me in zip(queues, ticket.contenders, strict=True):
+            if snapshot.find(me.id) is None:
                 raise Evicted(snapshot.queue)
-            queues[number] = snapshot
-        return None
+        return queues
 
-    return [(_Acquisition, "_read", read_those_that_changed)]
+    return [
+        (coordlock.kernel.acquisition, "after", after),
+        (_Acquisition, "_read", read_those_that_changed),
+    ]
 
 
 # The rule.

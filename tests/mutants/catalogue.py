@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from coordlock.testing.faults.violation import Violation
+from coordlock_faults.violation import Violation
+
 from tests.mutants import (
     admission,
     conversion,

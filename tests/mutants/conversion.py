@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from coordlock_memory import MemoryBackend
 
 import coordlock.kernel.acquisition
 import coordlock.model.conversion
+from coordlock.backend import Departure
 from coordlock.kernel.conversion import Conversions
 from coordlock.kernel.publisher import Publisher
 from coordlock.model.admission import blockers
@@ -119,29 +120,14 @@ def publishes_without_waiting_for_the_answer() -> Changes:
     simulated=(ConvertingReaders,),
 )
 def takes_a_change_for_a_departure() -> Changes:
-    def next_in_line(
-        snapshot: Snapshot, me: Contender, departed: Iterable[Contender], *_: object
-    ) -> Snapshot | None:
-        left = snapshot.without(departed)
-        return None if left.omitted or blockers(left, me) else left
+    def after(
+        queues: Sequence[Snapshot], mine: Sequence[Contender], departures: Mapping[Contender, Any]
+    ) -> tuple[Snapshot, ...] | None:
+        left = tuple(queue.without(departures) for queue in queues)
+        pairs = list(zip(left, mine, strict=True))
+        return None if any(queue.omitted or blockers(queue, me) for queue, me in pairs) else left
 
-    def watch(
-        self: MemoryBackend,
-        one: Contender,
-        revision: int,
-        told: Callable[[bool], None],
-        *,
-        waiters: Sequence[Contender] = (),
-        changes: bool = False,
-    ) -> Callable[[], None]:
-        heard = (lambda _: told(True)) if changes else told
-        return whole(self, one, revision, heard, waiters=waiters, changes=changes)
-
-    whole = MemoryBackend.watch
-    return [
-        (coordlock.kernel.acquisition, "next_in_line", next_in_line),
-        (MemoryBackend, "watch", watch),
-    ]
+    return [(coordlock.kernel.acquisition, "after", after)]
 
 
 @mutant(
@@ -154,12 +140,12 @@ def hears_of_departures_alone() -> Changes:
         self: MemoryBackend,
         one: Contender,
         revision: int,
-        told: Callable[[bool], None],
+        on_departure: Callable[[Departure], None],
         *,
         waiters: Sequence[Contender] = (),
         changes: bool = False,
     ) -> Callable[[], None]:
-        return whole(self, one, revision, told, waiters=() if changes else waiters)
+        return whole(self, one, revision, on_departure, waiters=() if changes else waiters)
 
     whole = MemoryBackend.watch
     return [(MemoryBackend, "watch", watch)]

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from coordlock_etcd import keys, requests
+from coordlock_faults.liveness import Unanswered
+from coordlock_faults.tokens import ForeignToken
 
 from coordlock.model.contender import Snapshot
-from coordlock.testing.faults.liveness import Unanswered
-from coordlock.testing.faults.tokens import ForeignToken
 from tests.faults.mutants import scenarios
 from tests.mutants.mutant import Changes, Play, mutant
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 from coordlock.backend import Operation
-from coordlock.jobs import job, run
+from coordlock.jobs import run
 from coordlock.jobs.job import _BaseJob
-from coordlock.jobs.ledger import Ledger, Policy, SlotRecord, State
+from coordlock.jobs.ledger import Ledger, Policy, Rules, SlotInfo, State
 from coordlock.jobs.run import _BaseJobRun
-from coordlock.jobs.schedule import due
 from coordlock.jobs.view import record_of
 from coordlock.runtime.driver import Steps
 from tests.mutants.mutant import Changes, mutant
@@ -22,12 +22,12 @@ from tests.simulation.scheduling import Scheduling
 def records_the_start_after_the_work() -> Changes:
     record_start, settle = _BaseJobRun._record_start, _BaseJobRun._settle
 
-    def look(self: _BaseJobRun) -> Steps[None]:
-        if self._policy is Policy.AT_LEAST_ONCE:
-            yield from record_start(self)
-            return
+    def look(self: _BaseJobRun) -> Steps[float]:
+        if self._rules.policy is Policy.AT_LEAST_ONCE:
+            return (yield from record_start(self))
         self._ledger = yield from self._record.read()
-        run.refuse(self.name, self._ledger, self.slot, self._policy)
+        run.refuse(self.name, self._ledger, self.slot, self._rules)
+        return 0.0
 
     def both(
         self: _BaseJobRun, state: State, error: str | None, also: Sequence[Operation]
@@ -49,7 +49,7 @@ def finishes_without_a_guard() -> Changes:
         self._ledger = yield from self._record.read()
         yield from settle(self, state, error, also)
 
-    def anybodys(self: _BaseJobRun) -> SlotRecord | None:
+    def anybodys(self: _BaseJobRun) -> SlotInfo | None:
         record = self._ledger.records.get(self.slot)
         is_mine = record is not None and record.token == self._first_token
         return record if self.attempt or is_mine else None
@@ -59,23 +59,12 @@ def finishes_without_a_guard() -> Changes:
 
 @mutant("A slot that is unfinished is forgotten.", simulated=(Scheduling,))
 def trims_what_is_unfinished() -> Changes:
-    trimmed = Ledger._trimmed
+    with_record = Ledger.with_record
 
-    def trim(self: Ledger, *arguments: Any, **options: Any) -> Ledger:
-        with_all = {slot: _Finished(one) for slot, one in self.records.items()}
-        after = trimmed(Ledger(self.floor, with_all), *arguments, **options)  # type: ignore[arg-type]
-        return Ledger(after.floor, {slot: self.records[slot] for slot in after.records})
+    def trim(self: Ledger, record: SlotInfo, at: datetime, rules: Rules) -> Ledger:
+        return with_record(self, record, at, replace(rules, max_attempts=0))
 
-    return [(Ledger, "_trimmed", trim)]
-
-
-class _Finished:
-    """A record that counts as finished."""
-
-    is_unfinished = False
-
-    def __init__(self, record: SlotRecord) -> None:
-        self.state, self.slot, self.first = record.state, record.slot, record.first
+    return [(Ledger, "with_record", trim)]
 
 
 @mutant(
@@ -84,18 +73,18 @@ class _Finished:
 def does_not_know_its_own_start() -> Changes:
     refuse = run.refuse
 
-    def start(self: _BaseJobRun) -> Steps[None]:
+    def start(self: _BaseJobRun) -> Steps[float]:
         while True:
             self._ledger = yield from self._record.read()
-            refuse(self.name, self._ledger, self.slot, self._policy)
+            refuse(self.name, self._ledger, self.slot, self._rules)
+            owner = str(self._ticket.entries[0].owner)
             started = self._ledger.started(
-                *(self.slot, self._policy, str(self._ticket.entries[0].owner), self._first_token),
-                *(self._present.now(), self._history, self._owed),
+                self.slot, owner, self._first_token, self._now(), self._rules
             )
             if (yield from self._record.write(started.encode())):
                 self._ledger = started
                 self.attempt = started.records[self.slot].attempts
-                return
+                return 0.0
 
     return [(_BaseJobRun, "_record_start", start)]
 
@@ -107,36 +96,24 @@ def does_not_look_at_the_floor() -> Changes:
 
 @mutant("The floor rises into the future.", simulated=(Scheduling,))
 def trims_what_is_yet_to_come() -> Changes:
-    trimmed = Ledger._trimmed
+    with_record = Ledger.with_record
 
-    def trim(self: Ledger, history: int, at: float, *rest: Any, **options: Any) -> Ledger:
-        return trimmed(self, history, at + 3600, *rest, **options)
+    def trim(self: Ledger, record: SlotInfo, at: datetime, rules: Rules) -> Ledger:
+        return with_record(self, record, at + timedelta(hours=1), rules)
 
-    return [(Ledger, "_trimmed", trim)]
+    return [(Ledger, "with_record", trim)]
 
 
 @mutant("The floor passes slots that are yet to be made up for.", simulated=(Scheduling,))
 def trims_past_what_is_owed() -> Changes:
-    trimmed = Ledger._trimmed
+    with_record = Ledger.with_record
 
-    def trim(self: Ledger, history: int, at: float, _: Any = None, **options: Any) -> Ledger:
-        return trimmed(self, history, at, **options)
+    def trim(self: Ledger, record: SlotInfo, at: datetime, rules: Rules) -> Ledger:
+        return with_record(self, record, at, replace(rules, makes_up=False))
 
-    return [(Ledger, "_trimmed", trim)]
+    return [(Ledger, "with_record", trim)]
 
 
 @mutant("A host with a fast clock starts what is far ahead.", simulated=(Scheduling,))
 def lets_the_future_in() -> Changes:
     return [(_BaseJob, "_most_ahead", lambda *_: math.inf)]
-
-
-@mutant(
-    "A host with a fast clock skips what others have yet to start.",
-    simulated=(Scheduling,),
-    rare=True,
-)
-def skips_by_the_clock_of_the_host() -> Changes:
-    def by_the_host(ledger: Ledger, schedule: Any, _: float, *rest: Any) -> Any:
-        return due(ledger, schedule, vars(job)["time"].time(), *rest)
-
-    return [(job, "due", by_the_host)]

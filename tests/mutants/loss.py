@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from coordlock_faults.exclusion import HeldTogether
+from coordlock_faults.loss import MissingSignal
+
 from coordlock.kernel.session import Session
 from coordlock.kernel.ticket import Ticket
 from coordlock.kernel.tickets import Tickets
 from coordlock.runtime.promise import Promise
-from coordlock.testing.faults.exclusion import HeldTogether
-from coordlock.testing.faults.loss import MissingSignal
 from tests.faults.mutants import scenarios
 from tests.mutants.mutant import Changes, Play, mutant, nothing
 from tests.simulation.contention import Contention

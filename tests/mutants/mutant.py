@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 from unittest.mock import patch
 
-from coordlock.testing.faults.violation import Violation
+from coordlock_faults.violation import Violation
+
 from tests.faults.mutants.scenarios import Scenario
 from tests.simulation.bad_day import BadDay
 

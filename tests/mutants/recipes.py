@@ -7,6 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from coordlock_faults.chains import ForkedChain
+from coordlock_faults.items import DoneTwice
+from coordlock_faults.observers import WentBack
+from coordlock_faults.published import NotThere
+
 from coordlock.backend import Expect, Operation
 from coordlock.errors import BackendUnavailable
 from coordlock.kernel.access import Access
@@ -16,10 +21,6 @@ from coordlock.recipes.membership import BasePresence
 from coordlock.recipes.shared.observer import BaseObserver
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, resolved, settled
-from coordlock.testing.faults.chains import ForkedChain
-from coordlock.testing.faults.items import DoneTwice
-from coordlock.testing.faults.observers import WentBack
-from coordlock.testing.faults.published import NotThere
 from coordlock.work import janitor
 from coordlock.work.consumer import Claimed
 from coordlock.work.item import AsyncItem, Item

@@ -6,6 +6,10 @@ import uuid
 from dataclasses import replace
 from typing import Any
 
+from coordlock_faults.leaks import Leaked
+from coordlock_faults.liveness import Unanswered
+from coordlock_faults.release import FalselyHeld, FalselyLost
+
 import coordlock.kernel.removal
 import coordlock.kernel.tickets
 from coordlock.kernel.closing import Closing
@@ -15,9 +19,6 @@ from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.promise import Promise, resolved
-from coordlock.testing.faults.leaks import Leaked
-from coordlock.testing.faults.liveness import Unanswered
-from coordlock.testing.faults.release import FalselyHeld, FalselyLost
 from tests.faults.mutants import scenarios
 from tests.mutants.mutant import Changes, Play, mutant, nothing
 from tests.simulation.contention import Contention

@@ -6,11 +6,11 @@ from typing import Any
 
 import coordlock_etcd.requests
 import coordlock_zookeeper.data
+from coordlock_faults.events import Kind
+from coordlock_faults.register import LostAdd, StaleAccepted
 from coordlock_zookeeper.multis import NodeOperation, plan
 
 from coordlock.fencing.marks import Marks
-from coordlock.testing.faults.events import Kind
-from coordlock.testing.faults.register import LostAdd, StaleAccepted
 from testbed.resource.protocol import Answer, Request
 from testbed.resource.resource import Resource
 from tests.faults.mutants import scenarios

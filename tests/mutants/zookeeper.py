@@ -7,21 +7,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from coordlock_faults.exclusion import HeldTogether
+from coordlock_faults.liveness import Unanswered
+from coordlock_faults.loss import EarlyRemoval
+from coordlock_faults.tokens import RepeatedToken
 from coordlock_zookeeper import nodes
-from coordlock_zookeeper.answers import promise_of
 from coordlock_zookeeper.nodes import Layout
 from coordlock_zookeeper.own_contenders import OwnContenders
 from coordlock_zookeeper.watches import Watches
+from kazoo.protocol.serialization import Exists
 
 import coordlock
 from coordlock.kernel.entries import EntryIds
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.contender import Contender
 from coordlock.runtime.promise import resolved
-from coordlock.testing.faults.exclusion import HeldTogether
-from coordlock.testing.faults.liveness import Unanswered
-from coordlock.testing.faults.loss import EarlyRemoval
-from coordlock.testing.faults.tokens import RepeatedToken
 from tests.faults.mutants import scenarios
 from tests.mutants.mutant import Changes, Play, mutant, nothing
 
@@ -82,7 +82,7 @@ def adopts_the_node_of_an_old_session() -> Changes:
             listed = self._queues.lists.ask(parent)
             children = (yield listed).children
             found = f"{parent}/{next(one for one in children if nodes.has_id(one, entry.id))}"
-            stat = yield promise_of(self._client.exists_async(found))
+            stat, _ = yield self._ask(Exists, found, None)
             snapshots = yield from self._enqueued(entries, [found], stat, [listed], False)
         except (coordlock.BackendError, StopIteration):
             snapshots = yield from enqueue(self, entries, unless_blocked)

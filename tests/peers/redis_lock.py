@@ -129,12 +129,12 @@ class Service:
         return lock
 
     def get(self, name: str) -> bytes | None:
-        holders = [one for one in self._client.contenders(name) if one.holding]
+        holders = [one for one in self._client.admin.contenders(name) if one.holding]
         return str(holders[0].token).encode() if holders else None
 
     def set(self, name: str, value: object) -> None:
         """The key is another's from now on."""
-        self._other.evict_all(name)
+        self._other.admin.evict_all(name)
         self._other.lock(name).acquire()
 
     def pttl(self, name: str) -> float:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -13,13 +11,13 @@ from coordlock_memory import Fault
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
+from coordlock.backend import Departure
 from coordlock.kernel.session import Session
 from coordlock.kernel.ticket import Ticket
 from coordlock.locks.grant import Grant, GrantState
 from coordlock.model.claim import AnyClaim, Convertible, Mode, Permit
-from coordlock.model.contender import Contender, Entry, Snapshot
+from coordlock.model.contender import Contender
 from coordlock.runtime.deadline import Cancelled
-from coordlock.runtime.promise import Promise
 from tests.simulation.bad_day import HONEST, PARTIES, BadDay, delays, indices
 from tests.simulation.polling import TwoSteps
 from tests.simulation.turns import Turns, may_hold_together
@@ -397,33 +395,14 @@ class Tries(Contention):
 
 
 class Knowing(Network):
-    """A service that lists whole queues, to clients that know at once who has left."""
+    """A service that tells of each departure whether it was a holder's."""
 
-    def enqueue(
-        self, entries: Sequence[Entry], *, unless_blocked: bool = False
-    ) -> Promise[tuple[Snapshot, ...]]:
-        session = self._session
-
-        def add() -> tuple[Snapshot, ...]:
-            found = self.service.enqueue(session, entries, unless_blocked=unless_blocked)
-            whole = (self.service.snapshot(one.queue) for one in found)
-            pairs = zip(whole, found, strict=True)
-            return tuple(
-                replace(one, contenders=(*one.before(part.contenders[-1]), part.contenders[-1]))
-                if part.contenders
-                else part
-                for one, part in pairs
-            )
-
-        return self._ask("enqueue", add)
-
-    def departed(self, snapshot: Snapshot) -> list[Contender]:
-        there = self.service.snapshot(snapshot.queue).contenders
-        return [one for one in snapshot.contenders if one not in there]
+    def known(self, contender: Contender, departure: Departure) -> Departure:
+        return departure
 
 
 class Informed(Contention):
-    """Of all modes, and none needs a reading that knows enough."""
+    """Of all modes, and who learns of the end of a holder before it need not read."""
 
     claims: ClassVar[list[AnyClaim]] = [Mode.EX, *Mode]
     network: ClassVar[type[Network]] = Knowing

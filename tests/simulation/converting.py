@@ -10,7 +10,7 @@ from coordlock_memory import Fault
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from coordlock.errors import ConversionTimeout, LockLost
+from coordlock.errors import LockLost, WaitTimeout
 from coordlock.locks.grant import Grant
 from coordlock.locks.upgradeable import UpgradeableGrant
 from coordlock.model.claim import AnyClaim, Convertible, Mode, in_force
@@ -101,7 +101,7 @@ class ConvertingReaders(Contention):
                 if call.error is None:
                     assert grant.claim is target
                 else:
-                    assert isinstance(call.error, (*HONEST, ConversionTimeout, LockLost))
+                    assert isinstance(call.error, (*HONEST, WaitTimeout, LockLost))
                     # What failed was an upgrade, or a downgrade, which counts at once.
                     assert grant.claim is Mode.PR or not trusts(grant)
         running = [grant for party, grant in self.held if not party.paused and trusts(grant)]

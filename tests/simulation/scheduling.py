@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -25,9 +25,9 @@ from coordlock.errors import (
     JobNotRun,
     LockLost,
 )
-from coordlock.jobs import job
+from coordlock.jobs import job, ledger
 from coordlock.jobs.job import Job
-from coordlock.jobs.ledger import Ledger, Policy, SlotRecord, State
+from coordlock.jobs.ledger import Ledger, Policy, Rules, SlotInfo, State
 from coordlock.jobs.run import JobRun
 from coordlock.jobs.schedule import Every, latest
 from coordlock.jobs.slots import Slot
@@ -40,7 +40,9 @@ from tests.simulation.world import TTL, Call, Party
 
 __all__ = ["Scheduling"]
 
-ONCE, LEAST = Policy
+LEAST = Policy.AT_LEAST_ONCE
+MANY = 10_000
+RULES = Rules(LEAST, MANY)
 KEY = "/coordlock/@jobs/j"
 MINUTE = timedelta(minutes=1)
 #: When the day begins, by the service's clock. The simulation's own begins at 0.
@@ -60,7 +62,6 @@ class Plan:
     minutes: int | None = None
     pause: float = 0.0
     end: str = "done"
-    history: int = 2
     catch_up: str = "latest"
 
 
@@ -71,8 +72,7 @@ plans = st.builds(
     minutes=st.sampled_from([None, None, -2, -1, 0, 1, 2]),
     pause=st.sampled_from([0.0, 0.0, 0.3, 3.0, 20.0]),
     end=st.sampled_from(["done", "done", "failed", "finish"]),
-    history=st.integers(1, 3),
-    catch_up=st.sampled_from(["none", "latest", "latest", "all"]),
+    catch_up=st.sampled_from(["latest", "latest", "all"]),
 )
 
 
@@ -84,7 +84,6 @@ class Kept:
         self.ledger = Ledger()
         #: The policies by which each slot was recorded as started.
         self.starts: defaultdict[Slot, list[Policy]] = defaultdict(list)
-        self.skipped: set[Slot] = set()
         self.done: set[Slot] = set()
         #: How often the effect of each slot was written.
         self.effects: defaultdict[str, int] = defaultdict(int)
@@ -116,11 +115,11 @@ class Kept:
         for slot in sorted({*before.records, *self.ledger.records}):
             was, one = before.records.get(slot), self.ledger.records.get(slot)
             if one is None:
-                if self.ledger.refusal(slot, LEAST) not in ("passed", "skipped"):
+                if self.ledger.refusal(slot, RULES) != "passed":
                     self.wrong.append(f"{slot} is forgotten")
             elif one != was:
                 self._changed(slot, was, one, token)
-                if was is None and passed(before, slot):
+                if was is None and before.is_passed(slot):
                     self.wrong.append(f"{slot} was passed, and has a record")
         floor = self.ledger.floor
         if floor is not None:
@@ -130,7 +129,7 @@ class Kept:
                 self.wrong.append("the floor sinks")
         self._look_for_passed(before)
         for slot in self.owed:
-            if self.ledger.refusal(slot, LEAST) is not None:
+            if self.ledger.refusal(slot, RULES) is not None:
                 self.wrong.append(f"{slot} is not done, and is refused")
 
     def _look_for_passed(self, before: Ledger) -> None:
@@ -141,19 +140,14 @@ class Kept:
         makes_up = any(one.owner.endswith(" all") for one in changed)
         lowest, floor = before.lowest, self.ledger.floor
         if makes_up and floor is not None and floor != before.floor:
-            owed = next(before._with(changed).missing(Every("1m").after))
+            records = {**before.records, **{record.slot: record for record in changed}}
+            owed = next(Ledger(before.floor, records).missing(Every("1m")))
             if lowest is not None and owed <= floor:  # type: ignore[operator]
                 self.wrong.append(f"{owed} is passed, and was to be made up for")
 
-    def _changed(self, slot: Slot, was: SlotRecord | None, one: SlotRecord, by: int | None) -> None:
+    def _changed(self, slot: Slot, was: SlotInfo | None, one: SlotInfo, by: int | None) -> None:
         match one.state:
-            case State.SKIPPED:
-                self.skipped |= set(row(one))
-                if was is not None and was.state is not State.SKIPPED:
-                    self.wrong.append(f"{slot} was recorded, and is skipped")
-                if slot >= latest(Every("1m"), self._service.time()):  # type: ignore[operator]
-                    self.wrong.append(f"{slot} is skipped, and has just come")
-            case State.STARTED:
+            case State.RUNNING:
                 self.starts[slot].append(one.policy)
                 if slot.timestamp() > self._service.time() + AHEAD:  # type: ignore[union-attr]
                     self.wrong.append(f"{slot} is started far too early")
@@ -161,13 +155,15 @@ class Kept:
                     self.wrong.append(f"{slot} is started by another one")
                 if len(self.starts[slot]) > 1 and set(self.starts[slot]) != {LEAST}:
                     self.wrong.append(f"{slot} is started again")
-                if slot in self.done or slot in self.skipped:
-                    self.wrong.append(f"{slot} is started, and was done or skipped")
+                if slot in self.done:
+                    self.wrong.append(f"{slot} is started, and was done")
             case _:
+                is_mine = one.token == by
                 if (
                     was is None
-                    or was.state is not State.STARTED
-                    or not was.token == one.token == by
+                    or was.state is not State.RUNNING
+                    or was.token != one.token
+                    or is_mine is (one.state is State.INTERRUPTED)
                 ):
                     self.wrong.append(f"{slot} is ended by another one than has started it")
                 if one.state is State.DONE:
@@ -178,9 +174,9 @@ class Scheduling(BadDayForData):
     """Four processes that run slots of a job under both policies, with clocks that are wrong.
 
     After every single event: no slot has a second start, unless both were at least once and the
-    first came to no end; nothing that is done or skipped changes; only the holder that started a
+    first came to no end; nothing that is done changes; only the holder that started a
     slot records its end; what is unfinished is never refused; the floor never sinks, or lies in
-    the future; nobody skips what has just come.
+    the future.
 
     In the end: what was begun at least once is done, and the present has its turn.
     """
@@ -205,7 +201,12 @@ class Scheduling(BadDayForData):
         self.kept = Kept(self.world.service)
         self.host = 0
         self.clocks = ExitStack()
-        self.clocks.enter_context(patch.object(job, "time", SimpleNamespace(time=self.clock)))
+        for owner, name, replacement in (
+            (job, "time", SimpleNamespace(time=self.clock)),
+            (ledger, "KEPT", 2),
+            (job, "interval_after", lambda *_: timedelta(seconds=AHEAD)),
+        ):
+            self.clocks.enter_context(patch.object(owner, name, replacement))
 
     @initialize(catch_up=st.sampled_from([None, "all"]))
     def connect(self, catch_up: str | None = None) -> None:
@@ -272,9 +273,9 @@ class Scheduling(BadDayForData):
             overlap=overlap,
             schedule=Every("1m"),
             catch_up=(catch_up := self.catch_up or plan.catch_up),  # type: ignore[arg-type]
-            history=plan.history,
+            max_attempts=MANY,
+            retry_delay=1,
             timeout=60.0,
-            max_ahead=AHEAD,
             label=(label := f"call {next(self.numbers)} {catch_up}"),
         )
         self.host = self.world.parties.index(party)
@@ -347,16 +348,3 @@ class Scheduling(BadDayForData):
         self.check()
         assert not self.kept.owed, "a slot is lost"
         assert present in self.kept.starts, "the present was pushed out"
-
-
-def row(record: SlotRecord) -> Iterator[Slot]:
-    """The slots of a row that were skipped."""
-    slot: Any = record.first
-    while slot <= record.slot:
-        yield slot
-        slot += MINUTE
-
-
-def passed(ledger: Ledger, slot: Slot) -> bool:
-    """Whether ``slot`` lies at or below the floor."""
-    return ledger.floor is not None and slot <= ledger.floor  # type: ignore[operator]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
 from coordlock.backend import Operation, Put
-from coordlock.errors import BarrierTimeout, Evicted, SessionLost
+from coordlock.errors import Evicted, SessionLost, WaitTimeout
 from coordlock.model.contender import Contender
 from coordlock.recipes.shared.participant import Participant
 from coordlock.recipes.shared.rendezvous import Rendezvous
@@ -99,7 +99,7 @@ class Meeting(BadDayForData):
         if error is None:
             if one._generation - {id for id, _ in passed} or not mine & passed:
                 raise Apart
-        elif isinstance(error, BarrierTimeout | SessionLost | Evicted):
+        elif isinstance(error, WaitTimeout | SessionLost | Evicted):
             if mine & passed:
                 raise Apart
         else:

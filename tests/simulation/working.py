@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from coordlock.backend import Delete, Operation, Put, VersionedValue, Written
-from coordlock.errors import BackendUnavailable, LockLost, WorkQueueContended, WorkQueueEmpty
+from coordlock.errors import BackendUnavailable, LockLost, WorkQueueEmpty
 from coordlock.model.contender import Contender
 from coordlock.work import consumer, item, janitor, producer
 from coordlock.work.item import Item
@@ -30,7 +30,7 @@ from tests.simulation.world import Call, Party
 __all__ = ["Working"]
 
 LAYOUT = Layout("/coordlock", "q")
-NOTHING = WorkQueueEmpty, WorkQueueContended
+NOTHING = (WorkQueueEmpty,)
 ITEMS = LAYOUT.item(ItemId(1)).rpartition("items/")[0] + "items/"
 #: How often an item fails before it is dead.
 ATTEMPTS = 3

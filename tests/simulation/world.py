@@ -6,13 +6,14 @@ Nothing waits and nothing runs in parallel: a run is decided by its calls and th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar, Generic, TypeVar
 
 from coordlock_memory import MemoryBackend, MemoryService, VirtualTime, VirtualTimers
 
+from coordlock.backend import Departure
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
@@ -32,13 +33,31 @@ TTL = 15.0
 
 
 class Network(MemoryBackend):
-    """A connection that notes what is asked over it."""
+    """A connection that notes what is asked over it, to a service that tells of no holder."""
 
     keeps_names: ClassVar[bool] = True  # so ids come back, as on etcd: a mistake shows more often
 
     def __init__(self, service: MemoryService, ttl: float, timers: VirtualTimers) -> None:
         super().__init__(service, ttl, timers)
         self.requests: list[str] = []
+
+    def watch(
+        self,
+        contender: Contender,
+        revision: int,
+        on_departure: Callable[[Departure], None],
+        *,
+        waiters: Sequence[Contender] = (),
+        changes: bool = False,
+    ) -> Callable[[], None]:
+        def report(departure: Departure) -> None:
+            on_departure(self.known(contender, departure))
+
+        return super().watch(contender, revision, report, waiters=waiters, changes=changes)
+
+    def known(self, contender: Contender, departure: Departure) -> Departure:
+        """What the client gets to know of a departure."""
+        return Departure.IN_ORDER if departure is Departure.FIRST else departure
 
     def _ask(self, method: str, action: Callable[[], T]) -> Promise[T]:
         self.requests.append(method)

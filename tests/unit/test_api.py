@@ -50,7 +50,6 @@ FOR_APPLICATIONS = (
     "coordlock.integrations.flask",
     "coordlock.integrations.pytest",
     "coordlock.integrations.sqlalchemy",
-    "coordlock.integrations.tooz",
 )
 #: And those that backends and their tests build on.
 FOR_BACKENDS = (
@@ -82,6 +81,7 @@ PUBLIC = [
 ]
 TWINS = [
     (coordlock.Client, coordlock.AsyncClient),
+    (coordlock.types.Admin, coordlock.types.AsyncAdmin),
     (coordlock.Lock, coordlock.AsyncLock),
     (coordlock.Grant, coordlock.AsyncGrant),
     (coordlock.types.ReentrantLock, coordlock.types.AsyncReentrantLock),
@@ -312,6 +312,10 @@ def test_the_twins_have_the_same_parameters_defaults_and_annotations(
             plain(p.annotation) for p in their.parameters.values()
         ], name
         assert plain(my.return_annotation) == plain(their.return_annotation), name
+
+
+def test_a_client_is_small_because_the_calls_of_operators_have_a_place_of_their_own() -> None:
+    assert len([name for name in members(coordlock.Client) if not name.startswith("_")]) <= 24
 
 
 def test_connecting_takes_the_same_for_both() -> None:

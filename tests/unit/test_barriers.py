@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 from coordlock_memory import Fault
 
-from coordlock import BackendUnavailable, BarrierTimeout, Client
+from coordlock import BackendUnavailable, Client, WaitTimeout
 from coordlock.model.contender import Entry
 from coordlock.model.record import decode, encode
 from coordlock.recipes.shared.rendezvous import Generations
@@ -132,7 +132,7 @@ def test_a_party_whose_session_is_lost_does_not_count(service: Service) -> None:
         service.service.expire(session)
         with pytest.raises(ConnectionError, match="expired"):
             lost.result(BOUND)
-    with pytest.raises(BarrierTimeout, match="1 of 2"):
+    with pytest.raises(WaitTimeout, match="1 of 2"):
         other.barrier("b", 2).wait(0)
 
 

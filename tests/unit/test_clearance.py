@@ -53,7 +53,7 @@ def test_who_comes_while_the_queue_is_cleared_is_evicted_before_the_holder(
 ) -> None:
     for number in range(3):
         enter(client, number)
-    head = client.contenders("q")[0].contender
+    head = client.admin.contenders("q")[0].contender
     newcomers = iter(range(3, 8))
 
     def another_enters() -> None:
@@ -72,7 +72,7 @@ def test_a_crowd_that_never_stops_keeps_no_holder_in_place(
 ) -> None:
     numbers = count()
     enter(client, next(numbers))
-    [head] = client.contenders("q")
+    [head] = client.admin.contenders("q")
     evicted = clear(client, lambda: enter(client, next(numbers)))
     queue = service.service.snapshot("q").contenders
     assert head.contender.key not in {one.key for one in queue}

@@ -74,7 +74,7 @@ def test_options_go_over_the_url(no_leaks: None) -> None:
     with coordlock.connect("memory://?ttl=30s", ttl=20, label="mine") as client:
         assert (client.settings.ttl, client.settings.label) == (20.0, "mine")
         with client.lock("q"):
-            [standing] = client.contenders("q")
+            [standing] = client.admin.contenders("q")
             assert standing.owner is not None
             assert standing.owner.label == "mine"
 
@@ -150,12 +150,12 @@ def test_connecting_can_be_awaited_and_entered() -> None:
     async def main() -> None:
         client = await coordlock.connect_async("memory://awaited")
         async with client.lock("q"):
-            assert await client.names() == ["q"]
+            assert await client.admin.names() == ["q"]
         await client.close()
         async with coordlock.connect_async("memory://entered") as client:
-            assert await client.names() == []
+            assert await client.admin.names() == []
         with pytest.raises(ClientClosed):
-            await client.names()
+            await client.admin.names()
 
     asyncio.run(main())
 
@@ -358,8 +358,9 @@ read, write = os.pipe()
 pid = os.fork()
 if pid == 0:
     said = []
-    for attempt in (client.lock('q').acquire, client.lock('other').try_acquire, client.names,
-                    lambda: client.contenders('q'), grant.check, grant.release, client.describe):
+    for attempt in (client.lock('q').acquire, client.lock('other').try_acquire, client.admin.names,
+                    lambda: client.admin.contenders('q'), grant.check, grant.release,
+                    client.admin.describe):
         try:
             said.append(repr(attempt()))
         except coordlock.errors.ForkedClient as error:
@@ -370,7 +371,7 @@ if pid == 0:
 _, status = os.waitpid(pid, 0)
 print(status, os.getpid(), os.read(read, 10000).decode(), sep='\\n')
 grant.check()
-print(client.contenders('q')[0].token == grant.token, grant.release())
+print(client.admin.contenders('q')[0].token == grant.token, grant.release())
 client.close()
 """
 
@@ -464,17 +465,17 @@ def test_many_who_ask_at_once_share_one_new_session(service: Service, client: Cl
 def test_an_eviction_whose_reply_was_lost_counts(service: Service, client: Client) -> None:
     with service.client() as holder:
         holder.lock("q").acquire()
-        [standing] = client.contenders("q")
+        [standing] = client.admin.contenders("q")
         backend(client).faults.inject("evict", Fault.LOSE_REPLY)
-        assert client.evict(standing) is True
+        assert client.admin.evict(standing) is True
         assert service.size("q") == 0
-        assert client.evict(standing) is False
+        assert client.admin.evict(standing) is False
 
 
 def test_asking_a_silent_service_is_bounded(service: Service) -> None:
     client = service.client(request_timeout=0.2)
     backend(client).faults.partition()
-    for ask in (client.names, client.describe, lambda: client.contenders("q")):
+    for ask in (client.admin.names, client.admin.describe, lambda: client.admin.contenders("q")):
         with pytest.raises(BackendUnavailable):
             ask()
     client.close()

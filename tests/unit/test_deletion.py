@@ -98,7 +98,7 @@ def test_no_late_change_of_a_deleted_record_is_made_in_the_next_one(
     late = Late(paused, monkeypatch)
     with pytest.raises(BackendUnavailable, match="may have been made, or may be yet"):
         late_change(paused)
-    assert other.delete_record("n", kind)  # type: ignore[arg-type]
+    assert other.admin.delete("n", kind)  # type: ignore[arg-type]
     change(other)
     before = state(other)
     with pytest.raises(VersionMismatch):
@@ -114,7 +114,7 @@ def test_a_late_creation_makes_a_deleted_record_anew_with_its_own_change_alone(
     with pytest.raises(BackendUnavailable, match="may have been made, or may be yet"):
         add(paused)
     other.counter("n").add(41)
-    assert other.delete_record("n", "counter")
+    assert other.admin.delete("n", "counter")
     del late.held[1:]
     late.arrive()
     assert other.counter("n").get() == 1
@@ -132,7 +132,7 @@ def test_a_change_without_an_answer_to_a_record_that_was_deleted_since_cannot_be
 
     def meanwhile() -> None:
         late.holds = False
-        assert other.delete_record("n", kind)  # type: ignore[arg-type]
+        assert other.admin.delete("n", kind)  # type: ignore[arg-type]
         change(other)
 
     late.meanwhile = meanwhile
@@ -153,14 +153,14 @@ def test_a_deletion_whose_answer_is_lost_deletes_one_life(
     count_down(client)
     client.barrier("n", 1).wait(BOUND)
     with client.lock("n"):
-        assert client.request_release("n", "please")
+        assert client.admin.request_release("n", "please")
     eventually(lambda: service.size("n") == 0)
-    others = [one for one in client.records("n") if one.kind != kind]
+    others = [one for one in client.admin.records("n") if one.kind != kind]
     assert len(others) == 4
     backend(client).faults.inject("write", fault)
-    assert client.delete_record("n", kind)  # type: ignore[arg-type]
-    assert list(client.records("n")) == others
-    assert not client.delete_record("n", kind)  # type: ignore[arg-type]
+    assert client.admin.delete("n", kind)  # type: ignore[arg-type]
+    assert list(client.admin.records("n")) == others
+    assert not client.admin.delete("n", kind)  # type: ignore[arg-type]
     lives = [key for key in service.service._state.data if "@lives" in key]
     assert len(lives) == 4
 
@@ -178,7 +178,7 @@ def test_what_was_made_anew_behind_a_deletion_without_an_answer_stays(
         add(other)
 
     late.meanwhile = meanwhile
-    assert client.delete_record("n", "counter")
+    assert client.admin.delete("n", "counter")
     assert other.counter("n").get() == 1
 
 
@@ -198,7 +198,7 @@ def test_a_deletion_gives_way_to_a_change_and_checks_the_record_again(
     calls: list[object] = []
     monkeypatch.setattr(backend(client), "write", write)
     with pytest.raises(StillInUse, match=r"gate 'n' was not deleted, because it is shut.* open it"):
-        client.delete_record("n", "gate")
+        client.admin.delete("n", "gate")
     assert len(calls) == 1
     assert not client.gate("n").is_open()
 
@@ -213,7 +213,7 @@ def test_a_party_that_gives_up_while_its_barrier_is_deleted_hears_that_nobody_kn
     def read(where: str, **how: Any) -> Any:
         if "@barriers" in where and service.size("b") == 0 and not withdrawn.is_set():
             withdrawn.set()
-            assert other.delete_record("b", "barrier")
+            assert other.admin.delete("b", "barrier")
         return reading(where, **how)
 
     monkeypatch.setattr(backend(client), "read", read)
@@ -228,12 +228,12 @@ def test_what_belongs_to_a_queue_is_not_deleted_while_somebody_is_there(
 ) -> None:
     client.barrier("n", 1).wait(BOUND)
     with client.lock("n"):
-        assert client.request_release("n", "please")
+        assert client.admin.request_release("n", "please")
         for kind in ("barrier", "release request"):
             with pytest.raises(StillInUse, match=rf"the {kind} 'n' .* is in the queue 'n'"):
-                client.delete_record("n", kind)
+                client.admin.delete("n", kind)
     eventually(lambda: service.size("n") == 0)
-    assert client.delete_record("n", "release request")
+    assert client.admin.delete("n", "release request")
 
 
 def test_a_work_queue_with_items_or_consumers_is_not_deleted(
@@ -244,14 +244,14 @@ def test_a_work_queue_with_items_or_consumers_is_not_deleted(
     for prepare in (lambda: None, queue.take):
         prepare()
         with pytest.raises(StillInUse, match=r"work queue 'q' .* it has items.* purge"):
-            other.delete_record("q", "work queue")
+            other.admin.delete("q", "work queue")
     with ThreadPoolExecutor(1) as pool:
         taking = pool.submit(service.client().work_queue("q").take, BOUND)
         eventually(lambda: service.service.snapshot(queue._share().store.layout.line).contenders)
         client.work_queue("q").evict("1")
         taking.result(BOUND).ack()
         with pytest.raises(StillInUse, match=r"takes its items.* end its consumers"):
-            other.delete_record("q", "work queue")
+            other.admin.delete("q", "work queue")
 
 
 def test_clients_of_a_work_queue_go_on_when_it_is_made_anew(
@@ -264,11 +264,11 @@ def test_clients_of_a_work_queue_go_on_when_it_is_made_anew(
     assert operator.work_queue("q").purge() == 1
     assert consumer.try_take() is None
     for data in (b"2", b"3"):
-        assert operator.delete_record("q", "work queue")
-        assert operator.records() == ()
-        assert not operator.delete_record("q", "work queue")
+        assert operator.admin.delete("q", "work queue")
+        assert operator.admin.records() == ()
+        assert not operator.admin.delete("q", "work queue")
         producer.put(data)
-        assert [one.name for one in operator.records()] == ["q"]
+        assert [one.name for one in operator.admin.records()] == ["q"]
         item = consumer.take(BOUND)
         assert item.data == data
         item.ack()
@@ -285,23 +285,23 @@ def test_a_work_queue_is_deleted_though_the_answer_is_lost(
     client.work_queue("q").put(b"1")
     client.work_queue("q").purge()
     backend(client).faults.inject("write", fault)
-    assert client.delete_record("q", "work queue")
-    assert client.records() == ()
+    assert client.admin.delete("q", "work queue")
+    assert client.admin.records() == ()
 
 
 def test_a_record_without_a_life_is_deleted_too(service: Service, client: Client) -> None:
     key = f"{client._engine.data_root}/@counters/n"
     backend(client).write([Put(key, encode({"value": 17, "last": []}))]).result(BOUND)
-    assert client.delete_record("n", "counter")
+    assert client.admin.delete("n", "counter")
     backend(client).write([Put(key, encode({"value": 17, "last": []}))]).result(BOUND)
     assert client.counter("n").add() == 18  # which gives it one
-    assert client.delete_record("n", "counter")
+    assert client.admin.delete("n", "counter")
     assert not service.service._state.data
 
 
 def test_a_kind_that_does_not_exist_is_refused(client: Client) -> None:
     with pytest.raises(ValueError, match="kind must be one of barrier"):
-        client.delete_record("n", "lock")  # type: ignore[arg-type]
+        client.admin.delete("n", "lock")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("data", [b"17", b'{"format":1}', b'{"format":2}'])
@@ -313,5 +313,5 @@ def test_what_another_program_or_a_newer_release_wrote_is_not_deleted(
     key = f"{client._engine.data_root}/{folder}/n"
     backend(client).write([Put(key, data)]).result(BOUND)
     with pytest.raises(BackendError, match=rf"{folder}/n' is "):
-        client.delete_record("n", kind)  # type: ignore[arg-type]
-    assert [one.state for one in client.records("n")] == [None]
+        client.admin.delete("n", kind)  # type: ignore[arg-type]
+    assert [one.state for one in client.admin.records("n")] == [None]

@@ -40,7 +40,7 @@ def keep(client: Client) -> None:
     client.gate("a").shut()
     client.barrier("a", 1).wait(10)
     with client.lock("b"):
-        client.request_release("b", "please")
+        client.admin.request_release("b", "please")
     with client.job("a").run(SLOTS[0]):
         pass
     with suppress(ZeroDivisionError), client.job("a").run(SLOTS[1]):
@@ -95,7 +95,7 @@ def reader(first: Mapping[str, Any]) -> Client:
 
 
 def test_the_records_of_the_first_release_are_read(reader: Client) -> None:
-    assert {(one.name, one.kind): one.state for one in reader.records()} == {
+    assert {(one.name, one.kind): one.state for one in reader.admin.records()} == {
         ("a", "barrier"): {"generations": 1},
         ("a", "counter"): {"number": 5},
         ("a", "gate"): {"open": False},
@@ -113,7 +113,7 @@ def test_the_records_of_the_first_release_are_changed(reader: Client) -> None:
     assert reader.gate("a").open()
     reader.barrier("a", 1).wait(10)
     with reader.lock("b"):
-        reader.request_release("b", "please")
+        reader.admin.request_release("b", "please")
 
 
 def test_a_job_of_the_first_release_knows_its_slots(reader: Client) -> None:

@@ -227,7 +227,7 @@ def test_a_second_release_waits_for_the_answer_of_the_first(
 def test_a_lock_whose_time_is_over_is_not_owned_though_no_timer_has_run(
     world: World, party: Party, max_hold: float | None
 ) -> None:
-    lock = Lock(party.access, "q", Mode.EX, AcquireOptions(None, None, max_hold, None))
+    lock = Lock(party.access, "q", Mode.EX, AcquireOptions(None, None, max_hold))
     call = party.run(lock._acquire())
     world.settle()
     assert lock.owned()

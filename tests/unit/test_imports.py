@@ -17,13 +17,13 @@ CORE = Path(coordlock.__file__).parent
 #: What rooms import beside the standard library, where that is not coordlock alone.
 ALLOWED = {
     "kernel": {"coordlock", "tenacity"},
-    "cli": {"coordlock", "argcomplete", "rich"},
+    "cli": {"coordlock", "argcomplete"},
     "fencing": {"coordlock", "sqlalchemy", "redis"},
     "jobs": {"coordlock", "cronsim"},
     # Each module imports its framework, and whoever uses it has that.
     "integrations": {
         *("coordlock", "alembic", "apscheduler", "celery", "django", "fastapi", "flask"),
-        *("pytest", "sqlalchemy", "starlette", "tooz", "werkzeug"),
+        *("pytest", "sqlalchemy", "starlette", "werkzeug"),
     },
     # Test suites for users, who have pytest then; and a service in memory.
     "testing": {"coordlock", "coordlock_memory", "pytest", "hpack"},
@@ -70,7 +70,7 @@ SLOW = {
     *("asyncio", "concurrent", "email", "hashlib", "http", "importlib.metadata", "multiprocessing"),
     *("random", "secrets", "shutil", "socket", "ssl", "statistics", "subprocess", "tempfile"),
     *("tomllib", "zipfile"),
-    *("google", "grpc", "kazoo", "rich", "tenacity"),
+    *("google", "grpc", "kazoo", "tenacity"),
 }
 
 
@@ -136,7 +136,7 @@ def test_the_command_run_imports_what_that_needs(
         f"coordlock_{scheme}"
     }
     # gRPC itself imports asyncio and what that needs.
-    slow = {"importlib.metadata", "kazoo", "rich", "tenacity"} if scheme == "etcd" else SLOW
+    slow = {"importlib.metadata", "kazoo", "tenacity"} if scheme == "etcd" else SLOW
     assert not loaded & slow
 
 
@@ -157,7 +157,7 @@ def test_decisions_are_apart_from_time_and_io() -> None:
 
 def test_importing_coordlock_imports_no_service_and_no_tool() -> None:
     loaded = loaded_by("import coordlock")
-    heavy = {"kazoo", "grpc", "google", "etcd3", "rich", "pytest", "hypothesis"}
+    heavy = {"kazoo", "grpc", "google", "etcd3", "pytest", "hypothesis"}
     assert not loaded & heavy
     assert not loaded & {"sqlalchemy", "redis", "httpx", "requests"}
     assert not [name for name in loaded if name.startswith("coordlock_")]

@@ -101,7 +101,7 @@ def test_wherever_a_signal_handler_raises_the_lock_is_free_at_the_next_sweep(
                 other.lock("q").acquire(10).release()
             except coordlock.AcquireTimeout:
                 pytest.fail(f"it stays held after {place}")
-            eventually(lambda: not other.contenders("q"), place, within=10)
+            eventually(lambda: not other.admin.contenders("q"), place, within=10)
             if not place:
                 break
         assert number > 100
@@ -232,8 +232,8 @@ def test_ctrl_c_at_any_moment_of_a_statement_leaves_no_lock_held_for_long(
         with contextlib.suppress(TimeoutError):
             eventually(lambda: service.size("q") == 0, within=2)
         left += service.size("q")
-        for one in client.contenders("q"):
-            client.evict(one)
+        for one in client.admin.contenders("q"):
+            client.admin.evict(one)
         if not came:
             break
     assert number > 60

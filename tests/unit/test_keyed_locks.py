@@ -41,10 +41,10 @@ def test_the_name_is_that_of_the_calls_arguments(
 ) -> None:
     @client.lock_by(by_customer)
     def bill(amount: int, order: Order) -> list[str]:
-        return client.names()
+        return client.admin.names()
 
     assert bill(*args, **kwargs) == ["customer/ann"]
-    assert client.names() == []
+    assert client.admin.names() == []
 
 
 def test_defaults_and_methods_are_calls_like_others(client: Client) -> None:
@@ -53,7 +53,7 @@ def test_defaults_and_methods_are_calls_like_others(client: Client) -> None:
 
         @client.lock_by(lambda self, item: f"{self.name}/{item}")
         def sell(self, item: str = "book", *rest: str, **more: str) -> list[str]:
-            return client.names()
+            return client.admin.names()
 
     assert Shop().sell() == ["shop/book"]
     assert Shop().sell("pen", "x", y="z") == ["shop/pen"]
@@ -101,7 +101,7 @@ def test_the_same_for_asyncio() -> None:
 
             @client.lock_by(by_customer, on_busy="skip")
             async def bill(order: Order) -> str:
-                assert await client.names() == [by_customer(order)]
+                assert await client.admin.names() == [by_customer(order)]
                 return "billed"
 
             assert await bill(ANN) == "billed"
@@ -151,6 +151,6 @@ def test_a_name_with_a_parameter_in_braces_is_refused_and_told_what_to_write(
 
     @client.lock("customer/{x}")  # no parameter: a name like others
     def other(order: Order) -> list[str]:
-        return client.names()
+        return client.admin.names()
 
     assert other(ANN) == ["customer/{x}"]

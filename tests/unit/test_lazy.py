@@ -54,7 +54,7 @@ def in_child(check: Callable[[], object]) -> None:
 def raises(kind: type[Exception], client: Client) -> bool:
     """Whether a use of ``client`` raises ``kind``."""
     with pytest.raises(kind):
-        client.names()
+        client.admin.names()
     return True
 
 
@@ -64,13 +64,13 @@ def test_nothing_is_done_before_the_first_use(url: str, tmp_path: Path) -> None:
 
     @lock
     def work() -> int:
-        return len(client.contenders("q"))
+        return len(client.admin.contenders("q"))
 
     assert client.settings.root == f"{tmp_path}/state"
     assert repr(client) == f"<Client local://{tmp_path}/state>"
     assert not (tmp_path / "state").exists()
     assert work() == 1
-    assert client.names() == []
+    assert client.admin.names() == []
     client.close()
     assert repr(client).endswith(" closed>")
 
@@ -78,8 +78,8 @@ def test_nothing_is_done_before_the_first_use(url: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "use",
     [
-        lambda client: client.names(),
-        lambda client: client.describe(),
+        lambda client: client.admin.names(),
+        lambda client: client.admin.describe(),
         lambda client: client.close(),
     ],
 )
@@ -119,14 +119,14 @@ def test_a_service_that_is_silent_at_the_first_use_is_told_as_unavailable() -> N
 
 def test_a_closed_client_connects_no_more(url: str) -> None:
     unused, used = Client(url), Client(url)
-    used.names()
+    used.admin.names()
     for client in (unused, used):
         client.close()
         client.close()
         with pytest.raises(ClientClosed):
             client.lock("q").acquire()
         with pytest.raises(ClientClosed):
-            client.names()
+            client.admin.names()
 
 
 def test_a_client_that_is_closed_before_a_fork_connects_anew_in_the_child(url: str) -> None:
@@ -137,7 +137,7 @@ def test_a_client_that_is_closed_before_a_fork_connects_anew_in_the_child(url: s
 
     def child() -> bool:
         with client.lock("q", timeout=30):
-            assert len(client.contenders("q")) == 1
+            assert len(client.admin.contenders("q")) == 1
         client.close()
         return raises(ClientClosed, client)
 
@@ -153,7 +153,7 @@ def test_a_child_that_closes_a_client_before_its_first_use_connects_no_more(url:
         return raises(ClientClosed, client)
 
     in_child(child)
-    assert client.names() == []
+    assert client.admin.names() == []
     client.close()
 
 
@@ -203,7 +203,7 @@ def test_a_child_has_a_session_of_its_own(url: str, tmp_path: Path) -> None:
 
         in_child(child)
         assert grant.state is GrantState.HELD
-        assert len(client.contenders("q")) == 1
+        assert len(client.admin.contenders("q")) == 1
 
 
 def test_a_block_that_a_child_leaves_releases_nothing_of_the_parents(url: str) -> None:
@@ -262,7 +262,7 @@ def test_entering_by_hand_in_a_child_counts_its_own_entries_alone(url: str) -> N
         return own.state is GrantState.RELEASED
 
     in_child(child)
-    assert len(client.contenders("q")) == 2
+    assert len(client.admin.contenders("q")) == 2
     lock.__exit__(None, None, None)
     with pytest.raises(RuntimeError, match="entered by hand 2 times"):
         lock.__exit__(None, None, None)

@@ -59,7 +59,7 @@ def held(lock: Lock) -> Iterator[Grant]:
 
 
 def tokens(client: Client) -> list[int | None]:
-    return [one.token for one in client.contenders("q")]
+    return [one.token for one in client.admin.contenders("q")]
 
 
 # Statements
@@ -278,7 +278,7 @@ def test_stacks_that_are_handed_what_was_entered_by_hand_leave_all(client: Clien
         stack.push(one)
         other.__enter__()
         stack.push(other)
-    assert client.names() == []
+    assert client.admin.names() == []
 
 
 def test_an_exit_that_was_only_looked_at_belongs_to_nothing(client: Client) -> None:
@@ -324,7 +324,7 @@ def in_loop(body: Callable[[AsyncClient], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
         async with Service().async_client() as client:
             await body(client)
-            assert await client.names() == []
+            assert await client.admin.names() == []
 
     asyncio.run(main())
 
@@ -335,7 +335,7 @@ async def alone(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 async def async_tokens(client: AsyncClient) -> list[int | None]:
-    return [one.token for one in await client.contenders("q")]
+    return [one.token for one in await client.admin.contenders("q")]
 
 
 def test_each_async_block_leaves_what_it_entered_in_whatever_task() -> None:

@@ -79,7 +79,7 @@ def test_a_timeout_that_is_none_is_refused_wherever_it_is_given(
         client.lock("q", timeout=timeout)
     with pytest.raises(ValueError, match="timeout"):
         client.lock("q").acquire(timeout)
-    assert client.names() == []
+    assert client.admin.names() == []
 
 
 @pytest.mark.parametrize("timeout", [0.01, Fraction(1, 100), 0.0, 0])
@@ -105,14 +105,14 @@ def test_a_decorated_function_keeps_its_face_and_its_results(client: Client) -> 
     @client.lock("q")
     def add(one: int, *, other: int = 2) -> int:
         """Add."""
-        assert len(client.contenders("q")) == 1
+        assert len(client.admin.contenders("q")) == 1
         return one + other
 
     assert (add.__name__, add.__doc__) == ("add", "Add.")
     assert str(inspect.signature(add)) == "(one: 'int', *, other: 'int' = 2) -> 'int'"
     assert add(1, other=4) == 5
     assert add(1) == 3
-    assert client.contenders("q") == ()
+    assert client.admin.contenders("q") == ()
 
 
 def test_a_decorated_function_that_raises_releases(client: Client) -> None:
@@ -123,7 +123,7 @@ def test_a_decorated_function_that_raises_releases(client: Client) -> None:
     for _ in range(2):
         with pytest.raises(KeyError):
             fail()
-    assert client.contenders("q") == ()
+    assert client.admin.contenders("q") == ()
 
 
 def test_a_decorated_function_whose_lock_was_lost_raises(service: Service, client: Client) -> None:
@@ -225,7 +225,7 @@ def test_threads_that_share_a_lock_object_have_their_own_grants(client: Client) 
     for thread in threads:
         thread.join()
     assert len(set(tokens)) == 4
-    eventually(lambda: client.contenders("q") == ())
+    eventually(lambda: client.admin.contenders("q") == ())
 
 
 def test_tasks_that_share_a_lock_object_have_their_own_grants() -> None:
@@ -241,7 +241,7 @@ def test_tasks_that_share_a_lock_object_have_their_own_grants() -> None:
 
             tokens = await asyncio.gather(*(work() for _ in range(4)))
             assert len(set(tokens)) == 4
-            assert await client.contenders("q") == ()
+            assert await client.admin.contenders("q") == ()
 
     asyncio.run(main())
 

@@ -347,10 +347,10 @@ def test_the_top_is_a_root_apart_from_the_default() -> None:
     ):
         assert same.lock("orders").try_acquire() is None
         assert default.lock("orders").acquire(timeout=0).release()
-        assert (top.names(), default.names()) == (["orders"], [])
+        assert (top.admin.names(), default.admin.names()) == (["orders"], [])
         grant.transaction().put("/app/config", b"on").commit()
         assert grant.read("/app/config") == coordlock.types.VersionedValue(b"on", 1)
-        with pytest.raises(coordlock.errors.InvalidKey):
+        with pytest.raises(coordlock.errors.InvalidName):
             grant.read("/orders/x")
 
 

@@ -80,7 +80,6 @@ PLACES: dict[str, Callable[[Client, Any], object]] = {
     "multi_lock": lambda client, function: client.multi_lock(["q", "r"])(function)(),
     "reentrant_lock": lambda client, function: client.reentrant_lock("q")(function)(),
     "lock_by": lambda client, function: client.lock_by(lambda: "q")(function)(),
-    "job": lambda client, function: client.job("j")(function)(1),
     "election": lambda client, function: client.election("e").run(function),
     "update": lambda client, function: client.value("/x").update(function),
     "guard": guarded,
@@ -94,7 +93,7 @@ def test_a_function_whose_body_would_run_too_late_is_refused_by_name(
 ) -> None:
     with pytest.raises(TypeError, match=r"makes a (coroutine|generator), .*: \w+"):
         PLACES[place](client, function)
-    assert client.names() == []
+    assert client.admin.names() == []
 
 
 @pytest.mark.parametrize("function", LAZY)
@@ -120,15 +119,13 @@ def test_asyncio_decorates_whatever_is_awaited_and_refuses_the_rest() -> None:
 
             class Work:
                 async def __call__(self, *args: object) -> None:
-                    ran.append(repr(await client.names()))
+                    ran.append(repr(await client.admin.names()))
 
             for work in (Work(), functools.partial(Work()), Work().__call__):
                 await client.lock("q")(work)()
                 await client.lock_by(lambda: "q")(work)()
             assert ran == ["['q']"] * 6
-            await client.job("j")(Work())(1)
-            assert len(ran) == 7
-            decorators: list[Any] = [client.lock("q"), client.lock_by(lambda: "q"), client.job("j")]
+            decorators: list[Any] = [client.lock("q"), client.lock_by(lambda: "q")]
             for decorate in decorators:
                 for wrong in (
                     generator,
@@ -142,7 +139,7 @@ def test_asyncio_decorates_whatever_is_awaited_and_refuses_the_rest() -> None:
             for wrong in bodies:
                 with pytest.raises(TypeError, match="lead must be a coroutine function"):
                     await client.election("e").run(wrong)
-            assert await client.names() == []
+            assert await client.admin.names() == []
 
     asyncio.run(main())
 
@@ -151,11 +148,11 @@ def test_a_signal_is_true_once_it_is_set(service: Service, client: Client) -> No
     with client.lock("q").acquire() as grant:
         assert not grant.lost
         assert not grant.release_requested
-        client.request_release("q", "please")
+        client.admin.request_release("q", "please")
         eventually(lambda: bool(grant.release_requested))
     term = client.election("e").campaign()
     assert not term.lost
-    client.evict(client.contenders("e")[0])
+    client.admin.evict(client.admin.contenders("e")[0])
     eventually(lambda: bool(term.lost))
 
 
@@ -210,7 +207,7 @@ def test_a_connection_is_awaited_once(service: Service) -> None:
         async with connecting as client:
             with pytest.raises(RuntimeError, match="once more"):
                 await connecting
-            assert not await client.names()
+            assert not await client.admin.names()
 
     asyncio.run(twice())
 
@@ -238,7 +235,7 @@ def test_a_lock_that_is_asked_for_what_a_grant_has_says_so(client: Client) -> No
 def test_a_loss_behind_raise_from_none_is_a_note(service: Service, client: Client) -> None:
     def fail() -> None:
         with client.lock("q") as grant:
-            client.evict(client.contenders("q")[0])
+            client.admin.evict(client.admin.contenders("q")[0])
             assert grant.lost.wait(30)
             try:
                 raise KeyError("inner")
@@ -307,7 +304,7 @@ def test_acquiring_while_the_client_is_closed_says_so(service: Service) -> None:
 
     waiter = threading.Thread(target=wait)
     waiter.start()
-    eventually(lambda: len(other.contenders("q")) == 2)
+    eventually(lambda: len(other.admin.contenders("q")) == 2)
     client.close()
     waiter.join(30)
     assert isinstance(errors[0], ClientClosed)
@@ -345,7 +342,7 @@ def test_async_with_at_what_is_for_threads_says_what_to_write(
 
     with pytest.raises(TypeError, match=USE_WITH):
         asyncio.run(enter())
-    client.evict_all("a")
+    client.admin.evict_all("a")
 
 
 def test_with_at_what_is_for_asyncio_says_what_to_write() -> None:
@@ -381,11 +378,11 @@ def test_nothing_passes_for_a_context_manager_of_the_other_kind(client: Client) 
         assert isinstance(thing, AbstractContextManager)
         assert not isinstance(thing, AbstractAsyncContextManager)
         assert not hasattr(thing, "__aenter__")
-        client.evict_all("a")
+        client.admin.evict_all("a")
     asyncio.run(main())
 
 
 def test_an_async_client_without_a_loop_of_asyncio_says_so() -> None:
     """As under trio, whose coroutines are not asyncio's."""
     with pytest.raises(RuntimeError, match=r"no event loop of asyncio .* trio\.to_thread"):
-        coordlock.AsyncClient("memory://trio").names().send(None)
+        coordlock.AsyncClient("memory://trio").admin.names().send(None)

@@ -60,7 +60,7 @@ class Program(subprocess.Popen[str]):
         return self.returncode, output + errors
 
 
-def test_local_locks_pass_on_without_inotify_proc_and_a_boot_id(tmp_path: Path) -> None:
+def test_local_locks_pass_on_without_proc_and_a_boot_id(tmp_path: Path) -> None:
     url = f"local://{tmp_path}/state"
     with Program("darwin", tmp_path, HOLD, url) as first:
         earlier = first.token()
@@ -70,7 +70,7 @@ def test_local_locks_pass_on_without_inotify_proc_and_a_boot_id(tmp_path: Path) 
             assert second.end() == (0, "")
 
 
-def test_without_inotify_a_killed_holder_frees_the_lock(tmp_path: Path) -> None:
+def test_on_macos_a_killed_holder_frees_the_lock(tmp_path: Path) -> None:
     url = f"local://{tmp_path}/state"
     with Program("darwin", tmp_path, HOLD, url) as first:
         earlier = first.token()

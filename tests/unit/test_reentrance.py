@@ -32,7 +32,7 @@ def test_blocks_of_a_thread_nest(client: Client) -> None:
         assert inner.state is GrantState.RELEASED
         outer.check()
     assert outer.state is GrantState.RELEASED
-    assert client.contenders("q") == ()
+    assert client.admin.contenders("q") == ()
 
 
 def test_a_decorated_function_may_call_itself(client: Client) -> None:
@@ -41,7 +41,7 @@ def test_a_decorated_function_may_call_itself(client: Client) -> None:
         return 0 if number == 0 else 1 + countdown(number - 1)
 
     assert countdown(5) == 5
-    assert client.contenders("q") == ()
+    assert client.admin.contenders("q") == ()
 
 
 def test_another_thread_waits(client: Client) -> None:
@@ -69,9 +69,9 @@ def test_blocks_of_a_task_nest_and_no_child_task_inherits_them(service: Service)
                     await asyncio.create_task(enter())
                 with pytest.raises(RuntimeError, match="not inherited"):
                     await asyncio.gather(enter())
-                assert len(await client.contenders("q")) == 1
+                assert len(await client.admin.contenders("q")) == 1
             await asyncio.create_task(enter())
-            assert await client.contenders("q") == ()
+            assert await client.admin.contenders("q") == ()
 
     asyncio.run(main())
 
@@ -91,7 +91,7 @@ def test_a_task_that_was_started_elsewhere_waits(service: Service) -> None:
             async with lock as grant:
                 start.set()
                 await asyncio.sleep(0)
-                assert len(await client.contenders("q")) == 2
+                assert len(await client.admin.contenders("q")) == 2
             assert await task > grant.token
 
     asyncio.run(main())
@@ -112,7 +112,7 @@ def test_ctrl_c_at_any_moment_of_an_inner_block_keeps_the_count(client: Client) 
         with lock as outer:
             came = interrupted(nested, moment)
             outer.check()
-        eventually(lambda: client.contenders("q") == (), str(moment))
+        eventually(lambda: client.admin.contenders("q") == (), str(moment))
     assert moment > 20
 
 
@@ -164,7 +164,7 @@ def test_a_thread_is_another_owner_in_another_copy_of_a_context(client: Client) 
                 copy_context().run(lock.acquire).release()
 
         call(nested)
-    assert client.contenders("q") == ()
+    assert client.admin.contenders("q") == ()
 
 
 def test_to_thread_enters_no_lock_that_an_earlier_call_has_left_held(service: Service) -> None:
@@ -253,7 +253,7 @@ def owner_waits(client: Client, pool: ThreadPoolExecutor, **options: object) -> 
     """A call that waits for a lock of the owner "me": in the queue, or for the call that does."""
     lock = client.reentrant_lock("q", owner="me")
     waiting: Future[object] = pool.submit(lock.acquire, **options)  # type: ignore[arg-type]
-    eventually(lambda: len(client.contenders("q")) == 2)
+    eventually(lambda: len(client.admin.contenders("q")) == 2)
     return waiting
 
 
@@ -269,11 +269,11 @@ def test_calls_of_one_owner_that_wait_are_let_in_together(client: Client) -> Non
             waiting = [owner_waits(client, pool) for _ in range(3)]
         grants = [granted(call) for call in waiting]
         assert len({grant.token for grant in grants}) == 1
-        eventually(lambda: len(client.contenders("q")) == 1)
+        eventually(lambda: len(client.admin.contenders("q")) == 1)
         for grant in grants:
             grant.check()
             assert grant.release()
-    assert client.contenders("q") == ()
+    assert client.admin.contenders("q") == ()
 
 
 def test_a_call_goes_on_when_the_first_of_its_owner_gives_up(client: Client) -> None:
@@ -285,9 +285,9 @@ def test_a_call_goes_on_when_the_first_of_its_owner_gives_up(client: Client) -> 
             stop.cancel()
             with pytest.raises(coordlock.WaitCancelled):
                 first.result(30)
-            eventually(lambda: len(client.contenders("q")) == 2)
+            eventually(lambda: len(client.admin.contenders("q")) == 2)
         granted(second).release()
-    assert client.contenders("q") == ()
+    assert client.admin.contenders("q") == ()
 
 
 def test_a_call_that_waits_for_another_of_its_owner_ends_when_cancelled_or_late(
@@ -305,7 +305,7 @@ def test_a_call_that_waits_for_another_of_its_owner_ends_when_cancelled_or_late(
             with pytest.raises(coordlock.WaitCancelled, match="no longer wanted"):
                 second.result(30)
         granted(first).release()
-    assert client.contenders("q") == ()
+    assert client.admin.contenders("q") == ()
 
 
 def test_a_waiting_call_for_a_stronger_mode_is_refused_when_its_owner_is_granted(
@@ -315,7 +315,7 @@ def test_a_waiting_call_for_a_stronger_mode_is_refused_when_its_owner_is_granted
         with client.lock("q"):
             reads = client.reentrant_lock("q", mode=Mode.PR, owner="me")
             first = pool.submit(reads.acquire)
-            eventually(lambda: len(client.contenders("q")) == 2)
+            eventually(lambda: len(client.admin.contenders("q")) == 2)
             second = owner_waits(client, pool)
         with pytest.raises(ValueError, match="acquire the stronger mode first"):
             second.result(30)
@@ -323,7 +323,7 @@ def test_a_waiting_call_for_a_stronger_mode_is_refused_when_its_owner_is_granted
         grant.check()
         assert grant.claim is Mode.PR
         assert grant.release()
-    assert client.contenders("q") == ()
+    assert client.admin.contenders("q") == ()
 
 
 def test_readers_of_one_owner_that_come_at_once_share_one_ticket(client: Client) -> None:
@@ -335,7 +335,7 @@ def test_readers_of_one_owner_that_come_at_once_share_one_ticket(client: Client)
             for grant in grants:
                 grant.check()
                 grant.release()
-    assert client.contenders("q") == ()
+    assert client.admin.contenders("q") == ()
 
 
 def test_tasks_of_one_owner_that_wait_are_let_in_together(service: Service) -> None:
@@ -351,11 +351,11 @@ def test_tasks_of_one_owner_that_wait_are_let_in_together(service: Service) -> N
             async with client.lock("q"):
                 tasks = [asyncio.create_task(enter()) for _ in range(5)]
                 tasks.append(asyncio.create_task(enter()))
-                while len(await client.contenders("q")) < 2:  # noqa: ASYNC110
+                while len(await client.admin.contenders("q")) < 2:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
                 tasks.pop().cancel()
             await asyncio.wait_for(asyncio.gather(*tasks), 30)
-            assert await client.contenders("q") == ()
+            assert await client.admin.contenders("q") == ()
 
     asyncio.run(main())
 
@@ -379,7 +379,7 @@ def test_ctrl_c_at_any_moment_of_an_owners_wait_leaves_nothing_behind(client: Cl
             threading.Timer(0.01, holder.release).start()
             came = interrupted(enter, moment)
             granted(other).release()
-            eventually(lambda: client.contenders("q") == ())
+            eventually(lambda: client.admin.contenders("q") == ())
 
 
 # What ended is forgotten

@@ -17,6 +17,7 @@ from scripts.release import (
     missing_in_changelog,
     missing_in_project,
     missing_in_record,
+    other_versions,
     wrong_in_sdist,
     wrong_in_wheel,
 )
@@ -66,13 +67,20 @@ def test_a_changelog_with_the_date_of_the_version_is_taken() -> None:
     assert list(missing_in_changelog("## [1.0.0rc1] - 2027-01-31\n", "1.0.0rc1")) == []
 
 
+def test_the_small_distributions_have_the_version_of_coordlock() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert list(other_versions(version)) == []
+    assert len(list(other_versions("0"))) == 2
+
+
 def test_archives_without_a_license_or_with_tests_are_refused() -> None:
     info = "coordlock-1.dist-info"
     good = {f"{info}/licenses/LICENSE", "coordlock/py.typed", "coordlock_etcd/py.typed"}
     assert list(wrong_in_wheel(good, "1")) == []
-    assert list(wrong_in_wheel({"coordlock/py.typed", "tests/a.py"}, "1")) == [
+    strange = {"coordlock/py.typed", "coordlock_faults/py.typed", "tests/a.py"}
+    assert list(wrong_in_wheel(strange, "1")) == [
         f"the wheel lacks {info}/licenses/LICENSE",
-        "the wheel has tests at its top",
+        "the wheel has coordlock_faults, tests at its top",
     ]
     pages = {"LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md", "pyproject.toml"}
     assert list(wrong_in_sdist(pages, 1)) == []

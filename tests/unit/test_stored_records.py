@@ -36,7 +36,7 @@ def pass_alone(client: Client) -> None:
 
 def ask(client: Client) -> None:
     with client.lock("a"):
-        client.request_release("a", "please")
+        client.admin.request_release("a", "please")
 
 
 CHANGES = {
@@ -82,7 +82,7 @@ def test_a_record_in_a_newer_format_is_refused_by_name_and_left_alone(
         change(client)
     assert stored(client, folder) == newer
     eventually(lambda: service.size("a") == 0)
-    assert all(one.state is None for one in client.records("a"))
+    assert all(one.state is None for one in client.admin.records("a"))
 
 
 def test_a_holder_is_not_asked_by_a_request_in_a_newer_format(

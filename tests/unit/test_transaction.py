@@ -30,7 +30,7 @@ from coordlock import (
     SessionLost,
 )
 from coordlock.backend import Delete, Expect, Operation, Put, Written
-from coordlock.errors import Evicted, InvalidKey, Unsupported, VersionMismatch
+from coordlock.errors import Evicted, InvalidName, Unsupported, VersionMismatch
 from coordlock.locks.transaction import check_key
 from coordlock.model.contender import Contender, Entry
 from coordlock.runtime.driver import run
@@ -83,7 +83,7 @@ paths = st.lists(
 def test_every_key_that_is_taken_can_be_kept_and_is_nobodys_contender(key: str, root: str) -> None:
     try:
         assert check_key(key, root, ["orders"]) == key
-    except InvalidKey:
+    except InvalidName:
         return
     assert zookeeper_takes(key)
     assert not (key + "/").startswith("/zookeeper/")
@@ -101,16 +101,16 @@ def test_below_the_top_only_the_own_queue_and_coordlocks_data_are_refused() -> N
     for key in ("/app/config", "/orders-data/x", "/app/orders", "/orders%20b/x", "/app/@x"):
         assert check_key(key, "/", ["orders"]) == key
     for key in ("/orders", "/orders/x"):
-        with pytest.raises(InvalidKey, match="'/orders'"):
+        with pytest.raises(InvalidName, match="'/orders'"):
             check_key(key, "/", ["orders"])
-    with pytest.raises(InvalidKey, match="'/a%20b'"):
+    with pytest.raises(InvalidName, match="'/a%20b'"):
         check_key("/a%20b/x", "/", ["a b"])
-    with pytest.raises(InvalidKey, match="coordlock itself"):
+    with pytest.raises(InvalidName, match="coordlock itself"):
         check_key("/@data/x", "/", ["orders"])
 
 
 def test_an_overlong_key_is_not_shown_whole() -> None:
-    with pytest.raises(InvalidKey, match="1024 bytes") as caught:
+    with pytest.raises(InvalidName, match="1024 bytes") as caught:
         check_key("/" + "x" * 5000, "/locks", ["orders"])
     assert len(str(caught.value)) < 200
 

@@ -9,7 +9,7 @@ from coordlock_memory import Fault
 
 from coordlock import BackendUnavailable
 from coordlock.client import Client
-from coordlock.errors import InvalidKey
+from coordlock.errors import InvalidName
 from coordlock.types import VersionedValue
 from tests.unit.clients import Service, backend
 
@@ -71,9 +71,9 @@ def test_an_update_sees_what_came_between(service: Service, client: Client) -> N
 def test_keys_of_coordlocks_own_are_refused(client: Client) -> None:
     root = client._engine.data_root
     for key in (f"{root}/@counters/x", f"{root}/@values"):
-        with pytest.raises(InvalidKey):
+        with pytest.raises(InvalidName):
             client.value(key)
-        with pytest.raises(InvalidKey):
+        with pytest.raises(InvalidName):
             client.values(key)
-        with pytest.raises(InvalidKey):
+        with pytest.raises(InvalidName):
             client.transaction().put(key, b"1")

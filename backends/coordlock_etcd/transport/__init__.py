@@ -2,19 +2,18 @@
 
 An acquisition passes these, from top to bottom. Any other request begins at `connection`::
 
-    sending        its turn among the requests for its queue, and the batch that it joins
-    connection     all calls to one cluster, with their login
-    call           one call, with a deadline, over several attempts, and the threads that make them
-    cluster        the member that an attempt goes to, and the channel to it
-    lost_requests  requests that a dying leader took along
+    sending     its turn among the requests for its queue, and the batch that it joins
+    connection  all calls to one cluster, with their login
+    call        one call, with a deadline, over several attempts, and the threads that make them
+    cluster     the member that an attempt goes to, and the channel to it
 
 Beside that path::
 
-    stream         one watch stream, and what keeps one open
-    login          the token that calls carry
-    members        the hosts, learned from the cluster
-    tls            certificates
-    greenlets      gRPC under gevent
+    stream      one watch stream, and what keeps one open
+    login       the token that calls carry
+    members     other hosts, learned from the cluster
+    tls         certificates
+    greenlets   gRPC under gevent
 """
 
 from coordlock_etcd.transport.cluster import can_start_threads

@@ -22,6 +22,7 @@ from coordlock_etcd.errors import (
     clock_is_wrong,
     had_no_effect,
     is_elsewhere,
+    is_silence,
     is_unresolved,
     needs_login,
     translate,
@@ -30,7 +31,7 @@ from coordlock_etcd.rpc import Method
 from coordlock_etcd.transport.cluster import Cluster, Endpoint
 from coordlock_etcd.transport.login import Login
 
-__all__ = ["Call", "CallThreads", "metadata", "settle"]
+__all__ = ["SHORT_ATTEMPTS", "SILENCE_S", "Call", "CallThreads", "metadata", "settle"]
 
 Request = TypeVar("Request", bound=Message)
 Reply = TypeVar("Reply", bound=Message)
@@ -39,6 +40,11 @@ Result = TypeVar("Result")
 Action = Callable[[], None]
 
 _DEADLINE_EXCEEDED: Final = grpc.StatusCode.DEADLINE_EXCEEDED
+#: Seconds of silence after which a request is sent again that may be.
+SILENCE_S: Final = 1.5
+#: How many attempts of a call are given up after that. The next one has all the time that is left:
+#: an answer may take longer than `SILENCE_S`.
+SHORT_ATTEMPTS: Final = 2
 #: Seconds before a call's deadline in which gRPC may give it up.
 _EARLY: Final = 0.2
 #: A member without a leader fails such calls at once, instead of letting them wait for one.
@@ -75,7 +81,7 @@ class Call(Generic[Request, Reply, Result]):
     Args:
         login: gives the token to send; None to send none.
         message: gives the method and the request, when they are sent, in the thread that does it.
-        read: as for `Connection.call`, like the others.
+        read: as for `Connection.call`, like ``once`` and the others.
     """
 
     def __init__(
@@ -87,6 +93,8 @@ class Call(Generic[Request, Reply, Result]):
         read: Callable[[Reply], Result | Promise[Result]],
         timeout: float,
         at: Endpoint | None = None,
+        *,
+        once: bool = False,
     ) -> None:
         self._cluster = cluster
         self._threads = threads
@@ -96,6 +104,7 @@ class Call(Generic[Request, Reply, Result]):
         self._deadline = SYSTEM_CLOCK.now() + timeout
         self._at = at
         self._hosts_left = 1 if at else len(cluster.endpoints)
+        self._short_attempts = 0 if once else SHORT_ATTEMPTS
         self._may_log_in = True
         #: What kept it from the hosts that it has tried so far.
         self._unreached: list[str] = []
@@ -104,7 +113,7 @@ class Call(Generic[Request, Reply, Result]):
         self._token: str | None = None
         self._endpoint = cluster.current
         self._channel: grpc.Channel | None = None
-        self._is_expected = False
+        self._sent = self._until = 0.0
 
     def begin(self) -> Promise[Result]:
         """Make the first attempt; the promise of the answer."""
@@ -160,26 +169,17 @@ class Call(Generic[Request, Reply, Result]):
         method, request = self._message()
         self._endpoint = self._at or self._cluster.current
         self._channel, stub = self._endpoint.stub(method)
-        self._is_expected = method.is_logged
-        if self._is_expected:
-            self._cluster.lost_requests.expect(self)
         return stub, request
 
     def _terms(self) -> dict[str, Any]:
+        self._sent = now = SYSTEM_CLOCK.now()
+        is_short = self._short_attempts and now + SILENCE_S < self._deadline
+        self._until = now + SILENCE_S if is_short else max(now, self._deadline)
         carried = metadata(self._token, anywhere=self._at is not None)
-        return {"timeout": max(0.0, self._deadline - SYSTEM_CLOCK.now()), "metadata": carried}
-
-    def give_up(self) -> None:
-        """The request was lost with the leader. An answer that still comes counts for nothing."""
-        reason = f"{self._endpoint.host}: no answer, and the cluster has another leader now"
-        self._promise.fail(BackendUnavailable(SERVICE, reason))
-
-    def _was_given_up(self) -> bool:
-        return self._is_expected and not self._cluster.lost_requests.answered(self)
+        return {"timeout": self._until - now, "metadata": carried}
 
     def _refuse(self, refused: Exception | str) -> None:
         # ValueError on a closed channel, and what gRPC raises at the interpreter's end.
-        self._was_given_up()
         reason = "the client is closed" if self._cluster.closed else str(refused)
         self._promise.fail(BackendUnavailable(SERVICE, reason))
 
@@ -193,19 +193,14 @@ class Call(Generic[Request, Reply, Result]):
             self._succeed(reply)
 
     def _succeed(self, reply: Any) -> None:
-        self._endpoint.has_answered = True
+        self._endpoint.answered()
         if reply is None:  # for gRPC that is a success, too
             self._refuse(f"{self._endpoint.host}: the answer came without its message")
             return
         self._cluster.saw(reply.header.revision)
-        self._cluster.lost_requests.saw(reply.header.raft_term)
-        if self._was_given_up():
-            return
         settle(self._promise, self._read, reply)
 
     def _conclude(self, call: Any) -> None:
-        if self._was_given_up():
-            return
         try:
             self._judge(call.code(), call.details() or "")
         except Exception as error:
@@ -219,18 +214,24 @@ class Call(Generic[Request, Reply, Result]):
             self._may_log_in = False
             self._log_in()
             return
-        if (early := self._deadline - SYSTEM_CLOCK.now()) > _EARLY and code is _DEADLINE_EXCEEDED:
+        if (early := self._until - SYSTEM_CLOCK.now()) > _EARLY and code is _DEADLINE_EXCEEDED:
             self._promise.fail(clock_is_wrong(early))
             return
-        if self._at is None and is_elsewhere(code, details):
+        is_silent = is_silence(code, details)
+        is_usable = is_silent and not self._endpoint.is_silent_again(self._sent)
+        if self._at is None and is_elsewhere(code, details) and not is_usable:
             assert self._channel is not None
-            is_stuck = code is _DEADLINE_EXCEEDED or is_unresolved(code, details)
+            is_stuck = is_silent or is_unresolved(code, details)
             self._cluster.fail_over(self._endpoint, self._channel, is_stuck=is_stuck)
             self._hosts_left -= 1
             if self._hosts_left and had_no_effect(code, details):
                 self._unreached.append(self._error(code, details).reason)
                 self._log_in()
                 return
+        if is_silent and SYSTEM_CLOCK.now() < self._deadline and self._short_attempts:
+            self._short_attempts -= 1
+            self._log_in()
+            return
         if self._cluster.closed:
             self._promise.fail(client_closed())
             return

@@ -6,6 +6,7 @@ learned of: see `members`.
 
 from __future__ import annotations
 
+import math
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -14,10 +15,10 @@ from typing import Any, Final
 
 import grpc
 
+from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.runtime.log import Log
 from coordlock_etcd.quiet import quiet
 from coordlock_etcd.rpc import Method
-from coordlock_etcd.transport.lost_requests import LostRequests
 
 __all__ = ["Cluster", "Endpoint", "can_start_threads"]
 
@@ -79,8 +80,8 @@ class Endpoint:
         self.host: Final = host
         #: Whether it has ever answered, and so is an etcd.
         self.has_answered = False
-        #: Whether connections to it use TLS.
-        self.is_secure: Final = credentials is not None
+        #: When an attempt has ended without an answer, and none was answered since.
+        self._silent_since = math.inf
         #: Whether the channel is the application's.
         self.is_given: Final = given is not None
         self._credentials = credentials
@@ -108,6 +109,23 @@ class Endpoint:
                 stub = channel.unary_unary(method.path, method.encode, method.decode)
                 self._stubs[method.path] = stub
             return channel, stub
+
+    def answered(self) -> None:
+        """An attempt was answered."""
+        self.has_answered = True
+        self._silent_since = math.inf
+
+    def is_silent_again(self, sent: float) -> bool:
+        """Whether an attempt of the time ``sent`` is the second in a row without an answer.
+
+        Attempts that wait for their answers together count as one: a server that is slow for a
+        moment must not have to open everybody's connections and watches again.
+        """
+        if sent >= self._silent_since:
+            self._silent_since = math.inf
+            return True
+        self._silent_since = min(self._silent_since, SYSTEM_CLOCK.now())
+        return False
 
     def renew(self, stuck: grpc.Channel) -> bool:
         """Use a new channel instead of ``stuck``; False if ``stuck`` is not in use any more.
@@ -178,11 +196,10 @@ class Cluster:
         revision: the newest state of the store that any answer or event has shown.
     """
 
-    def __init__(self, configured: Sequence[Endpoint], lost_requests: LostRequests) -> None:
+    def __init__(self, configured: Sequence[Endpoint]) -> None:
         self.configured: Final = tuple(configured)
         self.endpoints = self.configured
         self.current = self.endpoints[0]
-        self.lost_requests: Final = lost_requests
         self.moved: Callable[[], None] = lambda: None
         self.revision = 0
         self.closed = False

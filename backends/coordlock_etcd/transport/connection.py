@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -13,14 +13,12 @@ from coordlock.errors import BackendUnavailable, ConfigurationError
 from coordlock.runtime.promise import Promise
 from coordlock.settings import Settings
 from coordlock_etcd import messages_pb2 as pb
-from coordlock_etcd import requests
 from coordlock_etcd.errors import SERVICE
-from coordlock_etcd.rpc import AUTHENTICATE, MEMBER_LIST, RANGE, STATUS, Method
-from coordlock_etcd.transport.call import Call, CallThreads, metadata
+from coordlock_etcd.rpc import AUTHENTICATE, MEMBER_LIST, Method
+from coordlock_etcd.transport.call import SHORT_ATTEMPTS, SILENCE_S, Call, CallThreads, metadata
 from coordlock_etcd.transport.cluster import Cluster, Endpoint
 from coordlock_etcd.transport.greenlets import prepare
 from coordlock_etcd.transport.login import Login, token_of
-from coordlock_etcd.transport.lost_requests import LostRequests
 from coordlock_etcd.transport.members import Members
 from coordlock_etcd.transport.tls import channel_credentials
 
@@ -29,9 +27,6 @@ __all__ = ["Connection"]
 Request = TypeVar("Request", bound=Message)
 Reply = TypeVar("Reply", bound=Message)
 Result = TypeVar("Result")
-
-#: Seconds for the question for a member's term.
-_LOOK: Final = 1.0
 
 
 class Connection:
@@ -42,7 +37,6 @@ class Connection:
         timeout: how long a call may take, in seconds.
         credentials: the user and the password; None for no login.
         given_token: where there is no login, gives the token of a given client.
-        prefix: of the keys that may be read.
         learns: whether to learn the cluster's members: see `Members`.
     """
 
@@ -52,20 +46,19 @@ class Connection:
         timeout: float,
         credentials: tuple[str, str] | None = None,
         given_token: Callable[[], str | None] | None = None,
-        prefix: bytes = b"/",
-        learns: bool | None = False,
+        *,
+        learns: bool = False,
     ) -> None:
         self.timeout: Final = timeout
-        self.cluster: Final = Cluster(endpoints, LostRequests(self._ask_term))
+        self.cluster: Final = Cluster(endpoints)
         self.threads: Final = CallThreads()
         self.login: Final = Login(credentials, given_token, self._authenticate)
         #: For calls: None where they carry no token.
         self._login = self.login if credentials or given_token else None
-        self.members: Final = Members(self.cluster, learns, self._list_members)
-        self._prefix: Final = prefix
+        self.members: Final = Members(self.cluster, self._list_members) if learns else None
 
     @classmethod
-    def configure(cls, settings: Settings, prefix: bytes, client: object | None) -> Self:
+    def configure(cls, settings: Settings, client: object | None) -> Self:
         """A connection for ``settings``; with ``client``, see `EtcdBackend.configure`."""
         prepare(has_channel=client is not None)
         if client is None:
@@ -82,16 +75,20 @@ class Connection:
             if not settings.username:
                 raise ConfigurationError("etcd needs a username beside the password")
             credentials = (settings.username, settings.password or "")
-        wanted = settings.options["learn_members"]
-        learns = None if wanted == "auto" else wanted
         return cls(
             endpoints,
             settings.request_timeout,
             credentials,
             None if client is None else partial(token_of, client),
-            prefix,
-            False if client is not None else learns,
+            learns=settings.options["learn_members"] and client is None,
         )
+
+    def patience(self, attempts: int) -> float:
+        """Seconds for a request that its caller, who must know of each attempt, sends again.
+
+        There were ``attempts`` before.
+        """
+        return min(self.timeout, SILENCE_S) if attempts < SHORT_ATTEMPTS else self.timeout
 
     def call(
         self,
@@ -101,14 +98,19 @@ class Connection:
         *,
         timeout: float | None = None,
         at: Endpoint | None = None,
+        once: bool = False,
     ) -> Promise[Result]:
         """Send ``request``; what ``read`` makes of the reply, within ``timeout`` seconds.
 
         That is what it returns, or what the future comes to that it returns, or what it raises.
+        A request without an answer for `SILENCE_S` is sent again: a leader that dies takes along
+        what its members had handed over to it, and nobody ever answers that. With ``once``, no
+        request is sent again that may have had an effect.
+
         With ``at``, only to that endpoint, whether it has a leader or not. Methods that are streams
         for etcd may be called too: one request and one reply look the same on the wire.
         """
-        return self.send(lambda: (method, request), read, timeout=timeout, at=at)
+        return self.send(lambda: (method, request), read, timeout=timeout, at=at, once=once)
 
     def send(
         self,
@@ -117,10 +119,13 @@ class Connection:
         *,
         timeout: float | None = None,
         at: Endpoint | None = None,
+        once: bool = False,
     ) -> Promise[Result]:
         """As `call`, of what ``message`` gives at each attempt, in the thread that makes it."""
         within = timeout or self.timeout
-        return Call(self.cluster, self.threads, self._login, message, read, within, at).begin()
+        return Call(
+            self.cluster, self.threads, self._login, message, read, within, at, once=once
+        ).begin()
 
     def call_now(self, method: Method[Request, Reply], request: Request) -> Reply:
         """Send ``request`` once and wait for the reply, in this thread alone.
@@ -139,10 +144,8 @@ class Connection:
         """End all calls and close the channels that are ours. Blocks; idempotent."""
         self.cluster.cancel()
         self.threads.close()
-        self.cluster.lost_requests.close()
         self.cluster.close()
         self.threads.join(self.timeout)
-        self.cluster.lost_requests.join(_LOOK)
 
     def _authenticate(self, request: pb.AuthenticateRequest) -> Promise[str]:
         message = AUTHENTICATE, request
@@ -158,21 +161,6 @@ class Connection:
     def _list_members(self, at: Endpoint | None) -> Promise[pb.MemberListResponse]:
         request = pb.MemberListRequest(linearizable=at is None)
         return self.call(MEMBER_LIST, request, lambda reply: reply, at=at)
-
-    def _ask_term(self) -> int:
-        """The term of the member in use, asked in this thread; 0 if it does not say."""
-        token = self.login.token()
-        if not token.done() or token.exception() is not None:
-            return 0
-        # Where there are users, newer releases show their status to root alone.
-        method: Method[Any, Any] = STATUS if token.result() is None else RANGE
-        request = pb.StatusRequest() if method is STATUS else requests.term(self._prefix)
-        try:
-            _, stub = self.cluster.current.stub(method)
-            reply = stub(request, timeout=_LOOK, metadata=metadata(token.result(), anywhere=True))
-        except Exception:  # it does not answer, or does not let us read, or the client is closed
-            return 0
-        return int(reply.header.raft_term)
 
 
 def _channel_of(client: object) -> grpc.Channel:

@@ -18,9 +18,9 @@ from coordlock.errors import ConfigurationError
 
 __all__ = ["GeventRoom", "is_patched", "prepare"]
 
-#: Threads in which a client waits: for its watches and the calls it started, for the call that
-#: blocks, for a member's term.
-_OF_A_CLIENT: Final = 3
+#: Threads in which a client waits: for its watches and the calls it started, and for the call that
+#: blocks.
+_OF_A_CLIENT: Final = 2
 #: The thread in which gRPC waits for what is to be called back.
 _OF_GRPC: Final = 1
 

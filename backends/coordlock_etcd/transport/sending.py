@@ -31,9 +31,9 @@ from typing import Any, Final, Generic, TypeVar
 from coordlock.errors import AuthenticationFailed, BackendUnavailable, TooLarge
 from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.runtime.promise import Promise
+from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
 from coordlock_etcd.errors import SERVICE, NoSpace, NotPermitted
-from coordlock_etcd.requests import Request
 from coordlock_etcd.rpc import TXN, Method
 from coordlock_etcd.transport.call import settle
 from coordlock_etcd.transport.connection import Connection
@@ -133,11 +133,10 @@ class Limiter(Generic[Result]):
 
 
 class Batches(Generic[Result]):
-    """Sends requests of one kind by ``method``, or several together."""
+    """Sends requests of one kind, alone or several together."""
 
-    def __init__(self, connection: Connection, method: Method[Any, Any]) -> None:
+    def __init__(self, connection: Connection) -> None:
         self.connection: Final = connection
-        self.method: Final = method
         #: How many requests go together at most: fewer, once a batch was too large for the server.
         self.most = _MOST
         # Re-entrant, because a signal handler may ask for more.
@@ -145,13 +144,17 @@ class Batches(Generic[Result]):
         self._newest: _Batch[Result] | None = None
 
     def call(
-        self, queue: str, request: Request, read: Callable[[Any], Result | Promise[Result]]
+        self,
+        queue: str,
+        request: pb.TxnRequest,
+        read: Callable[[Any], Result | Promise[Result]],
+        timeout: float,
     ) -> Promise[Result]:
-        """As `Connection.call`, for a request that concerns only ``queue``."""
+        """As `Connection.call` with ``once``, for a request that concerns only ``queue``."""
         part = _Part(request, read)
         batch = self._newest
-        if batch is None or not batch.add(queue, part):
-            batch = _Batch(self, queue, part)
+        if batch is None or batch.timeout != timeout or not batch.add(queue, part):
+            batch = _Batch(self, queue, part, timeout)
             batch.send()
             # Only now, for Ctrl-C may keep a batch from being handed over.
             self._newest = batch
@@ -163,7 +166,9 @@ class _Part(Generic[Result]):
 
     __slots__ = ("promise", "read", "request")
 
-    def __init__(self, request: Request, read: Callable[[Any], Result | Promise[Result]]) -> None:
+    def __init__(
+        self, request: pb.TxnRequest, read: Callable[[Any], Result | Promise[Result]]
+    ) -> None:
         self.request = request
         self.read = read
         self.promise: Promise[Result] = Promise()
@@ -179,7 +184,10 @@ class _Part(Generic[Result]):
 class _Batch(Generic[Result]):
     """Requests that go together."""
 
-    def __init__(self, owner: Batches[Result], queue: str, first: _Part[Result]) -> None:
+    def __init__(
+        self, owner: Batches[Result], queue: str, first: _Part[Result], timeout: float
+    ) -> None:
+        self.timeout: Final = timeout
         self._owner = owner
         self._parts = {queue: first}
         self._room = owner.most - 1
@@ -188,7 +196,7 @@ class _Batch(Generic[Result]):
 
     def add(self, queue: str, part: _Part[Result]) -> bool:
         """Take ``part`` along; False if it is too late, or not possible."""
-        is_late = SYSTEM_CLOCK.now() - self._begun > self._owner.connection.timeout * _GATHERS
+        is_late = SYSTEM_CLOCK.now() - self._begun > self.timeout * _GATHERS
         # Nothing is called under the lock: a signal handler would run there, which may ask for the
         # same queue, or wait for an answer that needs the lock.
         with self._owner.lock:
@@ -200,13 +208,15 @@ class _Batch(Generic[Result]):
 
     def send(self) -> None:
         """Hand the batch over. It takes requests until it is on its way."""
-        self._owner.connection.send(self._message, self._read).add_done_callback(self._ended)
+        self._owner.connection.send(
+            self._message, self._read, timeout=self.timeout, once=True
+        ).add_done_callback(self._ended)
 
-    def _message(self) -> tuple[Method[Any, Any], Request]:
+    def _message(self) -> tuple[Method[Any, Any], pb.TxnRequest]:
         self._seal()
         if len(self._parts) == 1:
             [part] = self._parts.values()
-            return self._owner.method, part.request
+            return TXN, part.request
         return TXN, requests.together([part.request for part in self._parts.values()])
 
     def _seal(self) -> None:
@@ -239,11 +249,11 @@ class _Batch(Generic[Result]):
             return
         if isinstance(error, TooLarge):
             self._owner.most = max(1, len(parts) // 2)
-        left = self._begun + self._owner.connection.timeout - SYSTEM_CLOCK.now()
+        left = self._begun + self.timeout - SYSTEM_CLOCK.now()
         for part in parts:
             read = part.read_again if isinstance(error, NoSpace) else part.read
             alone = self._owner.connection.call(
-                self._owner.method, part.request, read, timeout=max(left, 0.001)
+                TXN, part.request, read, timeout=max(left, 0.001), once=True
             )
             alone.add_done_callback(part.promise.follow)
 

@@ -1,62 +1,33 @@
-"""Certificates from files, checked before the first connection."""
+"""Credentials of gRPC's channels, from files."""
 
 from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import grpc
 
-from coordlock.errors import ConfigurationError
+from coordlock.backend.tls import tls_context
 
 __all__ = ["channel_credentials"]
 
 
 def channel_credentials(options: Mapping[str, Any]) -> grpc.ChannelCredentials | None:
-    """What secure channels need, from the options ``tls``, ``ca``, ``cert`` and ``key``.
+    """What secure channels need, by the options `TLS_OPTIONS`; None without TLS.
 
-    None without TLS. Raises `ConfigurationError` that names the option and the file when they do
-    not fit together: gRPC itself would only say at connect that the handshake failed.
+    Raises `ConfigurationError` before gRPC, which would only say at connect that the handshake
+    failed.
     """
-    given = [name for name in ("ca", "cert", "key") if options.get(name) is not None]
-    if not options.get("tls"):
-        if given:
-            raise ConfigurationError(f"option {given[0]!r} needs tls=true")
+    if tls_context(options) is None:
         return None
-    if ("cert" in given) != ("key" in given):
-        raise ConfigurationError("the options 'cert' and 'key' need each other")
-    files = {name: _read(name, options[name]) for name in given}
-    context = ssl.create_default_context()
-    if "ca" in given:
-        try:
-            context.load_verify_locations(options["ca"])
-        except ssl.SSLError as error:
-            raise ConfigurationError(
-                f"option 'ca': {options['ca']} holds no certificate in PEM form: {error}"
-            ) from None
-    if "cert" in given:
-        try:
-            # A password keeps OpenSSL from asking for one at the terminal.
-            context.load_cert_chain(options["cert"], options["key"], password="none")
-        except ssl.SSLError as error:
-            raise ConfigurationError(
-                f"options 'cert' and 'key': {options['cert']} and {options['key']} are no "
-                f"certificate and its unencrypted key in PEM form: {error}"
-            ) from None
+    ca, cert = options.get("ca"), options.get("cert")
     return grpc.ssl_channel_credentials(
-        root_certificates=files.get("ca") or _system_authorities(),
-        private_key=files.get("key"),
-        certificate_chain=files.get("cert"),
+        root_certificates=Path(ca).read_bytes() if ca else _system_authorities(),
+        private_key=Path(options.get("key") or cert).read_bytes() if cert else None,
+        certificate_chain=Path(cert).read_bytes() if cert else None,
     )
-
-
-def _read(name: str, path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
-        raise ConfigurationError(f"option {name!r}: cannot read {path}: {error.strerror}") from None
 
 
 def _system_authorities() -> bytes | None:

@@ -44,9 +44,8 @@ local now = clock[1] * 1000000 + clock[2]
 local NOW = clock[1] .. string.sub('000000' .. clock[2], -6)
 local state = call('HMGET', KEYS[1], 'run', 'born', 'last', 'ttl', 'quiet', 'promoted')
 local born, last = tonumber(state[2] or 0), tonumber(state[3] or 0)
-local longest, quiet = tonumber(state[4] or 0), tonumber(state[5] or 0)
+local max_ttl, quiet = tonumber(state[4] or 0), tonumber(state[5] or 0)
 local promoted, has_changed = state[6], false
-local compat = {} -- what `compat.lua` adds, for clients that ask for it
 
 -- Numbers beyond 1e14 would be written as 1.7e+15.
 local function int(number) return number == now and NOW or string.format('%.0f', number) end
@@ -72,7 +71,6 @@ local function inbox_of(session) return string.match(session, '^[^-]*') end
 
 -- The expiry of a live session, or nil.
 local function expiry_of(session)
-  if session == compat.session then return now + compat.pause end
   local expiry = tonumber(call('ZSCORE', ROOT .. 'sessions', session) or 0)
   if expiry > now then return expiry end
 end

@@ -19,30 +19,24 @@ local mine, others = 0, {}
 for at = FIRST + 2, #ARGV, 10 do
   local queue, id = ARGV[at], ARGV[at + 1]
   local claim = call('HGET', ROOT .. 'claims:' .. queue, id)
-  -- Also fails where another program uses the key, before anything is written.
-  places[#places + 1], ranks[at] = at, call('ZCARD', ROOT .. 'queue:' .. queue)
+  rank_in(queue) -- fails where another program uses the key, before anything is written
+  places[#places + 1] = at
   if claim then
     if session_of(claim) == session then mine = mine + 1 end
     others[#others + 1] = at
   end
-  if compat.look then compat.look(queue) end
 end
 
 local is_new = mine < #places
 if is_new and is_try then
-  local answer = refusal(places, ranks)
+  local answer = refusal(places)
   if answer then return answer end
 end
 
 local token
 if is_new then
   for _, at in ipairs(others) do leave(ARGV[at], ARGV[at + 1]) end
-  if compat.enter or #others > 0 then
-    for _, at in ipairs(places) do
-      if compat.enter then compat.enter(ARGV[at], session) end
-      ranks[at] = call('ZCARD', ROOT .. 'queue:' .. ARGV[at])
-    end
-  end
+  for _, at in ipairs(places) do ranks[at] = rank_in(ARGV[at], session) end
   token = change()
   local text, held = int(token), ROOT .. 'held:' .. session
   for _, at in ipairs(places) do

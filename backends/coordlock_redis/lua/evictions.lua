@@ -1,11 +1,12 @@
 -- For scripts that look whether Redis deletes keys to make room.
 
+-- The policies that concern the root's keys, which do not expire.
+local EVICTING = '^allkeys%-'
+
 local function is_evicting()
   local memory = call('INFO', 'memory')
   local policy = string.match(memory, 'maxmemory_policy:(%S+)') or ''
-  -- The keys that are shared with redis-py expire, so that the policies volatile-* concern them.
-  local evicting = compat.look and '^%a+%-' or '^allkeys%-'
-  if string.match(memory, 'maxmemory:(%d+)') ~= '0' and string.find(policy, evicting) then
+  if string.match(memory, 'maxmemory:(%d+)') ~= '0' and string.find(policy, EVICTING) then
     return policy
   end
 end

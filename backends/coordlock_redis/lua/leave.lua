@@ -32,7 +32,6 @@ local function leave(queue, id)
     for inbox in string.gmatch(watchers, '[^ +]+') do told[inbox] = true end
   end
   for inbox in pairs(told) do tell('inbox:' .. inbox, news) end
-  if compat.left then compat.left(queue) end
   tell('changes:' .. queue, int(last))
   return true
 end

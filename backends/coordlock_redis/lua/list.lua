@@ -1,3 +1,6 @@
+-- How many contenders stand before a newcomer, which is of a session and comes now.
+local function rank_in(queue, session) return call('ZCARD', ROOT .. 'queue:' .. queue) end
+
 -- The contenders at the ranks from `first` to `last`, behind how many others they stand: of each its
 -- id, token, claim and value.
 local function part(queue, first, last)

@@ -2,7 +2,6 @@
 local session, ttl = ARGV[FIRST], tonumber(ARGV[FIRST + 1])
 local policy = is_evicting()
 if policy and ARGV[FIRST + 2] ~= '1' then return finish('evicts', policy) end
-if compat.look and CLUSTER == '1' then return finish('cluster') end
 end_what_a_promotion_has_lost()
 end_what_may_be_evicted()
 
@@ -33,4 +32,4 @@ call('DEL', name)
 tell('inbox:' .. INBOX, 'hello')
 
 extend(session, ttl)
-return finish('ok', last, born, longest)
+return finish('ok', last, born, max_ttl)

@@ -44,12 +44,12 @@ end
 local function keep_quiet(since, ttl)
   local _, _, delay = known_to_client()
   local kept = call('HMGET', KEYS[1], 'delay', 'auto')
-  longest = math.max(longest, ttl)
+  max_ttl = math.max(max_ttl, ttl)
   local explicit = math.max(tonumber(kept[1] or 0), delay)
   local is_auto = kept[2] or delay < 0
-  call('HSET', KEYS[1], 'ttl', int(longest), 'delay', int(explicit))
+  call('HSET', KEYS[1], 'ttl', int(max_ttl), 'delay', int(explicit))
   if is_auto then call('HSET', KEYS[1], 'auto', '1') end
-  local pause = math.max(explicit, is_auto and longest or 0)
+  local pause = math.max(explicit, is_auto and max_ttl or 0)
   if pause > 0 then quiet = math.max(quiet, since + pause) end
   call('HSET', KEYS[1], 'since', int(since), 'quiet', int(quiet))
 end

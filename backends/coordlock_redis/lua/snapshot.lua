@@ -3,12 +3,7 @@
 local queue, token = ARGV[FIRST], tonumber(ARGV[FIRST + 1])
 local window = tonumber(ARGV[FIRST + 2])
 local key = ROOT .. 'queue:' .. queue
-local foreign = compat.unlisted and compat.unlisted(queue)
-if token == 0 then
-  local listed = part(queue, 0, -1)
-  for at = 2, foreign and 5 or 0 do listed[#listed + 1] = foreign[at] end
-  return finish('ok', last, listed)
-end
+if token == 0 then return finish('ok', last, part(queue, 0, -1)) end
 local count = call('ZCOUNT', key, '-inf', int(token))
 if window >= 0 then
   return finish('ok', last, part(queue, math.max(0, count - 1 - window), count - 1))

@@ -1,6 +1,5 @@
--- The answer to a try that would have to wait, or nil. Its entries begin at those places in ARGV, and
--- `ranks` has how many contenders stand before each, without those that leave here.
-local function refusal(places, ranks)
+-- The answer to a try that would have to wait, or nil. Its entries begin at those places in ARGV.
+local function refusal(places)
   -- Whether a record of a convertible contender, as in coordlock.model.claim, lets a newcomer in
   -- that may stand with the modes of which `compatible` has the markers.
   local MARKERS = {NL = 'nl', CR = 'cr', CW = 'cw', PR = 'rlock', PW = 'pw', EX = 'lock'}
@@ -20,10 +19,6 @@ local function refusal(places, ranks)
     local queue, own_marker, markers = ARGV[place], ARGV[place + 2], ARGV[place + 7]
     local permits, is_update = tonumber(ARGV[place + 8]), ARGV[place + 9] == '1'
     local count = call('ZCARD', ROOT .. 'queue:' .. queue)
-    if compat.unlisted and not string.find(' ' .. markers .. ' ', ' lock ', 1, true) then
-      local foreign = compat.unlisted(queue)
-      if foreign then return foreign end
-    end
     if count == 0 then return nil end
     if permits > 0 then
       -- A queue in use is of one kind, so its last contender tells of which.
@@ -64,7 +59,7 @@ local function refusal(places, ranks)
   for number, place in ipairs(places) do
     local queue, blocking = ARGV[place], in_the_way(place)
     while blocking and has_left(queue, blocking) do
-      ranks[place], blocking = call('ZCARD', ROOT .. 'queue:' .. queue), in_the_way(place)
+      blocking = in_the_way(place)
     end
     is_blocked = is_blocked or blocking ~= nil
     found[number] = blocking or {0}

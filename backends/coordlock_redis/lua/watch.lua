@@ -6,7 +6,6 @@ if session ~= '' and not expiry_of(session) then return finish('lost', born) end
 for at = FIRST + 1, #ARGV, 4 do
   local queue, id, token, version = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
   local status, left = 0, 0
-  if id == compat.session then compat.look(queue) end
   if is_there(queue, id, token) then
     local claims = ROOT .. 'claims:' .. queue
     local expiry = expiry_of(session_of(call('HGET', claims, id) or '- ') or '')

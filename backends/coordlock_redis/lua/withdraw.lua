@@ -2,9 +2,7 @@
 local count = 0
 for at = FIRST, #ARGV, 3 do
   local queue, id, token = ARGV[at], ARGV[at + 1], ARGV[at + 2]
-  if compat.evict and compat.evict(queue, id) then
-    count = count + 1
-  elseif token == '' or is_there(queue, id, token) then
+  if token == '' or is_there(queue, id, token) then
     if leave(queue, id) then count = count + 1 end
   end
 end

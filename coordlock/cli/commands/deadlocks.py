@@ -3,48 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 
 from coordlock.cli.connection import Service
 from coordlock.cli.exits import Exit, complain
-from coordlock.cli.options import json_option, service_options
-from coordlock.cli.parser import Parser, UsageError
 from coordlock.cli.text import echo, printable
 from coordlock.model.contender import Contender
 from coordlock.model.waits import Deadlock
 
-__all__ = ["deadlocks", "parser"]
+__all__ = ["deadlocks"]
 
 
-def parser() -> Parser:
-    """Its parser."""
-    parser = Parser(
-        "coordlock deadlocks",
-        deadlocks,
-        usage="[OPTIONS]",
-        example="coordlock deadlocks --dot | dot -Tsvg > deadlocks.svg",
-    )
-    service_options(parser)
-    parser.flag("--dot", dest="as_dot", help="Print a graph in DOT, for Graphviz.")
-    json_option(parser)
-    return parser.finished()
-
-
-def deadlocks(*, service: Service, as_dot: bool, as_json: bool) -> int:
+def deadlocks(*, service: Service, as_json: bool) -> int:
     """Show clients that wait for each other in a cycle.
 
     Clients look for deadlocks themselves after a second or two, and the youngest gives up: see the
     option deadlock_delay. This does not end a deadlock that stays listed here. The exit status is 1
     if there is a deadlock.
     """
-    if as_dot and as_json:
-        raise UsageError("--dot and --json exclude each other")
     with service.connected() as client:
-        found = client.deadlocks()
+        found = client.admin.deadlocks()
     if as_json:
         echo(json.dumps([_document(one) for one in found]))
-    elif as_dot:
-        echo("\n".join(_graph(found)))
     elif found:
         echo("\n\n".join("\n".join(_drawing(one)) for one in found))
     else:
@@ -59,17 +38,6 @@ def _drawing(deadlock: Deadlock) -> list[str]:
         lines.append(printable(step.who_waits))
         lines.append(f"  waits for {printable(repr(step.name))}, {has}")
     return [*lines, f"{printable(deadlock.steps[0].who_waits)} (gives up)"]
-
-
-def _graph(found: Sequence[Deadlock]) -> list[str]:
-    lines = ["digraph deadlocks {"]
-    for deadlock in found:
-        for number, step in enumerate(deadlock.steps):
-            after = deadlock.steps[(number + 1) % len(deadlock.steps)]
-            names = (step.who_waits, after.who_waits, step.name)
-            waiter, blocker, name = (json.dumps(printable(one)) for one in names)
-            lines.append(f"  {waiter} -> {blocker} [label={name}];")
-    return [*lines, "}"]
 
 
 def _document(deadlock: Deadlock) -> dict[str, object]:

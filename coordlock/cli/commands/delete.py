@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final, get_args
+from typing import Any, Final
 
-from coordlock.cli.completion import complete_kept, completed_by
-from coordlock.cli.confirm import check_terminal, confirm
+from coordlock.cli.confirm import confirm
 from coordlock.cli.connection import Service
 from coordlock.cli.exits import Exit, complain
 from coordlock.cli.kept import document_of, filled, state_of
-from coordlock.cli.options import json_option, service_options
-from coordlock.cli.parser import Parser, UsageError, one_of
+from coordlock.cli.parser import UsageError
 from coordlock.cli.text import echo, listed
 from coordlock.client import Client
 from coordlock.client.records import Kind, Record
@@ -23,9 +21,8 @@ from coordlock.errors import (
     SessionLost,
     StillInUse,
 )
-from coordlock.model.names import check_name
 
-__all__ = ["delete", "parser"]
+__all__ = ["delete"]
 
 #: What clients find afterwards.
 _AFTERWARDS: Final[dict[Kind, str]] = {
@@ -37,27 +34,6 @@ _AFTERWARDS: Final[dict[Kind, str]] = {
     "release request": "is gone",
     "work queue": "is listed again with the next item",
 }
-
-
-def parser() -> Parser:
-    """Its parser."""
-    parser = Parser(
-        "coordlock delete",
-        delete,
-        usage="[OPTIONS] NAME...",
-        example="coordlock delete old-invoices --kind counter",
-    )
-    completed_by(parser.argument("names", metavar="NAME", nargs="*"), complete_kept())
-    parser.option(
-        "--kind",
-        type=one_of(get_args(Kind)),
-        metavar="KIND",
-        help="Delete only this kind, as `ls --kept` shows it. Needed if NAME has several.",
-    )
-    parser.flag("--yes", help="Don't ask.")
-    service_options(parser)
-    json_option(parser)
-    return parser.finished()
 
 
 def delete(
@@ -75,27 +51,22 @@ def delete(
 
     The exit status is 1 if something was not there, or was refused.
     """
-    if not names:
-        raise UsageError("give a NAME")
-    for name in names:
-        check_name(name)
-    if not yes:
-        check_terminal()
     with service.connected() as client:
         chosen = [one for name in dict.fromkeys(names) for one in _chosen(client, name, kind)]
         missing = [name for name in names if name not in {one.name for one in chosen}]
         for name in missing:
             complain(f"no {kind or 'record'} is kept under {name!r}")
-        if chosen and not yes:
-            for one in chosen:
-                afterwards = _AFTERWARDS[one.kind]
-                echo(f"  {one.kind} {one.name!r}: {state_of(one)}; it {afterwards}", err=True)
-            confirm(f"Delete {listed([repr(one.name) for one in chosen])}?")
+        if chosen:
+            facts = [
+                f"  {one.kind} {one.name!r}: {state_of(one)}; it {_AFTERWARDS[one.kind]}"
+                for one in chosen
+            ]
+            confirm(f"Delete {listed([repr(one.name) for one in chosen])}?", *facts, yes=yes)
         documents = []
         for one in chosen:
             problem, was_there = "", False
             try:
-                was_there = client.delete_record(one.name, one.kind)
+                was_there = client.admin.delete(one.name, one.kind)
             except (AuthenticationFailed, BackendUnavailable, SessionLost):
                 raise
             except (BackendError, NameConflict, StillInUse) as error:
@@ -111,7 +82,7 @@ def delete(
 
 
 def _chosen(client: Client, name: str, kind: Kind | None) -> list[Record]:
-    found = filled(client, client.records(name))
+    found = filled(client, client.admin.records(name))
     if kind is not None:
         return [one for one in found if one.kind == kind]
     if len(found) > 1:

@@ -21,9 +21,8 @@ from coordlock.backend.config import NOT_CONFIGURED
 from coordlock.backend.registry import backend_for_scheme
 from coordlock.cli.connection import Service, connected
 from coordlock.cli.exits import Exit, status_of
+from coordlock.cli.job_health import health_of, present_of
 from coordlock.cli.kept import work_queues
-from coordlock.cli.options import json_option, service_options
-from coordlock.cli.parser import Parser
 from coordlock.cli.text import (
     coloured,
     echo,
@@ -47,7 +46,7 @@ from coordlock.runtime.log import flush
 from coordlock.settings import COMMON_OPTIONS, Settings
 from coordlock.settings.sources import DEFAULT_ORIGIN
 
-__all__ = ["doctor", "parser"]
+__all__ = ["doctor"]
 
 #: How often the round trip is measured.
 _SAMPLES: Final = 20
@@ -84,19 +83,6 @@ class Finding:
     state: State
     detail: str
     advice: str = ""
-
-
-def parser() -> Parser:
-    """Its parser."""
-    parser = Parser(
-        "coordlock doctor",
-        doctor,
-        usage="[OPTIONS]",
-        example="coordlock doctor --url etcd://localhost",
-    )
-    service_options(parser)
-    json_option(parser)
-    return parser.finished()
 
 
 def doctor(*, service: Service, as_json: bool) -> int:
@@ -206,7 +192,7 @@ def _clock() -> Finding:
 
 
 def _service(client: Client) -> Iterator[Finding]:
-    info = client.describe()
+    info = client.admin.describe()
     where = f" at {', '.join(info.endpoints)}" if info.endpoints else ""
     yield Finding("service", "ok", f"{info.service} {info.version}".rstrip() + where)
     for note in info.notes:
@@ -277,6 +263,7 @@ def _data(client: Client) -> Iterator[Finding]:
         took = milliseconds(time.perf_counter() - started)
         yield Finding("data", "ok", f"written, compared, read and deleted in {took}")
     yield from _dead_items(client)
+    yield from _jobs(client)
 
 
 def _trial(service: Backend, key: str) -> Steps[str]:
@@ -318,6 +305,18 @@ def _dead_items(client: Client) -> Iterator[Finding]:
         yield Finding("work queues", "warning", detail, advice)
     elif queues and not damaged:
         yield Finding("work queues", "ok", f"{len(queues)}, without dead items")
+
+
+def _jobs(client: Client) -> Iterator[Finding]:
+    """The jobs whose last slot has failed, and those that no host has started in time."""
+    jobs, now = client.admin.jobs(), present_of(client)
+    for job in jobs:
+        health = health_of(job, now)
+        if health.state != "ok":
+            advice = f"`coordlock jobs show {job.name}` shows more; `coordlock delete` forgets it"
+            yield Finding("jobs", "warning", f"{job.name!r} {health.state}: {health.text}", advice)
+    if jobs and all(health_of(job, now).state == "ok" for job in jobs):
+        yield Finding("jobs", "ok", f"{len(jobs)}, which do their work")
 
 
 def _ttl(asked: float, lease: float, slowest: float) -> Finding:
@@ -370,7 +369,7 @@ def _advice(error: CoordlockError) -> str:
 
 def _print(finding: Finding) -> None:
     word = "FAILED" if finding.state == "failed" else finding.state
-    mark = coloured(word.ljust(7), _COLOURS[finding.state], bold=True)
+    mark = coloured(word.ljust(7), _COLOURS[finding.state])
     width = terminal_width()
     is_narrow = width < _NARROW
     margin = 9 if is_narrow else 23

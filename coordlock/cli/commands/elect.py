@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from coordlock.cli.child import Child
 from coordlock.cli.commands.hold import check_stdin, keep
 from coordlock.cli.commands.run import supervise
-from coordlock.cli.completion import complete_election
 from coordlock.cli.data import given
 from coordlock.cli.guard import Guard
 from coordlock.cli.lock_request import LockRequest
-from coordlock.cli.options import (
-    grace_option,
-    grant_options,
-    json_option,
-    name_argument,
-    on_ask_option,
-    waiting_options,
-)
-from coordlock.cli.parser import Lost, Parser, UsageError
+from coordlock.cli.parser import Lost, UsageError
 from coordlock.client import Client
 from coordlock.errors import BackendUnavailable, Evicted, LockLost, SessionLost
 from coordlock.locks.grant import Grant
 from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.settings import Settings
 
-__all__ = ["elect", "parser"]
+__all__ = ["elect"]
+
 
 #: What ends an attempt to be elected, and no campaign.
 _OUTAGES: Final = (BackendUnavailable, Evicted, SessionLost)
@@ -96,52 +87,6 @@ class _Campaign(LockRequest):
         return f"election {self.names[0]!r}"
 
 
-class _Elect(Parser):
-    def call(self, words: Sequence[str], inherited: Mapping[str, object]) -> int:
-        """Keep what belongs to COMMAND from being taken for an option of ours."""
-        own, command = self.split(words, 1)
-        return self.act({**vars(self.parsed(own)), "command": tuple(command)}, inherited)
-
-    def refuse(self, word: str) -> NoReturn:
-        """An option that is not ours."""
-        if word.partition("=")[0] == "--label":
-            self.error("elect has no --label: others see the leader's --value")
-        super().refuse(word)
-
-
-def parser() -> Parser:
-    """Its parser."""
-    parser = _Elect(
-        "coordlock elect",
-        elect,
-        usage="NAME [OPTIONS] [[--] COMMAND...]",
-        example="coordlock elect scheduler --value 10.0.0.5:8080 -- ./scheduler",
-    )
-    parser.has_rest = True
-    name_argument(parser, complete_election)
-    parser.option(
-        "--value",
-        metavar="TEXT",
-        help="What others know the leader by. Default: host and process id.",
-    )
-    waiting_options(parser, "another one leads")
-    grant_options(parser, "it is not elected")
-    grace_option(parser)
-    on_ask_option(parser)
-    parser.flag(
-        "--exit-on-loss",
-        help="End when the lead or the place in line is lost, and don't campaign again.",
-    )
-    parser.option(
-        "--http",
-        type=_address,
-        metavar="[HOST:]PORT",
-        help="Tell by HTTP who leads: /, /leading, /healthz. HOST is 127.0.0.1 by default.",
-    )
-    json_option(parser)
-    return parser.finished()
-
-
 def elect(
     *,
     name: str,
@@ -171,13 +116,7 @@ def elect(
     stdin then.
     """
     encoded = None if value is None else _value(value)
-    request = _Campaign(
-        name=name,
-        value=encoded,
-        exit_on_loss=exit_on_loss,
-        http=http,
-        **options,
-    )
+    request = _Campaign([name], value=encoded, exit_on_loss=exit_on_loss, http=http, **options)
     if command and as_json:
         raise UsageError("--json prints the tokens of an election without COMMAND: leave one out")
     if not command and http is None:
@@ -199,14 +138,6 @@ def elect(
                     if isinstance(lost, LockLost):  # too late to start COMMAND
                         request.warn(str(lost))
                     request.warn(f"{request.what}: campaigns again")
-
-
-def _address(text: str) -> tuple[str, int]:
-    """Reads the option --http."""
-    host, _, port = text.rpartition(":")
-    if not port.isdecimal() or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port, nor a host and a port")
-    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def _value(text: str) -> bytes:

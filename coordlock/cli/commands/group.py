@@ -1,77 +1,25 @@
-"""``coordlock group``: being in a group, and who is."""
+"""Join groups, and see their members.
+
+Each member of a group publishes a value, such as its address.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Final
 
-from coordlock.cli.completion import complete_group
 from coordlock.cli.connection import Service
 from coordlock.cli.data import text_of
 from coordlock.cli.exits import Exit, complain
-from coordlock.cli.options import follow_option, json_option, name_argument, service_options
-from coordlock.cli.parser import Group, Parser
 from coordlock.cli.table import print_table
-from coordlock.cli.text import dashed, echo
+from coordlock.cli.text import echo
 from coordlock.client import Client
-from coordlock.model.names import check_name
 from coordlock.recipes.group import GroupView, Member
 
-__all__ = ["parser"]
-
-_COMMANDS: Final = {
-    "join": "Be a member of the group NAME while COMMAND runs.",
-    "members": "Show who is in the group NAME.",
-}
+__all__ = ["members"]
 
 
-def parser() -> Group:
-    """The parser of the group."""
-    group = Group(
-        "coordlock group",
-        _group,
-        usage="COMMAND [ARGS]...",
-        commands=_COMMANDS,
-        load=_load,
-        example="coordlock group join web --value 10.0.0.5:8080 -- ./serve",
-    )
-    service_options(group)
-    return group.finished()
-
-
-def _load(name: str) -> Parser:
-    if name == "join":
-        from coordlock.cli.commands import group_join
-
-        return group_join.parser()
-    return _members_parser()
-
-
-def _group(*, service: Service) -> int:
-    """Join groups, and see who is in them.
-
-    Each member of a group publishes a value, such as its address.
-    """
-    echo(parser().format_help(), end="", err=True)
-    return Exit.USAGE
-
-
-def _members_parser() -> Parser:
-    parser = Parser(
-        "coordlock group members",
-        _members,
-        usage="[OPTIONS] NAME",
-        example="coordlock group members web --follow",
-    )
-    name_argument(parser, complete_group)
-    follow_option(parser, "Print each change, too, until Ctrl-C.")
-    service_options(parser)
-    json_option(parser)
-    return parser.finished()
-
-
-def _members(*, name: str, service: Service, follow: bool, as_json: bool) -> int:
+def members(*, name: str, service: Service, follow: bool, as_json: bool) -> int:
     """Show who is in the group NAME.
 
     Lists the members in the order in which they joined. The exit status is 1 if nobody is there.
@@ -81,7 +29,6 @@ def _members(*, name: str, service: Service, follow: bool, as_json: bool) -> int
     leave out a state that lasted for a moment. With --json, each line is a document with all
     members.
     """
-    check_name(name)
     with service.connected() as client:
         if follow:
             for line in _lines(client, name, as_json=as_json):
@@ -90,8 +37,12 @@ def _members(*, name: str, service: Service, follow: bool, as_json: bool) -> int
     if as_json:
         echo(_document(name, members))
     elif members:
-        rows = [(text_of(one.value), dashed(one.token), dashed(one.owner)) for one in members]
-        print_table(("VALUE", "TOKEN", "OWNER"), rows, texts=("OWNER",), data=("VALUE",))
+        print_table(
+            [
+                {"VALUE": text_of(one.value), "TOKEN": one.token, "OWNER": one.owner}
+                for one in members
+            ]
+        )
     else:
         complain(f"nobody is in the group {name!r}")
     return Exit.OK if members else Exit.FAILED

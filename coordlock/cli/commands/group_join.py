@@ -6,25 +6,22 @@ import contextlib
 import math
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, cast
+from collections.abc import Callable
+from typing import Any, Final, cast
 
 from coordlock.cli.child import Child, CommandFailed
 from coordlock.cli.commands.hold import check_stdin, wait_for_end
-from coordlock.cli.completion import complete_group
-from coordlock.cli.connection import Service, connected
 from coordlock.cli.data import given
 from coordlock.cli.exits import Exit, complain, killed_by
 from coordlock.cli.guard import Guard
-from coordlock.cli.options import label_option, name_argument, service_options, ttl_option
-from coordlock.cli.parser import Parser, UsageError
+from coordlock.cli.lock_request import LockRequest
+from coordlock.cli.parser import UsageError
 from coordlock.cli.signals import ENDING, Inbox
 from coordlock.cli.supervision import Supervision
 from coordlock.cli.terminal import Terminal
 from coordlock.locks.grant import Grant, GrantState
-from coordlock.model.names import check_name
 
-__all__ = ["parser"]
+__all__ = ["join"]
 
 
 class _Staying:
@@ -46,41 +43,7 @@ class _Staying:
 _STAYING: Final = cast("Grant", _Staying())
 
 
-class _Join(Parser):
-    def call(self, words: Sequence[str], inherited: Mapping[str, object]) -> int:
-        """Keep what belongs to COMMAND from being taken for an option of ours."""
-        own, command = self.split(words, 1)
-        return self.act({**vars(self.parsed(own)), "command": tuple(command)}, inherited)
-
-
-def parser() -> Parser:
-    """Its parser."""
-    parser = _Join(
-        "coordlock group join",
-        _join,
-        usage="NAME [OPTIONS] [[--] COMMAND...]",
-        example="coordlock group join web --value 10.0.0.5:8080 -- ./serve",
-    )
-    parser.has_rest = True
-    name_argument(parser, complete_group)
-    parser.option(
-        "--value", metavar="TEXT", help="What it publishes. Default: host and process id."
-    )
-    service_options(parser)
-    label_option(parser)
-    ttl_option(parser)
-    return parser.finished()
-
-
-def _join(
-    *,
-    name: str,
-    command: tuple[str, ...],
-    value: str | None,
-    label: str | None,
-    ttl: str | None,
-    service: Service,
-) -> int:
+def join(*, name: str, command: tuple[str, ...], value: str | None, **options: Any) -> int:
     """Be a member of the group NAME while COMMAND runs.
 
     COMMAND finds COORDLOCK_NAME and COORDLOCK_BACKEND in its environment. After an outage that ends
@@ -89,19 +52,20 @@ def _join(
 
     Without COMMAND, it is a member until stdin closes or a signal comes.
     """
-    check_name(name)
-    published = _published(value)
+    published, request = _published(value), LockRequest([name], **options)
     if not command:
         check_stdin("the group would be left")
-        settings = service.settings(ttl=ttl, label=label)
-        with connected(settings) as client, client.group(name).keep_joined(published):
+        with (
+            request.connected(request.settings()) as client,
+            client.group(name).keep_joined(published),
+        ):
             number = wait_for_end(_STAYING, Inbox(ENDING), None)
         return killed_by(number) if number else Exit.OK
     with Guard() as guard:  # forks, so it comes before the threads of a client
-        settings = service.settings(ttl=ttl, label=label or os.path.basename(command[0]))
+        settings = request.settings(label=os.path.basename(command[0]))
         variables = {"COORDLOCK_NAME": name, "COORDLOCK_BACKEND": settings.scheme}
         with (
-            connected(settings) as client,
+            request.connected(settings) as client,
             client.group(name).keep_joined(published),
             contextlib.closing(Child(guard, command)) as child,
         ):

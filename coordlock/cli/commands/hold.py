@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from coordlock.cli.exits import Exit, killed_by
 from coordlock.cli.lock_request import LockRequest
-from coordlock.cli.options import acquire_options, json_option, name_arguments, seconds
-from coordlock.cli.parser import Lost, Parser, UsageError
+from coordlock.cli.parser import Lost, UsageError
 from coordlock.cli.signals import ENDING, Inbox
 from coordlock.cli.terminal import in_background
 from coordlock.cli.text import echo
@@ -18,7 +17,8 @@ from coordlock.locks.grant import Grant, GrantState
 from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.settings import Settings
 
-__all__ = ["check_stdin", "hold", "keep", "parser", "wait_for_end"]
+__all__ = ["check_stdin", "hold", "keep", "wait_for_end"]
+
 
 #: How often to look, in seconds, whether the terminal listens to this process again.
 _LOOK: Final = 0.5
@@ -26,42 +26,14 @@ _LOOK: Final = 0.5
 _LONGEST: Final = 3600.0
 
 
-def parser() -> Parser:
-    """Its parser."""
-    parser = Parser(
-        "coordlock hold",
-        hold,
-        usage="[OPTIONS] NAME\n       coordlock hold [OPTIONS] -l NAME -l NAME...",
-        example="coordlock hold nightly --for 30s",
-    )
-    name_arguments(parser)
-    acquire_options(parser)
-    parser.option(
-        "--for",
-        dest="duration",
-        type=seconds,
-        metavar="DURATION",
-        help="Hold it for this long, whatever stdin does.",
-    )
-    json_option(parser)
-    return parser.finished()
-
-
-def hold(*, name: str | None, duration: float | None, as_json: bool, **options: Any) -> int:
+def hold(*, duration: float | None, as_json: bool, **options: Any) -> int:
     """Hold the lock NAME until stdin closes or a signal comes.
 
     Prints the fencing token, on a line of its own, as soon as the lock is held. The exit status is
     0, 128+N if signal N ended it, 75 if the lock was not acquired, 79 if it was lost. With -l and
     --tree it holds several locks, acquired in one step.
     """
-    return _hold_for(LockRequest(name=name, **options), duration, as_json)
-
-
-def _hold_for(request: LockRequest, duration: float | None, as_json: bool) -> int:
-    """Acquire what ``request`` asks for, and hold it until the end; the exit status.
-
-    Raises `Lost` when the lock was lost.
-    """
+    request = LockRequest(**options)
     if duration is None:
         check_stdin("the lock would be released", "add --for, or ")
     settings = request.settings()

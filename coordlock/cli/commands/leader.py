@@ -4,32 +4,13 @@ from __future__ import annotations
 
 import json
 
-from coordlock.cli.completion import complete_election
 from coordlock.cli.connection import Service
 from coordlock.cli.data import text_of
 from coordlock.cli.exits import Exit, complain
-from coordlock.cli.options import follow_option, json_option, name_argument, service_options
-from coordlock.cli.parser import Parser
 from coordlock.cli.text import echo
-from coordlock.model.names import check_name
 from coordlock.recipes.election import Candidate
 
-__all__ = ["leader", "parser"]
-
-
-def parser() -> Parser:
-    """Its parser."""
-    parser = Parser(
-        "coordlock leader",
-        leader,
-        usage="[OPTIONS] NAME",
-        example="coordlock leader scheduler --follow",
-    )
-    name_argument(parser, complete_election)
-    follow_option(parser, "Print each new leader, too, until Ctrl-C.")
-    service_options(parser)
-    json_option(parser)
-    return parser.finished()
+__all__ = ["leader"]
 
 
 def leader(*, name: str, service: Service, follow: bool, as_json: bool) -> int:
@@ -41,7 +22,6 @@ def leader(*, name: str, service: Service, follow: bool, as_json: bool) -> int:
     With --follow, the command prints a line for each new leader, and `nobody leads` in between. It
     may leave out a leader that was replaced at once. With --json, each line is a document.
     """
-    check_name(name)
     with service.connected() as client:
         election = client.election(name)
         if not follow:

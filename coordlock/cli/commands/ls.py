@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from coordlock.cli.completion import complete_name, completed_by
 from coordlock.cli.connection import Service, connected
 from coordlock.cli.exits import complain
-from coordlock.cli.kept import document_of, filled, print_kept
-from coordlock.cli.options import look_options
-from coordlock.cli.parser import Parser, UsageError
+from coordlock.cli.kept import document_of, filled, state_of
 from coordlock.cli.polling import poll
-from coordlock.cli.queues import Queues, kind_of
+from coordlock.cli.queues import Queue, Queues, kind_of
 from coordlock.cli.table import print_table
-from coordlock.cli.text import dashed, echo
+from coordlock.cli.text import age, echo
 from coordlock.client import Client
 from coordlock.errors import AuthenticationFailed
 from coordlock.locks.queue_view import QueueEntry
@@ -24,24 +22,7 @@ from coordlock.locks.queue_view import QueueEntry
 if TYPE_CHECKING:
     from coordlock.client.records import Record  # which loads all recipes
 
-__all__ = ["ls", "parser"]
-
-
-def parser() -> Parser:
-    """Its parser."""
-    parser = Parser(
-        "coordlock ls", ls, usage="[OPTIONS] [PATTERN]...", example="coordlock ls 'nightly*'"
-    )
-    patterns = parser.argument("patterns", nargs="*", metavar="PATTERN")
-    completed_by(patterns, complete_name)
-    parser.flag("--tree", dest="is_tree", help="Show names with slashes as a tree.")
-    parser.flag(
-        "--kept",
-        dest="is_kept",
-        help="List what is kept: work queues, counters, latches, gates, barriers and more.",
-    )
-    look_options(parser)
-    return parser.finished()
+__all__ = ["ls"]
 
 
 def ls(
@@ -62,8 +43,6 @@ def ls(
 
     With --kept, it lists the records that the service keeps under names, in use or not.
     """
-    if is_tree and is_kept:
-        raise UsageError("--tree and --kept exclude each other")
     settings = service.settings()
     if is_kept:
         with connected(settings) as client:
@@ -72,20 +51,24 @@ def ls(
     refused: dict[str, AuthenticationFailed] = {}
 
     def look() -> Queues:
-        names = [name for name in client.names() if _matches(name, patterns)]
+        names = [name for name in client.admin.names() if _matches(name, patterns)]
         names.sort(key=(lambda name: name.split("/")) if is_tree else str)
         queues = [(name, _queue_of(client, name, refused)) for name in names]
         return [(name, queue_view) for name, queue_view in queues if queue_view]
 
-    def lines_of(queues: Queues) -> list[dict[str, Any]]:
-        return [_line(name, queue_view, settings.scheme) for name, queue_view in queues]
-
     def display(queues: Queues) -> None:
-        _print_lines(lines_of(queues), patterns, as_json=as_json, is_tree=is_tree)
+        if as_json:
+            echo(json.dumps([_fields(name, queue, settings.scheme) for name, queue in queues]))
+            return
+        rows = {name: _row(name, queue, settings.scheme) for name, queue in queues}
+        _print(_branches(rows) if is_tree else rows.values(), "lock in use", patterns)
+
+    def essence(queues: Queues) -> object:
+        return [_fields(name, queue, settings.scheme) for name, queue in queues]
 
     with connected(settings) as client:
         if follow:
-            poll(look, display, essence=lines_of, redraw=not as_json)
+            poll(look, display, essence=essence, redraw=not as_json)
         found = look()
     if refused and not found:
         raise next(iter(refused.values()))
@@ -98,29 +81,29 @@ def ls(
 
 def _ls_kept(client: Client, patterns: list[str], *, follow: bool, as_json: bool) -> None:
     def look() -> list[Record]:
-        return filled(client, [one for one in client.records() if _matches(one.name, patterns)])
+        return filled(
+            client, [one for one in client.admin.records() if _matches(one.name, patterns)]
+        )
 
     def display(found: list[Record]) -> None:
         if as_json:
             echo(json.dumps([document_of(one) for one in found]))
-        elif found:
-            print_kept(found)
-        elif patterns:
-            complain(f"nothing that is kept matches {' or '.join(map(repr, patterns))}")
         else:
-            complain("nothing is kept")
+            rows = [
+                {"NAME": record.name, "KIND": record.kind, "STATE": state_of(record)}
+                for record in found
+            ]
+            _print(rows, "record", patterns)
 
     if follow:
         poll(look, display, essence=lambda found: found, redraw=not as_json)
     display(look())
 
 
-def _queue_of(
-    client: Client, name: str, refused: dict[str, AuthenticationFailed]
-) -> tuple[QueueEntry, ...]:
+def _queue_of(client: Client, name: str, refused: dict[str, AuthenticationFailed]) -> Queue:
     """The queue, empty where it may not be read, which is noted: it may be another program's."""
     try:
-        return client.contenders(name)
+        return client.admin.contenders(name)
     except AuthenticationFailed as error:
         refused[name] = error
         return ()
@@ -130,44 +113,58 @@ def _matches(name: str, patterns: list[str]) -> bool:
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _print_lines(
-    lines: list[dict[str, Any]], patterns: list[str], *, as_json: bool, is_tree: bool
-) -> None:
-    if as_json:
-        echo(json.dumps(lines))
-    elif lines:
-        columns = ("NAME", "KIND", "HOLDERS", "WAITERS", "TOKEN", "HOLDER")
-        rows = [[dashed(line[column.lower()]) for column in columns] for line in lines]
-        if is_tree:
-            rows = [row for name, row in _branches({str(row[0]): row for row in rows})]
-        print_table(columns, rows, texts=("NAME", "HOLDER"))
-    elif patterns:
-        complain(f"no lock in use matches {' or '.join(map(repr, patterns))}")
+def _print(rows: Iterable[Mapping[str, object]], what: str, patterns: list[str]) -> None:
+    if found := list(rows):
+        print_table(found)
     else:
-        complain("no lock is in use")
+        matching = " or ".join(map(repr, patterns))
+        complain(f"no {what} matches {matching}" if patterns else f"there is no {what}")
 
 
-def _branches(rows: dict[str, list[object]]) -> Iterator[tuple[str, list[object]]]:
+def _branches(rows: Mapping[str, dict[str, object]]) -> Iterator[dict[str, object]]:
     """The ``rows``, which are sorted, with their names as in a tree, and the nodes between."""
     shown: set[str] = set()
     for name, row in rows.items():
         steps = name.split("/")
-        for depth in range(len(steps)):
+        for depth, step in enumerate(steps):
             node = "/".join(steps[: depth + 1])
             if node not in shown:
                 shown.add(node)
-                rest = row[1:] if node == name else ["-"] * (len(row) - 1)
-                yield node, ["  " * depth + (steps[depth] or "/"), *rest]
+                own = row if node == name else dict.fromkeys(row)
+                yield {**own, "NAME": "  " * depth + (step or "/")}
 
 
-def _line(name: str, queue_view: tuple[QueueEntry, ...], scheme: str) -> dict[str, Any]:
-    holding = [one for one in queue_view if one.holding]
-    head = holding[0] if holding else None
+def _row(name: str, queue: Queue, scheme: str) -> dict[str, object]:
+    holder, waiters = _parts(queue)
+    oldest = waiters[0] if waiters else None
+    return {
+        "NAME": name,
+        "KIND": kind_of(queue, scheme),
+        "HOLDERS": len(queue) - len(waiters),
+        "WAITERS": len(waiters),
+        "TOKEN": holder and holder.token,
+        "HOLDER": holder and holder.owner,
+        "QUEUED": age(holder.age if holder else None),
+        "OLDEST WAITER": oldest and oldest.owner,
+        "WAITS": age(oldest.age if oldest else None),
+    }
+
+
+def _fields(name: str, queue: Queue, scheme: str) -> dict[str, object]:
+    holder, waiters = _parts(queue)
     return {
         "name": name,
-        "kind": kind_of(queue_view, scheme),
-        "holders": len(holding),
-        "waiters": len(queue_view) - len(holding),
-        "token": head.token if head else None,
-        "holder": str(head.owner) if head and head.owner else None,
+        "kind": kind_of(queue, scheme),
+        "holders": len(queue) - len(waiters),
+        "waiters": len(waiters),
+        "token": holder and holder.token,
+        "holder": holder and holder.owner and str(holder.owner),
+        "queued_since": holder and holder.owner and holder.owner.since,
+        "oldest_waiter": waiters[0].owner and asdict(waiters[0].owner) if waiters else None,
     }
+
+
+def _parts(queue: Queue) -> tuple[QueueEntry | None, list[QueueEntry]]:
+    """The first holder, and the waiters, the oldest first."""
+    holder = next((entry for entry in queue if entry.holding), None)
+    return holder, [entry for entry in queue if not entry.holding]

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from coordlock.cli.child import Child, CommandFailed, Unguarded
-from coordlock.cli.completion import complete_work_queue, completed_by
 from coordlock.cli.exits import Exit, killed_by
 from coordlock.cli.guard import Guard
 from coordlock.cli.lock_request import LockRequest, show_log
-from coordlock.cli.options import (
-    grace_option,
-    grant_options,
-    seconds,
-    waiting_options,
-    zero_is_done_option,
-)
-from coordlock.cli.parser import Parser, Refused, whole
-from coordlock.cli.signals import ENDING, Interrupted
+from coordlock.cli.parser import Refused
+from coordlock.cli.signals import ENDING, Inbox, Interrupted
 from coordlock.cli.supervision import Limits
 from coordlock.errors import BackendUnavailable, LockLost
 from coordlock.runtime.cancellation import Cancellation
@@ -31,67 +22,14 @@ from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.work.item import LONGEST_DELAY, Item
 from coordlock.work.running import Running
 
-__all__ = ["parser"]
+__all__ = ["work"]
+
 
 #: Seconds between two looks at how long an item's lease still lasts.
 _LOOK: Final = 0.25
 
 
-class _Working(Parser):
-    def call(self, words: Sequence[str], inherited: Mapping[str, object]) -> int:
-        """Keep what belongs to COMMAND from being taken for an option of ours."""
-        own, command = self.split(words, 1)
-        arguments = vars(self.parsed(own))
-        if not command:
-            self.error("there is no COMMAND: queue work NAME [OPTIONS] -- COMMAND")
-        return self.act({**arguments, "command": tuple(command)}, inherited)
-
-
-def parser() -> Parser:
-    """Its parser."""
-    parser = _Working(
-        "coordlock queue work",
-        _work,
-        usage="NAME [OPTIONS] [--] COMMAND...",
-        example="coordlock queue work mails --concurrency 4 -- ./send.sh",
-    )
-    parser.has_rest = True
-    completed_by(parser.argument("name", metavar="NAME"), complete_work_queue)
-    parser.option(
-        "--concurrency",
-        type=whole(1, 1000),
-        metavar="N",
-        default=1,
-        help="How many items to work on at the same time. Default: 1.",
-    )
-    parser.option(
-        "--count",
-        type=whole(1, 2**31),
-        metavar="N",
-        help="End after N items. Default: go on until a signal comes.",
-    )
-    parser.option(
-        "--max-failures",
-        type=whole(1, 2**31),
-        metavar="N",
-        default=10,
-        help="An item is dead after N failures. Default: 10.",
-    )
-    parser.option(
-        "--retry-delay",
-        type=seconds,
-        metavar="DURATION",
-        default=0.0,
-        help="How long a failed item waits for the next try. Default: 0s.",
-    )
-    zero_is_done_option(parser)
-    waiting_options(parser, "no item is ready")
-    grant_options(parser, "fewer than --count items came in time")
-    grace_option(parser)
-    return parser.finished()
-
-
-def _work(
+def work(
     *,
     name: str,
     command: tuple[str, ...],
@@ -118,7 +56,7 @@ def _work(
     The exit status is 0, or 75 if fewer than --count items came in time. With a --count of 1 it is
     COMMAND's, or 79 if the item was lost.
     """
-    request = LockRequest(name=name, **options)
+    request = LockRequest([name], **options)
     if not request.verbose and not request.quiet:
         show_log("WARNING")
     with Guard() as guard:  # forks, so it comes before the threads of a client
@@ -151,25 +89,18 @@ class _Stop:
 
     def __init__(self) -> None:
         self.cancellation: Final = Cancellation()
-        self._pipe, self._write = os.pipe()
-        os.set_blocking(self._write, False)
         self._lock: Final = threading.Lock()
-        self._signal: int | None = None
 
     def listen(self) -> None:
         """Let the signals that ask to end arrive here, from the main thread."""
-        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        for number in ENDING:
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, lambda *_: self.cancellation.cancel())
+        self._inbox = Inbox(ENDING, self.cancellation.cancel)
 
     @property
     def signal(self) -> int | None:
-        """The first of them; None while none has come."""
+        """One of them; None while none has come."""
         with self._lock:
-            if self._signal is None and select.select([self._pipe], [], [], 0)[0]:
-                [self._signal] = os.read(self._pipe, 1)
-            return self._signal
+            self._inbox.wait(0)
+            return min(self._inbox.ending, default=None)
 
 
 class _Crew:

@@ -4,79 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from coordlock.cli.child import Child, CommandFailed
 from coordlock.cli.exits import complain
 from coordlock.cli.guard import Guard
 from coordlock.cli.lock_request import LockRequest
-from coordlock.cli.options import (
-    acquire_options,
-    grace_option,
-    name_arguments,
-    on_ask_option,
-    slot_options,
-)
-from coordlock.cli.parser import Lost, Parser, did_you_mean
+from coordlock.cli.parser import Lost
 from coordlock.cli.slot_options import SlotOptions
 from coordlock.cli.supervision import Supervision
 from coordlock.cli.terminal import Terminal
 from coordlock.locks.grant import Grant
 from coordlock.settings import DEFAULT, Settings
 
-__all__ = ["parser", "run", "supervise"]
+__all__ = ["run", "supervise"]
 
 
-class _Run(Parser):
-    def call(self, words: Sequence[str], inherited: Mapping[str, object]) -> int:
-        """Keep what belongs to COMMAND from being taken for an option of ours."""
-        own, command = self.split(words, 0)
-        arguments = vars(self.parsed(own))
-        if not arguments["locks"] and not arguments["trees"]:
-            own, command = self.split(words, 1)
-            arguments = vars(self.parsed(own))
-        if not command:
-            self.error("there is no COMMAND: run NAME [OPTIONS] -- COMMAND")
-        return self.act({**arguments, "command": tuple(command)}, inherited)
-
-    def refuse(self, word: str) -> NoReturn:
-        """An option that is not ours."""
-        if word in ("-c", "--command"):  # those of flock(1)
-            self.error(f"run has no {word}: for a shell, write -- sh -c 'COMMAND'")
-        if word[:2] == "-w" or word == "--wait":
-            self.error(f"run has no {word[:2] if word[1] != '-' else word}: write --timeout")
-        near = did_you_mean(word, self._options, after=" Otherwise ")
-        self.error(f"run has no {word}: {near}write -- before a COMMAND that begins with a dash")
-
-
-def parser() -> Parser:
-    """Its parser."""
-    parser = _Run(
-        "coordlock run",
-        run,
-        usage="NAME [OPTIONS] [--] COMMAND...\n"
-        "       coordlock run -l NAME -l NAME... [OPTIONS] [--] COMMAND...",
-        example="coordlock run nightly --timeout 10m -- ./migrate.sh --fast",
-    )
-    parser.has_rest = True
-    name_arguments(parser)
-    acquire_options(parser)
-    grace_option(parser)
-    on_ask_option(parser)
-    slot_options(parser)
-    return parser.finished()
-
-
-def run(
-    *,
-    name: str | None,
-    command: tuple[str, ...],
-    grace: float,
-    on_ask: int | None,
-    slots_of_job: SlotOptions,
-    **options: Any,
-) -> int:
+def run(*, command: tuple[str, ...], grace: float, on_ask: int | None, **options: Any) -> int:
     """Hold the lock NAME while COMMAND runs.
 
     COMMAND finds COORDLOCK_NAME, COORDLOCK_TOKEN and COORDLOCK_BACKEND in its environment. -- may
@@ -90,22 +34,12 @@ def run(
     With --slot, --every or --cron, NAME is a job, and COMMAND runs once for each slot, on whichever
     host starts it. COMMAND finds COORDLOCK_SLOT and COORDLOCK_ATTEMPT, too.
     """
-    request = LockRequest(name=name, **options)
-    if slots_of_job.are_given:
+    slots = SlotOptions(**{name: options.pop(name) for name in SlotOptions.__annotations__})
+    request = LockRequest(**options)
+    if slots.are_given:
         from coordlock.cli.slot_runs import run_slots  # it costs others a moment at each start
 
-        return run_slots(request, slots_of_job, command, grace, on_ask)
-    return _run_under(request, command, grace, on_ask)
-
-
-def _run_under(
-    request: LockRequest, command: tuple[str, ...], grace: float, on_ask: int | None
-) -> int:
-    """Acquire what ``request`` asks for, and hold it while ``command`` runs; the exit status.
-
-    ``on_ask`` is the signal that the command gets when somebody asks for the lock; None for none.
-    Raises `Lost` when the lock was lost: then the command has ended.
-    """
+        return run_slots(request, slots, command, grace, on_ask)
     with Guard() as guard:  # forks, so it comes before the threads of a client
         settings = request.settings(label=os.path.basename(command[0]))
         with request.acquired(settings) as grant:

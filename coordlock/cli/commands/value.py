@@ -1,96 +1,29 @@
-"""``coordlock value``: small data under keys, such as a configuration."""
+"""Read, change and follow values, such as a configuration.
+
+Values are small data under keys. A KEY is an absolute path outside of the root of the locks.
+Lists of keys show the data only with --data.
+"""
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
 
 from coordlock.backend import VersionedValue
-from coordlock.cli.completion import asked, completed_by
 from coordlock.cli.connection import Service
 from coordlock.cli.data import given, in_json, read_all, shortened, text_of
 from coordlock.cli.exits import Exit, complain
-from coordlock.cli.options import follow_option, json_option, service_options
-from coordlock.cli.parser import Group, Parser, whole
 from coordlock.cli.table import print_table
 from coordlock.cli.text import echo, printable
 from coordlock.client import Client
 from coordlock.errors import VersionMismatch
 from coordlock.recipes.values import ValuesView
 
-__all__ = ["parser"]
-
-_COMMANDS: Final = {
-    "get": "Print the value of KEY.",
-    "set": "Set the value of KEY to DATA.",
-    "delete": "Delete the value of KEY.",
-    "ls": "List the keys in FOLDER.",
-}
+__all__ = ["delete", "get", "ls", "set"]
 
 
-def parser() -> Group:
-    """The parser of the group."""
-    group = Group(
-        "coordlock value",
-        _value,
-        usage="COMMAND [ARGS]...",
-        commands=_COMMANDS,
-        load=_load,
-        example="coordlock value set /shop/limit 20",
-    )
-    service_options(group)
-    return group.finished()
-
-
-def _load(name: str) -> Parser:
-    parsers = {
-        "get": _get_parser,
-        "set": _set_parser,
-        "delete": _delete_parser,
-        "ls": _ls_parser,
-    }
-    return parsers[name]()
-
-
-def _value(*, service: Service) -> int:
-    """Read, change and follow values, such as a configuration.
-
-    Values are small data under keys. A KEY is an absolute path outside of the root of the locks.
-    Lists of keys show the data only with --data.
-    """
-    echo(parser().format_help(), end="", err=True)
-    return Exit.USAGE
-
-
-def _key_argument(parser: Parser, metavar: str = "KEY") -> None:
-    completed_by(parser.argument("key", metavar=metavar), _complete_key)
-
-
-def _complete_key(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-    """The keys that start with ``prefix``, in its folder."""
-    folder = prefix.rpartition("/")[0] + "/"
-    keys = asked(parsed_args, lambda client: list(client.values(folder).get()))
-    return [key for key in keys if key.startswith(prefix)]
-
-
-def _get_parser() -> Parser:
-    parser = Parser(
-        "coordlock value get",
-        _get,
-        usage="[OPTIONS] KEY",
-        example="coordlock value get /shop/limit",
-    )
-    _key_argument(parser)
-    follow_option(parser, "Print each new version, too, until Ctrl-C.")
-    service_options(parser)
-    json_option(parser)
-    return parser.finished()
-
-
-def _get(*, key: str, follow: bool, service: Service, as_json: bool) -> int:
+def get(*, key: str, follow: bool, service: Service, as_json: bool) -> int:
     """Print the value of KEY.
 
     On a terminal it prints a line with control characters and bytes that are not UTF-8 escaped.
@@ -116,30 +49,7 @@ def _get(*, key: str, follow: bool, service: Service, as_json: bool) -> int:
     return Exit.FAILED if stored is None else Exit.OK
 
 
-def _if_version_option(parser: Parser) -> None:
-    parser.option(
-        "--if-version",
-        type=whole(0, 2**63 - 1),
-        metavar="N",
-        help="Only if KEY is at version N, 0 for no value; otherwise the status is 1.",
-    )
-
-
-def _set_parser() -> Parser:
-    parser = Parser(
-        "coordlock value set",
-        _set,
-        usage="[OPTIONS] KEY [DATA]",
-        example="coordlock value set /shop/limit 20 --if-version 3",
-    )
-    _key_argument(parser)
-    parser.argument("data", metavar="DATA", nargs="?")
-    _if_version_option(parser)
-    service_options(parser)
-    return parser.finished()
-
-
-def _set(
+def set(
     *,
     key: str,
     data: str | None,
@@ -158,20 +68,7 @@ def _set(
         return _written(lambda: value.set(kept, expect=if_version))
 
 
-def _delete_parser() -> Parser:
-    parser = Parser(
-        "coordlock value delete",
-        _delete,
-        usage="[OPTIONS] KEY",
-        example="coordlock value delete /shop/limit",
-    )
-    _key_argument(parser)
-    _if_version_option(parser)
-    service_options(parser)
-    return parser.finished()
-
-
-def _delete(*, key: str, if_version: int | None, service: Service) -> int:
+def delete(*, key: str, if_version: int | None, service: Service) -> int:
     """Delete the value of KEY.
 
     Does nothing if there is no value.
@@ -189,26 +86,7 @@ def _written(write: Callable[[], None]) -> int:
     return Exit.OK
 
 
-def _data_flag(parser: Parser) -> None:
-    parser.flag("--data", dest="with_data", help="Show the data, too.")
-
-
-def _ls_parser() -> Parser:
-    parser = Parser(
-        "coordlock value ls",
-        _ls,
-        usage="[OPTIONS] FOLDER",
-        example="coordlock value ls /shop --data",
-    )
-    _key_argument(parser, "FOLDER")
-    _data_flag(parser)
-    follow_option(parser, "Print each change, too, until Ctrl-C.")
-    service_options(parser)
-    json_option(parser)
-    return parser.finished()
-
-
-def _ls(*, key: str, with_data: bool, follow: bool, service: Service, as_json: bool) -> None:
+def ls(*, key: str, with_data: bool, follow: bool, service: Service, as_json: bool) -> None:
     """List the keys in FOLDER.
 
     Lists the keys directly in FOLDER, all at one moment: /shop/limit is in /shop, and /shop/db/host
@@ -225,12 +103,18 @@ def _ls(*, key: str, with_data: bool, follow: bool, service: Service, as_json: b
     if as_json:
         echo(json.dumps(_listed(found, with_data=with_data)))
     elif found:
-        columns = ("KEY", "VERSION", "BYTES", *["DATA"] * with_data)
-        rows = [
-            (one, stored.version, len(stored.data), *[shortened(stored.data)] * with_data)
-            for one, stored in found.items()
-        ]
-        print_table(columns, rows, texts=("KEY",), data=("DATA",))
+        print_table(
+            [
+                {
+                    "KEY": one,
+                    "VERSION": stored.version,
+                    "BYTES": len(stored.data),
+                    "DATA": shortened(stored.data) if with_data else None,
+                }
+                for one, stored in found.items()
+            ],
+            optional="DATA",
+        )
     else:
         complain(f"nothing is kept in {key!r}")
 

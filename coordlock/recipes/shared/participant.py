@@ -25,10 +25,10 @@ from typing import Any, ClassVar, Final
 
 from coordlock.backend import Observation, Queue
 from coordlock.errors import (
-    BarrierTimeout,
     Evicted,
     SessionLost,
     WaitCancelled,
+    WaitTimeout,
     WaitUnavailable,
 )
 from coordlock.kernel.access import Access
@@ -162,11 +162,10 @@ class Participant:
         if (ended := ticket.session.ended) is not None:
             raise copy(ended)
 
-    def _in_vain(self, waited: float, problem: str, there: int) -> BarrierTimeout:
+    def _in_vain(self, waited: float, problem: str, there: int) -> WaitTimeout:
         barrier = self._rendezvous
-        return BarrierTimeout(
-            barrier.name, waited, there, barrier.parties, kind=barrier.kind, problem=problem
-        )
+        problem = f"{problem} {there} of {barrier.parties} parties"
+        return WaitTimeout(barrier.name, waited, kind=barrier.kind, problem=problem)
 
     def _unavailable(self, service: str, reason: str) -> WaitUnavailable:
         barrier, waited = self._rendezvous, self._engine.clock.now() - self._started

@@ -11,10 +11,11 @@ import json
 from functools import partial
 from typing import Any
 
+from coordlock_faults.events import Kind, OperationAccepted, OperationFailed
+
 from coordlock.backend import VersionedValue
-from coordlock.errors import BackendError, ConversionTimeout, LockLost
+from coordlock.errors import BackendError, LockLost, WaitTimeout
 from coordlock.model.claim import Mode
-from coordlock.testing.faults.events import Kind, OperationAccepted, OperationFailed
 from testbed.clients.attempt_log import AttemptLog
 from testbed.clients.steps import Steps
 from testbed.clients.worker import EXPECTED, Worker
@@ -43,7 +44,7 @@ class Convert(Guarded):
                     yield from self._read_and_write(worker, attempt)
                 if attempt.lost or worker.draining.is_set():
                     break
-        except (*EXPECTED, BackendError, ConversionTimeout, LockLost):
+        except (*EXPECTED, BackendError, WaitTimeout, LockLost):
             pass  # it is held as before, or lost
         yield from worker.release(attempt)
 

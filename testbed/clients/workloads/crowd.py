@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from coordlock_faults.events import Kind
+
 from coordlock.model.claim import Mode
-from coordlock.testing.faults.events import Kind
 from testbed.clients.steps import Steps, at_once
 from testbed.clients.worker import Patience, Worker
 from testbed.clients.workloads.register import use

@@ -12,12 +12,13 @@ from functools import partial
 from itertools import count
 from typing import Final
 
+from coordlock_faults.events import Kind, OperationAccepted, OperationFailed
+from coordlock_faults.journal import Journal
+
 import coordlock
 from coordlock.backend import VersionedValue
 from coordlock.errors import BackendError, LockLost, VersionMismatch
 from coordlock.model.claim import Mode
-from coordlock.testing.faults.events import Kind, OperationAccepted, OperationFailed
-from coordlock.testing.faults.journal import Journal
 from testbed.clients.attempt_log import AttemptLog
 from testbed.clients.steps import Steps
 from testbed.clients.worker import Worker

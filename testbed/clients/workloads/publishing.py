@@ -7,10 +7,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
 
+from coordlock_faults.events import Act, Present
+from coordlock_faults.journal import Journal
+
 import coordlock
 from coordlock.model.claim import Mode
-from coordlock.testing.faults.events import Act, Present
-from coordlock.testing.faults.journal import Journal
 from testbed.clients.attempt_log import AttemptLog
 from testbed.clients.following import follow
 from testbed.clients.steps import Steps

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 
+from coordlock_faults.events import Kind
+
 from coordlock.model.claim import Mode
-from coordlock.testing.faults.events import Kind
 from testbed.clients.attempt_log import AttemptLog
 from testbed.clients.steps import Steps
 from testbed.clients.worker import Worker

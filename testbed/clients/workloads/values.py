@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
+from coordlock_faults.events import Act, Present
+from coordlock_faults.journal import Journal
+
 import coordlock
 from coordlock.backend import VersionedValue
 from coordlock.errors import BackendError, VersionMismatch
 from coordlock.recipes.values import ValuesView
-from coordlock.testing.faults.events import Act, Present
-from coordlock.testing.faults.journal import Journal
 from testbed.clients.following import State, follow, read
 from testbed.clients.steps import Steps
 from testbed.clients.worker import Worker

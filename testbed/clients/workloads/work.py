@@ -8,18 +8,18 @@ from functools import partial
 from itertools import count
 from typing import Any, Final
 
+from coordlock_faults.events import Act, Present
+from coordlock_faults.journal import Journal
+
 import coordlock
 from coordlock.errors import (
     BackendUnavailable,
     ItemEnded,
     LockLost,
-    WorkQueueContended,
     WorkQueueEmpty,
     WorkQueueFull,
 )
 from coordlock.model.claim import Mode
-from coordlock.testing.faults.events import Act, Present
-from coordlock.testing.faults.journal import Journal
 from testbed.clients.attempt_log import AttemptLog
 from testbed.clients.call_log import CallLog
 from testbed.clients.steps import Steps
@@ -140,7 +140,7 @@ def _finish(queue: coordlock.WorkQueue, journal: Journal) -> None:
         log = CallLog(journal, next(names), Act.TAKE, queue.name)
         try:
             item = queue.take(1.0)
-        except (WorkQueueContended, WorkQueueEmpty) as error:
+        except WorkQueueEmpty as error:
             log.raised(type(error).__name__)
             continue
         log.returned(*_numbers(item))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from coordlock.testing.faults.journal import Journal
+from coordlock_faults.journal import Journal
+
 from testbed.clients.attempt_log import AttemptLog
 from testbed.clients.steps import Steps
 from testbed.clients.worker import Worker

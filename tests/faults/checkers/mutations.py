@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
-from coordlock.testing.faults.attempt import Attempt
-from coordlock.testing.faults.events import (
+from coordlock_faults.attempt import Attempt
+from coordlock_faults.events import (
     ContenderAppeared,
     ContenderDisappeared,
     Counted,
@@ -25,9 +25,10 @@ from coordlock.testing.faults.events import (
     ReleaseAcknowledged,
     ReleaseSent,
 )
-from coordlock.testing.faults.history import History
-from coordlock.testing.faults.operation import Operation
-from coordlock.testing.faults.overlap import conflict
+from coordlock_faults.history import History
+from coordlock_faults.operation import Operation
+from coordlock_faults.overlap import conflict
+
 from tests.faults.checkers.reference import BOUNDS, MS
 
 E = TypeVar("E", bound=Event)
@@ -100,7 +101,7 @@ def quiet(history: History, one: Attempt) -> bool:
     return not {"PAUSED", "OPERATOR"} & set(reaches) and one.killed is None
 
 
-@mutation("HeldTogether", "NotLinearizable EarlyRemoval FalselyHeld")
+@mutation("HeldTogether", "EarlyRemoval FalselyHeld")
 def a_holder_that_goes_on_after_the_next_one_was_granted(
     history: History, chance: random.Random
 ) -> Events:
@@ -118,7 +119,7 @@ def a_holder_that_goes_on_after_the_next_one_was_granted(
     return swapped(events, answer, replace(answer, at=late.at + 1)) if answer else events
 
 
-@mutation("HeldTogether", "NotLinearizable Overtaken EarlyRemoval")
+@mutation("HeldTogether", "Overtaken EarlyRemoval")
 def a_grant_before_the_holders_release(history: History, chance: random.Random) -> Events:
     one, other = pair_of(
         history,
@@ -139,7 +140,7 @@ def a_grant_before_the_holders_release(history: History, chance: random.Random) 
 
 @mutation(
     "Overtaken DisorderedTokens RepeatedToken",
-    "NeverFirst NotLinearizable EarlyRemoval FalselyHeld ForeignToken",
+    "NeverFirst EarlyRemoval FalselyHeld ForeignToken",
 )
 def two_grants_that_have_changed_their_tokens(history: History, chance: random.Random) -> Events:
     one, other = pair_of(
@@ -154,8 +155,7 @@ def two_grants_that_have_changed_their_tokens(history: History, chance: random.R
 
 @mutation(
     "RepeatedToken",
-    "DisorderedTokens Overtaken NeverFirst NotLinearizable HeldTogether EarlyRemoval FalselyHeld "
-    "ForeignToken",
+    "DisorderedTokens Overtaken NeverFirst HeldTogether EarlyRemoval FalselyHeld ForeignToken",
 )
 def a_token_that_two_have(history: History, chance: random.Random) -> Events:
     one, other = pair_of(history, chance, lambda one, other: True)
@@ -234,7 +234,7 @@ def a_refused_add_that_was_made(history: History, chance: random.Random) -> Even
     return swapped(history.events, final, more)
 
 
-@mutation("LateSignal", "HeldTogether NotLinearizable")
+@mutation("LateSignal", "HeldTogether")
 def a_loss_that_was_signalled_late(history: History, chance: random.Random) -> Events:
     losses = [
         one.lost
@@ -366,7 +366,7 @@ def a_grant_that_nobody_wrote_down(history: History, chance: random.Random) -> E
     return swapped(history.events, one_of(granted, chance), None)
 
 
-@mutation("Incomplete", "HeldTogether Missing NotLinearizable EarlyRemoval")
+@mutation("Incomplete", "HeldTogether Missing EarlyRemoval")
 def a_release_that_nobody_wrote_down(history: History, chance: random.Random) -> Events:
     sent: list[ReleaseSent] = [
         one.release_sent for one in history.granted if one.release_sent and one.release_answer

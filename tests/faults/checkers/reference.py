@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
-from coordlock.model.claim import Claim, Mode, Permit
-from coordlock.testing.faults.bounds import Bounds
-from coordlock.testing.faults.events import (
+from coordlock_faults.bounds import Bounds
+from coordlock_faults.events import (
     AcquireFailed,
     AcquireInvoked,
     ContenderAppeared,
@@ -42,6 +41,8 @@ from coordlock.testing.faults.events import (
     Surveyed,
     Withdrawn,
 )
+
+from coordlock.model.claim import Claim, Mode, Permit
 
 MS = 1_000_000
 TTL = 1000 * MS

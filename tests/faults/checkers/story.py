@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from coordlock.model.claim import Claim, Mode
-from coordlock.testing.faults.bounds import Bounds
-from coordlock.testing.faults.events import (
+from coordlock_faults.bounds import Bounds
+from coordlock_faults.events import (
     AcquireFailed,
     AcquireInvoked,
     Act,
@@ -37,8 +36,10 @@ from coordlock.testing.faults.events import (
     Shown,
     Surveyed,
 )
-from coordlock.testing.faults.history import History
-from coordlock.testing.faults.verdict import judge
+from coordlock_faults.history import History
+from coordlock_faults.verdict import judge
+
+from coordlock.model.claim import Claim, Mode
 
 MS = 1_000_000
 #: A run of a second: a signal may be 10 ms late, everybody is told and answered within 200 ms.

@@ -1,16 +1,16 @@
 from __future__ import annotations
 
 import pytest
-
-from coordlock.testing.faults.chains import (
+from coordlock_faults.chains import (
     ForkedChain,
     LostWrite,
     NeverWritten,
     SeenInPart,
     chains,
 )
-from coordlock.testing.faults.events import Act
-from coordlock.testing.faults.violation import Violation
+from coordlock_faults.events import Act
+from coordlock_faults.violation import Violation
+
 from tests.faults.checkers.story import BOUNDS, Story, broken
 
 

@@ -4,10 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-from coordlock.model.claim import Mode
-from coordlock.testing.faults.completeness import completeness
-from coordlock.testing.faults.events import (
+from coordlock_faults.completeness import completeness
+from coordlock_faults.events import (
     AcquireFailed,
     AcquireInvoked,
     Act,
@@ -40,7 +38,9 @@ from coordlock.testing.faults.events import (
     Surveyed,
     Withdrawn,
 )
-from coordlock.testing.faults.history import History
+from coordlock_faults.history import History
+
+from coordlock.model.claim import Mode
 from tests.faults.checkers.story import BOUNDS, END, MS, QUIET, Story, broken
 
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
+from coordlock_faults.events import Reach
+from coordlock_faults.exclusion import HeldTogether, exclusion
+from coordlock_faults.overlap import overlaps
 
 from coordlock.model.claim import Claim, Mode, Permit
-from coordlock.testing.faults.events import Reach
-from coordlock.testing.faults.exclusion import HeldTogether, exclusion
-from coordlock.testing.faults.overlap import overlaps
 from tests.faults.checkers.story import BOUNDS, MS, Story, broken
 
 
@@ -45,7 +45,7 @@ def test_two_holders_at_a_time_are_found() -> None:
         "        0.022000 s  c1         ReleaseSent attempt=attempt1 patience=None",
         "        0.030000 s  c2         ReleaseSent attempt=attempt2 patience=None",
     ]
-    assert broken(story) == ["HeldTogether", "NotLinearizable"]
+    assert broken(story) == ["HeldTogether"]
 
 
 def test_other_locks_are_other_locks() -> None:
@@ -61,7 +61,7 @@ def test_modes_are_held_together_as_they_may(one: Mode, other: Mode) -> None:
     story = Story(truth=False)
     story.attempt("c1", 5, claim=one, invoked=1, granted=10, released=22)
     story.attempt("c2", 6, claim=other, invoked=2, granted=21, released=30)
-    expected = ["HeldTogether", "NotLinearizable"] if one.conflicts(other) else []
+    expected = ["HeldTogether"] if one.conflicts(other) else []
     assert broken(story) == expected
 
 
@@ -84,7 +84,7 @@ def test_one_holder_more_than_there_are_permits_is_found() -> None:
     (found,) = exclusion(story.history(), BOUNDS)
     assert isinstance(found, HeldTogether)
     assert found.length == 3 * MS  # from the third grant to the first release
-    assert broken(story) == ["HeldTogether", "NotLinearizable"]
+    assert broken(story) == ["HeldTogether"]
 
 
 @pytest.mark.parametrize("claim", [Mode.EX, Permit(3)])
@@ -105,7 +105,7 @@ def test_a_holder_that_was_killed_is_not_one_any_more() -> None:
     story = Story()
     story.attempt("c1", 5, invoked=1, granted=10, gone=7)
     story.attempt("c2", 6, invoked=2, granted=45, released=60, gone=8)
-    assert broken(story) == ["HeldTogether", "Missing", "NotLinearizable"]
+    assert broken(story) == ["HeldTogether", "Missing"]
     story.fault(Reach.KILLED, 30, 31, "c1")
     assert broken(story) == []
 
@@ -114,14 +114,14 @@ def test_a_holder_that_was_killed_is_not_one_any_more() -> None:
 def test_faults_of_servers_and_network_excuse_no_overlap(reach: Reach) -> None:
     story = expired(granted=39)
     story.fault(reach, 15, 70, "c1")
-    assert broken(story) == ["HeldTogether", "NotLinearizable"]
+    assert broken(story) == ["HeldTogether"]
 
 
 def test_an_overlap_with_a_holder_that_was_paused_is_counted() -> None:
     story = Story()
     story.attempt("c1", 5, invoked=1, granted=10, lost=81, deadline_then=40, gone=7)
     story.attempt("c2", 6, invoked=2, granted=45, released=60, gone=8)
-    assert broken(story) == ["HeldTogether", "LateSignal", "NotLinearizable"]
+    assert broken(story) == ["HeldTogether", "LateSignal"]
     story.fault(Reach.PAUSED, 15, 80, "c1")
     assert broken(story) == []
     (found,) = overlaps(story.history(), BOUNDS)
@@ -189,7 +189,7 @@ def test_wrong_wall_clocks_excuse_nothing(target: str) -> None:
     story.attempt("c1", 5, invoked=1, granted=10, released=50)
     story.attempt("c2", 6, invoked=2, granted=45, released=60)
     story.fault(Reach.CLOCKS, 15, 50, target)
-    assert broken(story) == ["HeldTogether", "NotLinearizable"]
+    assert broken(story) == ["HeldTogether"]
 
 
 def test_a_pause_excuses_an_overlap_only_until_its_process_has_had_time_for_the_signal() -> None:
@@ -267,7 +267,7 @@ def test_a_hold_without_an_end_lasts_to_the_end() -> None:
     story = Story(truth=False)
     story.attempt("c1", 5, invoked=1, granted=10)
     story.attempt("c2", 6, invoked=790, granted=800, released=810)
-    assert broken(story) == ["HeldTogether", "NotLinearizable"]
+    assert broken(story) == ["HeldTogether"]
 
 
 def test_no_more_are_listed_than_asked_for() -> None:

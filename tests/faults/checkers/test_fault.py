@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from coordlock_faults.completeness import completeness
+from coordlock_faults.events import FOREVER, FaultBegan, FaultHealed, Reach
+from coordlock_faults.fault import Fault, Faults
 
-from coordlock.testing.faults.completeness import completeness
-from coordlock.testing.faults.events import FOREVER, FaultBegan, FaultHealed, Reach
-from coordlock.testing.faults.fault import Fault, Faults
 from tests.faults.checkers.story import BOUNDS, QUIET, Story
 
 

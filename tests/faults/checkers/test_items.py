@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import pytest
-
-from coordlock.model.claim import Mode
-from coordlock.testing.faults.events import Act, Reach
-from coordlock.testing.faults.items import (
+from coordlock_faults.events import Act, Reach
+from coordlock_faults.items import (
     DoneTwice,
     ForeignItem,
     LateDone,
@@ -13,7 +11,9 @@ from coordlock.testing.faults.items import (
     Overtaking,
     items,
 )
-from coordlock.testing.faults.violation import Violation
+from coordlock_faults.violation import Violation
+
+from coordlock.model.claim import Mode
 from tests.faults.checkers.story import BOUNDS, QUIET, Story, broken
 
 

@@ -14,13 +14,8 @@ from pathlib import Path
 from select import PIPE_BUF
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from coordlock.model.claim import Mode, Permit
-from coordlock.runtime.clock import SYSTEM_CLOCK
-from coordlock.testing.faults import events
-from coordlock.testing.faults.events import (
+from coordlock_faults import events
+from coordlock_faults.events import (
     AcquireFailed,
     AcquireInvoked,
     Act,
@@ -37,8 +32,13 @@ from coordlock.testing.faults.events import (
     RunBegan,
     Surveyed,
 )
-from coordlock.testing.faults.journal import Journal, MalformedHistory, read
-from coordlock.testing.faults.record import decode, encode
+from coordlock_faults.journal import Journal, MalformedHistory, read
+from coordlock_faults.record import decode, encode
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordlock.model.claim import Mode, Permit
+from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.testing.waiting import eventually
 from tests.faults.checkers.reference import MODES, PERMITS, Reference
 
@@ -248,8 +248,8 @@ def test_a_reading_of_the_clocks_that_was_interrupted_is_repeated(tmp_path: Path
 WRITER = """
 import sys
 from pathlib import Path
-from coordlock.testing.faults.journal import Journal
-from coordlock.testing.faults.events import AcquireFailed
+from coordlock_faults.journal import Journal
+from coordlock_faults.events import AcquireFailed
 journal = Journal(Path(sys.argv[1]), sys.argv[2])
 number = 0
 while len(sys.argv) < 4 or number < int(sys.argv[3]):

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from coordlock_faults.events import Reach
 
-from coordlock.testing.faults.events import Reach
 from tests.faults.checkers.story import QUIET, Story, broken
 
 

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import pytest
-
-from coordlock.model.claim import Mode
-from coordlock.testing.faults.events import (
+from coordlock_faults.events import (
     AcquireInvoked,
     Act,
     Called,
@@ -11,7 +9,9 @@ from coordlock.testing.faults.events import (
     ReleaseSent,
     Returned,
 )
-from coordlock.testing.faults.liveness import liveness
+from coordlock_faults.liveness import liveness
+
+from coordlock.model.claim import Mode
 from tests.faults.checkers.story import BOUNDS, MS, Story, broken
 
 

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from coordlock_faults.events import Reach
+from coordlock_faults.loss import LateSignal, loss
 
-from coordlock.testing.faults.events import Reach
-from coordlock.testing.faults.loss import LateSignal, loss
 from tests.faults.checkers.story import BOUNDS, MS, Story, broken
 
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from coordlock_faults.events import Act, Reach, Shown
+from coordlock_faults.observers import NotShown, WentBack, observers
 
-from coordlock.testing.faults.events import Act, Reach, Shown
-from coordlock.testing.faults.observers import NotShown, WentBack, observers
 from tests.faults.checkers.story import BOUNDS, MS, QUIET, Story, broken
 
 

@@ -6,9 +6,8 @@ import tempfile
 import textwrap
 from pathlib import Path
 
+import coordlock_faults as faults
 import pytest
-
-from coordlock.testing import faults
 
 
 def test_the_example_of_the_docstring_runs_as_it_is_printed(

@@ -1,15 +1,15 @@
 from __future__ import annotations
 
 import pytest
-
-from coordlock.model.claim import Mode
-from coordlock.testing.faults.events import Act, Reach
-from coordlock.testing.faults.published import (
+from coordlock_faults.events import Act, Reach
+from coordlock_faults.published import (
     LatePublication,
     NeverPublished,
     NotThere,
     published,
 )
+
+from coordlock.model.claim import Mode
 from tests.faults.checkers.story import BOUNDS, Story, broken
 
 

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from coordlock_faults.events import Kind, OperationAccepted, Reach
+from coordlock_faults.register import register
 
-from coordlock.testing.faults.events import Kind, OperationAccepted, Reach
-from coordlock.testing.faults.register import register
 from tests.faults.checkers.story import BOUNDS, MS, Story, broken
 
 

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from coordlock_faults.events import Reach
+from coordlock_faults.release import FalselyHeld, release
 
-from coordlock.testing.faults.events import Reach
-from coordlock.testing.faults.release import FalselyHeld, release
 from tests.faults.checkers.story import BOUNDS, Story, broken
 
 

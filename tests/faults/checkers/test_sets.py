@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coordlock.testing.faults.events import AcquireInvoked
-from coordlock.testing.faults.sets import InPart, OutOfOrder, sets
+from coordlock_faults.events import AcquireInvoked
+from coordlock_faults.sets import InPart, OutOfOrder, sets
+
 from tests.faults.checkers.story import BOUNDS, Story
 
 

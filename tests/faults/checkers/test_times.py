@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from coordlock.testing.faults.events import FOREVER
+from coordlock_faults.events import FOREVER
+
 from tests.faults.checkers.story import MS, QUIET, Story
 
 

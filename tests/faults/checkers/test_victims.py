@@ -2,9 +2,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from coordlock_faults.events import AcquireFailed, AcquireInvoked, Event
+from coordlock_faults.victims import FalseVictim, victims
+
 from coordlock.model.claim import Mode
-from coordlock.testing.faults.events import AcquireFailed, AcquireInvoked, Event
-from coordlock.testing.faults.victims import FalseVictim, victims
 from tests.faults.checkers.story import BOUNDS, Story
 
 

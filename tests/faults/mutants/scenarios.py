@@ -7,6 +7,7 @@ from contextlib import ExitStack, suppress
 from typing import Any
 from unittest.mock import patch
 
+from coordlock_faults.events import Kind, Reach
 from coordlock_zookeeper import ZookeeperBackend
 
 from coordlock.client import Client
@@ -14,7 +15,6 @@ from coordlock.locks.grant import GrantState
 from coordlock.model.claim import Mode, Permit
 from coordlock.runtime.promise import Promise
 from coordlock.testing.connection import Connection
-from coordlock.testing.faults.events import Kind, Reach
 from coordlock.testing.waiting import eventually
 from testbed.order import is_told_in_order
 from testbed.servers.etcd import EtcdServer
@@ -184,7 +184,7 @@ def _has_its_watches(client: Client) -> bool:
     """Whether the service is known to have what its one waiter watches."""
     engine = client._engine
     [ticket] = engine.tickets
-    watched = (*ticket.contenders, *(ticket.departures.watched if ticket.departures else ()))
+    watched = (*ticket.contenders, *ticket.waiting.watched)
     return len(watched) > 1 and all(is_told_in_order(engine.backend, one) for one in watched)
 
 
@@ -238,9 +238,9 @@ def a_create_arrives_late(stage: Stage) -> None:
         open_way.refuse()
         assert player.acquire(timeout=0.5) is None
         trap.wait()
-        before = open_way.counts().replies["DeleteRange"]
+        before = open_way.counts().replies["Txn"]
         open_way.heal()
-        eventually(lambda: open_way.counts().replies["DeleteRange"] > before)
+        eventually(lambda: open_way.counts().replies["Txn"] > before)
         stuck.heal()
     stage.queued(1)
 

@@ -11,15 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from kazoo.client import KazooClient
-
-import coordlock
-from coordlock.backend import VersionedValue
-from coordlock.errors import CoordlockError
-from coordlock.model.claim import Claim, Mode, Permit
-from coordlock.model.contender import Contender
-from coordlock.testing.faults.bounds import Bounds
-from coordlock.testing.faults.events import (
+from coordlock_faults.bounds import Bounds
+from coordlock_faults.events import (
     FaultBegan,
     FaultHealed,
     Kind,
@@ -31,8 +24,15 @@ from coordlock.testing.faults.events import (
     RunBegan,
     RunEnded,
 )
-from coordlock.testing.faults.journal import Journal, read
-from coordlock.testing.faults.verdict import Verdict, judge
+from coordlock_faults.journal import Journal, read
+from coordlock_faults.verdict import Verdict, judge
+from kazoo.client import KazooClient
+
+import coordlock
+from coordlock.backend import VersionedValue
+from coordlock.errors import CoordlockError
+from coordlock.model.claim import Claim, Mode, Permit
+from coordlock.model.contender import Contender
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
@@ -265,7 +265,7 @@ class Stage:
     def queue(self) -> list[Contender]:
         """The contenders now, as anybody sees them."""
         client = self._observing_client
-        return [one.contender for one in client.contenders(LOCK)]
+        return [one.contender for one in client.admin.contenders(LOCK)]
 
     def queued(self, number: int) -> None:
         """Wait until there are so many contenders."""

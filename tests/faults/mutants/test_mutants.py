@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from coordlock_faults.bounds import Bounds
 
-from coordlock.testing.faults.bounds import Bounds
 from testbed.servers.etcd import EtcdServer
 from testbed.servers.zookeeper import ZooKeeperServer
 from tests.faults.mutants import scenarios

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from coordlock_faults.journal import read
+from coordlock_faults.verdict import judge
+from coordlock_faults.violation import Violation
 
-from coordlock.testing.faults.journal import read
-from coordlock.testing.faults.verdict import judge
-from coordlock.testing.faults.violation import Violation
 from coordlock.testing.waiting import eventually
 from testbed.servers.endpoint import Endpoint
 from testbed.soak.crew import NoAnswer

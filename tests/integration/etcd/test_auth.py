@@ -64,12 +64,6 @@ def logins(proxy: FaultProxy) -> int:
     return sum(n for kind, n in counts.items() if kind.endswith("Authenticate"))
 
 
-def test_a_user_who_may_only_lock_is_told_of_the_term(join: Join, url: str) -> None:
-    backend = join(url).backend
-    assert isinstance(backend, EtcdBackend)
-    assert backend._connection._ask_term() > 0
-
-
 def test_a_user_may_lock_below_the_root_that_is_granted(join: Join, url: str) -> None:
     party = join(url)
     entry, contender, snapshot = party.enqueue("q")

@@ -26,7 +26,7 @@ import sys, time, coordlock
 client = coordlock.connect(sys.argv[1])
 grant = client.lock("q").acquire(30)
 time.sleep(float(sys.argv[2]))
-print(client.contenders("q")[0].session)
+print(client.admin.contenders("q")[0].session)
 """
 
 #: Ends with four clients, when the server has fallen silent.

@@ -114,7 +114,7 @@ def test_a_waiter_that_is_evicted_before_its_turn_is_not_granted_on_a_busy_etcd(
         for _ in range(10):
             holding = other.lock("orders").acquire()
             waiting = pool.submit(client.lock("orders").acquire)
-            eventually(lambda: len(other.contenders("orders")) == 2)
+            eventually(lambda: len(other.admin.contenders("orders")) == 2)
             waiter = party.backend.snapshot("orders").result(30).contenders[-1]
             assert party.backend.evict(waiter).result(30)
             holding.release()

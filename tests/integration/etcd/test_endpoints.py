@@ -275,6 +275,38 @@ def test_a_request_that_may_have_been_answered_is_not_made_at_another_host(
         assert not party.backend.evict(contender).result(BOUND)
 
 
+def test_a_request_without_an_answer_is_sent_again_over_the_same_connection(
+    party: Party, proxy: FaultProxy
+) -> None:
+    """As one that was lost with a leader: the member and the connection are well."""
+    party.enqueue("q")
+    with proxy.counting() as passed:
+        proxy.replies.black_hole()
+        reading = party.backend.snapshot("q")
+        eventually(lambda: proxy.counts().requests["Range"] > 1)
+        proxy.heal()
+        assert len(reading.result(BOUND).contenders) == 1
+    assert passed.requests["Range"] == 2
+    assert passed.connections == 0
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_only_the_second_attempt_in_a_row_without_an_answer_costs_a_connection(
+    party: Party, proxy: FaultProxy, attempts: int
+) -> None:
+    """A server that is slow for a moment must not have to open all watches again."""
+    entry = party.enqueue("warm")[0]
+    with proxy.counting() as passed:
+        proxy.replies.black_hole()
+        for _ in range(attempts):
+            # Together with others, which count as one.
+            unanswered = [party.backend.withdraw([entry]) for _ in range(5)]
+            assert all(isinstance(one.exception(BOUND), BackendUnavailable) for one in unanswered)
+        proxy.heal()
+        party.backend.heartbeat().result(BOUND)
+    assert passed.connections == attempts - 1
+
+
 def test_calls_go_over_the_new_connection_once_the_old_one_is_left(
     etcd: Etcd, join: Join, root: str
 ) -> None:
@@ -318,8 +350,7 @@ def test_a_session_and_its_watches_move_on_when_their_member_fails(
 
 @pytest.fixture
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(members, "_FIRST", 0.0)
-    monkeypatch.setattr(members, "_AGAIN", 0.0)
+    monkeypatch.setattr(members, "INTERVAL_S", 0.0)
 
 
 def hosts_of(party: Party) -> list[str]:
@@ -335,8 +366,7 @@ def test_a_client_outlives_all_members_that_its_url_names(
 ) -> None:
     with EtcdCluster(tmp_path) as cluster:
         configured = list(cluster.endpoint.hosts)
-        party = join(cluster.url_for(root, ttl="60s"))
-        assert isinstance(party.backend, EtcdBackend)
+        party = join(cluster.url_for(root, ttl="60s", learn_members="true"))
         entry, contender, snapshot = party.enqueue("q")
         told = threading.Event()
         party.backend.watch(contender, snapshot.revision, lambda _: told.set())
@@ -360,7 +390,7 @@ def test_one_host_of_the_url_is_enough_to_learn_the_others(
     cluster: EtcdCluster, join: Join, root: str
 ) -> None:
     first, *others = cluster.endpoint.hosts
-    party = join(f"etcd://{first}{root}")
+    party = join(f"etcd://{first}{root}?learn_members=true")
     eventually(lambda: sorted(hosts_of(party)[1:]) == sorted(others))
     assert hosts_of(party)[0] == first
 
@@ -374,11 +404,11 @@ def test_a_host_is_learned_only_once_it_answers_as_a_member_of_the_cluster(
     with EtcdServer(tmp_path / "stranger") as stranger:
         misled.client_address = stranger.endpoint.hosts[0]
         with cluster:
-            party = join(cluster.members[0].url_for(root, ttl="60s"))
+            party = join(cluster.members[0].url_for(root, ttl="60s", learn_members="true"))
             eventually(lambda: hosts_of(party)[1:] == list(sound.endpoint.hosts))
             sound.kill()
             eventually(other.answers, "the others have a leader")
-            late = join(other.url_for(root, ttl="60s"))
+            late = join(other.url_for(root, ttl="60s", learn_members="true"))
             for _ in range(3):  # it has heard of all three, and can use none but its own
                 assert hosts_of(late) == list(other.endpoint.hosts)
             sound.start()
@@ -389,21 +419,17 @@ def test_a_host_is_learned_only_once_it_answers_as_a_member_of_the_cluster(
 
 
 @pytest.mark.usefixtures("in_a_hurry")
-def test_members_are_not_learned_where_the_url_names_none_of_them(
+def test_members_are_learned_only_where_the_option_says_so(
     cluster: EtcdCluster, join: Join, root: str
 ) -> None:
     member = cluster.members[0]
     with FaultProxy(member.host, member.port, GrpcFrames) as proxy:
         url = f"etcd://127.0.0.1:{proxy.port}{root}?ttl=60s"
         party, other = join(url), join(f"{url}&learn_members=true")
+        with proxy.counting() as sent:
+            assert hosts_of(party) == [f"127.0.0.1:{proxy.port}"]
+        assert not any(kind.endswith("MemberList") for kind in sent.requests)
         eventually(lambda: len(hosts_of(other)) == 4)
-
-        def asks_no_more() -> bool:
-            with proxy.counting() as sent:
-                assert hosts_of(party) == [f"127.0.0.1:{proxy.port}"]
-            return not any(kind.endswith("MemberList") for kind in sent.requests)
-
-        eventually(asks_no_more)
         for one in (party, other):
             one.backend.close().result(BOUND)
 

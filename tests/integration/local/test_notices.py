@@ -9,35 +9,29 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from coordlock_local import followers, watcher
 from coordlock_local.data import DataFile
-from coordlock_local.inotify import Inotify
 
 from coordlock.backend import Listing, Observation, Put
 from coordlock.testing.waiting import eventually
 from tests.integration.local.conftest import BOUND, Party
 
-#: Is killed when it has written, before it has done anything more.
-WRITER = """
-import os, signal, sys
-from coordlock.backend import Put
-from coordlock_local import LocalBackend, data
-
-write = data._write
-
-def write_and_die(kept, operations):
-    write(kept, operations)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-data._write = write_and_die
-LocalBackend(sys.argv[1]).write([Put("/app/a", b"1")]).result()
-"""
-#: Is killed when it has evicted a contender, before it has done anything more.
-EVICTOR = """
-import os, signal, sys
+#: Is killed when it has left its queue, before it has told those that wait.
+LEAVER = """
+import os, signal, sys, uuid
+from coordlock.model.claim import Mode
+from coordlock.model.contender import Entry, Owner
 from coordlock_local import LocalBackend
 
+class Listener:
+    lost = suspect = recovered = lambda *_: None
+
 backend = LocalBackend(sys.argv[1])
-[holder] = backend.snapshot("q").result().contenders[:1]
+backend.open(Listener()).result()
+entry = Entry("q", uuid.uuid4().hex, Mode.EX, Owner("host", 1))
+backend.enqueue([entry]).result()
+print(flush=True)
+sys.stdin.read()
 write = os.pwrite
 
 def write_and_die(*arguments):
@@ -45,41 +39,32 @@ def write_and_die(*arguments):
     os.kill(os.getpid(), signal.SIGKILL)
 
 os.pwrite = write_and_die
-backend.evict(holder).result()
+backend.withdraw([entry]).result()
 """
 
 
 @pytest.fixture(autouse=True)
-def notices_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is not told by a notice is not found by looking now and then either."""
-    monkeypatch.setattr(Inotify, "interval", 3600.0)
+def messages_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no message reports is not found by looking now and then either."""
+    for module in (watcher, followers):
+        monkeypatch.setattr(module, "_INTERVAL_S", 3600.0)
 
 
-def killed(program: str, root: str) -> None:
-    done = subprocess.run([sys.executable, "-c", program, root], timeout=BOUND, check=False)
-    assert done.returncode == -signal.SIGKILL
-
-
-@pytest.mark.parametrize("where", ["/app/", "/app/a"])
-def test_a_writer_killed_between_its_commit_and_its_notice_is_heard(
-    party: Callable[..., Party], root: str, where: str
-) -> None:
-    seen = party().backend.follow(where, lambda: None)
-    eventually(lambda: seen.view.state is not None)
-    killed(WRITER, root)
-    eventually(lambda: _values(seen) == [b"1"])
-
-
-def test_a_process_killed_between_its_eviction_and_its_notice_is_heard(
+def test_a_process_killed_between_its_departure_and_its_message_is_noticed(
     party: Callable[..., Party], root: str
 ) -> None:
-    one, two = party(), party()
-    _, held, _ = one.enqueue()
-    two.enqueue()
-    by_itself, by_the_other = one.departure(held), two.departure(held)
-    killed(EVICTOR, root)
-    assert by_the_other.wait(BOUND)
-    assert by_itself.wait(BOUND)
+    leaver = subprocess.Popen(
+        [sys.executable, "-c", LEAVER, root], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with leaver:
+        assert leaver.stdout is not None
+        leaver.stdout.readline()
+        one = party()
+        _, _, snapshot = one.enqueue()
+        left = one.departure(snapshot.contenders[0])
+        leaver.communicate(timeout=BOUND)
+    assert leaver.returncode == -signal.SIGKILL
+    assert left.wait(BOUND)
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["one client", "two clients"])

@@ -35,9 +35,8 @@ from tests.integration.local.conftest import BOUND, OWNER, Party
 
 
 def _open_descriptors(root: str) -> list[str]:
-    """What this process has open of ``root``, and the notices that it ordered."""
-    ours = root, "inotify", "eventfd"
-    return [one for one in open_descriptors() if any(part in one for part in ours)]
+    """What this process has open of ``root``."""
+    return [one for one in open_descriptors() if root in one]
 
 
 def test_two_clients_of_one_process_are_two_sessions(party: Callable[..., Party]) -> None:
@@ -83,8 +82,8 @@ def test_nothing_is_left_open_after_closing(
     _, ahead, _ = one.enqueue()
     two.enqueue()
     two.departure(ahead)
-    # The sessions, and an inotify, beside its pipe.
-    assert len(_open_descriptors(root)) == 3
+    # A file and a pipe of each session, and the pipe of the one that is waited for.
+    assert len(_open_descriptors(root)) == 5
     one.backend.close().result(BOUND)
     two.backend.close().result(BOUND)
     assert _open_descriptors(root) == []
@@ -92,14 +91,14 @@ def test_nothing_is_left_open_after_closing(
     assert left == {"counter"}
 
 
-def test_an_uncontended_lock_needs_no_thread_and_one_descriptor(
+def test_an_uncontended_lock_needs_no_thread_and_two_descriptors(
     party: Callable[..., Party], root: str
 ) -> None:
-    before = threading.active_count()
+    threads = threading.active_count()
     one = party()
     entry, _, _ = one.enqueue()
-    assert threading.active_count() == before
-    assert len(_open_descriptors(root)) == 1
+    assert threading.active_count() == threads
+    assert len(_open_descriptors(root)) == 2
     assert one.backend.withdraw([entry]).result(BOUND)
 
 
@@ -210,7 +209,7 @@ def test_a_holder_whose_program_closed_all_descriptors_is_told_of_its_loss(
     for name in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):
             path = os.readlink(f"/proc/self/fd/{name}")
-            if path.startswith((root, "anon_inode:inotify")):
+            if path.startswith(root):
                 os.close(int(name))
     two = party()
     assert two.ids() == []

@@ -83,11 +83,11 @@ def wait(root: str, queue: str) -> None:
 def fork(root: str, queue: str) -> None:
     backend = connect(root)
     _, contender = enqueue(backend, queue)
-    backend.watch(contender, 0, lambda _: None)  # so that there is a thread and an inotify too
+    backend.watch(contender, 0, lambda _: None)  # so that there is a thread, too
     child = os.fork()
     if child == 0:
         held = [os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")[:-1]]
-        say("child", os.getpid(), sum(root in path or "inotify" in path for path in held))
+        say("child", os.getpid(), sum(root in path for path in held))
         assert backend.heartbeat().exception() is not None
         backend.close().result()
         own = connect(root)

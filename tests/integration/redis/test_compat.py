@@ -262,7 +262,7 @@ def test_an_operator_sees_and_removes_a_lock_of_redis_py(
         assert holder.holding
         assert holder.owner is not None
         assert holder.owner.label == "redis-py"
-        assert client.evict(holder) is True
+        assert client.admin.evict(holder) is True
         assert not lock.owned()
         if waiter is not None:
             waiter.granted().release()

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("no_leaks")]
 
 def said(server: RedisServer, root: str, **options: object) -> str:
     with coordlock.connect(server.url_for(root, **options)) as client:
-        service = client.describe()
+        service = client.admin.describe()
     assert service.version.split(".")[0].isdigit()
     return "\n".join(service.warnings)
 
@@ -44,7 +44,7 @@ def test_a_server_that_keeps_all_is_found_to_be_well(tmp_path: Path, root: str) 
         RedisServer(tmp_path / "redis", arguments=arguments) as server,
         coordlock.connect(server.url_for(root)) as client,
     ):
-        service = client.describe()
+        service = client.admin.describe()
     assert service.warnings == ()
     assert [note.split(":")[0] for note in service.notes] == [
         "maxmemory is not set",

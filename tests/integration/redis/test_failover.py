@@ -41,7 +41,7 @@ def test_a_sentinel_that_knows_no_such_primary_says_so(
 ) -> None:
     with (
         Sentinel(tmp_path / "sentinel", only) as sentinel,
-        pytest.raises(BackendUnavailable, match="knows no primary 'other'"),
+        pytest.raises(BackendUnavailable, match="knows a primary 'other'"),
     ):
         coordlock.connect(sentinel.url_for(root, sentinel="other", connect_timeout="1s"))
 

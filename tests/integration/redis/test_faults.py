@@ -14,8 +14,8 @@ import coordlock_redis
 import pytest
 import redis
 from coordlock_redis.backend import RedisBackend
-from coordlock_redis.connection import Connection
 from coordlock_redis.heartbeats import Heartbeats
+from coordlock_redis.request_thread import RequestThread
 from coordlock_redis.requests import Request
 from coordlock_redis.session import RedisSession
 
@@ -111,14 +111,14 @@ def test_a_departure_that_was_told_to_nobody_is_noticed_at_the_reconnect(
 def test_a_connection_that_is_closed_as_soon_as_it_hears_ends_no_client(
     only: RedisServer, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    live, strikes = RedisSession.live, iter([True])
+    live, strikes = RedisSession.on_live, iter([True])
 
     def strike(session: RedisSession) -> None:
         if next(strikes, False):
             deafen(only)
         live(session)
 
-    monkeypatch.setattr(RedisSession, "live", strike)
+    monkeypatch.setattr(RedisSession, "on_live", strike)
     with coordlock.connect(only.url_for(root)) as client:
         for _ in range(20):
             client.lock("a").acquire(timeout=10).release()
@@ -226,14 +226,14 @@ def test_a_client_whose_thread_fails_holds_nothing(
     url = only.url_for(root, ttl="3s")
     with coordlock.connect(url) as one:
         grant = one.lock("a").acquire(timeout=10)
-        turn, errors = Connection._turn, iter([RuntimeError("odd")])
+        turn, errors = RequestThread._turn, iter([RuntimeError("odd")])
 
-        def fail(self: Connection) -> None:
+        def fail(self: RequestThread) -> None:
             for error in errors:
                 raise error
             turn(self)
 
-        monkeypatch.setattr(Connection, "_turn", fail)
+        monkeypatch.setattr(RequestThread, "_turn", fail)
         deafen(only)
         eventually(lambda: grant.state is GrantState.LOST, within=3)
         with pytest.raises(LockLost, match="thread failed: RuntimeError: odd"):
@@ -473,7 +473,7 @@ def test_a_request_that_a_signal_interrupts_spoils_no_other_one(
         value = client.value("/v")
         value.set(b"one")
         value.get()  # from now on the server knows the script
-        put, main, strikes = Connection._put, threading.get_ident(), iter([True])
+        put, main, strikes = RequestThread._put, threading.get_ident(), iter([True])
 
         def strike(*arguments: Any) -> bool:
             done = put(*arguments)
@@ -481,7 +481,7 @@ def test_a_request_that_a_signal_interrupts_spoils_no_other_one(
                 raise KeyboardInterrupt
             return done
 
-        monkeypatch.setattr(Connection, "_put", strike)
+        monkeypatch.setattr(RequestThread, "_put", strike)
         with pytest.raises(KeyboardInterrupt):
             value.get()
         for turn in range(20):
@@ -595,7 +595,7 @@ def test_whoever_waits_learns_of_an_own_contender_whose_removal_was_not_answered
         [snapshot] = backend.enqueue([first]).result(10)
         [behind] = backend.enqueue([second]).result(10)
         arguments = first.queue, first.id, ""
-        backend._connection.ask(Request("withdraw", arguments, lambda _: None)).result(10)
+        backend._requests.ask(Request("withdraw", arguments, lambda _: None)).result(10)
         told = threading.Event()
         backend.watch(
             snapshot.contenders[0],

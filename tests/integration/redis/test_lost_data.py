@@ -108,11 +108,11 @@ def test_a_longest_ttl_that_was_deleted_is_that_of_the_clients_that_live(
         with coordlock.connect(url, ttl="300s"):
             pass
         [command] = re.findall(
-            "redis-cli (HDEL .*ttl delay auto)", "\n".join(client.describe().notes)
+            "redis-cli (HDEL .*ttl delay auto)", "\n".join(client.admin.describe().notes)
         )
         assert admin.execute_command(*shlex.split(command)) == 3
         eventually(lambda: admin.hmget(key, "ttl", "auto") == [b"2000000", b"1"])
-        assert "is granted for 2 s" in "\n".join(client.describe().notes)
+        assert "is granted for 2 s" in "\n".join(client.admin.describe().notes)
 
 
 def test_a_start_is_not_dated_back(only: RedisServer) -> None:
@@ -137,11 +137,11 @@ def test_doctor_tells_what_a_restart_costs_once_a_client_had_a_long_ttl(
     with RedisServer(tmp_path / "redis", persistent=True) as server:
         url = server.url_for(root, ttl="2s", restart_delay="auto")
         with coordlock.connect(url) as client, server.client() as admin:
-            assert "is granted for 2 s" in "\n".join(client.describe().notes)
+            assert "is granted for 2 s" in "\n".join(client.admin.describe().notes)
             with coordlock.connect(url, ttl="300s"):
                 pass
             assert admin.hget(key, "ttl") == b"300000000"
-            assert "is granted for 300 s" in "\n".join(client.describe().notes)
+            assert "is granted for 300 s" in "\n".join(client.admin.describe().notes)
 
 
 def test_a_second_restart_does_not_shorten_the_pause_after_the_first(
@@ -221,7 +221,7 @@ def test_what_waits_for_data_that_is_lost_raises_an_error(only: RedisServer, roo
             for wait in (two.gate("g").wait, two.latch("l", 2).wait, two.barrier("b", 2).wait)
         ]
         waits.append(pool.submit(leaver.leave, 60))
-        eventually(lambda: len(one.contenders("b")) == len(one.contenders("d")) == 1)
+        eventually(lambda: len(one.admin.contenders("b")) == len(one.admin.contenders("d")) == 1)
         time.sleep(0.5)  # until the gate and the latch were read
         admin.flushall()
         one.lock("x").acquire(timeout=10)  # any request finds that out

@@ -210,7 +210,7 @@ def limit(server: RedisServer, policy: str) -> None:
 
 def warnings(url: str) -> str:
     with coordlock.connect(url) as client:
-        return "\n".join(client.describe().warnings)
+        return "\n".join(client.admin.describe().warnings)
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-lru", "volatile-ttl"])
@@ -222,7 +222,7 @@ def test_a_server_that_may_delete_locks_has_no_vote(
         limit(node, policy)
     with coordlock.connect(servers.url_for(root)) as client, client.lock("a", timeout=10):
         eventually(lambda: keys(servers, root, "a") == [2, 3, 4])
-        said = "\n".join(client.describe().warnings)
+        said = "\n".join(client.admin.describe().warnings)
     for node in servers.nodes[:2]:
         refusal = f"maxmemory-policy of {node.host}:{node.port} is {policy}"
         assert said.count(f"it has no vote: {refusal}") == 1
@@ -251,7 +251,7 @@ def test_a_server_that_deletes_nothing_has_a_vote(servers: Redlock, root: str) -
 def test_doctor_says_what_a_restart_does(redlock: Redlock, root: str) -> None:
     assert "a restart may lose locks" in warnings(redlock.url_for(root))
     with coordlock.connect(redlock.url_for(root, restart_delay="auto")) as client:
-        service = client.describe()
+        service = client.admin.describe()
     assert "restart" not in "\n".join(service.warnings)
     assert service.notes == ("a server has no vote for 15 s after its restart",)
 
@@ -263,7 +263,7 @@ def test_a_server_of_several_names_has_one_vote(servers: Redlock, root: str) -> 
         coordlock.connect(f"{url},LOCALHOST:{first}{root}?restart_delay=0")
     with coordlock.connect(f"{url},127.0.0.1:{second}{root}?restart_delay=0&ttl=3s") as client:
         client.lock("a").acquire(timeout=10).release()
-        assert "is the same server as" in "\n".join(client.describe().warnings)
+        assert "is the same server as" in "\n".join(client.admin.describe().warnings)
         servers.nodes[1].kill()
         with pytest.raises(WaitUnavailable, match="no majority"):
             client.lock("a").acquire(timeout=1)
@@ -291,7 +291,7 @@ def test_a_server_does_not_count_from_before_its_start(tmp_path: Path) -> None:
 
 def test_doctor_says_what_it_is(redlock: Redlock, root: str) -> None:
     with coordlock.connect(redlock.url_for(root)) as client:
-        service = client.describe()
+        service = client.admin.describe()
     assert service.version.split(".")[0].isdigit()
     assert "no fence" in service.warnings[0]
     assert len(service.endpoints) == 5

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from kazoo.security import make_digest_acl
 
+from coordlock.backend import Departure
 from coordlock.model.admission import mismatch
 from coordlock.model.claim import Mode, Permit
 from coordlock.model.contender import are_same
@@ -174,12 +175,12 @@ def test_the_queue_is_read_when_a_writer_of_curators_has_left(
     stem = f"_c_{guid if made_by == 'Curator' else guid.hex}-__WRIT__"
     path = kazoo.create(f"{root}/q/{stem}", ephemeral=True, sequence=True, makepath=True)
     writer, mine = party.enqueue()[2].contenders
-    told: Future[bool] = Future()
+    told: Future[Departure] = Future()
     party.backend.watch(mine, 0, lambda _: None)
     eventually(lambda: is_told_in_order(party.backend, mine))
     party.backend.watch(writer, 0, told.set_result, waiters=[mine])
     kazoo.delete(path)
-    assert told.result(BOUND) is (made_by == "coordlock")
+    assert (told.result(BOUND) is Departure.IN_ORDER) is (made_by == "coordlock")
 
 
 def test_negative_sequences_follow_the_largest_positive_one(

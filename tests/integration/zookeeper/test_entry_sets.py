@@ -24,7 +24,7 @@ def test_a_release_without_the_marker_tells_whether_the_contenders_were_there(
                 [contender] = other.get_children(f"{root}/b")
                 other.delete(f"{root}/b/{contender}")
             assert grant.release() is not evicted
-            assert client.contenders("a") == client.contenders("b") == ()
+            assert client.admin.contenders("a") == client.admin.contenders("b") == ()
     finally:
         other.stop()
         other.close()

@@ -55,7 +55,7 @@ def test_a_lost_lock_is_let_go_of_though_another_session_was_opened_meanwhile(
         proxy.drop_connections()
         proxy.heal()
         waiter.join(BOUND)
-        eventually(lambda: not client.contenders("precious"))
+        eventually(lambda: not client.admin.contenders("precious"))
         assert application.client_id[0] == session
 
 

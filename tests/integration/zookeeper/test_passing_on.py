@@ -33,7 +33,7 @@ class Line:
         self.keys = [f"{queue}/{name}" for name in names]
 
     def _has(self, client: coordlock.Client, number: int) -> bool:
-        return len(client.contenders("x")) == number
+        return len(client.admin.contenders("x")) == number
 
 
 @pytest.fixture
@@ -82,19 +82,19 @@ def test_who_takes_several_locks_passes_on_only_the_one_that_was_passed_to_it(
         holder, several, last = (stack.enter_context(coordlock.connect(url)) for _ in range(3))
         held = holder.lock("y").acquire(timeout=BOUND)
         both = pool.submit(several.multi_lock(["x", "y"]).acquire, timeout=BOUND)
-        eventually(lambda: len(holder.contenders("y")) == 2)
+        eventually(lambda: len(holder.admin.contenders("y")) == 2)
         waiting = pool.submit(last.lock("y").acquire, timeout=BOUND)
-        eventually(lambda: len(holder.contenders("y")) == 3)
+        eventually(lambda: len(holder.admin.contenders("y")) == 3)
         for grant in line.grants:
             assert grant.result(BOUND).release()
-        eventually(lambda: len(holder.contenders("x")) == 1)
+        eventually(lambda: len(holder.admin.contenders("x")) == 1)
         [name] = [one for one in kazoo.get_children(f"{root}/x") if not one.startswith("~")]
         kazoo.delete(f"{root}/x/{name}")
         with pytest.raises(Evicted):
             both.result(BOUND)
-        eventually(lambda: len(holder.contenders("y")) == 2)
+        eventually(lambda: len(holder.admin.contenders("y")) == 2)
         kazoo.sync(f"{root}/y")
-        last.contenders("y")  # what it was told before has arrived
+        last.admin.contenders("y")  # what it was told before has arrived
         assert not waiting.done()
         held.release()
         waiting.result(BOUND).release()
@@ -112,6 +112,6 @@ def test_who_may_not_set_the_data_of_its_node_leaves_as_before(
         grants = []
         for number, client in enumerate(clients, 1):
             grants.append(pool.submit(client.lock("x").acquire, timeout=BOUND))
-            eventually(lambda: len(clients[0].contenders("x")) == number)  # noqa: B023
+            eventually(lambda: len(clients[0].admin.contenders("x")) == number)  # noqa: B023
         for grant in grants:
             assert grant.result(BOUND).release()

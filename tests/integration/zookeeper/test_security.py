@@ -255,5 +255,5 @@ class TestTls:
     ) -> None:
         (tmp_path / "empty.pem").touch()
         for option in ("ca", "cert"):
-            with pytest.raises(ConfigurationError, match=rf"option '{option}': .*empty\.pem"):
+            with pytest.raises(ConfigurationError, match=rf"options? '{option}'.*empty\.pem"):
                 parties(tls.url_for("/x", **{option: tmp_path / "empty.pem"}), opened=False)

@@ -243,7 +243,7 @@ def test_a_client_that_moves_to_another_member_reads_all_that_was_written_before
         for number in range(1, 11):
             holding = other.lock("orders").acquire(BOUND)
             waiting = pool.submit(client.lock("orders").acquire, BOUND)
-            eventually(lambda: len(other.contenders("orders")) == 2)
+            eventually(lambda: len(other.admin.contenders("orders")) == 2)
             holding.transaction().put(key, b"%d" % number).commit()
             holding.release()
             grant = waiting.result(BOUND)

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
+from coordlock.backend import Departure
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from testbed.servers.zookeeper import ZooKeeper, ZooKeeperServer
@@ -38,7 +39,7 @@ def test_many_watchers_of_a_contender_share_one_request(
     with proxy.counting() as sent:
         for number in range(100):
 
-            def departed(_: bool, number: int = number) -> None:
+            def departed(_: Departure, number: int = number) -> None:
                 told.append(number)
 
             party.backend.watch(contender, snapshot.revision, departed)
@@ -74,7 +75,7 @@ def test_a_watch_that_is_being_set_is_known_not_to_tell_in_order(
     party = parties(proxied)
     _, first, _ = parties(proxied).enqueue()
     _, mine, snapshot = party.enqueue()
-    own, told = threading.Event(), Future[bool]()
+    own, told = threading.Event(), Future[Departure]()
     party.backend.watch(first, snapshot.revision, told.set_result, waiters=[mine])
     party.recovers()
     # The fault: the watch on its own contender is on its way for a while.
@@ -82,7 +83,7 @@ def test_a_watch_that_is_being_set_is_known_not_to_tell_in_order(
     party.backend.watch(mine, snapshot.revision, lambda _: own.set())
     kazoo.delete(mine.key)
     kazoo.delete(first.key)
-    assert told.result(BOUND) is False
+    assert told.result(BOUND) is Departure.UNORDERED
     assert not own.is_set()
     proxy.heal()
     assert own.wait(BOUND)
@@ -94,12 +95,12 @@ def test_departures_that_are_told_as_they_happen_are_in_order(
     party = parties(proxied)
     _, first, _ = parties(proxied).enqueue()
     _, mine, snapshot = party.enqueue()
-    own, told = threading.Event(), Future[bool]()
+    own, told = threading.Event(), Future[Departure]()
     party.backend.watch(mine, snapshot.revision, lambda _: own.set())
     party.backend.watch(first, snapshot.revision, told.set_result, waiters=[mine])
     party.recovers()
     kazoo.delete(first.key)
-    assert told.result(BOUND) is True
+    assert told.result(BOUND) is Departure.IN_ORDER
 
 
 def test_a_departure_during_a_partition_is_told_after_it(

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from coordlock_faults.attempt import Attempt as Told
+from coordlock_faults.journal import Journal, read
 
 import coordlock
 from coordlock.model.claim import Mode
-from coordlock.testing.faults.attempt import Attempt as Told
-from coordlock.testing.faults.journal import Journal, read
 from coordlock.testing.waiting import eventually
 from testbed.clients.attempt_log import THREADS, AttemptLog
 
@@ -38,7 +38,7 @@ class Desk:
         return attempt
 
     def evict(self) -> None:
-        assert self.operator.evict(self.operator.contenders("a")[0])
+        assert self.operator.admin.evict(self.operator.admin.contenders("a")[0])
 
     def told(self) -> list[Told]:
         history = read([self.path])

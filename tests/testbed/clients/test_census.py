@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from coordlock_faults.bounds import Bounds
+from coordlock_faults.journal import Journal, read
+from coordlock_faults.leaks import leaks
 
 from coordlock.settings import Settings
-from coordlock.testing.faults.bounds import Bounds
-from coordlock.testing.faults.journal import Journal, read
-from coordlock.testing.faults.leaks import leaks
 from testbed.clients import census
 from testbed.clients.attempt_log import THREADS
 from testbed.clients.census import Census

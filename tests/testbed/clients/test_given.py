@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from coordlock_faults.journal import Journal, read
+from coordlock_faults.leaks import leaks
 
 import coordlock
 from coordlock.testing.connection import Connection
-from coordlock.testing.faults.journal import Journal, read
-from coordlock.testing.faults.leaks import leaks
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
 from testbed.clients import given
@@ -44,7 +44,7 @@ def test_a_session_that_has_nothing_of_a_closed_client_is_right(
     ):
         client.lock("a").acquire()
         other.lock("b").acquire()
-        [first], [second] = client.contenders("a"), client.contenders("b")
+        [first], [second] = client.admin.contenders("a"), client.admin.contenders("b")
         assert first.session == second.session
     theirs.end(journal)
     assert not theirs.client.connected

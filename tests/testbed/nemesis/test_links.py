@@ -10,9 +10,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from coordlock_faults.events import Reach
+from coordlock_faults.journal import Journal
 
-from coordlock.testing.faults.events import Reach
-from coordlock.testing.faults.journal import Journal
 from testbed.nemesis import FAULTS, Clients, FaultMaker, Scene
 from testbed.network.disturbance import Disturbance
 from testbed.network.network import Network

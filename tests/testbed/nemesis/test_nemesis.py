@@ -11,11 +11,11 @@ from random import Random
 from typing import cast
 
 import pytest
+from coordlock_faults.events import FOREVER, Reach
+from coordlock_faults.history import History
+from coordlock_faults.journal import Journal, read
 
 import coordlock
-from coordlock.testing.faults.events import FOREVER, Reach
-from coordlock.testing.faults.history import History
-from coordlock.testing.faults.journal import Journal, read
 from coordlock.testing.waiting import eventually
 from testbed.nemesis import FAULTS, FaultMaker, Nemesis, Scene, schedule
 from testbed.nemesis.operators import RemoveQueue

@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-
-from coordlock.testing.faults.events import (
+from coordlock_faults.events import (
     FinalSet,
     Kind,
     OperationAccepted,
     OperationOffered,
     OperationRefused,
 )
-from coordlock.testing.faults.history import History
-from coordlock.testing.faults.journal import Journal, read
-from coordlock.testing.faults.register import register
+from coordlock_faults.history import History
+from coordlock_faults.journal import Journal, read
+from coordlock_faults.register import register
+
 from testbed.resource.protocol import Answer, Request
 from testbed.resource.remote import AsyncRemote, Remote
 from testbed.resource.resource import Resource

@@ -7,10 +7,10 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from coordlock_faults.events import Kind, Reach
+from coordlock_faults.history import History
+from coordlock_faults.verdict import judge
 
-from coordlock.testing.faults.events import Kind, Reach
-from coordlock.testing.faults.history import History
-from coordlock.testing.faults.verdict import judge
 from testbed.soak.figures import summary
 from testbed.soak.judgement import Judgement
 from testbed.soak.picture import draw

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from coordlock_faults.journal import Journal
 
-from coordlock.testing.faults.journal import Journal
 from testbed.soak.crew import NoAnswer, ProcessFailed
 from testbed.soak.run import blame
 from testbed.truth.observer import ServiceBroken

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
-from coordlock.model.claim import Permit
-from coordlock.testing.faults.events import (
+from coordlock_faults.events import (
     ContenderAppeared,
     ContenderDisappeared,
     Event,
@@ -15,12 +13,14 @@ from coordlock.testing.faults.events import (
     Reach,
     RunBegan,
 )
-from coordlock.testing.faults.fifo import NeverFirst, Overtaken
-from coordlock.testing.faults.history import History
-from coordlock.testing.faults.loss import EarlyRemoval
-from coordlock.testing.faults.release import FalselyLost
-from coordlock.testing.faults.verdict import judge
-from coordlock.testing.faults.violation import Violation
+from coordlock_faults.fifo import NeverFirst, Overtaken
+from coordlock_faults.history import History
+from coordlock_faults.loss import EarlyRemoval
+from coordlock_faults.release import FalselyLost
+from coordlock_faults.verdict import judge
+from coordlock_faults.violation import Violation
+
+from coordlock.model.claim import Permit
 from testbed.soak.server_defects import is_the_servers
 from tests.faults.checkers.story import BOUNDS, Story
 

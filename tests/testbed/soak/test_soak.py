@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from coordlock_faults.journal import Journal
 
-from coordlock.testing.faults.journal import Journal
 from testbed.soak.__main__ import main
 from tests.faults.checkers.story import Story
 

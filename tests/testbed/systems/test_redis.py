@@ -8,10 +8,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from coordlock_faults.events import FOREVER, Reach
+from coordlock_faults.journal import Journal, read
 
 import coordlock
-from coordlock.testing.faults.events import FOREVER, Reach
-from coordlock.testing.faults.journal import Journal, read
 from coordlock.testing.waiting import eventually
 from testbed.nemesis import FAULTS, Scene, fitting
 from testbed.soak.crew import Crew

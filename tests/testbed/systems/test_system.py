@@ -79,7 +79,7 @@ def client(system: System, root: str, ttl: str) -> Iterator[coordlock.Client]:
 
 def keys(client: coordlock.Client, lock: str) -> list[str]:
     """Its contenders, in order."""
-    return [standing.contender.key for standing in client.contenders(lock)]
+    return [standing.contender.key for standing in client.admin.contenders(lock)]
 
 
 def follower(system: System) -> str:

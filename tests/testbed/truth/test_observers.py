@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from coordlock_faults.events import FOREVER, Counted
+from coordlock_faults.history import History
+from coordlock_faults.journal import Journal, read
+from coordlock_faults.truth import Life
 
 import coordlock
-from coordlock.testing.faults.events import FOREVER, Counted
-from coordlock.testing.faults.history import History
-from coordlock.testing.faults.journal import Journal, read
-from coordlock.testing.faults.truth import Life
 from coordlock.testing.waiting import eventually
 from testbed.servers.etcd import EtcdCluster, EtcdServer
 from testbed.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, classpath
@@ -85,7 +85,7 @@ def test_contenders_are_logged_with_what_clients_know_of_them(
     with coordlock.connect(server.url_for(root)) as client:
         first = client.lock("a/b ü").acquire()
         grants = [client.read_lock("shared").acquire(), client.semaphore("some", 3).acquire()]
-        [standing] = client.contenders("a/b ü")
+        [standing] = client.admin.contenders("a/b ü")
         first.transaction().put("/t/data", b"1").put("/t/more", b"2").commit()
         first.release()
         truth.survey()
@@ -144,7 +144,7 @@ HOLDER = """
 import sys, coordlock
 client = coordlock.connect(sys.argv[1])
 grants = [client.lock(name).acquire() for name in "abc"]
-print(client.contenders("a")[0].session, *(grant.token for grant in grants), flush=True)
+print(client.admin.contenders("a")[0].session, *(grant.token for grant in grants), flush=True)
 sys.stdin.read()
 """
 
@@ -159,7 +159,7 @@ def test_the_contenders_of_an_expired_session_disappear(
         session, *tokens = process.stdout.readline().split()
         process.kill()
     with coordlock.connect(server.url_for(root)) as client:
-        eventually(lambda: not client.contenders("a"))
+        eventually(lambda: not client.admin.contenders("a"))
     truth.survey()
     found = lives(tmp_path)
     assert [str(one.appeared.token) for one in found] == tokens
@@ -257,7 +257,7 @@ def test_a_leaked_session_is_counted_and_a_client_of_its_own_is_not(
         baseline = counted(tmp_path, baseline=True)
         holding = client.lock("a").acquire()
         waiting = pool.submit(client.lock("a").acquire)
-        eventually(lambda: len(client.contenders("a")) == 2)
+        eventually(lambda: len(client.admin.contenders("a")) == 2)
         assert holding.release()
         client.lock("b").acquire()
         assert waiting.result(30).state is coordlock.GrantState.HELD
@@ -475,7 +475,7 @@ def test_members_of_which_one_alone_shows_a_contender_contradict_each_other(
         assert not truth.contradictions()
         with coordlock.connect(one.url_for(root)) as client:
             client.lock("a").acquire()
-            [standing] = client.contenders("a")
+            [standing] = client.admin.contenders("a")
             what = f"{standing.contender.key} is there for {one.endpoint.hosts[0]} alone"
             assert truth.contradictions() == {"a": what}
         assert not truth.contradictions()

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import grpc
 import pytest
+from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.errors import (
     NoSpace,
     NotPermitted,
     had_no_effect,
     is_elsewhere,
+    is_silence,
+    is_unresolved,
     needs_login,
     translate,
 )
+from coordlock_etcd.rpc import RANGE
 from grpc import StatusCode
 
 from coordlock.errors import (
@@ -145,6 +150,23 @@ def test_only_what_reached_no_etcd_may_be_sent_to_another_host() -> None:
     assert not had_no_effect(StatusCode.UNAVAILABLE, "Socket closed")
     assert not had_no_effect(StatusCode.UNAVAILABLE, "etcdserver: no leader")
     assert not had_no_effect(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:1", "nowhere.invalid:2379"])
+def test_the_installed_grpc_says_in_known_words_that_nothing_was_sent(host: str) -> None:
+    """Its words are no promise. If they have changed, change `_UNSENT` and `_UNRESOLVED`."""
+    with grpc.insecure_channel(f"dns:///{host}") as channel, pytest.raises(grpc.RpcError) as failed:
+        channel.unary_unary(RANGE.path, RANGE.encode, RANGE.decode)(pb.RangeRequest(), timeout=60)
+    code, details = failed.value.code(), failed.value.details() or ""
+    assert had_no_effect(code, details), f"grpcio {grpc.__version__} says {details!r}"
+    assert is_unresolved(code, details) is ("invalid" in host)
+
+
+def test_silence_is_what_grpc_reports_and_what_etcd_says_at_the_same_moment() -> None:
+    assert is_silence(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
+    said = "etcdserver: request timed out, possibly due to previous leader failure"
+    assert is_silence(StatusCode.UNAVAILABLE, said)
+    assert not is_silence(StatusCode.UNAVAILABLE, "etcdserver: no leader")
 
 
 def test_an_endpoint_is_left_when_another_may_do_better() -> None:

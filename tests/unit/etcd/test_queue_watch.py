@@ -18,6 +18,13 @@ def contender(number: int, order: int) -> Contender:
     return Contender(f"{number}", f"/q/lock-{number}", Mode.EX, order)
 
 
+def found(*contenders: Contender, count: int = 0) -> pb.RangeResponse:
+    """A reading of the queue's end, the newest first; ``count`` contenders are there."""
+    kvs = [pb.KeyValue(key=one.key.encode(), create_revision=one.order) for one in contenders]
+    count = count or len(kvs)
+    return pb.RangeResponse(kvs=kvs, count=count, more=count > len(kvs))
+
+
 class Reporting(RuleBasedStateMachine):
     """Contenders come and leave, and etcd reports the departures some time later, in order.
 
@@ -50,6 +57,19 @@ class Reporting(RuleBasedStateMachine):
             if self.filed:
                 self.unreported.append(pb.Event(type=pb.Event.DELETE, kv=kv))
 
+    @rule(number=st.integers(0, 4), most=st.integers(1, 5), ago=st.integers(0, 3))
+    def enqueue(self, number: int, most: int, ago: int) -> None:
+        """The client comes, and reads the end of the queue; the answer may come late."""
+        if number not in self.present:
+            self.come(number)
+            me, seen = self.present[number], self.revision
+            for one in list(self.present.values())[:ago]:
+                if one is not me:
+                    self.leave(int(one.id))
+            ever = sorted([*self.present.values(), *self.left], key=lambda one: -one.order)
+            there = [one for one in ever if one.order <= seen < self.left.get(one, seen + 1)]
+            self.queue.listed(found(*there[:most], count=len(there)), seen)
+
     @precondition(lambda self: not self.filed)
     @rule()
     def file(self) -> None:
@@ -79,6 +99,11 @@ class Reporting(RuleBasedStateMachine):
         assert [one.own for one in over] == sorted((one.own for one in over), reverse=True)
         for watch in over:
             assert watch.contender in self.left
+            reported = events[-1].kv.mod_revision
+            if watch.is_first:
+                for other, left in self.left.items():
+                    assert other.order >= watch.order or left <= reported
+                assert all(other.order > watch.order for other in self.present.values())
             self.waits.remove(watch)
             self.queue.drop(watch)
 
@@ -106,6 +131,21 @@ TestReporting = Reporting.TestCase
 def gone(number: int, revision: int) -> pb.Event:
     kv = pb.KeyValue(key=contender(number, 0).key.encode(), mod_revision=revision)
     return pb.Event(type=pb.Event.DELETE, kv=kv)
+
+
+def test_a_departure_is_known_to_be_the_first_where_all_before_it_were_listed() -> None:
+    queue = QueueWatch(PREFIX, 0.0)
+    ahead = [contender(number, 11 + number) for number in range(3)]
+    queue.listed(found(*reversed(ahead)), 13)  # before the watch
+    queue.created(13)
+    assert not queue.is_first(12)
+    queue.listed(found(ahead[2], count=3), 13)
+    assert not queue.is_first(12), "not all are listed"
+    queue.listed(found(*reversed(ahead)), 14)
+    assert not queue.is_first(12), "another stands before it"
+    queue.report([gone(0, 15)])
+    assert queue.is_first(12)
+    assert not queue.is_first(13), "it may not be the last that was listed"
 
 
 def test_what_was_forgotten_is_not_taken_for_present() -> None:
@@ -144,21 +184,21 @@ def test_only_contenders_that_wait_keep_it() -> None:
 
 def test_a_queue_is_in_demand_when_a_client_waits_there_again_soon() -> None:
     queues = QueueWatches()
-    assert queues.enqueued(PREFIX, 1, 0.0) is None
-    assert queues.enqueued(PREFIX, 2, 0.1) is None
-    assert queues.enqueued(PREFIX, 2, 9.0) is None, "not soon"
-    assert queues.enqueued(PREFIX, 1, 9.1) is None, "it does not wait"
-    assert queues.enqueued(PREFIX, 1000, 9.1) is None, "too long"
+    assert queues.enqueued(PREFIX, found(count=1), 1, 0.0) is None
+    assert queues.enqueued(PREFIX, found(count=2), 1, 0.1) is None
+    assert queues.enqueued(PREFIX, found(count=2), 1, 9.0) is None, "not soon"
+    assert queues.enqueued(PREFIX, found(count=1), 1, 9.1) is None, "it does not wait"
+    assert queues.enqueued(PREFIX, found(count=1000), 1, 9.1) is None, "too long"
     assert PREFIX not in queues
     assert queues.lists(PREFIX) == 0
-    queue = queues.enqueued(PREFIX, 2, 9.2)
+    queue = queues.enqueued(PREFIX, found(count=2), 1, 9.2)
     assert queue is not None
     assert queues.lists(PREFIX) > 0
-    assert queues.enqueued(PREFIX, 3, 9.3) is None, "it has begun"
+    assert queues.enqueued(PREFIX, found(count=3), 1, 9.3) is None, "it has begun"
     queue.created(10)
-    queues.enqueued(PREFIX, 1000, 9.4)
+    queues.enqueued(PREFIX, found(count=1000), 1, 9.4)
     assert queues.take(PREFIX, Watch(contender(0, 11), False, 12)) is None, "too long by now"
-    queues.enqueued(PREFIX, 2, 9.5)
+    queues.enqueued(PREFIX, found(count=2), 1, 9.5)
     watch = Watch(contender(0, 11), False, 12)
     assert queues.take(PREFIX, watch) is queue
     assert queues.end(queue) == [watch]
@@ -169,13 +209,13 @@ def test_queues_that_the_client_has_left_are_found_though_nothing_is_reported_th
     queues = QueueWatches()
     for number in range(3):
         prefix = b"/%d/" % number
-        assert queues.enqueued(prefix, 2, 10.0 * number) is None
-        assert queues.enqueued(prefix, 2, 10.0 * number + 1) is not None
+        assert queues.enqueued(prefix, found(count=2), 1, 10.0 * number) is None
+        assert queues.enqueued(prefix, found(count=2), 1, 10.0 * number + 1) is not None
     assert [queue.prefix for queue in queues.unused(21.5)] == [b"/0/", b"/1/"]
 
 
 def test_a_client_that_waits_in_many_queues_remembers_few() -> None:
     queues = QueueWatches()
     for number in range(1000):
-        assert queues.enqueued(b"/%d/" % number, 2, 0.0) is None
+        assert queues.enqueued(b"/%d/" % number, found(count=2), 1, 0.0) is None
     assert len(queues._waited) < 100

@@ -6,10 +6,7 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from coordlock_memory import Fault
@@ -18,10 +15,8 @@ import coordlock
 from coordlock import BackendUnavailable, JobNotRun, LockLost
 from coordlock.backend import Operation, Put
 from coordlock.errors import AlreadyDone, AlreadyFailed
-from coordlock.jobs import job
 from coordlock.jobs.view import queue_of
 from coordlock.model.contender import Contender, Entry
-from coordlock.runtime.promise import failed
 from tests.unit.work.test_faults import Disturbance
 from tests.unit.work.test_races import backend_of, before_writing
 
@@ -43,22 +38,22 @@ def other(root: str) -> Iterator[coordlock.Client]:
 
 
 def run_once(client: coordlock.Client, starts: list[int], policy: Any) -> None:
-    with client.job("j", policy=policy).run(1) as run:
+    with client.job("j", policy=policy, retry_delay=0).run(1) as run:
         starts.append(run.attempt)
 
 
 def run_with_effect(client: coordlock.Client, starts: list[int], policy: Any) -> None:
-    with client.job("j", policy=policy).run(1) as run:
+    with client.job("j", policy=policy, retry_delay=0).run(1) as run:
         starts.append(run.attempt)
         run.finish().put(FAR, b"%d" % run.attempt).expect(FAR, 0).commit()
 
 
 def run_and_fail(client: coordlock.Client, starts: list[int], policy: Any) -> None:
-    with suppress(ZeroDivisionError), client.job("j", policy=policy).run(1) as run:
+    with suppress(ZeroDivisionError), client.job("j", policy=policy, retry_delay=0).run(1) as run:
         starts.append(run.attempt)
         raise ZeroDivisionError
     if policy == "at-least-once":
-        with client.job("j", policy=policy).run(1) as run:
+        with client.job("j", policy=policy, retry_delay=0).run(1) as run:
             starts.append(run.attempt)
 
 
@@ -106,7 +101,7 @@ def test_a_run_that_is_lost_before_it_writes_changes_nothing(
     if what == "start":
         before_writing(client, "@jobs/", overtake)
     lost = pytest.raises((LockLost, coordlock.errors.Evicted))
-    with lost, client.job("j", policy=policy).run(1):
+    with lost, client.job("j", policy=policy, retry_delay=0).run(1):
         starts.append("client")
         before_writing(client, "@jobs/", overtake)
     wanted = {
@@ -291,9 +286,8 @@ def test_the_body_of_a_coroutine_is_cancelled_at_a_loss_and_records_nothing(
     assert starts == [2]
 
 
-@pytest.mark.parametrize("operation", ["retry", "reset"])
 def test_an_operator_who_stood_still_changes_nothing_while_a_job_is_at_work(
-    client: coordlock.Client, other: coordlock.Client, operation: str
+    client: coordlock.Client, other: coordlock.Client
 ) -> None:
     """The lock was free when the change began, and is held by a run when it is written."""
     run_once(other, [], "at-most-once")
@@ -305,7 +299,7 @@ def test_an_operator_who_stood_still_changes_nothing_while_a_job_is_at_work(
 
     before_writing(client, "@jobs/", overtake)
     with pytest.raises(coordlock.errors.Evicted, match="'j'"):
-        client.job("j").retry(1) if operation == "retry" else client.job("j").reset()
+        client.job("j").retry(1)
     begun.__exit__(None, None, None)
     assert [slot.state for slot in other.job("j").info().slots] == ["done", "done"]
 
@@ -325,26 +319,3 @@ def test_a_run_that_ends_while_it_is_looked_at_is_not_interrupted(
 
     backend.snapshot = end_before  # type: ignore[method-assign]
     assert [slot.state for slot in other.job("j").info().slots] == ["done"]
-
-
-def test_an_end_that_others_trimmed_before_its_lost_answer_counts(
-    client: coordlock.Client, other: coordlock.Client
-) -> None:
-    """What others skip meanwhile pushes the slot out of a short history."""
-    scheduled = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
-    before = scheduled - timedelta(hours=3)
-    hourly = other.job("j", schedule=coordlock.Every("1h"), history=1)
-    backend = backend_of(client)
-    write = backend.write
-
-    def lose_after(operations: Sequence[Operation], guards: Sequence[Contender] = ()) -> Any:
-        del backend.write
-        write(operations, guards)
-        assert hourly.due() == (scheduled,)
-        return failed(BackendUnavailable("memory", "no answer"))
-
-    clock = SimpleNamespace(time=lambda: scheduled.timestamp() + 1)
-    with patch.object(job, "time", clock), client.job("j", history=1).run(before):
-        backend.write = lose_after  # type: ignore[method-assign]
-    [slot] = other.job("j").info().slots
-    assert (slot.slot, slot.state) == (scheduled - timedelta(hours=1), "skipped")

@@ -2,35 +2,49 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from coordlock.jobs.ledger import Ledger, Policy, State
+from coordlock import Every
+from coordlock.jobs import ledger as ledger_module
+from coordlock.jobs.ledger import Ledger, Policy, Rules, State
 from coordlock.jobs.slots import Slot
 
-ONCE, LEAST = Policy.AT_MOST_ONCE, Policy.AT_LEAST_ONCE
+ONCE, LEAST = Rules(Policy.AT_MOST_ONCE), Rules(Policy.AT_LEAST_ONCE)
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
-policies = st.sampled_from(Policy)
+rules = st.sampled_from([ONCE, LEAST])
 
 
-def started(ledger: Ledger, slot: Slot, policy: Policy = ONCE, token: int = 1) -> Ledger:
-    return ledger.started(slot, policy, "host:1", token, NOON.timestamp(), 3)
+@pytest.fixture(autouse=True)
+def three_kept() -> Iterator[None]:
+    with patch.object(ledger_module, "KEPT", 3):
+        yield
 
 
-def ended(ledger: Ledger, slot: Slot, state: State = State.DONE) -> Ledger:
-    return ledger.ended(ledger.records[slot].ended(state, NOON.timestamp(), None), 3)
+def started(ledger: Ledger, slot: Slot, rules: Rules = ONCE, token: int = 1) -> Ledger:
+    return ledger.started(slot, "host:1", token, NOON, rules)
 
 
-def done(ledger: Ledger, *slots: Slot, policy: Policy = ONCE) -> Ledger:
+def ended(ledger: Ledger, slot: Slot, state: State = State.DONE, rules: Rules = ONCE) -> Ledger:
+    return ledger.with_record(ledger.records[slot].ended(state, NOON, None), NOON, rules)
+
+
+def done(ledger: Ledger, *slots: Slot, rules: Rules = ONCE) -> Ledger:
     for slot in slots:
-        ledger = ended(started(ledger, slot, policy), slot)
+        ledger = ended(started(ledger, slot, rules), slot, rules=rules)
     return ledger
+
+
+def to_retry(ledger: Ledger, slot: Slot) -> Ledger:
+    again = replace(ledger.records[slot], state=State.RETRY)
+    return replace(ledger, records={**ledger.records, slot: again})
 
 
 def test_a_slot_that_nobody_has_started_starts_whatever_later_slots_did() -> None:
@@ -39,21 +53,33 @@ def test_a_slot_that_nobody_has_started_starts_whatever_later_slots_did() -> Non
     assert done(Ledger(), 5, 7).refusal(1, ONCE) is None
 
 
-@given(policies, policies, st.sampled_from([State.STARTED, State.FAILED]))
+@given(rules, rules, st.sampled_from([State.RUNNING, State.FAILED, State.INTERRUPTED]))
 def test_an_unfinished_slot_starts_again_only_where_both_policies_allow_it(
-    recorded: Policy, asked: Policy, state: State
+    recorded: Rules, asked: Rules, state: State
 ) -> None:
     ledger = started(Ledger(), 5, recorded)
-    if state is State.FAILED:
-        ledger = ended(ledger, 5, State.FAILED)
+    if state is not State.RUNNING:
+        ledger = ended(ledger, 5, state)
     may = recorded is asked is LEAST
-    assert ledger.refusal(5, asked) == (None if may else state.value)
-    assert ledger.unfinished(asked) == ([5] if may else [])
+    assert ledger.refusal(5, asked) == (None if may else state)
+    assert ledger.refusal(5, replace(asked, max_attempts=1)) == state
 
 
-@given(policies, policies)
-def test_a_slot_that_is_done_never_starts_again(recorded: Policy, asked: Policy) -> None:
-    assert done(Ledger(), 5, policy=recorded).refusal(5, asked) == "done"
+def test_the_delay_before_the_next_attempt_doubles_up_to_an_hour() -> None:
+    ledger, delays = Ledger(), []
+    for _ in range(12):
+        ledger = ended(started(ledger, 5, LEAST), 5, State.FAILED)
+        at = LEAST.retry_at(ledger.records[5])
+        assert at is not None
+        delays.append((at - NOON).total_seconds())
+    assert delays == [min(10.0 * 2**number, 3600.0) for number in range(12)]
+    assert LEAST.retry_at(started(ledger, 5, LEAST).records[5]) is None
+    assert LEAST.retry_at(ended(ledger, 5, State.INTERRUPTED).records[5]) is None
+
+
+@given(rules, rules)
+def test_a_slot_that_is_done_never_starts_again(recorded: Rules, asked: Rules) -> None:
+    assert done(Ledger(), 5, rules=recorded).refusal(5, asked) == "done"
 
 
 def test_starts_are_counted() -> None:
@@ -71,7 +97,7 @@ def test_trimming_stops_at_an_unfinished_slot() -> None:
     ledger = done(started(done(Ledger(), 1), 2, LEAST), 3, 4, 5, 6)
     assert (ledger.floor, list(ledger.records)) == (1, [2, 3, 4, 5, 6])
     assert ledger.refusal(2, LEAST) is None
-    again = done(ledger, 2, policy=LEAST)
+    again = done(ledger, 2, rules=LEAST)
     assert list(again.records) == [2, 3, 4, 5, 6], "its holder may have to look for it"
     again = done(again, 7)
     assert (again.floor, list(again.records)) == (4, [5, 6, 7])
@@ -93,17 +119,8 @@ def test_trimming_stops_at_the_present() -> None:
     assert done(ledger, hours[0] + timedelta(hours=7)).floor == hours[0]
 
 
-def test_who_records_what_is_skipped_forgets_nobody_who_is_at_work() -> None:
-    ledger = started(Ledger(), 1)
-    after = ledger.skipped([2, 3, 4, 5], ONCE, NOON.timestamp(), 3)
-    assert 1 in after.records
-    assert after.floor is None
-    assert after.refusal(2, LEAST) == after.refusal(5, ONCE) == "skipped"
-    assert after.refusal(6, ONCE) is None
-
-
 def test_a_slot_is_tried_again_below_the_floor_and_trimmed_when_it_is_done() -> None:
-    ledger = done(Ledger(), 1, 2, 3).to_retry(1)
+    ledger = to_retry(done(Ledger(), 1, 2, 3), 1)
     ledger = done(ledger, 4, 5)
     assert ledger.refusal(1, ONCE) is None
     ledger = done(ledger, 1)
@@ -111,42 +128,24 @@ def test_a_slot_is_tried_again_below_the_floor_and_trimmed_when_it_is_done() -> 
     assert (ledger.floor, ledger.refusal(1, ONCE)) == (3, "passed")
 
 
-def test_what_is_skipped_is_one_record_and_leaves_the_history_alone() -> None:
-    ledger = done(Ledger(), 1, 2, 9)
-    for slots in ([3], [4, 5, 6], [7, 8, 10, 11]):
-        ledger = ledger.skipped(slots, ONCE, NOON.timestamp(), 100)
-    assert list(ledger.records) == [1, 2, 8, 9, 11]
-    rows = [(one.first, one.count) for one in ledger.records.values() if one.first]
-    assert rows == [(3, 6), (10, 2)]
-    again = done(ledger.to_retry(5), 5)
-    assert [again.refusal(slot, ONCE) for slot in (4, 5, 6)] == ["skipped", "done", "skipped"]
-    for last in (8, 11):  # of its row, which stays without it
-        again = ledger.to_retry(last)
-        assert [again.refusal(slot, ONCE) for slot in (3, 7, 10)] == ["skipped"] * 3
-        assert again.refusal(last, ONCE) is None
-        assert Ledger.parse(again.encode()) == again
-    assert Ledger.parse(ledger.encode()) == ledger
-
-
 def test_the_floor_never_passes_a_slot_that_is_to_be_made_up_for() -> None:
-    def after(slot: datetime) -> Iterator[datetime]:
-        return (slot + number * timedelta(minutes=1) for number in itertools.count(1))
-
-    slots = [NOON - timedelta(minutes=10 - number) for number in range(8)]
-    ledger = Ledger()
-    for slot in (slots[0], *slots[2:]):
-        ledger = ledger.started(slot, ONCE, "h", 1, NOON.timestamp(), 3, after)
-        record = ledger.records[slot].ended(State.DONE, NOON.timestamp())
-        ledger = ledger.ended(record, 3, after)
-    assert (ledger.floor, next(ledger.missing(after))) == (slots[0], slots[1])
+    every, slots = Every("1m"), [NOON - timedelta(minutes=10 - number) for number in range(8)]
+    all_slots = Rules(schedule=every, makes_up=True)
+    ledger = done(Ledger(), slots[0], *slots[2:], rules=all_slots)
+    assert (ledger.floor, next(ledger.missing(every))) == (slots[0], slots[1])
     assert list(ledger.records) == slots[2:]
-    ledger = ledger.started(slots[1], ONCE, "h", 1, NOON.timestamp(), 3, after)
-    ledger = ledger.ended(ledger.records[slots[1]].ended(State.DONE, NOON.timestamp()), 3, after)
-    ledger = ledger.started(NOON, ONCE, "h", 1, NOON.timestamp(), 3, after)
+    ledger = started(done(ledger, slots[1], rules=all_slots), NOON, all_slots)
     assert (ledger.floor, len(ledger.records)) == (slots[5], 3)
-    assert list(itertools.islice(ledger.missing(after), 2)) == [
-        NOON - timedelta(minutes=m) for m in (2, 1)
-    ]
+    missing = ledger.missing(every)
+    assert [next(missing) for _ in range(2)] == [NOON - timedelta(minutes=m) for m in (2, 1)]
+
+
+def test_the_next_slot_follows_the_last_one_that_was_started() -> None:
+    hourly, hour = Rules(schedule=Every("1h")), timedelta(hours=1)
+    ledger = started(Ledger(), NOON, hourly)
+    assert ledger.next == NOON + hour
+    assert started(ledger, NOON - hour, hourly).next == NOON + hour
+    assert started(ledger, NOON + hour, hourly).next == NOON + 2 * hour
 
 
 @pytest.mark.parametrize("slot", [5, NOON])
@@ -165,7 +164,7 @@ def test_what_a_newer_release_has_added_to_a_slot_is_kept() -> None:
 
 def test_a_ledger_with_slots_of_both_kinds_is_refused() -> None:
     fields = started(Ledger(), 5).encode() | {"floor": "2026-11-22T12:00:00Z"}
-    with pytest.raises(ValueError, match="both kinds"):
+    with pytest.raises(TypeError, match="not supported between"):
         Ledger.parse(fields)
 
 
@@ -188,47 +187,37 @@ class Keeping(RuleBasedStateMachine):
     def at(self, minutes: int) -> datetime:
         return NOON + timedelta(minutes=minutes)
 
-    @property
-    def present(self) -> float:
-        return self.at(self.now).timestamp()
-
     @rule(minutes=st.integers(1, 10))
     def wait(self, minutes: int) -> None:
         self.now += minutes
 
     @rule(
         back=st.integers(-15, 15),
-        policy=policies,
+        rules=rules,
         end=st.sampled_from([State.DONE, State.DONE, State.FAILED, None]),
-        history=st.integers(1, 3),
     )
-    def run(self, back: int, policy: Policy, end: State | None, history: int) -> None:
+    def run(self, back: int, rules: Rules, end: State | None) -> None:
         slot = self.at(self.now - back)
-        if self.ledger.refusal(slot, policy) is not None:
+        if self.ledger.refusal(slot, rules) is not None:
             return
         self.token += 1
         if slot not in self.starts:
             assert slot not in self.done
-        self.starts.setdefault(slot, []).append(policy)
-        self.ledger = self.ledger.started(slot, policy, "h", self.token, self.present, history)
+        self.starts.setdefault(slot, []).append(rules.policy)
+        self.ledger = self.ledger.started(slot, "h", self.token, self.at(self.now), rules)
         record = self.ledger.records[slot]
         assert record.attempts == len(self.starts[slot])
-        if policy is LEAST:
+        if rules is LEAST:
             self.unfinished.add(slot)
+        if record.attempts == LEAST.max_attempts:
+            self.unfinished.discard(slot)
         if end is not None:
-            self.ledger = self.ledger.ended(record.ended(end, self.present), history)
+            ended = record.ended(end, self.at(self.now))
+            self.ledger = self.ledger.with_record(ended, self.at(self.now), rules)
         if end is State.DONE:
             assert slot not in self.done
             self.done.add(slot)
             self.unfinished.discard(slot)
-
-    @rule(back=st.integers(0, 10), history=st.integers(1, 3))
-    def skip(self, back: int, history: int) -> None:
-        slots = [self.at(self.now - back - more) for more in range(3)]
-        self.ledger = self.ledger.skipped(
-            [one for one in slots if self.ledger.refusal(one, ONCE) is None],
-            *(ONCE, self.present, history),
-        )
 
     @precondition(lambda self: self.ledger.records)
     @rule()
@@ -238,7 +227,7 @@ class Keeping(RuleBasedStateMachine):
     @invariant()
     def holds(self) -> None:
         for starts in self.starts.values():
-            assert len(starts) == 1 or set(starts) == {LEAST}
+            assert len(starts) == 1 or set(starts) == {LEAST.policy}
         for slot in self.unfinished:
             assert self.ledger.refusal(slot, LEAST) is None, "an unfinished slot is forgotten"
         for slot in self.done:

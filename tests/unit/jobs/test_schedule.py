@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from coordlock import Cron, Every
 from coordlock.errors import MissingExtra
-from coordlock.jobs.ledger import Ledger, Policy, State
-from coordlock.jobs.schedule import due, latest
+from coordlock.jobs import ledger as ledger_module
+from coordlock.jobs.ledger import Ledger, Policy, Rules, State, due
+from coordlock.jobs.schedule import latest
 from coordlock.jobs.slots import Slot, shown
 
-ONCE, LEAST = Policy.AT_MOST_ONCE, Policy.AT_LEAST_ONCE
+ONCE, LEAST = Rules(Policy.AT_MOST_ONCE), Rules(Policy.AT_LEAST_ONCE)
 HOUR = timedelta(hours=1)
 moments = st.datetimes(datetime(2020, 1, 1), datetime(2030, 1, 1), timezones=st.just(UTC))
 schedules = st.sampled_from(
@@ -147,66 +148,58 @@ def hour(number: int) -> datetime:
     return NOON + number * HOUR
 
 
-def kept(*slots: Slot, policy: Policy = ONCE, state: State = State.DONE) -> Ledger:
-    ledger = Ledger()
+ALL = Rules(schedule=HOURLY, makes_up=True)
+
+
+def kept(*slots: Slot, rules: Rules = ONCE, state: State = State.DONE) -> Ledger:
+    ledger, at = Ledger(), datetime.fromtimestamp(AT, UTC)
     for slot in slots:
-        ledger = ledger.started(slot, policy, "h", 1, AT, 100)
-        if state is not State.STARTED:
-            ledger = ledger.ended(ledger.records[slot].ended(state, AT), 100)
+        ledger = ledger.started(slot, "h", 1, at, rules)
+        if state is not State.RUNNING:
+            ledger = ledger.with_record(ledger.records[slot].ended(state, at), at, rules)
     return ledger
 
 
 def test_of_a_new_job_the_latest_slot_is_due() -> None:
-    for catch_up in ("none", "latest", "all"):
-        assert due(Ledger(), HOURLY, AT, ONCE, catch_up) == ([NOON], [])
+    for rules in (ONCE, LEAST, ALL):
+        assert due(Ledger(), HOURLY, AT, rules) == [NOON]
 
 
 def test_what_is_done_is_not_due() -> None:
-    assert due(kept(NOON), HOURLY, AT, ONCE, "all") == ([], [])
-    assert due(kept(hour(1)), HOURLY, AT, ONCE, "all") == ([NOON], [])
+    assert due(kept(NOON), HOURLY, AT, ALL) == []
+    assert due(kept(hour(1)), HOURLY, AT, ALL) == [NOON]
 
 
-def test_missed_slots_are_due_or_skipped() -> None:
+def test_missed_slots_are_due_only_where_the_job_makes_up_for_them() -> None:
     ledger = kept(hour(-5), hour(-3))
-    missed = [hour(-4), hour(-2), hour(-1)]
-    assert due(ledger, HOURLY, AT, ONCE, "all") == ([*missed, NOON], [])
-    assert due(ledger, HOURLY, AT, ONCE, "latest") == ([NOON], missed)
-    assert due(ledger, HOURLY, AT, ONCE, "none") == ([NOON], missed)
+    assert due(ledger, HOURLY, AT, ALL) == [hour(-4), hour(-2), hour(-1), NOON]
+    assert due(ledger, HOURLY, AT, ONCE) == [NOON]
 
 
-def test_with_none_even_the_latest_is_skipped_once_it_is_late() -> None:
-    late = AT + 600
-    assert due(kept(hour(-1)), HOURLY, late, ONCE, "none") == ([], [NOON])
-    assert due(kept(hour(-1)), HOURLY, late, ONCE, "latest") == ([NOON], [])
-
-
-@pytest.mark.parametrize("catch_up", ["none", "latest", "all"])
-@pytest.mark.parametrize("state", [State.STARTED, State.FAILED])
-def test_what_was_begun_at_least_once_is_due_until_it_is_done(catch_up: str, state: State) -> None:
-    ledger = kept(hour(-3), policy=LEAST, state=state)
-    wanted, skipped = due(ledger, HOURLY, AT + 600, LEAST, catch_up)  # type: ignore[arg-type]
-    assert hour(-3) in wanted
-    assert hour(-3) not in skipped
+@pytest.mark.parametrize("state", [State.RUNNING, State.FAILED, State.INTERRUPTED])
+def test_what_was_begun_at_least_once_is_due_until_it_is_done(state: State) -> None:
+    ledger = kept(hour(-3), rules=LEAST, state=state)
+    assert due(ledger, HOURLY, AT + 10, LEAST) == [hour(-3), NOON]
+    assert due(ledger, HOURLY, AT + 10, ONCE) == [NOON]
+    is_delayed = state is State.FAILED
+    assert due(ledger, HOURLY, AT + 9, LEAST) == [*[hour(-3)] * (not is_delayed), NOON]
 
 
 def test_slots_that_were_missed_for_long_have_their_turns() -> None:
     ledger = kept(hour(-2000))
-    first, _ = due(ledger, HOURLY, AT, ONCE, "all")
-    assert first[0] == hour(-1999)
-    assert first[-1] == NOON
-    for _ in range(5):
-        _, skipped = due(ledger, HOURLY, AT, ONCE, "latest")
-        ledger = ledger.skipped(skipped, ONCE, AT, 10)
-    assert due(ledger, HOURLY, AT, ONCE, "latest") == ([NOON], [])
-    [_, row] = ledger.records.values()
-    assert (row.first, row.slot, row.count) == (hour(-1999), hour(-1), 1999)
+    first = due(ledger, HOURLY, AT, ALL)
+    assert (first[0], first[499], first[-1]) == (hour(-1999), hour(-1500), NOON)
+    assert due(ledger, HOURLY, AT, ONCE) == [NOON]
 
 
 def test_an_outage_leaves_the_history_of_a_job() -> None:
     ledger = kept(*(hour(number) for number in range(-250, -150)))
-    _, skipped = due(ledger, HOURLY, AT, ONCE, "latest")
-    ledger = ledger.skipped(skipped, ONCE, AT, 100)
-    assert [one.state for one in ledger.records.values()] == [*[State.DONE] * 99, State.SKIPPED]
+    [slot] = due(ledger, HOURLY, AT, ONCE)
+    ledger = ledger.started(slot, "h", 1, NOON, ONCE)
+    assert [record.state for record in ledger.records.values()] == [
+        *[State.DONE] * 99,
+        State.RUNNING,
+    ]
 
 
 @given(st.data(), st.integers(1, 5), st.integers(2, 4))
@@ -214,27 +207,27 @@ def test_hosts_that_make_up_for_all_slots_run_each_once(
     data: st.DataObject, history: int, hosts: int
 ) -> None:
     """Each takes the slots that it saw as due, and leaves those out at which another one works."""
-    hourly, missed = HOURLY.after, data.draw(st.integers(0, 12))
+    missed, at = data.draw(st.integers(0, 12)), datetime.fromtimestamp(AT, UTC)
     ledger = kept(hour(-missed))
     ran: list[Slot] = [hour(-missed)]
     plans: list[list[Slot]] = [[] for _ in range(hosts)]
-    at_work: list[tuple[int, Slot]] = []
-    for step in range(60 * missed + 100):
-        ends: bool = step % 8 == 0 or data.draw(st.booleans())  # nobody works for ever
-        if at_work and ends:
-            _, slot = at_work.pop()
-            record = ledger.records[slot].ended(State.DONE, AT)
-            ledger = ledger.ended(record, history, hourly)
-            continue
-        host = data.draw(st.integers(0, hosts - 1))
-        plans[host] = plans[host] or due(ledger, HOURLY, AT, ONCE, "all")[0]
-        if not plans[host]:
-            break
-        slot = plans[host].pop(0)
-        if not at_work and ledger.refusal(slot, ONCE) is None:
-            ledger = ledger.started(slot, ONCE, "h", 1, AT, history, hourly)
-            at_work.append((host, slot))
-            ran.append(slot)
+    at_work: list[Slot] = []
+    with patch.object(ledger_module, "KEPT", history):
+        for step in range(60 * missed + 100):
+            ends: bool = step % 8 == 0 or data.draw(st.booleans())  # nobody works for ever
+            if at_work and ends:
+                record = ledger.records[at_work.pop()].ended(State.DONE, at)
+                ledger = ledger.with_record(record, at, ALL)
+                continue
+            host = data.draw(st.integers(0, hosts - 1))
+            plans[host] = plans[host] or due(ledger, HOURLY, AT, ALL)
+            if not plans[host]:
+                break
+            slot = plans[host].pop(0)
+            if not at_work and ledger.refusal(slot, ALL) is None:
+                ledger = ledger.started(slot, "h", 1, at, ALL)
+                at_work.append(slot)
+                ran.append(slot)
     assert sorted(ran, key=shown) == [hour(number) for number in range(-missed, 1)]
 
 

@@ -6,7 +6,6 @@ from coordlock_memory import Fault
 from coordlock.errors import (
     AcquireTimeout,
     BackendUnavailable,
-    Evicted,
     NameConflict,
     WaitUnavailable,
 )
@@ -63,44 +62,7 @@ def test_waiters_further_back_read_once_when_their_turn_is_near(
     assert [reads(party) for party in parties] == [0] + [1] * (count - 1)
 
 
-def test_who_stands_behind_several_watches_itself_after_a_moment(
-    world: World, other: Party, party: Party
-) -> None:
-    other.held()
-    ahead = world.party().acquire()
-    world.settle()
-    waiting = party.acquire()
-    world.settle()
-    _, nearest, mine = world.queue()
-    watched = world.service._state.watches
-    assert nearest.key in watched
-    assert mine.key not in watched
-    world.advance(0.3)
-    assert mine.key in watched
-    assert not ahead.done
-    assert not waiting.done
-    world.service.remove(mine)
-    world.settle()
-    assert isinstance(waiting.error, Evicted)
-
-
-def test_what_was_told_while_it_did_not_watch_itself_is_in_doubt(
-    world: World, other: Party, party: Party
-) -> None:
-    grant = other.held()
-    impatient = world.party().acquire()
-    world.settle()
-    patient = party.acquire()
-    world.settle()
-    impatient.cancel()
-    world.settle()
-    release(grant)
-    world.settle()
-    assert patient.result.contenders[0] == world.queue()[0]
-    assert reads(party) == 2
-
-
-def test_a_queue_of_which_enough_is_known_is_not_read(world: World) -> None:
+def test_a_queue_whose_holder_is_known_to_have_left_is_not_read(world: World) -> None:
     grant = world.party(network=Knowing).held()
     parties = [world.party(network=Knowing) for _ in range(4)]
     calls = []

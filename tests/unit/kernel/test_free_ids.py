@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 from coordlock_memory import Fault
 
-from coordlock.kernel.deadlock_detector import DeadlockDetector
 from coordlock.kernel.ticket import Ticket
 from coordlock.locks.grant import GrantState
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry
-from coordlock.runtime.caller import this_caller
 from coordlock.runtime.promise import Promise
 from tests.simulation.world import Call, Party, World
 from tests.unit.signals import interrupted
@@ -140,35 +138,6 @@ def test_a_removal_that_ctrl_c_has_struck_frees_no_id_that_is_removed_again(
     arrive(0)
     assert grant.state is GrantState.HELD
     assert not other.done
-
-
-def test_a_published_wait_names_no_id_that_is_free(
-    world: World, party: Party, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another thread may release what its caller holds just then."""
-    held, waits = acquired(party, "a"), acquired(party, "b")
-    detector = DeadlockDetector(party.engine, 1e9)
-    stop = detector.watch(waits, this_caller())
-    [wait] = detector._waits
-
-    def released_meanwhile(_: object) -> list[Ticket]:
-        held.withdraw()
-        world.settle()
-        return [held]
-
-    monkeypatch.setattr(party.engine, "held_by", released_meanwhile)
-    assert detector._what_it_waits_for(wait).holds == frozenset()
-    assert ids(acquired(party, "a")) == ids(held)
-    stop()
-
-
-def test_an_id_that_was_published_is_not_used_again(world: World, party: Party) -> None:
-    held, waits = acquired(party, "a"), acquired(party, "b")
-    assert all(one.withdrawal.keep_ids() for one in (held, waits))
-    for one in (held, waits):
-        one.withdraw()
-    world.settle()
-    assert not ids(acquired(party, "a", "b")) & ids(held, waits)
 
 
 def test_a_request_that_is_being_sent_after_a_refusal_leaves_nothing_behind(

@@ -61,7 +61,7 @@ def test_a_loss_is_told_and_another_session_opened_where_no_thread_can_be_starte
         eventually(lambda: timers._thread is None)
         with monkeypatch.context() as patched:
             patched.setattr(threading.Thread, "start", refuse)
-            os.unlink(tmp_path / "state" / "sessions" / client.contenders("q")[0].session)
+            os.unlink(tmp_path / "state" / "sessions" / client.admin.contenders("q")[0].session)
             eventually(lambda: grant.state is GrantState.LOST)
             client.lock("q").acquire(0).check()
 

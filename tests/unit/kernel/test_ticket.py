@@ -317,21 +317,21 @@ def test_the_sweep_repeats_a_removal_that_nothing_else_repeats(
 def test_a_waiter_is_told_of_a_departure_and_of_nothing_else(world: World, party: Party) -> None:
     holder = world.party().held()
     ticket, snapshot = enqueued(party)
-    waiting = ticket.departure([snapshot], [snapshot.contenders[:1]])
+    waiting = ticket.departure([snapshot], {snapshot.contenders[0]: snapshot.revision})
     world.advance(60)
     assert not waiting.done()
     holder._ticket.withdraw()
     world.settle()
     assert waiting.result(0) is None
-    assert ticket.departures is not None
-    assert [one.token for one in ticket.departures.seen] == [holder.token]
+    assert [one.token for one in ticket.waiting.departures()] == [holder.token]
+    assert not ticket.waiting.departures()
 
 
 def test_a_departure_before_the_watch_is_noticed(world: World, party: Party) -> None:
     holder = world.party().held()
     ticket, snapshot = enqueued(party)
     holder._ticket.withdraw()
-    waiting = ticket.departure([snapshot], [snapshot.contenders[:1]])
+    waiting = ticket.departure([snapshot], {snapshot.contenders[0]: snapshot.revision})
     world.settle()
     assert waiting.done()
 
@@ -341,14 +341,13 @@ def test_waiting_again_keeps_the_watches_that_are_still_wanted(
 ) -> None:
     ticket, snapshot = behind_three
     first, second, third = (*world.queue()[:3],)
-    ticket.departure([snapshot], [(first, second)])
+    ticket.departure([snapshot], dict.fromkeys((first, second), 0))
     assert world.watches() == 3  # its own contender, too
-    ticket.departure([snapshot], [(second, third)])
+    ticket.departure([snapshot], dict.fromkeys((second, third), 0))
     assert world.watches() == 3  # its own contender, too
     world.service.remove(first)
     world.settle()
-    assert ticket.departures is not None
-    assert ticket.departures.seen == set()
+    assert not ticket.waiting.departures()
 
 
 def test_a_ticket_withdrawn_while_it_changes_its_watches_keeps_none(
@@ -371,19 +370,19 @@ def test_a_ticket_withdrawn_while_it_changes_its_watches_keeps_none(
 
     monkeypatch.setattr(party.network, "watch", withdrawing)
     first, second, third = (*world.queue()[:3],)
-    ticket.departure([snapshot], [(first, second)])
-    ticket.departure([snapshot], [(third,)])
+    ticket.departure([snapshot], dict.fromkeys((first, second), 0))
+    ticket.departure([snapshot], {third: 0})
     assert world.watches() == 0
 
 
 def test_a_waiter_whose_contender_is_lost_is_told_at_once(world: World, party: Party) -> None:
     world.party().held()
     ticket, snapshot = enqueued(party)
-    waiting = ticket.departure([snapshot], [snapshot.contenders[:1]])
+    waiting = ticket.departure([snapshot], {snapshot.contenders[0]: snapshot.revision})
     world.service.remove(world.queue()[1])
     world.settle()
     assert isinstance(waiting.exception(0), Evicted)
-    again = ticket.departure([snapshot], [snapshot.contenders[:1]])
+    again = ticket.departure([snapshot], {snapshot.contenders[0]: snapshot.revision})
     assert isinstance(again.exception(0), Evicted)
 
 

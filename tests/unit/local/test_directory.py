@@ -142,7 +142,7 @@ def test_a_file_system_that_is_not_known_to_be_local_is_refused_unless_it_is_tru
     assert trusting in str(caught.value)
     assert os.listdir(tmp_path / "state") == []
     with coordlock.connect(trusting) as client, client.lock("q"):
-        [warning] = client.describe().warnings
+        [warning] = client.admin.describe().warnings
         assert kind in warning
 
 
@@ -152,7 +152,7 @@ def test_a_file_system_that_is_known_to_be_local_is_not_asked_about(
 ) -> None:
     monkeypatch.setattr(file_system, "_file_system", lambda path: kind)
     with coordlock.connect(f"local://{tmp_path}/state") as client:
-        assert client.describe().warnings == ()
+        assert client.admin.describe().warnings == ()
 
 
 def test_systems_that_tell_nothing_of_their_file_systems_are_trusted(

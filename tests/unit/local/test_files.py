@@ -48,13 +48,14 @@ def entry(queue: str) -> Entry:
     return Entry(queue, os.urandom(16).hex(), Mode.EX, Owner("host", 1))
 
 
-def test_one_file_stays_open_however_many_locks_are_held(
+def test_a_file_and_a_pipe_stay_open_however_many_locks_are_held(
     directory: Directory, one: Contenders
 ) -> None:
     held = [entry(f"q{number}") for number in range(100)]
     for each in held:
         one.add([each], unless_blocked=False)
-    assert opened(directory) == [directory.session(one.session.id)]
+    id = one.session.id
+    assert opened(directory) == [directory.session(id), directory.pipe(id)]
     assert all(one.remove(each.id) for each in held)
 
 
@@ -113,7 +114,7 @@ def test_a_signal_handler_at_any_moment_leaves_a_removal_its_file(
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_forked_child_keeps_none_open(directory: Directory, one: Contenders) -> None:
     one.add([entry("q")], unless_blocked=False)
-    assert len(opened(directory)) == 1
+    assert len(opened(directory)) == 2
     child = os.fork()
     if child == 0:
         os._exit(len(opened(directory)))
@@ -123,14 +124,14 @@ def test_a_forked_child_keeps_none_open(directory: Directory, one: Contenders) -
 def test_who_follows_a_queue_hears_of_each_change(
     directory: Directory, one: Contenders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The closing of the queue's file tells: no look now and then finds it here."""
+    """By a message: no look now and then finds it here."""
+    from coordlock_local import followers as module
     from coordlock_local.followers import Followers
-    from coordlock_local.inotify import Inotify
 
     from coordlock.backend import Queue
     from coordlock.runtime.clock import SYSTEM_CLOCK
 
-    monkeypatch.setattr(Inotify, "interval", 3600.0)
+    monkeypatch.setattr(module, "_INTERVAL_S", 3600.0)
     one.add([entry("q")], unless_blocked=False)
     followers = Followers(directory, SYSTEM_CLOCK)
     seen = followers.follow(Queue("q"), lambda: None)

@@ -36,7 +36,7 @@ def test_a_release_that_meets_the_clients_end_takes_nobody_elses_slot(
     held = first.lock("q").acquire()
     with ThreadPoolExecutor(4) as pool:
         waiting = pool.submit(waiter.lock("q").acquire)  # so that the file stays
-        while len(waiter.contenders("q")) < 2:
+        while len(waiter.admin.contenders("q")) < 2:
             pass
         monkeypatch.setattr(Slots, "free", stop_first)
         releasing = pool.submit(held.release)
@@ -66,7 +66,7 @@ def test_a_release_that_ctrl_c_ends_keeps_no_other_thread_waiting(
             moment += 1
             held = client.lock("q").acquire()
             waiting = pool.submit(client.lock("q").acquire)
-            eventually(lambda: len(client.contenders("q")) == 2)
+            eventually(lambda: len(client.admin.contenders("q")) == 2)
             came = interrupted(held.release, moment, coordlock_local)
             waiting.result(30).release()
         assert moment > 20
@@ -81,12 +81,12 @@ def test_a_signal_handler_that_closes_the_client_takes_nobody_elses_slot(tmp_pat
             first = coordlock.connect(f"local://{tmp_path}")
             held = first.lock("q").acquire()
             waiting = [pool.submit(second.lock("q").acquire)]  # so that the file stays
-            eventually(lambda: len(second.contenders("q")) == 2)
+            eventually(lambda: len(second.admin.contenders("q")) == 2)
 
             def handle() -> None:
                 first.close()  # noqa: B023
                 waiting.append(pool.submit(third.lock("q").acquire))  # noqa: B023
-                eventually(lambda: len(second.contenders("q")) == 2)
+                eventually(lambda: len(second.admin.contenders("q")) == 2)
 
             with Signal(moment, handle, coordlock_local) as signal:
                 held.release()

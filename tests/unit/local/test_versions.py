@@ -32,8 +32,8 @@ def with_more(line: bytes) -> bytes:
     "ask",
     [
         lambda client: client.lock("q").acquire(),
-        lambda client: client.names(),
-        lambda client: client.contenders("q"),
+        lambda client: client.admin.names(),
+        lambda client: client.admin.contenders("q"),
         lambda client: client.value("/app/a").get(),
     ],
     ids=["acquire", "queues", "queue", "data"],
@@ -42,10 +42,10 @@ def test_another_version_is_refused_by_name_and_nothing_is_changed(
     root: Path, ask: Callable[[object], object]
 ) -> None:
     root.mkdir(mode=0o700)
-    (root / "counter").write_bytes(content := b"2 whatever\n")
+    (root / "counter").write_bytes(content := b"3 whatever\n")
     with (
         pytest.raises(
-            ConfigurationError, match=r"counter has version 2.*only version 1: upgrade coordlock"
+            ConfigurationError, match=r"counter has version 3.*only version 2: use the release"
         ),
         connect(f"local://{root}") as client,
     ):
@@ -58,8 +58,8 @@ def test_a_release_that_changes_the_files_under_a_client_is_noticed_before_the_n
 ) -> None:
     with connect(f"local://{root}") as client:
         client.lock("q").acquire().release()
-        (root / "counter").write_bytes(b"2 whatever\n")
-        with pytest.raises(ConfigurationError, match="version 2"):
+        (root / "counter").write_bytes(b"3 whatever\n")
+        with pytest.raises(ConfigurationError, match="version 3"):
             client.lock("q").acquire()
 
 
@@ -85,8 +85,8 @@ def test_fields_of_later_releases_are_ignored_in_a_queue_and_its_records(root: P
         data[: len(more)] = more
         path.write_bytes(data)
         assert other.lock("q").try_acquire() is None
-        assert [one.token for one in other.contenders("q")] == [grant.token]
-        assert list(other.names()) == ["q"]
+        assert [one.token for one in other.admin.contenders("q")] == [grant.token]
+        assert list(other.admin.names()) == ["q"]
 
 
 def test_fields_of_later_releases_are_ignored_in_published_values(root: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_file_that_was_begun_and_not_finished_is_an_empty_queue(root: Path) ->
         client.lock("other").acquire()
         path = root / "queues" / "q"
         path.write_bytes(header(Directory(str(root)), "q") + (1).to_bytes(8, byteorder))
-        assert client.contenders("q") == ()
+        assert client.admin.contenders("q") == ()
         with client.lock("q", timeout=5):
-            [one] = client.contenders("q")
+            [one] = client.admin.contenders("q")
             assert Slot.of(one.contender).number == 0

@@ -1,4 +1,4 @@
-"""Watching: with inotify, without, and when there is not enough of it."""
+"""Watching: by messages, and by looks where messages are lost; and whom a departure reaches."""
 
 from __future__ import annotations
 
@@ -7,55 +7,35 @@ import itertools
 import os
 import signal
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import coordlock_local
+import coordlock_local.leaving
+import coordlock_local.pipes
+import coordlock_local.watcher
 import pytest
-from coordlock_local import inotify
 from coordlock_local.contenders import Contenders
 from coordlock_local.counter import Counter
 from coordlock_local.directory import Directory
-from coordlock_local.inotify import Inotify
-from coordlock_local.notices import Notices, Polling, notices
-from coordlock_local.queue import evict
+from coordlock_local.leaving import evict, leave, tell_modes, tell_permits
 from coordlock_local.session import LocalSession
-from coordlock_local.slots import SERVED, Slot, leave, tell
+from coordlock_local.slots import Slot
 from coordlock_local.watcher import Watcher
+from hypothesis import given
+from hypothesis import strategies as st
 
-from coordlock.model.claim import Mode
-from coordlock.model.contender import Contender, Entry, Owner
+from coordlock.backend import Departure
+from coordlock.model.admission import blockers
+from coordlock.model.claim import Mode, Permit
+from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 from coordlock.runtime.driver import Steps, run
 from coordlock.runtime.promise import Promise
 from coordlock.testing.waiting import eventually
 from tests.unit.signals import interrupted
 
 BOUND = 30.0
-
-
-class Exhausted(Inotify):
-    """No watch is left: ``fs.inotify.max_user_watches`` is reached."""
-
-    def add(self, path: str, *, closed: bool = True) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
-
-
-class Deaf(Inotify):
-    """Loses every notice, as when a forked child keeps a file open."""
-
-    def wait(self, timeout: float | None) -> Collection[str] | None:
-        super().wait(timeout)
-        return ()
-
-
-class Overflowing(Inotify):
-    """The kernel's queue of notices overflows."""
-
-    def wait(self, timeout: float | None) -> Collection[str] | None:
-        return None if super().wait(timeout) else ()
-
-
-SOURCES: list[Callable[[], Notices]] = [Inotify, Polling, Exhausted, Deaf, Overflowing]
 
 
 @pytest.fixture
@@ -71,13 +51,24 @@ def session(directory: Directory) -> Iterator[LocalSession]:
     session.end()
 
 
-@pytest.fixture(params=SOURCES, ids=lambda source: source.__name__)
+@pytest.fixture(params=["messages", "lost messages", "a full pipe"])
 def watcher(
-    request: pytest.FixtureRequest, directory: Directory, no_leaks: None
+    request: pytest.FixtureRequest,
+    directory: Directory,
+    no_leaks: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Watcher]:
+    # Nothing but messages is heard, or nothing but looks.
+    monkeypatch.setattr(coordlock_local.watcher, "_INTERVAL_S", 3600.0)
+    if request.param == "lost messages":
+        monkeypatch.setattr(coordlock_local.watcher, "_INTERVAL_S", 0.05)
+        monkeypatch.setattr(coordlock_local.leaving, "send", lambda *_: True)
+        monkeypatch.setattr(coordlock_local.pipes, "send", lambda *_: True)
+    if request.param == "a full pipe":
+        monkeypatch.setattr(coordlock_local.pipes, "_ROOM_BYTES", 0)
     other = LocalSession(directory)
     other.start()
-    watcher = Watcher(other, request.param)
+    watcher = Watcher(other)
     yield watcher
     watcher.close()
     other.end()
@@ -92,9 +83,7 @@ def add(directory: Directory, session: LocalSession, id: str = "a" * 32) -> Cont
 def remove(directory: Directory, contender: Contender) -> None:
     """What the contender's own process does when it leaves."""
     slot = Slot.of(contender)
-    was_there, follower = leave(directory, slot, contender.id, {contender.id: slot})
-    assert was_there
-    tell(directory, contender.session, contender.id, follower)
+    assert leave(directory, slot, contender, {contender.id: slot})
 
 
 def test_a_removal_is_told_once_to_each(
@@ -152,10 +141,10 @@ def test_a_departure_is_in_order_if_the_waiter_is_still_there(
 ) -> None:
     first, second = add(directory, session), add(directory, session, "b" * 32)
     waiters = [add(directory, watcher._session, letter * 32) for letter in "cd"]
-    told: dict[str, bool] = {}
+    told: dict[str, Departure] = {}
 
-    def note(who: str) -> Callable[[bool], None]:
-        return lambda in_order: told.__setitem__(who, in_order)
+    def note(who: str) -> Callable[[Departure], None]:
+        return lambda departure: told.__setitem__(who, departure)
 
     watcher.watch(first, note("for somebody"))
     for waiter, who in zip(waiters, ("evicted", "there"), strict=True):
@@ -164,90 +153,104 @@ def test_a_departure_is_in_order_if_the_waiter_is_still_there(
     assert evict(directory, Counter(directory), waiters[0])
     remove(directory, first)
     eventually(lambda: len(told) == 3)
-    assert told == {"for somebody": False, "evicted": False, "there": True}
+    assert told == {
+        "for somebody": Departure.UNORDERED,
+        "evicted": Departure.UNORDERED,
+        "there": Departure.FIRST,
+    }
     os.unlink(directory.session(watcher._session.id))  # to all others its contenders are dead
     remove(directory, second)
     eventually(lambda: len(told) == 5)
-    assert told["there, second"] is False
+    assert told["there, second"] is Departure.UNORDERED
 
 
-def test_the_sessions_own_contenders_are_told_of_here_without_a_file(
+def test_the_sessions_own_contenders_are_told_of_here_without_a_subscription(
     directory: Directory, watcher: Watcher
 ) -> None:
     contender = add(directory, watcher._session)
-    told: list[bool] = []
+    told: list[Departure] = []
     watcher.watch(contender, told.append)
     assert os.listdir(directory.watched) == []
     remove(directory, contender)
     watcher.own_left(contender.key)
     watcher.own_left(contender.key)
-    assert told == [False]
+    assert told == [Departure.UNORDERED]
 
 
-def test_the_next_in_line_hears_its_bell_and_makes_no_file(
+def test_who_waits_behind_it_is_told_without_a_subscription(
     directory: Directory, session: LocalSession, watcher: Watcher
 ) -> None:
-    for _ in range(3):  # the bell and the file of the session are watched from the first time on
+    for _ in range(3):  # the pipe of the session is open from the first time on
         ahead = add(directory, session)
         me = add(directory, watcher._session, "b" * 32)
-        told = list[bool]()
-        watcher.watch(ahead, told.append, (me,))
-        assert set(os.listdir(directory.watched)) <= {f"{watcher._session.id}-bell"}
+        departures = list[Departure]()
+        watcher.watch(ahead, departures.append, (me,))
+        assert os.listdir(directory.watched) == []
         remove(directory, ahead)
-        eventually(lambda: told)  # noqa: B023
-        assert told == [True]
-        assert watcher.was_first(ahead)
+        eventually(lambda: departures)  # noqa: B023
+        assert departures == [Departure.FIRST]
         remove(directory, me)
 
 
-@pytest.mark.parametrize("why", ["not the next", "a session that does not ring", "a late slot"])
-def test_who_is_not_rung_for_makes_a_file(
-    directory: Directory, session: LocalSession, watcher: Watcher, why: str
+def test_who_stands_before_it_subscribes(
+    directory: Directory, session: LocalSession, watcher: Watcher
 ) -> None:
-    ahead = add(directory, session)
-    between = []
-    if why != "a session that does not ring":
-        count = 1 if why == "not the next" else SERVED
-        between = [add(directory, session, f"{number:032}") for number in range(count)]
     me = add(directory, watcher._session, "b" * 32)
-    if why == "a late slot":
-        for one in between:
-            remove(directory, one)
-    if why == "a session that does not ring":
-        os.truncate(directory.session(session.id), 0)
-    told = list[bool]()
-    watcher.watch(ahead, told.append, (me,))
-    assert os.listdir(directory.watched) == [f"{session.id}-{ahead.id}"]
-    remove(directory, ahead)
-    eventually(lambda: told)
-    assert told == [True]
+    behind = add(directory, session)
+    departures = list[Departure]()
+    watcher.watch(behind, departures.append, (me,))
+    assert os.listdir(directory.watched) == [f"{session.id}-{behind.id}"]
+    remove(directory, behind)
+    eventually(lambda: departures)
+    assert departures == [Departure.IN_ORDER]
+    eventually(lambda: os.listdir(directory.watched) == [])
 
 
-def test_who_leaves_rings_for_the_next_alone(directory: Directory, session: LocalSession) -> None:
-    contenders = [add(directory, session, letter * 32) for letter in "abc"]
-    others = [LocalSession(directory) for _ in range(2)]
-    for other, letter in zip(others, "de", strict=True):
-        other.start()
-        contenders.append(add(directory, other, letter * 32))
-    evict(directory, Counter(directory), contenders[3])
+claims = st.one_of(
+    st.lists(st.sampled_from(list(Mode)), min_size=2, max_size=8),
+    st.builds(lambda of, count: [Permit(of)] * count, st.integers(1, 4), st.integers(2, 8)),
+)
 
-    def follower(contender: Contender) -> str | None:
-        slot = Slot.of(contender)
-        return leave(directory, slot, contender.id, {contender.id: slot})[1]
 
-    first, second, third, _, last = contenders
-    assert follower(second) == session.id
-    assert follower(third) == others[1].id
-    assert follower(first) == others[1].id
-    assert follower(last) is None
-    for other in others:
-        other.end()
+@given(claims, st.data())
+def test_a_departure_reaches_all_that_wait_for_it(claims: list[Mode | Permit], data: Any) -> None:
+    """Those for which the rule of admission names it, among the contenders whose process lives."""
+    dead = data.draw(st.sets(st.sampled_from(range(len(claims)))))
+    leaving = data.draw(st.sampled_from(range(len(claims))))
+    queue = [
+        Contender(f"{order}", f"q@0.{order}", claim, order, order, session=f"{order}")
+        for order, claim in enumerate(claims)
+    ]
+    living = [one for one in queue if one.order not in dead or one.order == leaving]
+    wait_for_it = {
+        one.session
+        for one in living
+        if queue[leaving] in blockers(Snapshot("q", tuple(living)), one)
+    }
+    reached = set[str]()
+
+    def lives(session: str) -> bool:
+        return int(session) not in dead
+
+    def reach(session: str) -> bool:
+        reached.add(session)
+        return lives(session)
+
+    behind, claim = queue[leaving + 1 :], claims[leaving]
+    if isinstance(claim, Permit):
+        tell_permits(claim.of, leaving, behind, reach)
+    else:
+        conflicts = frozenset(mode for mode in Mode if claim.conflicts(mode))
+        tell_modes(conflicts, behind, reach, lives)
+        assert reached - {f"{order}" for order in dead} == wait_for_it, "and no others"
+    assert reached >= wait_for_it
 
 
 def test_ctrl_c_at_any_moment_of_a_watch_delays_no_later_one(
     directory: Directory, session: LocalSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Inotify, "interval", 3600.0)  # what is not watched would not be found
+    # What is not watched would not be found.
+    monkeypatch.setattr(coordlock_local.watcher, "_INTERVAL_S", 3600.0)
     other = LocalSession(directory)
     other.start()
     for moment in itertools.count(1):
@@ -278,9 +281,9 @@ def test_the_sessions_own_that_has_left_before_is_told_at_once_each_time(
         watcher.watch(contender, lambda _: None)
         watcher.own_left(contender.key)
         remove(directory, contender)
-        told = list[bool]()
+        told = list[Departure]()
         watcher.watch(contender, told.append)
-        assert told == [False]
+        assert told == [Departure.UNORDERED]
 
 
 def test_a_cancelled_watch_tells_nothing(
@@ -304,7 +307,7 @@ def test_a_watcher_that_raises_does_not_keep_the_others_from_being_told(
     contender = add(directory, session)
     told = threading.Event()
 
-    def fail(_: bool) -> None:
+    def fail(_: Departure) -> None:
         raise ZeroDivisionError
 
     watcher.watch(contender, fail)
@@ -319,7 +322,7 @@ def test_a_watcher_may_be_closed_by_whom_it_tells(
     contender = add(directory, session)
     told = threading.Event()
 
-    def close(_: bool) -> None:
+    def close(_: Departure) -> None:
         watcher.close()
         told.set()
 
@@ -340,84 +343,22 @@ def test_nothing_is_told_after_closing(
     assert told == []
 
 
-def test_without_inotify_departures_are_polled_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    def none_left(self: Inotify) -> None:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
-    best = notices()
-    assert isinstance(best, Inotify)
-    best.close()
-    monkeypatch.setattr(inotify.Inotify, "__init__", none_left)
-    assert isinstance(notices(), Polling)
-
-
-def test_a_full_disk_is_not_taken_for_a_limit_of_inotify(
-    directory: Directory,
-    session: LocalSession,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+def test_a_full_disk_delays_who_must_subscribe_and_no_more(
+    directory: Directory, session: LocalSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def without_inodes(self: Directory, path: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    monkeypatch.setattr(coordlock_local.watcher, "_INTERVAL_S", 0.05)
     other = LocalSession(directory)
     other.start()
     watcher = Watcher(other)
     contender = add(directory, session)
-    open_file = Directory.open
-
-    def without_inodes(self: Directory, path: str, flags: int) -> int:
-        if flags & os.O_CREAT and not os.path.exists(path):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
-        return open_file(self, path, flags)
-
-    monkeypatch.setattr(Directory, "open", without_inodes)
-    told = threading.Event()
-    watcher.watch(contender, lambda _: told.set())
+    monkeypatch.setattr(Directory, "make", without_inodes)
+    left = threading.Event()
+    watcher.watch(contender, lambda _: left.set())
     remove(directory, contender)
-    assert told.wait(BOUND)
-    watcher.close()
-    other.end()
-    messages = [record.getMessage() for record in caplog.records]
-    assert any("inodes" in message for message in messages)
-    assert not any("inotify" in message for message in messages)
-
-
-def test_watching_many_files_and_dropping_them_leaves_nothing(tmp_path: Path) -> None:
-    source = Inotify()
-    paths = [tmp_path / str(number) for number in range(100)]
-    for path in paths:
-        path.write_text("")
-        source.add(str(path))
-    for path in paths[:50]:
-        path.unlink()
-    assert set(source.wait(BOUND) or ()) == {str(path) for path in paths[:50]}
-    for path in paths:
-        source.drop(str(path))
-    assert not source._paths
-    assert not source._watches
-    for path in paths[50:]:
-        path.unlink()
-    source.wake()
-    assert source.wait(BOUND) == set()  # the last words of dropped watches
-    source.close()
-    source.close()
-
-
-def test_a_bell_that_somebody_removes_is_made_anew(
-    directory: Directory, session: LocalSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Inotify, "interval", 3600.0)  # what is not heard would not be found
-    other = LocalSession(directory)
-    other.start()
-    watcher = Watcher(other)
-    bell = directory.bell(other.id)
-    for _ in range(2):
-        ahead, me = add(directory, session), add(directory, other, "b" * 32)
-        told = list[bool]()
-        watcher.watch(ahead, told.append, (me,))
-        os.unlink(bell)
-        eventually(lambda: os.path.exists(bell))
-        remove(directory, ahead)
-        eventually(lambda: told)  # noqa: B023
-        remove(directory, me)
+    assert left.wait(BOUND)
     watcher.close()
     other.end()
 
@@ -435,7 +376,7 @@ def test_a_signal_handler_may_wait_while_its_thread_does(
         def depart() -> Steps[None]:
             promise = Promise[None]()
 
-            def told(_: bool) -> None:
+            def told(_: Departure) -> None:
                 promise.resolve(None)
 
             watcher.watch(ahead, told, (me,))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordlock.model.admission import blockers, holders, is_blocked, mismatch, next_in_line
+from coordlock.model.admission import blockers, holders, is_blocked, mismatch
 from coordlock.model.claim import AnyClaim, Claim, Mode, Permit
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 
@@ -135,41 +135,6 @@ def test_no_fresh_snapshot_is_needed_to_know_of_an_admission(
 
 
 @given(claims, st.data())
-def test_what_proves_that_i_am_next_is_what_a_read_would_find(
-    claims: list[Claim], data: st.DataObject
-) -> None:
-    """Contenders leave and come; I was told of some departures, and know one that held."""
-    full = queue(claims)
-    me = data.draw(st.sampled_from(full.contenders))
-    earlier = list(full.before(me))
-    omitted = data.draw(st.integers(0, len(earlier)))
-    seen = replace(full, contenders=full.contenders[omitted:], omitted=omitted)
-    now, told, admitted = full, set[Contender](), set[Contender]()
-    for _ in range(data.draw(st.integers(0, len(earlier)))):
-        admitted |= {one for one in earlier if truly_admitted(now, one)}
-        gone = data.draw(st.sampled_from([one for one in earlier if one in now.contenders]))
-        now = now.without([gone])
-        if data.draw(st.booleans()):
-            told.add(gone)
-    listed = [one for one in seen.before(me) if one in told & admitted and one.claim == me.claim]
-    handed_over = data.draw(st.none() | st.sampled_from(listed)) if listed else None
-    left = next_in_line(seen, me, told, handed_over)
-    if left is not None:
-        assert truly_admitted(now, me)
-        assert not blockers(left, me)
-    elif not omitted and {*earlier} - told == {*now.before(me)}:
-        assert not truly_admitted(now, me)
-
-
-def test_a_holder_that_asked_for_the_same_hands_over_though_its_queue_was_not_read() -> None:
-    full = queue([Mode.EX] * 4)
-    seen = replace(full, contenders=full.contenders[2:], omitted=2)
-    before, me = seen.contenders
-    assert next_in_line(seen, me, [before]) is None
-    assert next_in_line(seen, me, [before], handed_over=before) is not None
-
-
-@given(claims, st.data())
 def test_a_departure_that_admits_me_is_one_of_those_i_wait_for(
     claims: list[Claim], data: st.DataObject
 ) -> None:
@@ -250,10 +215,3 @@ def test_a_queue_of_mixed_kinds_is_seen_by_whoever_is_admitted(claims: list[Clai
 def test_a_mode_never_passes_a_permit() -> None:
     snapshot = queue([Permit(3), Mode.NL])
     assert blockers(snapshot, snapshot.contenders[1]) == (snapshot.contenders[0],)
-
-
-def test_the_departure_of_all_and_my_own_proves_nothing() -> None:
-    snapshot = queue([Mode.EX, Mode.EX, Mode.EX])
-    first, second, me = snapshot.contenders
-    assert next_in_line(snapshot, me, [first, second]) is not None
-    assert next_in_line(snapshot, me, [first, second, me]) is None

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordlock.model.admission import blockers, holders, next_in_line
+from coordlock.model.admission import blockers, holders
 from coordlock.model.claim import AnyClaim, Convertible, Mode
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.model.conversion import Publish, WaitFor, decide
+from coordlock.model.handover import Departure, after
 
 
 @dataclass(eq=False)
@@ -110,14 +111,13 @@ class World:
             [blocker] = party.waits_for
             there = {one.key for one in self.queue}
             has_departed = blocker.key not in there
-            left = None
+            departure = Departure.UNORDERED  # or it has changed
             if has_departed and not isinstance(blocker.claim, Convertible):
-                nearest = blocker if self.was_granted(blocker) else None
-                if nearest is not None and blocker.claim != party.me.claim:
-                    nearest = None
-                left = next_in_line(party.seen, party.me, [blocker], nearest)
+                held = self.was_granted(blocker)
+                departure = Departure.FIRST if held else Departure.IN_ORDER
+            left = after([party.seen], [party.me], {blocker: departure})
             party.seen_at = len(self.states) - 1 if has_departed else party.seen_at
-            party.seen = self.read(party) if left is None else left
+            party.seen = self.read(party) if left is None else left[0]
         party.waits_for = blockers(party.seen, party.me)
         if not party.waits_for:
             party.granted, party.holds, party.seen = True, {self.mode_of(party.me)}, None

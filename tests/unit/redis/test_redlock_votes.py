@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from coordlock_redis.redlock import RedlockBackend
-from coordlock_redis.redlock_nodes import Runs
+from coordlock_redis.redlock.nodes import Runs
 
 from coordlock.errors import AuthenticationFailed, BackendError, BackendUnavailable
 from coordlock.model.claim import Mode

@@ -9,6 +9,7 @@ import pytest
 from coordlock_redis.requests import Request
 from coordlock_redis.watches import Watches
 
+from coordlock.backend import Departure
 from coordlock.errors import BackendUnavailable
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Owner
@@ -69,8 +70,8 @@ def watches(asked: Asked) -> Iterator[Watches]:
 
 def watch(
     watches: Watches, one: Contender, revision: int, waiters: Sequence[Contender] = ()
-) -> list[bool]:
-    told: list[bool] = []
+) -> list[Departure]:
+    told: list[Departure] = []
     watches.watch(one, revision, told.append, waiters, changes=False)
     return told
 
@@ -84,7 +85,7 @@ def test_a_watch_that_comes_during_a_look_for_all_is_looked_for_itself(
     assert asked.ids == [["a"], ["b"]]
     asked.answer(0, 20, 1, 10**9)
     asked.answer(1, 21, 0, 0)
-    assert told == [False]
+    assert told == [Departure.UNORDERED]
 
 
 def test_a_watch_that_comes_while_nothing_is_heard_is_looked_for_when_the_news_are_back(
@@ -97,7 +98,7 @@ def test_a_watch_that_comes_while_nothing_is_heard_is_looked_for_when_the_news_a
     watches.news_came_back()
     assert asked.ids == [["a"]]
     asked.answer(0, 20, 0, 0)
-    assert told == [False]
+    assert told == [Departure.UNORDERED]
 
 
 def test_the_end_of_a_session_ends_a_look_for_all(watches: Watches, asked: Asked) -> None:
@@ -134,13 +135,13 @@ def test_in_order_is_restored_when_all_parts_of_the_look_after_a_gap_are_answere
     asked.fail(2)
     asked.answer(3, 20, 1, 10**9)
     watches.told("blocker", 5, 21, was_first=True)
-    assert told == [False]  # the waiter may have been evicted in the gap
+    assert told == [Departure.UNORDERED]  # the waiter may have been evicted in the gap
     eventually(lambda: asked.ids[4:] == [["waiter"]])
     asked.answer(4, 22, 0, 0)
-    assert evicted == [False]
+    assert evicted == [Departure.UNORDERED]
     told = watch(watches, contender("other"), 22, [contender("next", 6)])
     watches.told("other", 5, 23, was_first=True)
-    assert told == [True]
+    assert told == [Departure.FIRST]
 
 
 def test_what_was_read_before_a_departure_that_is_forgotten_is_looked_for(
@@ -152,9 +153,9 @@ def test_what_was_read_before_a_departure_that_is_forgotten_is_looked_for(
         one = contender(str(number))
         watches.arranged(one, 10**9)
         watches.told(one.id, one.order, 10 + number, was_first=True)
-    assert watch(watches, contender("1"), 9) == [False]
+    assert watch(watches, contender("1"), 9) == [Departure.UNORDERED]
     assert asked.ids == []
     told = watch(watches, contender("0"), 9)
     assert asked.ids == [["0"]]
     asked.answer(0, 20, 0, 0)
-    assert told == [False]
+    assert told == [Departure.UNORDERED]

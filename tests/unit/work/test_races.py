@@ -14,7 +14,7 @@ from coordlock_memory import MemoryBackend
 import coordlock
 from coordlock import LockLost
 from coordlock.backend import Listing, Operation, Put, Read, VersionedValue, Written
-from coordlock.errors import WorkQueueContended
+from coordlock.errors import WorkQueueEmpty
 from coordlock.kernel.acquisition import acquisition
 from coordlock.locks.queue_view import queue_view
 from coordlock.model.claim import Permit
@@ -706,7 +706,7 @@ def test_an_item_whose_claim_is_answered_after_the_end_of_the_call_goes_back(
         return claims[-1][1]
 
     backend.write = late  # type: ignore[method-assign]
-    with pytest.raises(WorkQueueContended):
+    with pytest.raises(WorkQueueEmpty):
         client.work_queue("q").take(0.5)
     del backend.write
     for answer, told in claims:

@@ -43,9 +43,9 @@ def test_the_password_is_not_shown(auth: str) -> None:
         ("zookeeper://a/x?acl=all", "'acl'"),
         ("zookeeper://a/x?token=zxid", "'token'"),
         ("zookeeper://m%3Ae:pw@a/x", "colon"),
-        ("zookeeper://a/x?ca=/nowhere/ca.pem", "need tls=true"),
-        ("zookeeper://a/x?tls=true&ca=/nowhere/ca.pem", "'ca': /nowhere/ca.pem"),
-        ("zookeeper://a/x?tls=true&cert=/nowhere/c.pem", "'cert': /nowhere/c.pem"),
+        ("zookeeper://a/x?ca=/nowhere/ca.pem", "'ca' needs tls=true"),
+        ("zookeeper://a/x?tls=true&ca=/nowhere/ca.pem", "'ca': cannot read /nowhere/ca.pem"),
+        ("zookeeper://a/x?tls=true&cert=/nowhere/c.pem", "'cert': cannot read /nowhere/c.pem"),
         ("zookeeper://a/x?tls=true&key=/nowhere/k.pem", "'key' needs option 'cert'"),
     ],
 )

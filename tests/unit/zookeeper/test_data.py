@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from coordlock_zookeeper.data import Data
 from coordlock_zookeeper.multis import KnownNodes, plan
+from coordlock_zookeeper.requests import Requests
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from kazoo.exceptions import (
@@ -141,7 +142,7 @@ def do(operation: Any, nodes: Nodes) -> Any:
 
 
 def guarded(tree: Tree) -> Data:
-    session: Any = SimpleNamespace(client=tree, breaks=0)
+    session: Any = SimpleNamespace(requests=Requests(tree), breaks=0)
     return Data(session, OPEN_ACL_UNSAFE)
 
 

@@ -9,12 +9,15 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+from coordlock_zookeeper.requests import Requests
 from coordlock_zookeeper.watches import Watches
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 from kazoo.exceptions import ConnectionLoss, NoNodeError
 from kazoo.protocol.states import Callback
+
+from coordlock.backend import Departure
 
 NODES = ("/q/1", "/q/2")
 
@@ -23,16 +26,15 @@ class Turn(Enum):
     """Who does what is next for it."""
 
     SERVER = "the server answers a request"
-    INPUT = "kazoo hears what the server said"
+    INPUT = "kazoo hears what the server said, and completes answers"
     EVENTS = "kazoo's thread for events calls back"
-    ANSWERS = "kazoo's thread for answers calls back"
 
 
 class Kazoo:
     """One connection at a time to a server on which nodes are written and deleted.
 
     What is asked arrives in order. What is said, answers and events, comes in the order in which
-    the server did it, and is then completed by two threads.
+    the server did it. As with a given client, another thread calls back for events.
     """
 
     def __init__(self) -> None:
@@ -44,15 +46,11 @@ class Kazoo:
         self.asked: deque[tuple[str, Any, Any]] = deque()
         self.said: deque[Callable[[], object]] = deque()
         self.events: deque[Callable[[], object]] = deque()
-        self.answers: deque[Callable[[], object]] = deque()
         self._set: set[str] = set()  # on the server
         self._kept: dict[str, Any] = {}  # by kazoo
         self._unanswered: list[Any] = []
-        self.handler = SimpleNamespace(
-            dispatch_callback=self.dispatch,
-            running=True,
-            completion_queue=SimpleNamespace(put=self.answers.append),
-        )
+        self.last_zxid = 0
+        self.handler = SimpleNamespace(dispatch_callback=self.dispatch)
 
     def _call(self, request: Any, result: Any) -> None:
         self.asked.append((request.path, request.watcher, result))
@@ -84,8 +82,6 @@ class Kazoo:
                 self.said.popleft()()
             case Turn.EVENTS if self.events:
                 self.events.popleft()()
-            case Turn.ANSWERS if self.answers:
-                self.answers.popleft()()
             case _:
                 return False
         return True
@@ -123,7 +119,7 @@ class Watching(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.kazoo = Kazoo()
-        self.watches = Watches(self.kazoo)
+        self.watches = Watches(Requests(self.kazoo))
         self.waiting: set[str] = set()
         self.told: list[str] = []
 
@@ -140,7 +136,7 @@ class Watching(RuleBasedStateMachine):
             self.waiting.add(path)
             self.watches.add(path, partial(self.departed, path))
 
-    def departed(self, path: str, _: bool) -> None:
+    def departed(self, path: str, _: Departure) -> None:
         self.told.append(path)
         self.look()
 
@@ -204,33 +200,18 @@ TestWatching.settings = settings(max_examples=500, stateful_step_count=15)
 def test_an_answer_that_shows_a_departure_is_told_behind_the_events_that_came_before() -> None:
     kazoo, told = Kazoo(), list[str]()
     mine, other = NODES
-    watches = Watches(kazoo)
+    watches = Watches(Requests(kazoo))
     watches.add(mine, lambda _: told.append(mine))
     kazoo.go_on(Turn.SERVER)
     kazoo.delete(mine)
     kazoo.delete(other)
     watches.add(other, lambda _: told.append(other))
-    for turn in (Turn.SERVER, Turn.INPUT, Turn.INPUT, Turn.INPUT, Turn.ANSWERS, Turn.ANSWERS):
+    for turn in (Turn.SERVER, Turn.INPUT, Turn.INPUT, Turn.INPUT):
         assert kazoo.go_on(turn)
     assert watches.certain(mine)
     assert not told
     assert all(kazoo.go_on(Turn.EVENTS) for _ in NODES)
     assert told == [mine, other]
-
-
-def test_a_late_answer_of_the_connection_before_makes_nothing_certain() -> None:
-    kazoo = Kazoo()
-    mine, _ = NODES
-    watches = Watches(kazoo)
-    watches.add(mine, print)
-    kazoo.go_on(Turn.SERVER)
-    kazoo.go_on(Turn.INPUT)
-    kazoo.forget()
-    watches.rearm()
-    assert kazoo.go_on(Turn.ANSWERS)
-    assert not watches.certain(mine)
-    assert all(kazoo.go_on(turn) for turn in (Turn.SERVER, Turn.INPUT, Turn.ANSWERS))
-    assert watches.certain(mine)
 
 
 class Breaking(Kazoo):
@@ -245,7 +226,7 @@ class Breaking(Kazoo):
     def connected(self) -> bool:
         if self.is_armed and self.asked:
             self.is_armed = False
-            for turn in (Turn.SERVER, Turn.INPUT, Turn.ANSWERS):
+            for turn in (Turn.SERVER, Turn.INPUT):
                 assert self.go_on(turn)
             self.forget()
             self._is_connected = False
@@ -259,7 +240,7 @@ class Breaking(Kazoo):
 def test_a_connection_that_breaks_while_watches_are_set_anew_leaves_none_certain() -> None:
     kazoo, told = Breaking(), list[str]()
     other, mine = NODES
-    watches = Watches(kazoo)
+    watches = Watches(Requests(kazoo))
     for path in (other, mine):
         watches.add(path, lambda _, path=path: told.append(path))  # type: ignore[misc]
     while any(kazoo.go_on(turn) for turn in Turn):

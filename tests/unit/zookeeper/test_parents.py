@@ -7,19 +7,21 @@ from types import SimpleNamespace
 import pytest
 from coordlock_zookeeper.errors import NotEmpty, UnknownRequest
 from coordlock_zookeeper.parents import Parents
+from coordlock_zookeeper.requests import Answer, Requests
 
 from coordlock.errors import BackendError
 from coordlock.runtime.driver import run_in_background
 from coordlock.runtime.promise import Promise, failed
 
 
-def refused(error: BackendError) -> Promise[None]:
+def refused(error: BackendError) -> Promise[Answer]:
     return failed(error)
 
 
 @pytest.fixture
 def parents() -> Parents:
-    return Parents(SimpleNamespace(), "/root", (), are_lasting=False)
+    requests = Requests(SimpleNamespace(), lambda request, answer: None)
+    return Parents(requests, "/root", (), are_lasting=False)
 
 
 def test_an_old_server_refuses_the_containers_of_several_queues_at_once(parents: Parents) -> None:

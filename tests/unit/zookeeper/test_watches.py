@@ -6,7 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from coordlock_zookeeper.requests import Requests
 from coordlock_zookeeper.watches import Watches
+
+from coordlock.backend import Departure
 
 
 class Client:
@@ -14,7 +17,8 @@ class Client:
 
     connected = True
     chroot = ""
-    handler = None
+    last_zxid = 0
+    handler = SimpleNamespace(dispatch_callback=lambda callback: callback.func(*callback.args))
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -28,7 +32,7 @@ class Client:
 
 def test_an_interrupted_request_keeps_nobody_from_being_told() -> None:
     client = Client()
-    watches = Watches(client)
+    watches = Watches(Requests(client))
     client.interrupts.append(KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         watches.add("/q/first", lambda _: None)
@@ -38,7 +42,7 @@ def test_an_interrupted_request_keeps_nobody_from_being_told() -> None:
 
 def test_who_shares_an_interrupted_request_is_asked_for_by_the_next_heartbeat() -> None:
     client = Client()
-    watches = Watches(client)
+    watches = Watches(Requests(client))
     client.connected = False
     watches.add("/q/first", lambda _: None)
     client.connected = True
@@ -52,9 +56,9 @@ def test_who_shares_an_interrupted_request_is_asked_for_by_the_next_heartbeat() 
 def test_cancelling_twice_takes_nobody_elses_place() -> None:
     client = Client()
     told: list[str] = []
-    watches = Watches(client)
+    watches = Watches(Requests(client))
 
-    def departed(_: bool) -> None:
+    def departed(_: Departure) -> None:
         told.append("departed")
 
     cancel = watches.add("/q/first", departed)

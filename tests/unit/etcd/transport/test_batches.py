@@ -12,7 +12,7 @@ from typing import Any, cast
 import coordlock_etcd
 import pytest
 from coordlock_etcd import messages_pb2 as pb
-from coordlock_etcd import rpc
+from coordlock_etcd import requests, rpc
 from coordlock_etcd.errors import NoSpace, NotPermitted
 from coordlock_etcd.transport.call import settle
 from coordlock_etcd.transport.connection import Connection
@@ -22,7 +22,10 @@ from coordlock.errors import AuthenticationFailed, BackendError, BackendUnavaila
 from coordlock.runtime.promise import Promise
 from tests.unit.signals import Signal
 
-Message = Callable[[], tuple[rpc.Method[Any, Any], pb.TxnRequest | pb.DeleteRangeRequest]]
+#: Seconds that each request may take.
+TIMEOUT = 1000.0
+
+Message = Callable[[], tuple[rpc.Method[Any, Any], pb.TxnRequest]]
 
 
 class Sending:
@@ -38,17 +41,12 @@ class Sending:
     def keys(self) -> list[bytes]:
         """What it deletes; from now on it is on its way."""
         _, request = self.message()
-        if isinstance(request, pb.DeleteRangeRequest):
-            return [request.key]
         return [one.request_delete_range.key for one in request.success]
 
     def succeed(self) -> None:
         deleted = [pb.DeleteRangeResponse(deleted=self._delete(key)) for key in self.keys]
-        method, _ = self.message()
-        reply: pb.TxnResponse | pb.DeleteRangeResponse = deleted[0]
-        if method is rpc.TXN:
-            answers = [pb.ResponseOp(response_delete_range=one) for one in deleted]
-            reply = pb.TxnResponse(succeeded=True, responses=answers)
+        answers = [pb.ResponseOp(response_delete_range=one) for one in deleted]
+        reply = pb.TxnResponse(succeeded=True, responses=answers)
         settle(self.promise, self._read, reply)
 
     def _delete(self, key: bytes) -> int:
@@ -60,23 +58,22 @@ class Sending:
 class Wire:
     """Where batches are handed over to, in place of a connection."""
 
-    timeout = 1000.0
-
     def __init__(self) -> None:
         self.store: set[bytes] = set()
         self.sent: list[Sending] = []
 
     def send(
-        self, message: Message, read: Callable[[Any], Any], timeout: float | None = None
+        self, message: Message, read: Callable[[Any], Any], *, timeout: float, once: bool
     ) -> Promise[Any]:
+        assert once
         self.sent.append(Sending(message, read, self.store))
         return self.sent[-1].promise
 
     def call(
-        self, method: Any, request: Any, read: Callable[[Any], Any], *, timeout: float
+        self, method: Any, request: Any, read: Callable[[Any], Any], *, timeout: float, once: bool
     ) -> Promise[Any]:
-        assert 0 < timeout <= self.timeout
-        return self.send(lambda: (method, request), read)
+        assert 0 < timeout <= TIMEOUT
+        return self.send(lambda: (method, request), read, timeout=timeout, once=once)
 
 
 class Deletions:
@@ -84,11 +81,11 @@ class Deletions:
 
     def __init__(self) -> None:
         self.wire = Wire()
-        self.batches: Batches[bool] = Batches(cast(Connection, self.wire), rpc.DELETE_RANGE)
+        self.batches: Batches[bool] = Batches(cast(Connection, self.wire))
 
-    def ask(self, name: str, place: str = "") -> Promise[bool]:
-        request = pb.DeleteRangeRequest(key=name.encode())
-        return self.batches.call(place or name, request, lambda reply: bool(reply.deleted))
+    def ask(self, name: str, place: str = "", timeout: float = TIMEOUT) -> Promise[bool]:
+        request = requests.delete_all({name.encode(): None})
+        return self.batches.call(place or name, request, requests.has_deleted_all, timeout)
 
 
 @pytest.fixture
@@ -117,9 +114,14 @@ def test_who_comes_when_a_batch_is_on_its_way_goes_with_the_next(deletions: Dele
 
 
 def test_who_comes_late_to_a_batch_that_waits_goes_with_the_next(deletions: Deletions) -> None:
-    deletions.wire.timeout = 0  # so anybody is late
+    deletions.ask("a", timeout=0)  # so anybody is late
+    deletions.ask("b", timeout=0)
+    assert len(deletions.wire.sent) == 2
+
+
+def test_those_with_another_time_go_with_another_batch(deletions: Deletions) -> None:
     deletions.ask("a")
-    deletions.ask("b")
+    deletions.ask("b", timeout=TIMEOUT / 2)
     assert len(deletions.wire.sent) == 2
 
 

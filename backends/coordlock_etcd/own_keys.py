@@ -1,0 +1,122 @@
+"""The keys of one client's contenders, most of which had earlier contenders before. No I/O.
+
+etcd keeps a deleted key in its index until its history is compacted, and looks at each when it
+reads a range. So with a new key for each contender, an acquire would take longer with each acquire
+since. Here a queue has about as many keys as the client ever had contenders in it at a time.
+
+A key and its creation revision together are one contender. A key comes back to its queue after one
+request that may have created it, which was answered, and a deletion that compared the revision, and
+succeeded. Then no request is left that could create it, and none that could delete the next
+contender's. Whatever had another request, or publishes a value, has a key of its own for ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from coordlock.model.contender import Entry
+
+__all__ = ["OwnKeys"]
+
+#: For how many queues the client keeps keys, and how many for each.
+_QUEUES: Final = 1000
+_KEYS: Final = 100
+
+
+@dataclass(slots=True)
+class _Own:
+    """The key of an entry, and how its requests went.
+
+    ``order`` is its creation revision, once that is known.
+    """
+
+    key: bytes
+    order: int | None = None
+    additions: int = 0
+    removals: int = 0
+
+
+class OwnKeys:
+    """Which keys the entries of one client have, from their first request on.
+
+    Its steps need no lock: a signal handler or another thread between two of them may cost a key
+    its return, and no more.
+    """
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, _Own] = {}
+        #: The entries' ids by what etcd shows of their contenders.
+        self._ids: dict[tuple[bytes, int], str] = {}
+        #: By what the keys start with; the latest comes last.
+        self._free: dict[bytes, list[bytes]] = {}
+
+    def adding(self, entry: Entry, prefix: bytes) -> int:
+        """A request may add ``entry``, whose key starts with ``prefix``; how many were before."""
+        own = self._by_id.get(entry.id)
+        if own is None:
+            free = [] if entry.publishes else self._free.get(prefix, [])
+            own = _Own(free.pop() if free else prefix + entry.id.encode())
+            self._by_id[entry.id] = own
+        own.additions += 1
+        return own.additions - 1
+
+    def removing(self, entry: Entry) -> int:
+        """A request may remove ``entry``; how many were before."""
+        if (own := self._by_id.get(entry.id)) is None:
+            return 0
+        own.removals += 1
+        return own.removals - 1
+
+    def key(self, entry: Entry, prefix: bytes) -> bytes:
+        """The key of ``entry``, which starts with ``prefix``."""
+        own = self._by_id.get(entry.id)
+        return prefix + entry.id.encode() if own is None else own.key
+
+    def order(self, entry: Entry) -> int | None:
+        """The creation revision of ``entry``; None where no answer has told it."""
+        own = self._by_id.get(entry.id)
+        return None if own is None else own.order
+
+    def id(self, key: bytes, order: int) -> str | None:
+        """The id of the entry that has ``key``, created at ``order``; None for others' keys."""
+        return self._ids.get((key, order))
+
+    def added(self, entry: Entry, order: int) -> None:
+        """An answer shows that ``entry`` was created at ``order``."""
+        if (own := self._by_id.get(entry.id)) is not None:
+            own.order = order
+            self._ids[own.key, order] = entry.id
+
+    def refused(self, entry: Entry) -> None:
+        """An answer shows that etcd has not added ``entry``."""
+        own = self._by_id.get(entry.id)
+        if own is not None and own.additions == 1:
+            self._forget(entry, own, is_free=True)
+
+    def removed(self, entry: Entry, *, was_there: bool) -> None:
+        """A deletion was answered, which has compared the revision if that was known."""
+        own = self._by_id.get(entry.id)
+        # Else a late request may add it, and the kernel looks for it again.
+        if own is not None and own.order is not None and own.additions == 1:
+            self._forget(entry, own, is_free=was_there)
+
+    def clear(self) -> None:
+        """The session has ended, and with it whatever was added."""
+        self._by_id.clear()
+        self._ids.clear()
+
+    def _forget(self, entry: Entry, own: _Own, *, is_free: bool) -> None:
+        if self._by_id.pop(entry.id, None) is None:
+            return  # a signal handler or another thread did it
+        self._by_id.pop(entry.id, None)
+        if own.order is not None:
+            self._ids.pop((own.key, own.order), None)
+        if is_free and not entry.publishes:
+            prefix = own.key[: own.key.rindex(b"-") + 1]
+            free = self._free.pop(prefix, [])
+            if len(free) < _KEYS:
+                free.append(own.key)
+            self._free[prefix] = free
+            if len(self._free) > _QUEUES:
+                self._free.pop(next(iter(self._free)), None)

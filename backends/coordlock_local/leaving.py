@@ -1,0 +1,136 @@
+"""Leaving a queue, and telling those that wait for it.
+
+By the rule of admission a contender waits for the nearest one ahead that conflicts with it. So one
+that leaves tells those behind it with which it conflicts, as far as none between does: the next
+one, or a group of readers. It passes over those whose processes have ended.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache, partial
+
+from coordlock.model.claim import AnyClaim, Mode, Permit
+from coordlock.model.contender import Contender
+from coordlock_local.counter import Counter, Tokens
+from coordlock_local.directory import Directory
+from coordlock_local.pipes import publish, send
+from coordlock_local.session import is_alive
+from coordlock_local.slots import EVICTED, Slot, Slots, queued
+
+__all__ = ["evict", "leave", "tell_change", "tell_modes", "tell_observers", "tell_permits"]
+
+
+def leave(directory: Directory, slot: Slot, contender: Contender, own: Mapping[str, Slot]) -> bool:
+    """Remove this process's ``contender`` from ``slot``; whether it was there. Idempotent.
+
+    ``own`` are the slots of this process, by the ids of their contenders.
+    """
+    try:
+        with Slots(directory, slot.path, os.O_RDWR) as slots:
+            value = slots.get(slot.number)
+            if value & ~EVICTED == slot.token:
+                slots.free(slot.number, contender.id, own)
+            _tell(directory, slots, slot, contender)
+            return value == slot.token
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def evict(directory: Directory, counter: Counter, contender: Contender) -> bool:
+    """Remove a contender of any session; whether it was there. Raises `Busy`."""
+    slot = Slot.of(contender)
+
+    def mark(_: Tokens) -> bool:
+        with Slots(directory, slot.path, os.O_RDWR) as slots:
+            if slots.get(slot.number) != slot.token:
+                return False
+            slots.mark(slot.number, slot.token)
+            send(directory, contender.session, os.path.basename(slot.path))
+            _tell(directory, slots, slot, contender)
+            return True
+
+    try:
+        return counter.hold(mark)
+    except FileNotFoundError:
+        return False
+
+
+def tell_change(directory: Directory, slot: Slot, contender: Contender) -> None:
+    """Tell those that have subscribed to ``contender``, and those that follow its queue."""
+    name = os.path.basename(slot.path)
+    publish(directory, directory.watch(contender.session, contender.id), name)
+    tell_observers(directory, slot.path)
+
+
+def tell_observers(directory: Directory, path: str) -> None:
+    """Tell those that follow the queue of the file ``path`` that it has changed."""
+    name = os.path.basename(path)
+    publish(directory, f"{directory.observed}/{name}", name)
+
+
+def _tell(directory: Directory, slots: Slots, slot: Slot, contender: Contender) -> None:
+    """Tell all that wait for ``contender``, which has left ``slot``."""
+    name = os.path.basename(slot.path)
+    index = slots.index()
+    ordered = queued(index)
+    ahead = bisect_right(ordered, slot.token)
+    if ahead < len(ordered):
+        found = (slots.contender(index.index(token), token) for token in ordered[ahead:])
+        behind = (other for other in found if other is not None)  # else it has left, too
+        # The session learns of its own departures without a message.
+        reached = {contender.session: True}
+
+        def reach(session: str) -> bool:
+            if session not in reached:
+                reached[session] = send(directory, session, name)
+            return reached[session]
+
+        if isinstance(contender.claim, Permit):
+            tell_permits(contender.claim.of, ahead, behind, reach)
+        else:
+            lives = partial(is_alive, directory)
+            tell_modes(_conflicts(contender.claim), behind, reach, lives)
+    tell_change(directory, slot, contender)
+
+
+# The rule: ``reach`` tells a session, and returns whether its process may be there.
+
+
+def tell_permits(
+    permits: int, ahead: int, behind: Iterable[Contender], reach: Callable[[str], bool]
+) -> None:
+    """Reach those that have no permit and wait for the ``permits`` contenders before them."""
+    dead = 0
+    for position, other in enumerate(behind):
+        if position - dead >= permits:
+            return
+        if ahead + position + 1 >= permits and not reach(other.session):
+            dead += 1
+
+
+def tell_modes(
+    conflicts: frozenset[Mode],
+    behind: Iterable[Contender],
+    reach: Callable[[str], bool],
+    lives: Callable[[str], bool],
+) -> None:
+    """Reach those with one of the modes in ``conflicts``, as far as none between excludes it."""
+    uncovered = conflicts
+    for other in behind:
+        if not uncovered:
+            return
+        mode = other.claim if isinstance(other.claim, Mode) else Mode.EX
+        waits = mode in uncovered
+        is_there = reach(other.session) if waits else lives(other.session)
+        if is_there and isinstance(other.claim, Mode):  # others change what they exclude
+            uncovered -= _conflicts(mode)
+
+
+@lru_cache
+def _conflicts(claim: AnyClaim) -> frozenset[Mode]:
+    """The modes that must wait for ``claim``, as far as its marker tells."""
+    mine = claim if isinstance(claim, Mode) else Mode.EX
+    return frozenset([mode for mode in Mode if mine.conflicts(mode)])

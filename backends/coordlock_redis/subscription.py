@@ -1,0 +1,227 @@
+"""What Redis publishes: one connection that has subscribed to the client's inbox and more.
+
+A message proves nothing: what it concerns is read. Messages are lost while there is no connection.
+So everything is read when the connection is back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from coordlock.errors import BackendError, BackendUnavailable
+from coordlock.runtime.clock import Timers
+from coordlock_redis.errors import SERVICE, translate
+from coordlock_redis.servers import BROKEN, Connection, Servers
+
+__all__ = ["Subscription", "SubscriptionListener"]
+
+#: Seconds before another attempt to connect, from the first to the last.
+_PAUSES: Final = (0.05, 1.0)
+
+
+class SubscriptionListener(Protocol):
+    """What a `Subscription` reports to, in the thread of `RequestThread`."""
+
+    def on_message(self, channel: bytes, message: bytes) -> None:
+        """A message came."""
+
+    def on_answer(self) -> None:
+        """The server has answered after a silence."""
+
+    def on_subscribed(self, channel: bytes) -> None:
+        """What happens from now on is told on this channel."""
+
+    def on_live(self) -> None:
+        """The connection is there, with all channels."""
+
+    def on_silence(self, since: float, reason: str) -> None:
+        """The connection is gone; all until ``since`` was told."""
+
+
+class Subscription:
+    """The connection; the thread of `RequestThread` calls what is not said to be safe for threads.
+
+    Args:
+        inbox: the channel that is always subscribed to.
+        patience: seconds of silence before the connection is tried.
+    """
+
+    def __init__(self, inbox: bytes, timers: Timers, patience: float, timeout: float) -> None:
+        #: The connection, if there is one.
+        self.connection: Connection | None = None
+        self._lock: Final = threading.RLock()
+        self.wake: Callable[[], None] = lambda: None
+        self.is_wanted = False
+        self.is_live = False
+        self.failure: BackendError = BackendUnavailable(SERVICE, "no subscription")
+        self._inbox: Final = inbox
+        self._timers: Final = timers
+        self._patience: Final = patience
+        self._timeout: Final = timeout
+        self._channels: dict[bytes, int] = {inbox: 1}
+        self._orders: list[tuple[str, bytes]] = []
+        #: Set before the first connection.
+        self.listener: SubscriptionListener | None = None
+        self._pause = _PAUSES[0]
+        self._due = 0.0
+        self._heard_at = 0.0
+        #: All that happened until then has been told.
+        self.complete_until = 0.0
+        self._asked_at: float | None = None
+
+    def subscribe(self, channel: bytes) -> None:
+        """Hear ``channel``, too. Safe for threads."""
+        with self._lock:
+            count = self._channels[channel] = self._channels.get(channel, 0) + 1
+            self._orders.append(("SUBSCRIBE" if count == 1 else "", channel))
+        self.wake()
+
+    def unsubscribe(self, channel: bytes) -> None:
+        """Undo one `subscribe`. Safe for threads."""
+        with self._lock:
+            self._channels[channel] -= 1
+            if not self._channels[channel]:
+                del self._channels[channel]
+                self._orders.append(("UNSUBSCRIBE", channel))
+        self.wake()
+
+    def probe(self) -> None:
+        """Try the connection soon: something that should have been told was not. Thread-safe."""
+        with self._lock:
+            self._orders.append(("PING", b""))
+        self.wake()
+
+    def due(self) -> float | None:
+        """When something is to be done, by the clock; None for never."""
+        if not self.is_wanted:
+            return None
+        if self.connection is None:
+            return self._due
+        if self._asked_at is not None:
+            return self._asked_at + self._timeout
+        return self._heard_at + self._patience
+
+    def connect_when_due(self, servers: Servers) -> None:
+        """Connect if there is no connection; send what is to be sent."""
+        now = self._timers.clock.now()
+        if self.connection is None and self.is_wanted and now >= self._due:
+            self._connect(servers)
+        self._obey()
+
+    def _connect(self, servers: Servers) -> None:
+        began_at = self._timers.clock.now()
+        try:
+            connection = servers.connect()
+        except BackendError as error:
+            self._fail(error)
+            return
+        with self._lock:
+            self._orders.clear()
+            channels = list(self._channels)
+        try:
+            connection.send(("SUBSCRIBE", *channels))
+            missing = set(channels)
+            while missing:
+                kind, channel, *message = connection.receive()
+                missing.discard(channel)
+                if kind == b"message":
+                    self._report(channel, message[0])
+        except BROKEN as error:
+            connection.close()
+            self._fail(translate(error, connection.where))
+            return
+        self.connection = connection
+        self._heard_at, self._asked_at = self._timers.clock.now(), None
+        self.complete_until = began_at
+        self._pause, self.is_live = _PAUSES[0], True
+        if self.listener is not None:
+            self.listener.on_live()
+
+    def _fail(self, error: BackendError) -> None:
+        self.failure = error
+        self._due = self._timers.clock.now() + self._timers.jitter(self._pause)
+        self._pause = min(2 * self._pause, _PAUSES[1])
+
+    def _obey(self) -> None:
+        with self._lock:
+            orders, self._orders = self._orders, []
+        if not orders or self.connection is None:
+            return
+        commands: list[tuple[Any, ...]] = []
+        for order, channel in orders:
+            if order == "PING":
+                self._asked_at = self._asked_at or self._timers.clock.now()
+                commands.append(("PING",))
+            elif order:
+                commands.append((order, channel))
+        try:
+            if commands:
+                self.connection.send(*commands)
+        except BROKEN as error:
+            self.drop(str(error))
+            return
+        for order, channel in orders:
+            if not order:  # it is heard already
+                self._report_subscribed(channel)
+
+    def receive(self) -> None:
+        """Report what has come."""
+        if (connection := self.connection) is None:
+            return
+        try:
+            found = connection.read()
+        except BROKEN as error:
+            self.drop(str(error) or type(error).__name__)
+            return
+        for message in found:
+            self._take(message)
+            if self.connection is not connection:
+                return
+
+    def _take(self, message: Any) -> None:
+        self._heard_at = self._timers.clock.now()
+        match message:
+            case [b"message", channel, text]:
+                self._report(channel, text)
+            case Exception():
+                self.drop(str(message) or type(message).__name__)
+            case [b"pong", _] if self._asked_at is not None:
+                self.complete_until, self._asked_at = self._asked_at, None
+                if self.listener is not None:
+                    self.listener.on_answer()
+            case [b"subscribe", channel, _]:
+                self._report_subscribed(channel)
+
+    def check(self) -> None:
+        """Ask for an answer after a long silence, and give up after a longer one."""
+        if self.connection is None:
+            return
+        now = self._timers.clock.now()
+        if self._asked_at is not None:
+            if now >= self._asked_at + self._timeout:
+                self.drop(f"nothing was heard for {now - self._heard_at:.1f} s")
+        elif now >= self._heard_at + self._patience:
+            self.probe()
+
+    def drop(self, reason: str, *, is_final: bool = False) -> None:
+        """Give up the connection; another one follows unless this is ``is_final``."""
+        connection, self.connection = self.connection, None
+        was_live, self.is_live = self.is_live, False
+        if is_final:
+            self.is_wanted = False
+        if connection is not None:
+            connection.close()
+        self._due = self._timers.clock.now()
+        self.failure = BackendUnavailable(SERVICE, reason)
+        if was_live and self.listener is not None:
+            self.listener.on_silence(self.complete_until, reason)
+
+    def _report(self, channel: bytes, message: bytes) -> None:
+        if self.listener is not None:
+            self.listener.on_message(channel, message)
+
+    def _report_subscribed(self, channel: bytes) -> None:
+        if self.listener is not None:
+            self.listener.on_subscribed(channel)

@@ -1,1 +1,0 @@
-"""``coordlock demo``: processes that contend for a lock, crash and freeze, before your eyes."""
