@@ -123,7 +123,7 @@ class BaseLock(Resident, Generic[G]):
                 self._access.engine.limit(ticket, self.max_hold)
             return self._make(ticket)
         except BaseException:
-            ticket.withdraw()  # Ctrl-C: the caller never gets the grant
+            ticket.withdraw()  # the caller never gets the grant
             raise
 
     def _acquisition(

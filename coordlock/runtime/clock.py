@@ -117,7 +117,7 @@ class SystemTimers:
         self._numbers = itertools.count()
         #: With more timers than this, `call_at` removes those that were cancelled.
         self._room = _ROOM
-        # Entered by the plain lock: Ctrl-C in `Condition.__enter__` would leave it taken.
+        # Entered by the plain lock: a strike in `Condition.__enter__` would leave it taken.
         self._lock = threading.RLock()
         self._wake = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
@@ -175,7 +175,7 @@ class SystemTimers:
 
     def _serve(self) -> None:
         with self._lock:
-            if self._thread is None:  # Ctrl-C came inside of `start`
+            if self._thread is None:  # `start` was struck
                 self._thread = threading.current_thread()
             elif self._thread is not threading.current_thread():
                 return

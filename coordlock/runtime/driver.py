@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
+from weakref import WeakKeyDictionary, ref
 
 from coordlock.errors import ClientClosed
 from coordlock.runtime.deadline import Deadline, DeadlineReached
-from coordlock.runtime.loop_calls import LoopCalls
 from coordlock.runtime.process import PROCESS
 from coordlock.runtime.promise import Promise
 
@@ -23,7 +24,16 @@ if TYPE_CHECKING:
     import asyncio  # programs that block never load it
     from contextvars import Context
 
-__all__ = ["Call", "Steps", "completion", "or_undo", "run", "run_async", "run_in_background"]
+__all__ = [
+    "Call",
+    "LoopCalls",
+    "Steps",
+    "completion",
+    "or_undo",
+    "run",
+    "run_async",
+    "run_in_background",
+]
 
 T = TypeVar("T")
 
@@ -87,8 +97,8 @@ def run(steps: Steps[T]) -> T:
             result: T = stop.value
             return result
     except BaseException as error:
-        call.has_failed = True  # also where a signal handler has struck after the last step
-        steps.close()  # where Ctrl-C struck between two waits, it cleans up now
+        call.has_failed = True
+        steps.close()  # where it was struck between two waits, it cleans up now
         if isinstance(error, ClientClosed) and _is_left_behind():
             raise SystemExit from None
         raise
@@ -219,7 +229,6 @@ def _deadline(step: Deadline | None) -> Deadline | None:
 
 
 def _wait(promise: Promise[Any], deadline: Deadline | None) -> None:
-    # One callback however long it takes: it cannot be taken off the promise again.
     gate = threading.Lock()
     gate.acquire()
 
@@ -234,6 +243,7 @@ def _wait(promise: Promise[Any], deadline: Deadline | None) -> None:
         while not promise.done():
             gate.acquire(timeout=_remaining(deadline))
     finally:
+        promise.remove_done_callback(wake)
         if deadline is not None:
             deadline.discard(wake)
 
@@ -256,8 +266,67 @@ async def _done(promise: Promise[Any], deadline: Deadline | None) -> None:
                 timer.cancel()
                 sleeper.forget()
     finally:
+        promise.remove_done_callback(sleeper)
         if deadline is not None:
             deadline.discard(sleeper)
+
+
+class LoopCalls:
+    """The calls that other threads post to one loop, which makes all of them when it wakes.
+
+    Waking a loop takes a system call, during which another thread gets the interpreter. So a thread
+    does not wake a loop that another thread has just woken.
+    """
+
+    _all: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, LoopCalls]] = WeakKeyDictionary()
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop: Final = ref(loop)  # for as long as it lives, this is kept
+        self._calls: deque[Callable[[], object]] = deque()
+        self._awaited = False
+
+    @classmethod
+    def of(cls, loop: asyncio.AbstractEventLoop) -> LoopCalls:
+        """Those of ``loop``. Call this in its thread."""
+        found = cls._all.get(loop)
+        if found is None:
+            found = cls._all[loop] = cls(loop)
+        return found
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The loop; None when it is gone."""
+        return self._loop()
+
+    def post(self, call: Callable[[], object]) -> None:
+        """Let the loop call ``call`` soon, unless it is closed. Never blocks."""
+        self._calls.append(call)
+        # In the main thread, a signal handler may raise between the note and the call.
+        is_sure = threading.current_thread() is not threading.main_thread()
+        if self._awaited and is_sure:
+            return  # it was woken, and clears the note before it makes the first call
+        self._awaited = is_sure
+        self._wake()
+
+    def _wake(self) -> None:
+        try:
+            if (loop := self._loop()) is not None:
+                loop.call_soon_threadsafe(self._fetch)
+        except RuntimeError:  # it is closed
+            self._awaited = False
+            self._calls.clear()
+
+    def _fetch(self) -> None:
+        self._awaited = False
+        try:
+            # Those that come meanwhile have woken the loop again. Tasks that pass a lock on to each
+            # other post one with each step, and the loop has other work, too.
+            for _ in range(len(self._calls)):
+                self._calls.popleft()()
+        except BaseException:  # of a signal handler
+            if self._calls:
+                self._wake()
+            raise
 
 
 class _Sleeper:

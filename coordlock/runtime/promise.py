@@ -5,12 +5,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from coordlock.runtime.log import Log
 from coordlock.runtime.worker import Worker
 
-__all__ = ["Promise", "all_of", "copied", "failed", "in_thread", "resolved", "settled"]
+__all__ = [
+    "Condition",
+    "Promise",
+    "all_of",
+    "copied",
+    "failed",
+    "in_thread",
+    "resolved",
+    "settled",
+]
 
 log = Log("coordlock")
 
@@ -52,8 +61,7 @@ class Promise(Generic[T]):
 
     def _settle(self, outcome: tuple[Any, BaseException | None]) -> bool:
         self._outcomes.append(outcome)
-        # Also when another outcome came first: Ctrl-C may have ended that call before this line.
-        if self._callbacks:
+        if self._callbacks:  # also of an earlier call, which was struck before this line
             self._call_back()
         return self._outcomes[0] is outcome
 
@@ -188,3 +196,23 @@ def all_of(promises: Iterable[Promise[T]]) -> Promise[tuple[T, ...]]:
     for promise in awaited:
         promise.add_done_callback(arrived)
     return together
+
+
+class Condition:
+    """A condition for protocols: any thread notifies, and every protocol that waits goes on."""
+
+    def __init__(self) -> None:
+        # Reentrant: a signal handler may notify.
+        self._lock: Final = threading.RLock()
+        self._notified: Promise[None] = Promise()
+
+    @property
+    def notified(self) -> Promise[None]:
+        """Kept at the next notification. Take it before looking at the state, then wait for it."""
+        return self._notified
+
+    def notify(self) -> None:
+        """Tell all that wait."""
+        with self._lock:
+            notified, self._notified = self._notified, Promise()
+        notified.resolve(None)

@@ -60,8 +60,7 @@ class Worker:
         return done.wait(patience)
 
     def _start(self) -> None:
-        # This notes nothing, so Ctrl-C leaves nothing half done. The first thread to come serves;
-        # a second one ends at once.
+        # The first thread to come serves; a second one ends at once.
         serve = threading.Thread(
             target=self._serve, args=(self._idle, True), name=self._name, daemon=True
         )

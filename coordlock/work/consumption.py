@@ -15,11 +15,11 @@ from coordlock.errors import (
 from coordlock.kernel.engine import Engine
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.clock import sleep
-from coordlock.runtime.condition import Condition
 from coordlock.runtime.deadline import Cancelled
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log
 from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.promise import Condition
 from coordlock.work.item import AsyncItem, Item
 
 __all__ = ["AsyncConsumption", "Consumption"]

@@ -24,10 +24,9 @@ from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Permit
 from coordlock.model.contender import Contender
 from coordlock.runtime.clock import soon, within
-from coordlock.runtime.condition import Condition
 from coordlock.runtime.deadline import Deadline
 from coordlock.runtime.driver import Steps, run_in_background
-from coordlock.runtime.promise import Promise
+from coordlock.runtime.promise import Condition, Promise
 from coordlock.work.consumer import Claimed, Consumer
 from coordlock.work.janitor import Limits
 from coordlock.work.store import Outcome

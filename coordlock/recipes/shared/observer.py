@@ -13,7 +13,6 @@ from coordlock.kernel.engine import Engine
 from coordlock.model.contender import Snapshot
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.clock import soon
-from coordlock.runtime.condition import Condition
 from coordlock.runtime.deadline import Cancelled, DeadlineReached
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import (
@@ -23,6 +22,7 @@ from coordlock.runtime.methods import (
     awaiting,
     blocking,
 )
+from coordlock.runtime.promise import Condition
 from coordlock.settings import Duration, timeout_of
 
 __all__ = ["AsyncObserver", "BaseObserver", "Begin", "Observer", "wait_until"]

@@ -45,9 +45,9 @@ from coordlock.recipes.shared.recipe import Recipe
 from coordlock.recipes.shared.rendezvous import Generations, Rendezvous
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.clock import within
-from coordlock.runtime.condition import Condition
 from coordlock.runtime.deadline import Cancelled, DeadlineReached
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.promise import Condition
 
 __all__ = ["BarrierRecipe", "Participant"]
 

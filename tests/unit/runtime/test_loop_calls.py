@@ -10,8 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from coordlock.runtime.driver import Steps, run_async
-from coordlock.runtime.loop_calls import LoopCalls
+from coordlock.runtime.driver import LoopCalls, Steps, run_async
 from coordlock.runtime.promise import Promise
 
 
