@@ -99,7 +99,7 @@ def _call(words: list[str]) -> int:
 
 def _run() -> int:
     if is_asked():
-        complete()
+        complete(COMMANDS[""], below)
     try:
         return _call(sys.argv[1:])
     except Interrupted as interrupted:

@@ -82,13 +82,11 @@ def _known(words: Sequence[str], prefix: str, **_: Any) -> list[str]:
     return [word for word in words if word.lower().startswith(prefix.lower())]
 
 
-def complete() -> None:
-    """Tell the shell what to complete; does not return."""
+def complete(root: Command, below: Callable[[Command], Iterable[Command]]) -> None:
+    """Tell the shell what to complete of ``root`` and what is ``below``; does not return."""
     import argparse
 
     import argcomplete
-
-    from coordlock.cli.command_table import COMMANDS, below
 
     nothing = argcomplete.completers.SuppressCompleter()  # files are offered for COMMAND alone
 
@@ -103,7 +101,7 @@ def complete() -> None:
         for argument in command.arguments:
             most = "*" if argument.repeats and not command.rest else "?"
             add(parser, argument, argument.dest, nargs=None if argument.least else most)
-        if commands := below(command):
+        if commands := list(below(command)):
             branches = parser.add_subparsers()
             for one in commands:
                 fill(branches.add_parser(one.path.rpartition(" ")[2], add_help=False), one)
@@ -111,9 +109,9 @@ def complete() -> None:
             rest = parser.add_argument("command", nargs="*")
             rest.completer = argcomplete.completers.FilesCompleter()  # type: ignore[attr-defined]
 
-    root = argparse.ArgumentParser("coordlock", add_help=False)
-    fill(root, COMMANDS[""])
-    argcomplete.autocomplete(root, always_complete_options=False, default_completer=nothing)
+    parser = argparse.ArgumentParser("coordlock", add_help=False)
+    fill(parser, root)
+    argcomplete.autocomplete(parser, always_complete_options=False, default_completer=nothing)
 
 
 def script(shell: str) -> str:
