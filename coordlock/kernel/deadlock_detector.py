@@ -150,7 +150,7 @@ class DeadlockDetector:
 
     def _publish(self, wait: _Wait) -> Steps[None]:
         record = self._what_it_waits_for(wait)
-        if not wait.ticket.withdrawal.keep_ids() or len(record.waits) + len(record.holds) < 2:
+        if not wait.ticket.keep_ids() or len(record.waits) + len(record.holds) < 2:
             self._end(wait)
         with self._lock:
             if wait.is_over:
@@ -189,7 +189,7 @@ class DeadlockDetector:
 
     def _what_it_waits_for(self, wait: _Wait) -> waits.Wait:
         places = tuple((entry.queue, entry.id) for entry in wait.ticket.entries)
-        held = [one for one in self._engine.held_by(wait.caller) if one.withdrawal.keep_ids()]
+        held = [one for one in self._engine.held_by(wait.caller) if one.keep_ids()]
         holds = frozenset(entry.id for one in held for entry in one.entries)
         return waits.Wait(described(wait.caller, None), places, holds)
 

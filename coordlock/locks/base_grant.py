@@ -245,14 +245,14 @@ class BaseGrant(Resident, shown="Grant"):
         else:
             yield from self._leave_queue(seconds)
         self._released = True
-        return self.state is GrantState.RELEASED and not self._ticket.withdrawal.is_refused
+        return self.state is GrantState.RELEASED and not self._ticket.is_refused
 
     def _leave_queue(self, seconds: float | None) -> Steps[None]:
         """Withdraw, and wait up to ``seconds`` for the answer unless the lock is lost anyway."""
         held = self._ticket.lost is None
         self._ticket.withdraw()
         self._released = True
-        reply = self._ticket.withdrawal.reply
+        reply = self._ticket.replied
         yield within(self._engine.timers, reply, seconds if held else 0.0)
 
     def _guarded(self, steps: Steps[T]) -> Steps[T]:
