@@ -8,9 +8,8 @@
     data          what is read and written beside the queues
     clock         the time, as a member tells it over HTTP
     watcher       departures, over one stream
-    queue_watch   one watch for a whole queue, where that is short; pure
+    watches       one watch of a contender, or of a whole queue, where that is short; pure
     rechecks      readings of watched keys, where no watch is certain
-    watch         one watch: its contender, and its callbacks
     observing     what is observed, over one stream
     following     one place that is observed, and its observers
     places        its complete state, put together from readings and events; pure

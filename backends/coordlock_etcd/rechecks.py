@@ -14,7 +14,7 @@ from coordlock_etcd import requests
 from coordlock_etcd.errors import SERVICE
 from coordlock_etcd.rpc import TXN
 from coordlock_etcd.transport import Connection
-from coordlock_etcd.watch import Watch
+from coordlock_etcd.watches import Watch
 
 __all__ = ["Rechecked", "Rechecks"]
 

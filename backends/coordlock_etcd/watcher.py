@@ -1,7 +1,7 @@
 """Departures of contenders, over one watch stream.
 
 A short queue in which the client waits gets one watch for all of its departures, from etcd's
-present on: see `queue_watch`. So departures in it are in order. Other contenders are watched one by
+present on: see `watches`. So departures in it are in order. Other contenders are watched one by
 one: a holder's own, those in long queues, and those whose values change. Their departures prove
 nothing but themselves, so the kernel reads the queue.
 
@@ -30,10 +30,9 @@ from coordlock.runtime.log import Log
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
 from coordlock_etcd.keys import prefix_end
-from coordlock_etcd.queue_watch import QueueWatch, QueueWatches
 from coordlock_etcd.rechecks import Rechecks
 from coordlock_etcd.transport import Connection, StreamHost
-from coordlock_etcd.watch import Callback, Watch
+from coordlock_etcd.watches import Callback, QueueWatch, QueueWatches, Watch
 
 __all__ = ["ConnectionListener", "Watcher"]
 

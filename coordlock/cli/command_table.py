@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from coordlock.cli.completion import SHELLS, complete_key, complete_name
+from coordlock.cli.completers import complete_key, complete_name
+from coordlock.cli.completion import SHELLS
 from coordlock.cli.options import (
     ACQUIRING,
     CONFLICT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import Final
 
-from coordlock.cli.completion import complete_name
+from coordlock.cli.completers import complete_name
 from coordlock.cli.exits import Exit
 from coordlock.cli.parser import Argument, Option, seconds, whole
 from coordlock.cli.slot_options import CATCH_UP, POLICIES

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import Any, Final, NoReturn
 
-from coordlock.cli.completion import complete_url
+from coordlock.cli.completers import complete_url
 from coordlock.cli.exits import joined
 from coordlock.cli.text import folded, terminal_width
 from coordlock.settings import duration

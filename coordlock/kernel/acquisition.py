@@ -25,12 +25,11 @@ from coordlock.model.admission import are_alone, blockers, mismatch, newcomer, o
 from coordlock.model.claim import AnyClaim, Permit
 from coordlock.model.contender import Contender, Snapshot, are_same
 from coordlock.model.handover import Departure, after
-from coordlock.model.names import joined
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.cancellation import ENDING, Cancellation
 from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import Cancelled, DeadlineReached
-from coordlock.runtime.driver import Call, Steps, or_undo
+from coordlock.runtime.driver import Call, Steps
 from coordlock.runtime.promise import Promise
 
 __all__ = ["acquisition"]
@@ -66,23 +65,24 @@ def acquisition(
     ``cancellations`` comes or the process is to end. Raises `NameConflict`, and what else the
     backend raises. However it ends without a grant, the ticket is withdrawn.
     """
-    if kind == "lock" and all(isinstance(one, Permit) for one in claims.values()):
+    if kind == "lock" and set(map(type, claims.values())) == {Permit}:
         kind = "semaphore"
     once = timeout == 0
     seconds = engine.settings.request_timeout if once else timeout
     deadline = engine.until(seconds, *cancellations)
+    report = Report(engine, claims, name, caller, once, None if seconds is None else deadline)
+    attempt = _Acquisition(engine, claims, kind, caller, label, report, announcement, once)
     try:
         for one in cancellations:
             if one.reason is not None:
-                raise WaitCancelled(name or joined(claims), one.reason)
-        call = yield deadline
-        report = Report(engine, claims, name, caller, once, engine.deadline(seconds))
-        attempt = _Acquisition(
-            engine, claims, kind, caller, label, report, announcement, once, call
-        )
-        return (yield from or_undo(attempt.steps(), attempt.withdraw))
-    except WaitError as error:
-        error.kind = kind
+                raise WaitCancelled(report.name, one.reason)
+        attempt.call = yield deadline
+        return (yield from attempt.steps())
+    except BaseException as error:
+        if attempt.ticket is not None:
+            attempt.ticket.withdraw()  # where a signal handler strikes here, the sweep does it
+        if isinstance(error, WaitError):
+            error.kind = kind
         raise
 
 
@@ -98,7 +98,7 @@ class _Acquisition:
     report: Report
     announcement: Announcement | None
     once: bool
-    call: Call | None
+    call: Call | None = None
     ticket: Ticket | None = None
     #: The contenders that it waits for, and the tickets of those that are this client's.
     own: dict[Contender, Ticket | None] = field(default_factory=dict)
@@ -118,6 +118,7 @@ class _Acquisition:
                 try:
                     queues = yield from self._enqueue(ticket)
                     if not are_alone(queues):
+                        yield from self._check_kind(queues, ticket.contenders)
                         queues = yield from self._wait_for_turn(ticket, queues)
                     # The snapshots prove the grant: no contender enters a queue before me, and one
                     # that has left never returns. And I am still there: see `handover`.
@@ -133,10 +134,6 @@ class _Acquisition:
             if (silence := self.report.silence(late, self.ticket)) is not None:
                 raise self.report.unavailable(silence) from silence
             raise self.report.busy() from None
-
-    def withdraw(self) -> None:
-        if self.ticket is not None:
-            self.ticket.withdraw()
 
     def _wait_for_turn(self, ticket: Ticket, queues: Queues) -> Steps[Queues]:
         """Wait until no contender is in the way of ``ticket`` in any queue; the queues then."""
@@ -189,7 +186,7 @@ class _Acquisition:
         if not own.is_leaving or own.own(one) is None:
             return Departure.UNORDERED
         yield within(self.engine.timers, ticket.unless_lost(own.withdraw()), PATIENCE)
-        if not own.withdrawal.removed_alone:
+        if not own.removed_alone:
             return Departure.UNORDERED
         return departure if own.granted_at is None else Departure.FIRST
 
@@ -223,8 +220,6 @@ class _Acquisition:
             mine = list(map(newcomer, ticket.entries))
             yield from self._check_kind(queues, mine)
             yield from self._may_wait(ticket, mine, queues, list(map(blockers, queues, mine)))
-        elif not are_alone(queues):
-            yield from self._check_kind(queues, ticket.contenders)
         return queues
 
     def _check_kind(self, queues: Queues, mine: Sequence[Contender]) -> Steps[None]:

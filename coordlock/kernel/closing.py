@@ -31,16 +31,12 @@ class Closing:
     _tickets: Tickets
     _timers: Timers
     _callbacks: Timers
-    _closed: Promise[None] | None = None
+    #: Kept when the client was closed; None until that begins.
+    closed: Promise[None] | None = None
     #: Whether `steps` has ended: then the last ticket that is forgotten closes the rest.
     _in_background: bool = False
     #: What to call once nothing is held or waited for.
     _unused: Callable[[], object] | None = None
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether the client was closed."""
-        return self._closed is not None
 
     def steps(self, deadline: Deadline | None) -> Steps[None]:
         """Close, and wait for the service until ``deadline``. Idempotent.
@@ -51,7 +47,7 @@ class Closing:
         mine: Promise[None] = Promise()
         try:
             with self._tickets.lock:
-                closed = self._closed = self._closed or mine
+                closed = self.closed = self.closed or mine
             with suppress(DeadlineReached):
                 if closed is not mine:
                     yield closed
@@ -73,8 +69,8 @@ class Closing:
             if not self._must_stay():
                 self._leave()
         finally:
-            if self._closed is not None:
-                self._closed.resolve(None)  # before the callbacks end: one may wait for this
+            if self.closed is not None:
+                self.closed.resolve(None)  # before the callbacks end: one may wait for this
             self._callbacks.close()
 
     def _withdraw_all(self) -> list[Promise[bool]]:

@@ -103,7 +103,7 @@ class Engine:
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""
-        return self._closing.has_begun
+        return self._closing.closed is not None
 
     @property
     def was_open(self) -> bool:
@@ -134,9 +134,9 @@ class Engine:
 
     def check(self) -> None:
         """Raise `ForkedClient` or `ClientClosed` if the engine can no longer be used."""
-        if self.inherited:
+        if PROCESS.id != self._pid:
             raise ForkedClient(self._pid)
-        if self.closed:
+        if self._closing.closed is not None:
             raise ClientClosed
 
     # What it has
@@ -180,7 +180,9 @@ class Engine:
         Raises `BackendUnavailable` if none was open so far within the ``connect_timeout``.
         """
         self.check()
-        if not self.was_open:
+        if (latest := self.sessions.latest) is not None and latest.ended is None:
+            return latest
+        if latest is None:
             first = run_in_background(self.sessions.live())
             yield within(self.timers, first, self.settings.connect_timeout)
             if not first.done():
@@ -203,14 +205,18 @@ class Engine:
         """
         entries = self._entries.made(claims, label, announcement)
         ticket = Ticket(
-            *(self.backend, self.timers, session, entries, self.sweep),
+            session,
+            entries,
+            self.backend,
+            self.timers,
+            self.sweep,
             self._forget,
             self._entries.free,
             call=call,
         )
         self.tickets.add(ticket)
         self.sweep.begin()
-        if self.closed:
+        if self._closing.closed is not None:
             ticket.lose(ClientClosed())
         return ticket
 
@@ -313,7 +319,7 @@ class Engine:
 
         Raises TypeError for what is neither a `Cancellation` nor None.
         """
-        ends = [one for one in map(checked, cancellations) if one is not None]
+        ends = list(filter(None, map(checked, cancellations)))
         if ENDING.waits is not None:
             ends.append(ENDING.waits)
         if not ends:

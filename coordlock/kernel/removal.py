@@ -6,8 +6,7 @@ import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from coordlock.backend import Backend
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, SessionLost
@@ -21,7 +20,7 @@ from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, resolved
 
-__all__ = ["Leaving", "Withdrawal", "removal"]
+__all__ = ["Removable", "removal"]
 
 log = Log("coordlock")
 
@@ -47,48 +46,41 @@ def removal(call: Callable[[], Promise[bool]], timers: Timers) -> Steps[bool]:
     return removed or bool(doubts)
 
 
-class Leaving(Protocol):
-    """What a withdrawal uses of its ticket, which keeps it and is passed to it."""
-
-    @property
-    def end(self) -> Promise[CoordlockError | None]:
-        """Kept with the loss, or with None if the withdrawal begins before a loss."""
-
-    def stop_watching(self) -> None:
-        """Watch no contender any longer."""
-
-
 @dataclass(slots=True, eq=False, repr=False)
-class Withdrawal:
-    """How the contenders of one ticket leave their queues: for certain, once it has begun.
+class Removable:
+    """What one ticket has put into queues, and how it leaves them: for certain, once that began.
 
-    It knows the requests that may have added them. Neither an outage nor a refusal ends it: the
-    removal is repeated until the service has answered that none is left, or has ended the session,
-    which removes them, too. It calls ``on_gone`` with the entries when no contender can be left;
-    perhaps more than once. And ``on_free`` at most once, where it is certain that no request can
-    add or remove any of them any more.
+    It knows the requests that may have added contenders. Neither an outage nor a refusal ends the
+    withdrawal: the removal is repeated until the service has answered that none is left, or has
+    ended the session, which removes them, too. ``on_gone`` is called with the entries when no
+    contender can be left; perhaps more than once. And ``on_free`` at most once, where it is certain
+    that no request can add or remove any of them any more.
 
-    A signal handler may raise at each line here. So `go_on` can be called at any time: it does what
-    is left to be done, and the sweep calls it until all is.
+    A signal handler may raise at each line here. So `_go_on` can be called at any time: it does
+    what is left to be done, and the sweep calls it until all is.
     """
 
-    _entries: tuple[Entry, ...]
-    _session: Session
+    session: Session
+    entries: tuple[Entry, ...]  #: one or more, each of another queue
     _backend: Backend
     _timers: Timers
     _sweep: Sweep
     _on_gone: Callable[[tuple[Entry, ...]], None]
     _on_free: Callable[[tuple[Entry, ...]], None]
-    _lock: threading.RLock  #: the ticket's
-    has_begun: bool = False
-    #: Whether it has removed every contender, once that is known.
-    answer: Promise[bool] = field(default_factory=Promise)
-    #: Kept when the answer is known, or the service has refused a removal.
-    reply: Promise[None] = field(default_factory=Promise)
-    #: Whether it is certain that it removed every contender, and nothing else did.
+    #: Kept with the error by which a contender was lost, or with None when they were withdrawn
+    #: before that.
+    end: Promise[CoordlockError | None] = field(default_factory=Promise)
+    #: Whether `withdraw` was called.
+    is_leaving: bool = False
+    #: Whether the withdrawal has removed every contender, once that is known.
+    withdrawn: Promise[bool] = field(default_factory=Promise)
+    #: Kept when that is known, or the service has refused a removal.
+    replied: Promise[None] = field(default_factory=Promise)
+    #: Whether it is certain that the withdrawal removed every contender, and nothing else did.
     removed_alone: bool = False
     #: Whether the service has refused the latest removal.
     is_refused: bool = False
+    _lock: threading.RLock = field(default_factory=threading.RLock)
     #: How many requests may have added contenders, and the latest of them.
     _attempts: int = 0
     _request: Promise[Any] | None = None
@@ -105,15 +97,18 @@ class Withdrawal:
     #: Whether it has ended: the ids may be others' by now.
     _is_over: bool = False
 
+    def stop_watching(self) -> None:
+        """Watch no contender any longer."""
+
     @property
     def found_nothing(self) -> bool:
         """Whether a contender had left before it was removed."""
-        answer = self.answer
+        answer = self.withdrawn
         return answer.done() and answer.exception() is None and not answer.result()
 
     # Before the withdrawal
 
-    def attempt(self, send: Callable[[], Promise[T]]) -> Promise[T] | None:
+    def _attempt(self, send: Callable[[], Promise[T]]) -> Promise[T] | None:
         """Send a request that may add the contenders; None if the withdrawal has begun.
 
         Each passes here, so that the withdrawal waits for the latest, and knows of earlier ones.
@@ -121,94 +116,139 @@ class Withdrawal:
         with self._lock:
             self._attempts += 1  # first: a signal handler may begin the withdrawal at each line
             self._request = None  # not the one before
-            if self.has_begun:
+            if self.is_leaving:
                 return None
         self._request = request = send()
         return request
 
-    def attempt_answered(self, *, added_nothing: bool = False) -> None:
+    def _attempt_answered(self, *, added_nothing: bool = False) -> None:
         """The latest request was answered. An earlier one may never be."""
         self._request = _ANSWERED  # in place of the answer, which need not be kept
         if added_nothing and self._attempts == 1:
             self._attempts = 0
 
+    def keep_ids(self) -> bool:
+        """Others get to know the entries by their ids. False if these may be others' by now."""
+        with self._lock:
+            self._are_known = True
+        return not self._is_over
+
     # The withdrawal
 
-    def begin(self, ticket: Leaving) -> Promise[bool]:
-        """Begin, unless it has begun; the answer. Safe at any moment, from any thread."""
-        with self._lock:
-            has_begun, self.has_begun = self.has_begun, True
-        if not has_begun:
-            # None where another thread is sending it
-            if (request := self._request) is not None and not request.done():
-                request.add_done_callback(lambda _: self.go_on(ticket))
-            self.go_on(ticket)
-        return self.answer
+    def withdraw(self) -> Promise[bool]:
+        """Remove the contenders, now or as soon as they are known; whether all were there.
 
-    def go_on(self, ticket: Leaving) -> None:
-        """Send the next request that is due, unless one is under way. Safe as `begin` is."""
-        ticket.end.resolve(self._session.ended)  # the deadline may have passed without a timer yet
+        Safe at any moment, from any thread, and more than once: also while they are on their way
+        or after its reply was lost. It never blocks and is repeated until the service has answered
+        or the session is gone there; after an outage at once.
+        """
+        with self._lock:
+            was_leaving, self.is_leaving = self.is_leaving, True
+        if not was_leaving:
+            request = self._request  # None where another thread is sending it
+            if not (request is _ANSWERED or request is None or request.done()):
+                request.add_done_callback(lambda _: self._go_on())
+            self._go_on()
+        return self.withdrawn
+
+    def _go_on(self) -> None:
+        """Send the next request that is due, unless one is under way. Safe as `withdraw` is."""
+        self.end.resolve(self.session.ended)  # the deadline may have passed without a timer yet
         if self._is_over:
-            self._on_gone(self._entries)
+            self._on_gone(self.entries)
         elif self._removal is not None:
-            self._take(ticket, self._removal)
+            self._take(self._removal)
         elif not self._attempts:
-            self.answer.resolve(False)
-            self._end(ticket, is_certain=True)
+            self._finish(is_certain=True, was_there=False)
         elif self._is_answered and self._timers.clock.now() >= self._due:
-            self._remove(ticket)
+            self._remove()
 
     @property
     def _is_answered(self) -> bool:
         """Whether no request to add them is known to be under way."""
-        return self._request is None or self._request.done()
+        return self._request is _ANSWERED or self._request is None or self._request.done()
 
-    def _remove(self, ticket: Leaving) -> None:
+    def _remove(self) -> None:
         with self._lock:
             if self._is_over:
                 return  # an id that is free may be another ticket's
             self._removals += 1
-        gone = self._session.gone
-        self._removal = removal = resolved(False) if gone else self._backend.withdraw(self._entries)
+        gone = self.session.gone
+        self._removal = removal = resolved(False) if gone else self._backend.withdraw(self.entries)
         if removal.done():
-            self._take(ticket, removal)  # not as a callback, whose errors are logged and not raised
+            self._take(removal)  # not as a callback, whose errors are logged and not raised
         else:
-            removal.add_done_callback(partial(self._take, ticket))
+            removal.add_done_callback(self._take)
 
-    def _take(self, ticket: Leaving, removal: Promise[bool]) -> None:
+    def _take(self, removal: Promise[bool]) -> None:
         """Look at the answer to ``removal``. May be called again, also for an earlier one."""
         if removal is not self._removal or not removal.done():
             return
         error = removal.exception()
-        if isinstance(error, SessionLost):
-            self._session.gone_with(error)
-            self._removed(ticket, was_there=False)
-        elif error is None:
+        if error is None:
             if self.is_refused:
                 self.is_refused = False
                 self._sweep.accepted()
-            self._removed(ticket, was_there=removal.result())
+            self._removed(was_there=removal.result())
+        elif isinstance(error, SessionLost):
+            self.session.gone_with(error)
+            self._removed(was_there=False)
         elif isinstance(error, ClientClosed):
-            self._give_up(ticket, error)  # the session's end removes them
+            self._give_up(error)  # the session's end removes them
         elif isinstance(error, CoordlockError):
-            self._failed(ticket, error)
+            self._failed(error)
         else:
             self._removal = None  # the sweep sends another one
             raise error  # of a signal handler, which struck in the backend
 
-    def _failed(self, ticket: Leaving, error: BaseException) -> None:
+    def _removed(self, *, was_there: bool) -> None:
+        """The service has answered, and none is left but for what may come late."""
+        self._failures = 0
+        is_in_doubt = self._attempts > 1 or _may_take_effect_later(self._request)
+        if not self.withdrawn.done():
+            self.removed_alone = was_there and self._removals == 1
+        # An earlier removal without an answer has removed what this one has not found.
+        was_there = was_there or self._removals > 1
+        if is_in_doubt and not self.session.gone and self._confirmations < len(_CONFIRMATIONS):
+            self.withdrawn.resolve(was_there)
+            self.replied.resolve(None)
+            self.stop_watching()  # only now: the next contender waits for the answer
+            pause = _CONFIRMATIONS[self._confirmations]
+            self._due = self._timers.clock.now() + pause
+            self._confirmations += 1
+            self._repeat_after(pause)
+        else:
+            is_certain = self.removed_alone and not is_in_doubt
+            self._finish(is_certain=is_certain, was_there=was_there)
+
+    def _finish(self, *, is_certain: bool, was_there: bool) -> None:
+        """No contender is left; the ids are free where that ``is_certain``."""
+        with self._lock:
+            was_over, self._is_over = self._is_over, True
+            are_free = is_certain and not (was_over or self._are_known or self._removals > 1)
+        # First: a client that is being closed waits for the answer, then looks at what is left.
+        self._on_gone(self.entries)
+        self.withdrawn.resolve(was_there)
+        self.replied.resolve(None)
+        self.stop_watching()
+        if are_free:
+            self._on_free(self.entries)
+
+    # Where a removal has failed
+
+    def _failed(self, error: BaseException) -> None:
         if isinstance(error, BackendUnavailable):
             log.debug("a removal is repeated after: %s", error)
         elif self._added_nothing():
-            self._give_up(ticket, error)
+            self._give_up(error)
             return
         else:
             self.is_refused = True
-            self.reply.resolve(None)
-            self._sweep.refused(joined(entry.queue for entry in self._entries), error)
+            self.replied.resolve(None)
+            self._sweep.refused(joined(entry.queue for entry in self.entries), error)
         longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures, 10))
         self._failures += 1
-        self._later(ticket, self._timers.jitter(longest))
+        self._repeat_after(self._timers.jitter(longest))
 
     def _added_nothing(self) -> bool:
         """Whether the service has refused to add them, so that there is nothing to remove."""
@@ -217,67 +257,30 @@ class Withdrawal:
             return False
         return request.exception() is not None and not _may_take_effect_later(request)
 
-    def _removed(self, ticket: Leaving, *, was_there: bool) -> None:
-        """The service has answered, and none is left but for what may come late."""
-        self._failures = 0
-        is_in_doubt = self._attempts > 1 or _may_take_effect_later(self._request)
-        if not self.answer.done():
-            self.removed_alone = was_there and self._removals == 1
-            if not is_in_doubt:
-                # First: a client that is being closed waits for the answer, then looks at what is
-                # left.
-                self._on_gone(self._entries)
-            # An earlier removal without an answer has removed what this one has not found.
-            self.answer.resolve(was_there or self._removals > 1)
-            self.reply.resolve(None)
-            ticket.stop_watching()  # only now: the next contender waits for the answer
-        if is_in_doubt and not self._session.gone and self._confirmations < len(_CONFIRMATIONS):
-            pause = _CONFIRMATIONS[self._confirmations]
-            self._due = self._timers.clock.now() + pause
-            self._confirmations += 1
-            self._later(ticket, pause)
-        else:
-            self._end(ticket, is_certain=self.removed_alone and not is_in_doubt)
-
-    def _later(self, ticket: Leaving, seconds: float) -> None:
+    def _repeat_after(self, seconds: float) -> None:
         """Go on ``seconds`` from now; sooner where the sweep does, and where it is due."""
         self._removal = None
         when = self._timers.clock.now() + seconds
         try:
-            self._timers.call_at(when, partial(self._due_now, ticket))
+            self._timers.call_at(when, self._due_now)
         except ClientClosed as error:
-            self._give_up(ticket, error)
+            self._give_up(error)
         except RuntimeError as error:  # no thread can be started
             log.debug("no thread for a timer: %s", error)
 
-    def _due_now(self, ticket: Leaving) -> None:
+    def _due_now(self) -> None:
         self._due = -math.inf  # also where the timers are closed, and this comes early
-        self.go_on(ticket)
+        self._go_on()
 
-    def _give_up(self, ticket: Leaving, error: BaseException) -> None:
-        self.answer.fail(error)
-        self._end(ticket, is_certain=False)
-
-    def _end(self, ticket: Leaving, *, is_certain: bool) -> None:
-        """No contender is left; the ids are free where that ``is_certain``."""
-        with self._lock:
-            was_over, self._is_over = self._is_over, True
-            are_free = is_certain and not (was_over or self._are_known or self._removals > 1)
-        self._on_gone(self._entries)
-        self.reply.resolve(None)
-        ticket.stop_watching()
-        if are_free:
-            self._on_free(self._entries)
-
-    def keep_ids(self) -> bool:
-        """Others get to know the entries by their ids. False if these may be others' by now."""
-        with self._lock:
-            self._are_known = True
-        return not self._is_over
+    def _give_up(self, error: BaseException) -> None:
+        self.withdrawn.fail(error)
+        self._finish(is_certain=False, was_there=False)
 
 
 def _may_take_effect_later(request: Promise[Any] | None) -> bool:
     """Whether ``request`` has no answer: it may add contenders after the removal."""
+    if request is _ANSWERED:
+        return False
     if request is None or not request.done():
         return True
     return isinstance(request.exception(), BackendUnavailable)

@@ -43,7 +43,7 @@ class Sessions:
     _on_end: Callable[[Session, CoordlockError], None]
     _notice_period: Callable[[Session], float]
     #: The latest session that was opened; it may have ended since.
-    _latest: Session | None = None
+    latest: Session | None = None
     #: The one that is being opened.
     _starting: Session | None = None
     _is_opening: bool = False
@@ -57,18 +57,18 @@ class Sessions:
     @property
     def was_open(self) -> bool:
         """Whether one was opened so far."""
-        return self._latest is not None
+        return self.latest is not None
 
     @property
     def known(self) -> tuple[Session, ...]:
         """The session that is being opened, and the latest one that was."""
         # In this order, because one becomes the other.
-        found = self._starting, self._latest
+        found = self._starting, self.latest
         return tuple(session for session in found if session is not None)
 
     def live(self) -> Steps[Session]:
         """The live session; opens one where there is none, once for all callers."""
-        while (session := self._latest) is None or session.ended is not None:
+        while (session := self.latest) is None or session.ended is not None:
             opened: Promise[None] = Promise()
             try:
                 self._timers.call_at(self._timers.clock.now(), partial(self._ask, opened))
@@ -99,7 +99,7 @@ class Sessions:
         self._waiting.append(opened)
         if self._is_refused:
             self._answer(ClientClosed())
-        elif self._latest is not None and self._latest.ended is None:
+        elif self.latest is not None and self.latest.ended is None:
             self._answer(None)
         elif not self._is_opening:
             self._is_opening = True
@@ -128,9 +128,9 @@ class Sessions:
             self._answer(error)
             return
         # A recovery is as visible as its trouble.
-        say = log.warning if self.trouble or self._latest else log.info
+        say = log.warning if self.trouble or self.latest else log.info
         self._is_opening, self._starting = False, None
-        self._latest = session
+        self.latest = session
         self.trouble = None
         say("%s: session %s is open", self._settings, session.id)
         self._sweep.soon()
@@ -142,7 +142,7 @@ class Sessions:
         self.trouble = error
 
     def _start(self) -> Steps[Session]:
-        if self._latest is not None and (seconds := self._notice_period(self._latest)) > 0:
+        if self.latest is not None and (seconds := self._notice_period(self.latest)) > 0:
             yield sleep(self._timers, seconds)
         if self._has_ended:
             raise ClientClosed

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import InitVar, dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from coordlock.backend import Backend
 from coordlock.backend.waiting import Waiting
 from coordlock.errors import ClientClosed, CoordlockError, Evicted, LockLost, SessionLost
-from coordlock.kernel.removal import Withdrawal
+from coordlock.kernel.removal import Removable
 from coordlock.kernel.retry import retried
-from coordlock.kernel.session import Session
-from coordlock.kernel.sweep import Sweep
 from coordlock.model.admission import is_blocked
-from coordlock.model.contender import Contender, Entry, Snapshot, are_same
+from coordlock.model.contender import Contender, Snapshot, are_same
 from coordlock.model.names import joined
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.clock import Timer, Timers
@@ -38,22 +34,13 @@ _WATCH_DELAY: Final = 0.2
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Ticket:
+class Ticket(Removable):
     """One entry on its way through a queue, or several that stand or fall together.
 
     The promise ``end`` is kept with the error by which a contender was lost (its session ended, it
     was evicted, the client was closed), or with None when they were withdrawn before that.
     """
 
-    _backend: Backend
-    _timers: Timers
-    session: Session
-    entries: tuple[Entry, ...]  #: one or more, each of another queue
-    sweeper: InitVar[Sweep]
-    on_gone: InitVar[Callable[[tuple[Entry, ...]], None]]
-    on_free: InitVar[Callable[[tuple[Entry, ...]], None]]
-    withdrawal: Withdrawal = field(init=False)
-    end: Promise[CoordlockError | None] = field(default_factory=Promise)
     #: What errors and the log call it; without a name, that of its queues.
     kind: str = "lock"
     called: str | None = None
@@ -73,26 +60,12 @@ class Ticket:
     probe: Promise[float] | None = None
     #: How long it may be held, where that has a limit.
     limit: HoldLimit | None = None
-    _lock: threading.RLock = field(default_factory=threading.RLock)
     #: The first error that `lose` was given, also after a withdrawal, when ``end`` is kept already.
     _loss: CoordlockError | None = None
     #: What the caller waits for, one thing at a time: it fails with the contender.
     _awaited: Promise[Any] | None = None
     _stop_watching: Callable[[], None] | None = None
     _is_watched: bool = False
-
-    def __post_init__(
-        self,
-        sweeper: Sweep,
-        on_gone: Callable[[tuple[Entry, ...]], None],
-        on_free: Callable[[tuple[Entry, ...]], None],
-    ) -> None:
-        self.withdrawal = Withdrawal(
-            *(self.entries, self.session, self._backend, self._timers, sweeper),
-            on_gone,
-            on_free,
-            self._lock,
-        )
 
     @property
     def name(self) -> str:
@@ -124,14 +97,12 @@ class Ticket:
         come without them, and nothing is left to withdraw.
         """
         try:
-            snapshots = yield from retried(
-                lambda: self.unless_lost(self._send(unless_blocked)), self._timers
-            )
+            snapshots = yield from retried(partial(self._send, unless_blocked), self._timers)
         except SessionLost as error:
             self.session.gone_with(error)
             raise
         is_refused = unless_blocked and self._was_refused(snapshots)
-        self.withdrawal.attempt_answered(added_nothing=is_refused)
+        self._attempt_answered(added_nothing=is_refused)
         if not is_refused:
             found = []
             for entry, snapshot in zip(self.entries, snapshots, strict=True):
@@ -146,7 +117,9 @@ class Ticket:
             return failed(copy(ended))
         send = partial(self._backend.enqueue, self.entries, unless_blocked=unless_blocked)
         # They leave where another thread closes the client: nothing would remove them any more.
-        return self.withdrawal.attempt(send) or failed(self._loss or ClientClosed())
+        if (answer := self._attempt(send)) is None:
+            return failed(self._loss or ClientClosed())
+        return self.unless_lost(answer)
 
     def _was_refused(self, snapshots: Sequence[Snapshot]) -> bool:
         """Whether ``snapshots`` show none of the entries, and what is in their way."""
@@ -194,7 +167,7 @@ class Ticket:
         if not self.end.done():
             return self.session.ended
         lost = self.end.result()
-        if lost is None and self.withdrawal.found_nothing:
+        if lost is None and self.found_nothing:
             token = (self.contenders[0].token or 0) if self.contenders else 0
             lost = LockLost(self.name, token, HAD_LEFT, kind=self.kind)
         return lost
@@ -273,24 +246,10 @@ class Ticket:
 
     # Its withdrawal
 
-    @property
-    def is_leaving(self) -> bool:
-        """Whether `withdraw` was called."""
-        return self.withdrawal.has_begun
-
-    def withdraw(self) -> Promise[bool]:
-        """Remove the contenders, now or as soon as they are known; whether all were there.
-
-        Safe at any moment, from any thread, and more than once: also while they are on their way
-        or after its reply was lost. It never blocks and is repeated until the service has answered
-        or the session is gone there; after an outage at once.
-        """
-        return self.withdrawal.begin(self)
-
     def sweep(self) -> None:
         """Withdraw it if it was given up, or go on with that: see `Sweep`."""
         if self.is_leaving:
-            self.withdrawal.go_on(self)
+            self._go_on()
         elif self.is_given_up or (self.call is not None and self.call.is_given_up):
             self.withdraw()
 

@@ -234,14 +234,14 @@ class BaseGrant(Resident):
             finally:
                 self._ticket.is_given_up = True  # wherever that was struck
         self._released = True
-        return self._loss() is None and not self._ticket.withdrawal.is_refused
+        return self._loss() is None and not self._ticket.is_refused
 
     def _leave_queue(self, seconds: float | None) -> Steps[None]:
         """Withdraw, and wait up to ``seconds`` for the answer unless the lock is lost anyway."""
         held = self._ticket.lost is None
         self._ticket.withdraw()
         self._released = True
-        reply = self._ticket.withdrawal.reply
+        reply = self._ticket.replied
         if not reply.done():
             yield within(self._engine.timers, reply, seconds if held else 0.0)
 

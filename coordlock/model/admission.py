@@ -51,7 +51,7 @@ def omits_blockers(snapshot: Snapshot, me: Contender) -> bool:
 
 def are_alone(queues: Iterable[Snapshot]) -> bool:
     """Whether each of ``queues`` shows one contender and omits none."""
-    return not any(len(one.contenders) > 1 or one.omitted for one in queues)
+    return not [one for one in queues if len(one.contenders) > 1 or one.omitted]
 
 
 def newcomer(entry: Entry) -> Contender:

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from coordlock_etcd import keys
-from coordlock_etcd.queue_watch import QueueWatch
-from coordlock_etcd.watch import Watch
+from coordlock_etcd.watches import QueueWatch, Watch
 from coordlock_faults.liveness import Unanswered
 from coordlock_faults.tokens import ForeignToken
 

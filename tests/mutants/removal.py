@@ -13,7 +13,6 @@ from coordlock_faults.release import FalselyHeld, FalselyLost
 import coordlock.kernel.removal
 import coordlock.kernel.tickets
 from coordlock.kernel.closing import Closing
-from coordlock.kernel.removal import Withdrawal
 from coordlock.kernel.ticket import Ticket
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.runtime.driver import Steps
@@ -26,11 +25,11 @@ from tests.simulation.contention import Contention
 
 @mutant("What was given up or released stays in the queue.", simulated=(Contention,))
 def never_withdraws() -> Changes:
-    def begin(self: Withdrawal, _: Ticket) -> Promise[bool]:
-        self._on_gone(self._entries)
+    def withdraw(self: Ticket) -> Promise[bool]:
+        self._on_gone(self.entries)
         return resolved(False)
 
-    return [(Withdrawal, "begin", begin)]
+    return [(Ticket, "withdraw", withdraw)]
 
 
 @mutant(
@@ -39,11 +38,10 @@ def never_withdraws() -> Changes:
     simulated=(Contention,),
 )
 def withdraws_once() -> Changes:
-    def give_up(self: Withdrawal, ticket: Ticket, _: BaseException) -> None:
-        self.answer.resolve(False)
-        self._end(ticket, is_certain=False)
+    def give_up(self: Ticket, _: BaseException) -> None:
+        self._finish(is_certain=False, was_there=False)
 
-    return [(Withdrawal, "_failed", give_up)]
+    return [(Ticket, "_failed", give_up)]
 
 
 @mutant(
@@ -61,15 +59,15 @@ def never_looks_for_what_came_late() -> Changes:
     simulated=(Contention,),
 )
 def gives_an_id_away_while_in_doubt() -> Changes:
-    removed = Withdrawal._removed
+    removed = Ticket._removed
 
-    def remove_and_free(self: Withdrawal, ticket: Ticket, *, was_there: bool) -> None:
+    def remove_and_free(self: Ticket, *, was_there: bool) -> None:
         self._are_known = True
-        if not self.answer.done():
-            self._on_free(self._entries)
-        removed(self, ticket, was_there=was_there)
+        if not self.withdrawn.done():
+            self._on_free(self.entries)
+        removed(self, was_there=was_there)
 
-    return [(Withdrawal, "_removed", remove_and_free)]
+    return [(Ticket, "_removed", remove_and_free)]
 
 
 @mutant(
@@ -89,10 +87,9 @@ def sends_again_under_another_id() -> Changes:
     send = Ticket._send
 
     def send_anew(self: Ticket, unless_blocked: bool) -> Any:
-        if self.withdrawal._attempts:
+        if self._attempts:
             (entry,) = self.entries
-            anew = (replace(entry, id=uuid.uuid4().hex),)
-            self.entries = self.withdrawal._entries = anew
+            self.entries = (replace(entry, id=uuid.uuid4().hex),)
         return send(self, unless_blocked)
 
     return [(Ticket, "_send", send_anew)]
@@ -127,10 +124,10 @@ def says_held_whatever_has_happened() -> Changes:
     Play(scenarios.a_semaphore_is_full, FalselyLost),
 )
 def takes_its_own_removal_for_another_ones() -> Changes:
-    removed = Withdrawal._removed
+    removed = Ticket._removed
 
-    def find_nothing(self: Withdrawal, ticket: Ticket, *, was_there: bool) -> None:
-        self.answer.resolve(False)
-        removed(self, ticket, was_there=was_there)
+    def find_nothing(self: Ticket, *, was_there: bool) -> None:
+        self.withdrawn.resolve(False)
+        removed(self, was_there=was_there)
 
-    return [(Withdrawal, "_removed", find_nothing)]
+    return [(Ticket, "_removed", find_nothing)]

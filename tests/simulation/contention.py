@@ -214,7 +214,7 @@ class Contention(BadDay):
                 self.newest[entry.queue] = grant.token
 
     def sessions(self) -> list[Session]:
-        found = (party.engine.sessions._latest for party in self.world.parties)
+        found = (party.engine.sessions.latest for party in self.world.parties)
         return [one for one in found if one is not None and one._end is None]
 
     def check_deadline(self, session: Session) -> None:

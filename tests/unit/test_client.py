@@ -427,7 +427,7 @@ def test_threads_share_a_client(service: Service, client: Client) -> None:
         for worker in [pool.submit(work) for _ in range(8)]:
             worker.result(60)
     assert total == 200
-    assert service.service.sessions() == [client._engine.sessions._latest.id]  # type: ignore[union-attr]
+    assert service.service.sessions() == [client._engine.sessions.latest.id]  # type: ignore[union-attr]
 
 
 def test_two_event_loops_share_a_client(service: Service) -> None:

@@ -197,7 +197,7 @@ def a_waiter_changes_its_connection(stage: Stage) -> None:
     stage.queued(2)
     eventually(lambda: _has_its_watches(waiter.client))  # else they are set after the fault
     with stage.fault():
-        session = waiter.client._engine.sessions._latest
+        session = waiter.client._engine.sessions.latest
         assert session is not None
         proxy.drop_connections()
         eventually(lambda: session.suspicion)

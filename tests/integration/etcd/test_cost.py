@@ -70,7 +70,7 @@ def waits_in_order(client: coordlock.Client) -> bool:
 def test_handoffs_cost_one_reading_in_all_on_an_etcd_that_others_write_to(
     etcd: Etcd, root: str, busy: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coordlock_etcd.queue_watch.UNUSED_S", 3600.0)
+    monkeypatch.setattr("coordlock_etcd.watches.UNUSED_S", 3600.0)
     with (
         FaultProxy(etcd.host, etcd.port, GrpcFrames) as proxy,
         coordlock.connect(f"etcd://127.0.0.1:{proxy.port}{root}?ttl=60s") as client,

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from coordlock_etcd import EtcdBackend
-from coordlock_etcd.queue_watch import QueueWatch
+from coordlock_etcd.watches import QueueWatch
 
 import coordlock
 from coordlock.errors import Evicted
@@ -136,7 +136,7 @@ def test_it_ends_when_nobody_waits_there_any_more_and_own_contenders_are_watched
     first, second, _ = clients
     held = first.lock("orders").acquire()
     eventually(lambda: (queue := queue_watch(first)) is not None and bool(queue._watches))
-    monkeypatch.setattr("coordlock_etcd.queue_watch.UNUSED_S", 0.0)
+    monkeypatch.setattr("coordlock_etcd.watches.UNUSED_S", 0.0)
     with pytest.raises(coordlock.AcquireTimeout):
         second.lock("orders").acquire(0.1)  # its departure is reported to all
     eventually(lambda: queue_watch(first) is None)
@@ -151,7 +151,7 @@ def test_a_heartbeat_ends_it_where_nothing_is_reported_any_more(
     first, second, _ = clients
     held = first.lock("orders").acquire()
     eventually(lambda: (queue := queue_watch(first)) is not None and bool(queue._watches))
-    monkeypatch.setattr("coordlock_etcd.queue_watch.UNUSED_S", 0.0)
+    monkeypatch.setattr("coordlock_etcd.watches.UNUSED_S", 0.0)
     first._engine.backend.heartbeat().result(30)
     assert queue_watch(first) is None
     mine = second.admin.contenders("orders")[0].contender

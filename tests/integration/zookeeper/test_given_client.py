@@ -140,7 +140,7 @@ def test_what_closing_left_to_be_done_ends_when_the_given_client_is_stopped(
         grant = client.lock("q").acquire()
         proxy.refuse()
         proxy.drop_connections()
-        session = client._engine.sessions._latest
+        session = client._engine.sessions.latest
         assert session is not None
         session.end(session._too_late())  # long before the server's
         assert grant.lost.is_set()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from coordlock_etcd import messages_pb2 as pb
-from coordlock_etcd.queue_watch import QueueWatch, QueueWatches
-from coordlock_etcd.watch import Watch
+from coordlock_etcd.watches import QueueWatch, QueueWatches, Watch
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 

@@ -64,8 +64,8 @@ def test_an_evicted_waiter_is_told(world: World, party: Party, other: Party) -> 
     world.service.remove(world.queue()[1])
     world.advance(1)
     assert isinstance(call.error, Evicted)
-    assert party.engine.sessions._latest is not None
-    assert party.engine.sessions._latest.ended is None
+    assert party.engine.sessions.latest is not None
+    assert party.engine.sessions.latest.ended is None
 
 
 def test_one_heartbeat_tells_many_evicted_waiters_that_their_session_lives(
@@ -481,7 +481,7 @@ def test_an_opening_goes_on_for_others_when_its_first_caller_gives_up(
     world.advance(NOTICE)
     assert isinstance(first.error, KeyboardInterrupt)
     assert party.network.requests.count("open") == 2
-    assert again.result.session is party.engine.sessions._latest
+    assert again.result.session is party.engine.sessions.latest
 
 
 @pytest.mark.parametrize("unanswered", [0, 1000])

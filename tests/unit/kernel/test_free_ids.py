@@ -79,7 +79,7 @@ def test_who_comes_as_an_id_becomes_free_is_known(world: World, party: Party) ->
         free(entries)
         calls.append(party.acquire())
 
-    first.withdrawal._on_free = freed
+    first._on_free = freed
     first.withdraw()
     world.settle()
     second = calls[0].result
@@ -132,7 +132,7 @@ def test_a_removal_that_ctrl_c_has_struck_frees_no_id_that_is_removed_again(
             first.withdraw()
         first.sweep()
     arrive(1)
-    assert first.withdrawal.answer.done()
+    assert first.withdrawn.done()
     grant = party.grant(acquired(party))
     other = world.party().acquire()
     arrive(0)

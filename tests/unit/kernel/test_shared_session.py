@@ -143,7 +143,7 @@ def test_what_is_withdrawn_after_closing_takes_a_new_session_where_the_old_one_w
     given: Given, client: Client
 ) -> None:
     given.patience = 0.5
-    client._engine.sessions._latest = None  # it has the patience of before
+    client._engine.sessions.latest = None  # it has the patience of before
     grant = client.lock("q").acquire()
     given.faults.partition()
     assert grant.lost.wait(30)
