@@ -97,8 +97,6 @@ class Backend(ABC):
     capabilities: ClassVar[Capabilities]
     #: The options that its URLs take, beside the common ones.
     options: ClassVar[Sequence[Option]] = ()
-    #: Whether its reads take longer for each key that ever was in a queue: see `Entry.id`.
-    keeps_names: ClassVar[bool] = False
     #: The root where the URL has no path.
     default_root: ClassVar[str] = "/coordlock"
     #: Whether contenders are keys below the root, among the keys of data.

@@ -87,7 +87,7 @@ class Engine:
             self.tickets.lose_session,
             self.tickets.notice_period,
         )
-        self._entries: Final = Entries(settings.label, reuses_ids=backend.keeps_names)
+        self._entries: Final = Entries(settings.label)
         #: What recipes keep for as long as this client lives.
         self._shared: dict[Hashable, Any] = {}
         #: What `share_while_used` has made and somebody uses, and what was used last.
@@ -211,7 +211,6 @@ class Engine:
             self.timers,
             self.sweep,
             self._forget,
-            self._entries.free,
             call=call,
         )
         self.tickets.add(ticket)

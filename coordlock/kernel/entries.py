@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from coordlock.model.claim import AnyClaim, Convertible
@@ -20,8 +19,6 @@ except ImportError:
 
 __all__ = ["Announcement", "Entries", "EntryIds", "host_name"]
 
-#: How many ids are kept at most.
-_FREE: Final = 1000
 #: The owner of a contender whose value stands alone.
 _NOBODY: Final = Owner("", 0)
 
@@ -72,14 +69,10 @@ class Entries:
 
     Args:
         label: describes the client, where an entry has no label of its own.
-        reuses_ids: whether entries that publish nothing get the ids of those that were removed.
     """
 
-    def __init__(self, label: str, *, reuses_ids: bool = False) -> None:
+    def __init__(self, label: str) -> None:
         self._label: Final = label
-        self._reuses_ids: Final = reuses_ids
-        #: Ids of entries that were removed, the latest last.
-        self._free: Final[list[str]] = []
         self._host: Final = host_name()
         self._pid: Final = PROCESS.id
         self._ids: Final = EntryIds()
@@ -100,17 +93,6 @@ class Entries:
         for queue, claim in claims.items():
             value = claim.encode() if isinstance(claim, Convertible) else says.value
             publishes = announcement is not None or isinstance(claim, Convertible)
-            id = next(self._ids) if publishes else self._free_id()
-            id = says.identity + id[len(says.identity) :]
+            id = says.identity + next(self._ids)[len(says.identity) :]
             entries.append(Entry(queue, id, claim, owner, value, publishes))
         return tuple(entries)
-
-    def free(self, entries: Iterable[Entry]) -> None:
-        """``entries`` were removed, and no request can add them again. Once for each."""
-        if self._reuses_ids and len(self._free) < _FREE:
-            self._free.extend([one.id for one in entries if not one.publishes])
-
-    def _free_id(self) -> str:
-        with suppress(IndexError):
-            return self._free.pop()
-        return next(self._ids)

@@ -53,8 +53,7 @@ class Removable:
     It knows the requests that may have added contenders. Neither an outage nor a refusal ends the
     withdrawal: the removal is repeated until the service has answered that none is left, or has
     ended the session, which removes them, too. ``on_gone`` is called with the entries when no
-    contender can be left; perhaps more than once. And ``on_free`` at most once, where it is certain
-    that no request can add or remove any of them any more.
+    contender can be left; perhaps more than once.
 
     A signal handler may raise at each line here. So `_go_on` can be called at any time: it does
     what is left to be done, and the sweep calls it until all is.
@@ -66,7 +65,6 @@ class Removable:
     _timers: Timers
     _sweep: Sweep
     _on_gone: Callable[[tuple[Entry, ...]], None]
-    _on_free: Callable[[tuple[Entry, ...]], None]
     #: Kept with the error by which a contender was lost, or with None when they were withdrawn
     #: before that.
     end: Promise[CoordlockError | None] = field(default_factory=Promise)
@@ -92,9 +90,7 @@ class Removable:
     #: When the next one is due, and how many have looked for what came late.
     _due: float = -math.inf
     _confirmations: int = 0
-    #: Whether others may know the entries by their ids, so that these are not used again.
-    _are_known: bool = False
-    #: Whether it has ended: the ids may be others' by now.
+    #: Whether it has ended.
     _is_over: bool = False
 
     def stop_watching(self) -> None:
@@ -127,12 +123,6 @@ class Removable:
         if added_nothing and self._attempts == 1:
             self._attempts = 0
 
-    def keep_ids(self) -> bool:
-        """Others get to know the entries by their ids. False if these may be others' by now."""
-        with self._lock:
-            self._are_known = True
-        return not self._is_over
-
     # The withdrawal
 
     def withdraw(self) -> Promise[bool]:
@@ -159,7 +149,7 @@ class Removable:
         elif self._removal is not None:
             self._take(self._removal)
         elif not self._attempts:
-            self._finish(is_certain=True, was_there=False)
+            self._finish(was_there=False)
         elif self._is_answered and self._timers.clock.now() >= self._due:
             self._remove()
 
@@ -170,8 +160,6 @@ class Removable:
 
     def _remove(self) -> None:
         with self._lock:
-            if self._is_over:
-                return  # an id that is free may be another ticket's
             self._removals += 1
         gone = self.session.gone
         self._removal = removal = resolved(False) if gone else self._backend.withdraw(self.entries)
@@ -218,21 +206,16 @@ class Removable:
             self._confirmations += 1
             self._repeat_after(pause)
         else:
-            is_certain = self.removed_alone and not is_in_doubt
-            self._finish(is_certain=is_certain, was_there=was_there)
+            self._finish(was_there=was_there)
 
-    def _finish(self, *, is_certain: bool, was_there: bool) -> None:
-        """No contender is left; the ids are free where that ``is_certain``."""
-        with self._lock:
-            was_over, self._is_over = self._is_over, True
-            are_free = is_certain and not (was_over or self._are_known or self._removals > 1)
+    def _finish(self, *, was_there: bool) -> None:
+        """No contender is left."""
+        self._is_over = True
         # First: a client that is being closed waits for the answer, then looks at what is left.
         self._on_gone(self.entries)
         self.withdrawn.resolve(was_there)
         self.replied.resolve(None)
         self.stop_watching()
-        if are_free:
-            self._on_free(self.entries)
 
     # Where a removal has failed
 
@@ -274,7 +257,7 @@ class Removable:
 
     def _give_up(self, error: BaseException) -> None:
         self.withdrawn.fail(error)
-        self._finish(is_certain=False, was_there=False)
+        self._finish(was_there=False)
 
 
 def _may_take_effect_later(request: Promise[Any] | None) -> bool:

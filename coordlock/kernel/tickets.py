@@ -79,9 +79,7 @@ class Tickets:
         """No contender of ``entries`` is left. Idempotent."""
         with self.lock:
             for entry in entries:
-                ticket = self._by_id.get(entry.id)
-                # The id may be that of a later entry by now.
-                if ticket is not None and any(one is entry for one in ticket.entries):
+                if (ticket := self._by_id.get(entry.id)) is not None:
                     _drop(self._granted, entry.queue, ticket)
                     if ticket.caller is not None:
                         _drop(self._callers, ticket.caller, ticket)

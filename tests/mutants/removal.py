@@ -39,7 +39,7 @@ def never_withdraws() -> Changes:
 )
 def withdraws_once() -> Changes:
     def give_up(self: Ticket, _: BaseException) -> None:
-        self._finish(is_certain=False, was_there=False)
+        self._finish(was_there=False)
 
     return [(Ticket, "_failed", give_up)]
 
@@ -52,22 +52,6 @@ def withdraws_once() -> Changes:
 )
 def never_looks_for_what_came_late() -> Changes:
     return [(coordlock.kernel.removal, "_CONFIRMATIONS", ())]
-
-
-@mutant(
-    "A late request of an entry adds or removes the contender that has its id now.",
-    simulated=(Contention,),
-)
-def gives_an_id_away_while_in_doubt() -> Changes:
-    removed = Ticket._removed
-
-    def remove_and_free(self: Ticket, *, was_there: bool) -> None:
-        self._are_known = True
-        if not self.withdrawn.done():
-            self._on_free(self.entries)
-        removed(self, was_there=was_there)
-
-    return [(Ticket, "_removed", remove_and_free)]
 
 
 @mutant(

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from coordlock_memory import MemoryBackend, MemoryService, VirtualTime, VirtualTimers
 
@@ -34,8 +34,6 @@ TTL = 15.0
 
 class Network(MemoryBackend):
     """A connection that notes what is asked over it, to a service that tells of no holder."""
-
-    keeps_names: ClassVar[bool] = True  # so ids come back, as on etcd: a mistake shows more often
 
     def __init__(self, service: MemoryService, ttl: float, timers: VirtualTimers) -> None:
         super().__init__(service, ttl, timers)

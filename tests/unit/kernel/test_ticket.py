@@ -547,3 +547,26 @@ def test_a_removal_that_ctrl_c_ended_counts_though_its_repetition_finds_nothing(
     world.advance(TTL / 3)
     assert grant._ticket.withdraw().result(0) is True
     assert grant.state is GrantState.RELEASED
+
+
+def test_a_request_that_is_being_sent_after_a_refusal_leaves_nothing_behind(
+    world: World, party: Party
+) -> None:
+    """A client asks a service without order again and again: see `coordlock.kernel.polling`."""
+    held = world.party().acquire()
+    world.settle()
+    ticket = ticket_of(party)
+    party.run(ticket.enqueue(unless_blocked=True))
+    world.settle()
+    held.result.withdraw()
+    world.settle()
+    send, backend = party.network.enqueue, party.network
+
+    def interrupted_send(*arguments: Any, **options: Any) -> Any:
+        ticket.withdraw()  # by another thread, which closes the client
+        return send(*arguments, **options)
+
+    backend.enqueue = interrupted_send  # type: ignore[method-assign]
+    party.run(ticket.enqueue(unless_blocked=True))
+    world.advance(200)
+    assert world.queue() == ()
