@@ -26,7 +26,7 @@ from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Promise
 from coordlock.work.layout import ItemId, Serial, creating
-from coordlock.work.records import Again, Content, State, Tail, marked
+from coordlock.work.records import Content, Retry, State, Tail, marked
 from coordlock.work.store import Store
 
 __all__ = ["Parcel", "Producer"]
@@ -222,8 +222,8 @@ class Producer:
             operations += creating(layout.item(id), Content(now, parcel.data).encode())
             if parcel.delay > 0:
                 due = now + parcel.delay
-                operations += layout.later.adding(Serial(id), due, Again(due).encode())
-                operations.append(Put(layout.bell, b""))
+                operations += layout.delayed.adding(Serial(id), due, Retry(due).encode())
+                operations.append(Put(layout.changes, b""))
             operations += parcel.also
         if not (state.tail_version and tail.is_listed):
             operations += creating(layout.mark, marked())
