@@ -47,7 +47,7 @@ __all__ = ["Claimed", "Consumer", "Wanted"]
 #: The state is read though candidates are known: after so many seconds, so that what others gave
 #: back is claimed soon; and among other consumers after so many claims, so that no item is passed
 #: over for long.
-_REREAD_S: Final = 0.5
+_REREAD_S: Final = 1.0
 _CLAIMS: Final = 16
 #: For how many seconds an item is offered to a call that does not take it.
 _PATIENCE_S: Final = 1.0
@@ -262,7 +262,7 @@ class Consumer:
             following.cancel()
 
     def _pause(self, count: int) -> float:
-        """Seconds until a claim, where so many items are ready."""
+        """Seconds until a claim, where so many can be made at the same time."""
         if not self._was_refused and (self._following is None or self.chores.is_ours):
             return 0.0
         shortest = _PAUSE_S if self.is_following else _PAUSE_AT_WORK_S

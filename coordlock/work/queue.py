@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, Final, Generic, TypeVar, cast
@@ -126,8 +126,21 @@ class _BaseWorkQueue(Resident, Generic[I], shown="WorkQueue"):
         TypeError and ValueError for other data, `NameConflict` where another release keeps the
         queue in another way, `AuthenticationFailed`, `ClientClosed` and `ForkedClient`.
         """
-        parcel = Parcel(check_value(data, "data"), delay_of(delay), self.max_depth)
-        return str((yield from self._share().producer.put(parcel)))
+        [id] = yield from self._put_many([data], delay)
+        return id
+
+    def _put_many(self, data: Iterable[bytes], delay: Duration = 0) -> Steps[list[str]]:
+        """Put an item for each of ``data``, in order; their ids.
+
+        It takes as few requests as the service allows: each puts up to 100 items and 900,000 bytes,
+        25 items with a ``delay``. Each request is made as a whole or not at all. Raises what `put`
+        raises; then a note on the error says how many of the items were put.
+        """
+        if isinstance(data, bytes | bytearray | memoryview):
+            raise TypeError("put_many takes several items: pass a list of bytes, or call put")
+        seconds = delay_of(delay)
+        parcels = [Parcel(check_value(one, "data"), seconds, self.max_depth) for one in data]
+        return (yield from self._share().producer.put(parcels))
 
     def _take(
         self, timeout: Timeout = DEFAULT, *, cancellation: Cancellation | None = None
@@ -266,11 +279,12 @@ class _BaseWorkQueue(Resident, Generic[I], shown="WorkQueue"):
         count. Raises LookupError where no dead item has this ``id``, ValueError for what is no id,
         and what `put` raises.
         """
-        shared, item = self._share(), ItemId.parse(id)
+        shared, dead_id = self._share(), ItemId.parse(id)
         while True:
-            dead: Parcel = yield from self._asked(view.revived, item)
+            dead: Parcel = yield from self._asked(view.revived, dead_id)
             with suppress(VersionMismatch):  # others have removed it meanwhile, or put it
-                return str((yield from shared.producer.put(dead)))
+                [id] = yield from shared.producer.put([dead])
+                return id
 
     def _evict(self, id: str) -> Steps[bool]:
         """Take the item ``id`` away from the worker that has it; whether one had it. For operators.
@@ -378,6 +392,7 @@ class WorkQueue(_BaseWorkQueue[Item]):
         return Consumption(*self._consuming(concurrency, timeout))
 
     put = blocking(_BaseWorkQueue[Item]._put)
+    put_many = blocking(_BaseWorkQueue[Item]._put_many)
     take = blocking(_BaseWorkQueue[Item]._take)
     try_take = blocking(_BaseWorkQueue[Item]._try_take)
     depth = blocking(_BaseWorkQueue[Item]._depth)
@@ -428,6 +443,7 @@ class AsyncWorkQueue(_BaseWorkQueue[AsyncItem]):
         return AsyncConsumption(*self._consuming(concurrency, timeout))
 
     put = awaiting(_BaseWorkQueue[AsyncItem]._put)
+    put_many = awaiting(_BaseWorkQueue[AsyncItem]._put_many)
     take = awaiting(_BaseWorkQueue[AsyncItem]._take)
     try_take = awaiting(_BaseWorkQueue[AsyncItem]._try_take)
     depth = awaiting(_BaseWorkQueue[AsyncItem]._depth)

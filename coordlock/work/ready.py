@@ -8,8 +8,8 @@ because there it meets no other and knows the next number without a reading. A r
 its lane, and the client goes on in one that had not moved between its last two readings: no other
 client serves that.
 
-No item waits for long behind newer ones. No claim is for a number that is `WINDOW` or more beyond
-the smallest one that is free, so a lane that no client serves is the only choice before long.
+No item waits for long behind newer ones: a client leaves its lane for one that no client serves,
+and that is `WINDOW` or more numbers behind.
 """
 
 from __future__ import annotations
@@ -28,10 +28,8 @@ from coordlock.work.store import Outcome
 
 __all__ = ["WINDOW", "Candidate", "Ready"]
 
-#: Several consumers claim new items within this many numbers of the first that is free.
+#: A lane that no client serves gets at most so many numbers behind before one changes to it.
 WINDOW: Final = 16 * LANES
-#: How often refused claims in a row double that, to get a client out of the way of faster ones.
-_DOUBLINGS: Final = 2
 #: Several consumers claim one of so many of the items that were claimed before.
 _SPREAD: Final = 16
 #: Seconds without another client's claim after which this client counts as the only consumer.
@@ -66,7 +64,6 @@ class Ready:
         self._unserved: frozenset[int] = frozenset()
         #: The lanes in which this client's last claim succeeded.
         self._own: set[int] = set()
-        self._refused_in_a_row = 0
         #: When another client's claim was seen last, in seconds of the client's clock.
         self._others_at = -math.inf
         self._retries: dict[Serial, Retry] = {}
@@ -106,10 +103,9 @@ class Ready:
 
     @property
     def count(self) -> int:
-        """How many items may be claimed."""
+        """How many claims can be made at the same time."""
         with self._lock:
-            free = sum(lane.waiting(self._tail) for lane in self._free_lanes())
-            return free + len(self._retries.keys() - self._busy)
+            return len(self._free_lanes()) + len(self._retries.keys() - self._busy)
 
     @property
     def retries(self) -> int:
@@ -135,12 +131,11 @@ class Ready:
         return Candidate(Serial(ItemId(lane.number)), Retry(), moving, lane)
 
     def _shared_out(self, lanes: list[Lane]) -> Lane:
-        smallest = min(lane.number for lane in self._lanes.values())
-        end = smallest + (WINDOW << min(self._refused_in_a_row, _DOUBLINGS))
-        near = [lane for lane in lanes if lane.number < end] or lanes[:1]
-        own = [lane for lane in near if lane.lane in self._own]
-        unserved = [lane for lane in near if lane.lane in self._unserved]
-        choice = own[:1] or unserved or near
+        own = [lane for lane in lanes if lane.lane in self._own][:1]
+        unserved = [lane for lane in lanes if lane.lane in self._unserved]
+        if own:
+            unserved = [lane for lane in unserved if lane.number + WINDOW <= own[0].number]
+        choice = unserved or own or lanes
         return choice[self._pick(len(choice))]
 
     def ended(self, candidate: Candidate, outcome: Outcome, now: float) -> None:
@@ -155,7 +150,6 @@ class Ready:
             self._busy.discard(lane.lane)
             known = self._lanes.get(lane.lane)
             if outcome is Outcome.MADE:
-                self._refused_in_a_row = 0
                 self._own.add(lane.lane)
                 if known is None or known.version <= lane.version:
                     self._lanes[lane.lane] = lane.after
@@ -164,7 +158,6 @@ class Ready:
                 del self._lanes[lane.lane]
             if outcome is Outcome.REFUSED:
                 self._others_at = now
-                self._refused_in_a_row += 1
                 self._own.discard(lane.lane)
 
     def _free_lanes(self) -> list[Lane]:

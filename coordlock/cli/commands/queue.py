@@ -34,6 +34,8 @@ _COMMANDS: Final = {
 }
 #: How many items `ls` shows by default.
 _LISTED: Final = 100
+#: How many items are put before their ids are printed.
+_AT_ONCE: Final = 1000
 
 
 def parser() -> Group:
@@ -136,12 +138,15 @@ def _put(
             items = [line.rstrip(b"\r\n") for line in sys.stdin.buffer]
         elif not data:
             items = [read_all("item")]
-        ids = []
+        ids: list[str] = []
+        # With a limit one by one, so that the ids of those that were put are printed.
+        step = _AT_ONCE if max_depth is None else 1
         try:
-            for item in items:
-                ids.append(queue.put(item, delay=delay))
+            for start in range(0, len(items), step):
+                made = queue.put_many(items[start : start + step], delay=delay)
+                ids += made
                 if not as_json:
-                    echo(ids[-1])
+                    echo("\n".join(made))
         except WorkQueueFull as full:
             complain(full)
             raise Refused(Exit.NOT_ACQUIRED) from None

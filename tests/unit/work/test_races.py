@@ -605,3 +605,32 @@ def test_a_worker_that_is_being_evicted_ends_nothing_and_takes_as_another_one(
     with other.work_queue("q").take(BOUND) as again:
         assert (again.id, again.deliveries) == (one, 2)
     item.ack()
+
+
+def test_many_items_are_put_in_order_in_few_writes(client: coordlock.Client) -> None:
+    queue, backend = client.work_queue("q"), backend_of(client)
+    write, writes = backend.write, []
+
+    def noted(operations: Sequence[Operation], guards: Sequence[Contender] = ()) -> Any:
+        writes.append(any(isinstance(one, Put) for one in operations))
+        return write(operations, guards)
+
+    backend.write = noted  # type: ignore[method-assign]
+    ids = queue.put_many(b"%d" % number for number in range(250))
+    assert ids == [str(number) for number in range(1, 251)]
+    assert writes.count(True) == 3
+    assert len(queue.put_many([b"late"] * 60, delay=60)) == 60
+    assert writes.count(True) == 6
+    assert queue.put_many([]) == []
+    assert [int(queue.take(BOUND).data) for _ in range(3)] == [0, 1, 2]
+    assert queue.stats() == WorkQueueStats(247, 3, 60, 0)
+
+
+def test_of_many_items_as_many_are_put_as_there_is_room_for(client: coordlock.Client) -> None:
+    queue = client.work_queue("q", max_depth=150)
+    with pytest.raises(coordlock.WorkQueueFull) as full:
+        queue.put_many([b"one"] * 200)
+    assert full.value.__notes__ == ["the first 150 of 200 items were put"]
+    assert queue.depth() == 150
+    with pytest.raises(TypeError, match="pass a list of bytes, or call put"):
+        queue.put_many(b"one")  # type: ignore[arg-type]
