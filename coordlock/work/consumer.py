@@ -229,11 +229,11 @@ class Consumer:
                 claim_at = now + self._pause(count or 1) if claim_at is None else claim_at
                 if (seconds := claim_at - now) <= 0:
                     claim_at = None
-                    if self._was_refused and not self.is_following:
+                    was_refused, self._was_refused = self._was_refused, False
+                    if was_refused and not self.is_following:
                         self.look_again()
                     else:
                         self._begin_claim()
-                    self._was_refused = False
                     continue
             else:
                 claim_at = None
