@@ -29,8 +29,8 @@ from coordlock.runtime.log import Log, described
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.promise import Promise
 from coordlock.settings import DEFAULT, Duration, Timeout, seconds_of, timeout_of
+from coordlock.work.chores import Limits, returning
 from coordlock.work.consumer import Claimed, Consumer
-from coordlock.work.janitor import Limits, returning
 from coordlock.work.layout import ending
 from coordlock.work.store import Outcome, Writing
 
@@ -154,13 +154,13 @@ class _BaseItem(BaseGrant):
         clocks when it has come. Raises what `ack` raises, and ValueError for another delay.
         """
         timers, retries = self._engine.timers, self._retries
-        again = self._claimed.again(failed=True)
-        seconds = retries.after(again.failures, timers.jitter(1.0))
+        retry = self._claimed.retry(failed=True)
+        seconds = retries.after(retry.failures, timers.jitter(1.0))
         seconds = seconds if delay is None else delay_of(delay)
         if seconds > 0:
-            again = self._claimed.again(due=time.time() + seconds, failed=True)
+            retry = self._claimed.retry(due=time.time() + seconds, failed=True)
         layout, serial = self._consumer.store.layout, self._claimed.serial
-        back = returning(layout, serial, again, retries.limits, reason[:_LONGEST_REASON])
+        back = returning(layout, serial, retry, retries.limits, reason[:_LONGEST_REASON])
         yield from self._finish("given back", back)
         self._consumer.look_again()
 
@@ -210,7 +210,7 @@ class _BaseItem(BaseGrant):
         with self._lock:
             has_ended, self._has_ended, self._released = self._has_ended, True, True
         if not has_ended:
-            self._consumer.workers.put_back(self._claimed.worker)
+            self._consumer.put_back(self._claimed.worker)
 
     def _release(self, timeout: Timeout = DEFAULT) -> Steps[bool]:
         """Give the item back, to be taken by another at once; whether it was still held.
@@ -230,7 +230,7 @@ class _BaseItem(BaseGrant):
         was_held = self._loss() is None
         self._released = True
         if begins:
-            back = self._consumer.give_back(self._claimed, self._claimed.again())
+            back = self._consumer.give_back(self._claimed, self._claimed.retry())
             self._has_ended = was_held
             yield within(engine.timers, back, seconds if was_held else 0.0)
         elif not self._has_ended:  # an earlier call had no answer: repeat it, or let others have it

@@ -5,11 +5,11 @@
 
     state/tail                  the numbers of the next items, and what producers put last
     state/lane-0 .. lane-23     the next number of each lane
-    state/bell                  its version grows when an item becomes ready, but not a new one
+    state/changes               its version grows when a retry or a delayed item is added
     items/<segment>/<id>        an item, until it is acknowledged
     claims/<id>.<serial>        who works on an item
-    again/<id>.<serial>         an item that is ready, and was claimed or delayed before
-    later/..., dead/...         items that wait for their time, or for people
+    retries/<id>.<serial>       an item that is ready, and was claimed or delayed before
+    delayed/..., dead/...       items that wait for their time, or for an operator
 
 **Lanes.** A number belongs to the lane that is its remainder by 24. A claim of a new item moves the
 lane's next number on, and expects the lane as it was. So a new item is claimed once, and consumers
@@ -33,11 +33,11 @@ from coordlock.model.names import escape, internal
 __all__ = [
     "FOLDER",
     "LANES",
-    "DeadShelf",
+    "DeadItems",
+    "DelayedItems",
     "ItemId",
     "Layout",
     "Serial",
-    "Wheel",
     "creating",
     "emptied",
     "ending",
@@ -100,7 +100,7 @@ class Serial(NamedTuple):
         return f"{self.id}.{self.serial}"
 
 
-class DeadShelf:
+class DeadItems:
     """Dead items in buckets of up to 2,048, and an index of the buckets in use."""
 
     def __init__(self, base: str) -> None:
@@ -116,63 +116,58 @@ class DeadShelf:
         """The folder where an item would be."""
         return self.folder(_bucket_of(id))
 
-    def adding(self, one: Serial, record: bytes) -> tuple[Operation, ...]:
-        """The operations that put ``one`` there."""
-        mark = Put(self.index + _bucket_of(one.id), b"")
-        return mark, *creating(f"{self.folder_of(one.id)}{one}", record)
+    def adding(self, item: Serial, record: bytes) -> tuple[Operation, ...]:
+        """The operations that put ``item`` there."""
+        mark = Put(self.index + _bucket_of(item.id), b"")
+        return mark, *creating(f"{self.folder_of(item.id)}{item}", record)
 
 
-class Wheel:
-    """Delayed items by hour, minute and second: looking for those that are due reads few others.
+class DelayedItems:
+    """Delayed items by hour and minute, so that a look for those that are due reads few others.
 
-    A folder of the first level names the hours in use; that of an hour names its minutes, and that
-    of a minute its seconds, each with the number of a bucket of up to 2,048 items.
+    One folder names the hours in use. The folder of an hour names its slots, each of a minute and
+    of up to 2,048 items. The folder of a slot has the items.
     """
-
-    #: Seconds that a slot of each level covers. Below the last level are the items.
-    SPANS: Final = (3600, 60, 1)
 
     def __init__(self, base: str) -> None:
         self._base = base
+        self.hours: Final = f"{base}/hours/"
 
-    def folder(self, level: int = 0, slot: str = "all") -> str:
-        """The folder, of this level, of what is in ``slot`` of the level above."""
-        return f"{self._base}/{level}-{slot}/"
+    def slots(self, hour: str) -> str:
+        """The folder that names the slots of ``hour``."""
+        return f"{self._base}/hour-{hour}/"
 
-    def adding(self, one: Serial, due: float, record: bytes) -> tuple[Operation, ...]:
-        """The operations that put ``one``, which is ``due`` then in seconds since 1970, there."""
-        slots = [str(int(due // span)) for span in self.SPANS]
-        slots[-1] += f".{one.id.number // _BUCKET}"
-        folders = map(self.folder, range(len(slots) + 1), ("all", *slots))
-        *indexes, last = folders
-        marks = (Put(index + slot, b"") for index, slot in zip(indexes, slots, strict=True))
-        return *marks, *creating(f"{last}{one}", record)
+    def folder(self, slot: str) -> str:
+        """The folder of the items in ``slot``."""
+        return f"{self._base}/slot-{slot}/"
 
-    def opens(self, level: int, slot: str) -> float:
-        """From when on items of ``slot`` may be due. Raises ValueError for no name of a slot."""
-        return float(int(slot.partition(".")[0]) * self.SPANS[level])
+    def adding(self, item: Serial, due: float, record: bytes) -> tuple[Operation, ...]:
+        """The operations that put ``item``, which is ``due`` then in seconds since 1970, there."""
+        hour, slot = str(int(due // 3600)), f"{int(due // 60)}.{item.id.number // _BUCKET}"
+        marks = Put(self.hours + hour, b""), Put(self.slots(hour) + slot, b"")
+        return *marks, *creating(f"{self.folder(slot)}{item}", record)
 
 
 class Layout:
     """The keys, and the names of the internal queues, of the work queue ``name``."""
 
     def __init__(self, data_root: str, name: str) -> None:
-        base = f"{data_root}/@items/{escape(name)}"  # no queue's: those begin with take- and work-
+        base = f"{data_root}/@items/{escape(name)}"
         self.name: Final = name
         #: There from the first put on, until the queue is deleted.
         self.mark: Final = f"{data_root}/{FOLDER}/{escape(name)}"
-        #: The queue of consumers that wait for an item.
-        self.line: Final = internal(f"take-{escape(name)}")
+        #: The queue of the client that does the chores.
+        self.chores: Final = internal(f"chores-{escape(name)}")
         #: The queue of the workers: one contender for each item at work.
         self.workers: Final = internal(f"work-{escape(name)}")
         self.state: Final = f"{base}/state/"
         self.tail: Final = f"{self.state}tail"
         self.lanes: Final = tuple(f"{self.state}lane-{lane}" for lane in range(LANES))
-        self.bell: Final = f"{self.state}bell"
+        self.changes: Final = f"{self.state}changes"
         self.claims: Final = f"{base}/claims/"
-        self.again: Final = f"{base}/again/"
-        self.later: Final = Wheel(f"{base}/later")
-        self.dead: Final = DeadShelf(f"{base}/dead")
+        self.retries: Final = f"{base}/retries/"
+        self.delayed: Final = DelayedItems(f"{base}/delayed")
+        self.dead: Final = DeadItems(f"{base}/dead")
         self._items: Final = f"{base}/items"
 
     def item(self, id: ItemId) -> str:
@@ -180,13 +175,13 @@ class Layout:
         kind = "d" if id.delayed else ""
         return f"{self._items}/{kind}{id.number // _SEGMENT % _SEGMENTS}/{id}"
 
-    def claim(self, one: Serial) -> str:
+    def claim(self, item: Serial) -> str:
         """The key of a claim."""
-        return f"{self.claims}{one}"
+        return f"{self.claims}{item}"
 
-    def ready(self, one: Serial) -> str:
+    def retry(self, item: Serial) -> str:
         """The key of an item that is ready to be claimed again, or after its delay."""
-        return f"{self.again}{one}"
+        return f"{self.retries}{item}"
 
 
 def creating(key: str, data: bytes) -> tuple[Operation, Operation]:

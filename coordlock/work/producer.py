@@ -26,16 +26,16 @@ from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Promise
 from coordlock.work.layout import ItemId, Serial, creating
-from coordlock.work.records import Again, Content, State, Tail, marked
+from coordlock.work.records import Content, Retry, State, Tail, marked
 from coordlock.work.store import Store
 
 __all__ = ["Parcel", "Producer"]
 
-#: How many items one write puts, how many of them with a delay, and how many bytes: what all
-#: services take.
-_ITEMS: Final = 24
-_DELAYED: Final = 12
-_BYTES: Final = 400_000
+#: How many items one write puts, as how many one with a delay counts, and how many bytes: what all
+#: services take in one request.
+_ITEMS: Final = 100
+_DELAYED: Final = 4
+_BYTES: Final = 900_000
 #: Seconds between two attempts: after a silence, and at most after others came first. That is
 #: short, or those who are refused would be refused again by those who are not.
 _PAUSE: Final = 0.1
@@ -81,8 +81,25 @@ class Producer:
         #: As last read, or written since; None where it has to be read.
         self._state: State | None = None
 
-    def put(self, parcel: Parcel) -> Steps[ItemId]:
-        """Put ``parcel``, together with all that waits then; its id."""
+    def put(self, parcels: Sequence[Parcel]) -> Steps[list[str]]:
+        """Put ``parcels`` in order, together with all that waits then; their ids."""
+        ids: list[str] = []
+        try:
+            with self._lock:
+                self._waiting += parcels
+            for parcel in parcels:
+                id = yield from self._put(parcel)
+                ids.append(str(id))
+        except BaseException as error:
+            if len(parcels) > 1:
+                error.add_note(f"the first {len(ids)} of {len(parcels)} items were put")
+            raise
+        finally:
+            for parcel in parcels[len(ids) :]:
+                self._recall(parcel)
+        return ids
+
+    def _put(self, parcel: Parcel) -> Steps[ItemId]:
         try:
             return (yield from self._engine.bounded(self._sent(parcel)))
         except BackendUnavailable as error:
@@ -91,14 +108,10 @@ class Producer:
             others = f", other clients put first {parcel.overtaken} times" * (parcel.overtaken > 0)
             reason = f"{error.reason}{others}; the item may have been put, or may be yet"
             raise BackendUnavailable(error.service, reason) from error.__cause__
-        except BaseException:
-            self._recall(parcel)
-            raise
 
     def _sent(self, parcel: Parcel) -> Steps[ItemId]:
         with self._lock:
-            self._waiting.append(parcel)
-            begins = not self._is_writing
+            begins = not (self._is_writing or parcel.id.done())
         if begins:  # where Ctrl-C cannot strike, because others wait for it, too
             soon(self._engine.timers, self._begin)
             self._engine.check()  # after it was closed, nothing begins
@@ -136,11 +149,11 @@ class Producer:
     def _batch(self) -> list[Parcel]:
         """What goes into the next write, off the list of what waits."""
         with self._lock:
-            size = number = delayed = 0
-            for parcel in self._waiting[:_ITEMS]:
+            size = number = weight = 0
+            for parcel in self._waiting:
                 size += len(parcel.data)
-                delayed += parcel.delay > 0
-                if number and (size > _BYTES or delayed > _DELAYED or parcel.also):
+                weight += _DELAYED if parcel.delay else 1
+                if number and (size > _BYTES or weight > _ITEMS or parcel.also):
                     break
                 number += 1
                 if parcel.also:
@@ -222,8 +235,8 @@ class Producer:
             operations += creating(layout.item(id), Content(now, parcel.data).encode())
             if parcel.delay > 0:
                 due = now + parcel.delay
-                operations += layout.later.adding(Serial(id), due, Again(due).encode())
-                operations.append(Put(layout.bell, b""))
+                operations += layout.delayed.adding(Serial(id), due, Retry(due).encode())
+                operations.append(Put(layout.changes, b""))
             operations += parcel.also
         if not (state.tail_version and tail.is_listed):
             operations += creating(layout.mark, marked())

@@ -1,10 +1,20 @@
 """Which items may be claimed now, as far as a client knows, and which one it claims next. No I/O.
 
 Items that were claimed before, or delayed, come first: then new ones, by their lanes.
+
+A client that is the only consumer takes the smallest number of all: it keeps the order in which
+items were put. Where others claim, too, each client stays in the lanes in which it succeeded last,
+because there it meets no other and knows the next number without a reading. A refused claim drops
+its lane, and the client goes on in one that had not moved between its last two readings: no other
+client serves that.
+
+No item waits for long behind newer ones: a client leaves its lane for one that no client serves,
+and that is `WINDOW` or more numbers behind.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,16 +22,18 @@ from heapq import nsmallest
 from typing import Final
 
 from coordlock.backend.data import Expect, Operation, Put
-from coordlock.runtime.promise import Promise
-from coordlock.work.lanes import Lane, Lanes
-from coordlock.work.layout import ItemId, Layout, Serial, ending
-from coordlock.work.records import Again, State, lane_record
+from coordlock.work.layout import LANES, ItemId, Layout, Serial, ending
+from coordlock.work.records import Lane, Retry, State
 from coordlock.work.store import Outcome
 
-__all__ = ["Candidate", "Ready"]
+__all__ = ["WINDOW", "Candidate", "Ready"]
 
+#: A lane that no client serves gets at most so many numbers behind before one changes to it.
+WINDOW: Final = 16 * LANES
 #: Several consumers claim one of so many of the items that were claimed before.
 _SPREAD: Final = 16
+#: Seconds without another client's claim after which this client counts as the only consumer.
+_QUIET_S: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -29,7 +41,7 @@ class Candidate:
     """An item that may be claimed: ``taking`` is what makes it ready no longer."""
 
     before: Serial
-    again: Again
+    retry: Retry
     taking: Sequence[Operation]
     lane: Lane | None = None
 
@@ -37,7 +49,7 @@ class Candidate:
 class Ready:
     """The items that may be claimed, as last read. Safe for threads.
 
-    Whoever gets a candidate by `choose` says later what came of it, by `ended`.
+    The caller of `choose` reports later what came of the claim, by `ended`.
     """
 
     def __init__(self, layout: Layout, pick: Callable[[int], int]) -> None:
@@ -45,82 +57,114 @@ class Ready:
         self._layout: Final = layout
         self._pick: Final = pick
         self._lock: Final = threading.RLock()
-        self._lanes: Final = Lanes(pick)
-        self._again: dict[Serial, Again] = {}
-        #: The bell at which ``_again`` was read.
-        self._again_at = -1
-        self._busy: set[Serial] = set()
-        #: Kept when a claim that is under way has ended; made when somebody waits for it.
-        self._ended: Promise[None] = Promise()
+        self._lanes: dict[int, Lane] = {}
+        self._tail = 1
+        #: What was read last, and of that the lanes that had not moved since the reading before.
+        self._read: dict[int, Lane] = {}
+        self._unserved: frozenset[int] = frozenset()
+        #: The lanes in which this client's last claim succeeded.
+        self._own: set[int] = set()
+        #: When another client's claim was seen last, in seconds of the client's clock.
+        self._others_at = -math.inf
+        self._retries: dict[Serial, Retry] = {}
+        #: The changes at which the retries were read.
+        self._retries_at = -1
+        #: The retries and the lanes of claims that are under way.
+        self._busy: set[Serial | int] = set()
 
     def learn(self, state: State, now: float) -> bool:
-        """Take in ``state``; whether the bell was rung since `learn_again`, which is to follow."""
-        self._lanes.learn(state.lanes, state.tail.next, now)
-        return self._again_at < state.bell
+        """Take in ``state``; whether `learn_retries` is to follow.
 
-    def learn_again(self, bell: int, again: Mapping[Serial, Again]) -> None:
-        """Take in all of ``again``, which was read after the ``bell``."""
-        with self._lock:
-            if bell >= self._again_at:
-                self._again_at, self._again = bell, dict(again)
-
-    def choose(self, *, is_fresh: bool = False) -> Candidate | None:
-        """What to claim next, which no other caller of this client gets meanwhile; or None.
-
-        ``is_fresh`` says that the caller has looked since it was called. What has come since need
-        not go first, and must not refuse the claim: items with a delay may be put all the time.
+        An older reading than what is known changes nothing.
         """
         with self._lock:
-            free = ((again.due, one) for one, again in self._again.items() if one not in self._busy)
-            if first := nsmallest(1 if self._lanes.is_alone else _SPREAD, free):
+            self._tail = max(self._tail, state.tail.next)
+            self._unserved = frozenset(
+                lane.lane for lane in state.lanes if self._read.get(lane.lane) == lane
+            )
+            self._read = {lane.lane: lane for lane in state.lanes}
+            for lane in state.lanes:
+                known = self._lanes.get(lane.lane)
+                if known is None or lane.version > known.version:
+                    self._lanes[lane.lane] = lane
+                    if known is not None and lane.lane not in self._busy:
+                        self._others_at = now
+            return self._retries_at < state.changes
+
+    def learn_retries(self, changes: int, retries: Mapping[Serial, Retry]) -> None:
+        """Take in all of ``retries``, which were read after these ``changes``."""
+        with self._lock:
+            if changes >= self._retries_at:
+                self._retries_at, self._retries = changes, dict(retries)
+
+    def is_alone(self, now: float) -> bool:
+        """Whether no other client was seen to claim lately."""
+        return now - self._others_at >= _QUIET_S
+
+    @property
+    def count(self) -> int:
+        """How many claims can be made at the same time."""
+        with self._lock:
+            return len(self._free_lanes()) + len(self._retries.keys() - self._busy)
+
+    @property
+    def retries(self) -> int:
+        """How many of them were claimed before, or delayed."""
+        return len(self._retries)
+
+    def choose(self, now: float) -> Candidate | None:
+        """What to claim next, which no other caller of this client gets meanwhile; or None."""
+        with self._lock:
+            is_alone = self.is_alone(now)
+            free = ((retry.due, one) for one, retry in self._retries.items())
+            free = (pair for pair in free if pair[1] not in self._busy)
+            if first := nsmallest(1 if is_alone else _SPREAD, free):
                 _, one = first[self._pick(len(first))]
                 self._busy.add(one)
-                return Candidate(one, self._again[one], ending(self._layout.ready(one)))
-        lane = self._lanes.choose()
-        if lane is None:
-            return None
+                return Candidate(one, self._retries[one], ending(self._layout.retry(one)))
+            if not (lanes := self._free_lanes()):
+                return None
+            lane = lanes[0] if is_alone else self._shared_out(lanes)
+            self._busy.add(lane.lane)
         key = self._layout.lanes[lane.lane]
-        moving: list[Operation] = [
-            Expect(key, lane.version),
-            Put(key, lane_record(lane.after.number)),
-        ]
-        if self._lanes.is_alone and not is_fresh:  # keeps the order: nothing has come that is first
-            moving.append(Expect(self._layout.bell, self._again_at))
-        return Candidate(Serial(ItemId(lane.number)), Again(), moving, lane)
+        moving = Expect(key, lane.version), Put(key, lane.after.encode())
+        return Candidate(Serial(ItemId(lane.number)), Retry(), moving, lane)
 
-    @property
-    def is_alone(self) -> bool:
-        """Whether no other client was seen to take new items lately."""
-        return self._lanes.is_alone
-
-    @property
-    def has_any(self) -> bool:
-        """Whether there is a candidate, as far as is known."""
-        with self._lock:
-            return self._lanes.has_any or not self._again.keys() <= self._busy
-
-    @property
-    def has_many(self) -> bool:
-        """Whether so many wait that were claimed before or delayed that no more are needed soon."""
-        return len(self._again) > _SPREAD
-
-    def others(self) -> Promise[None] | None:
-        """What is kept when another claim of this client has ended; None where none hides items."""
-        ended = self._ended  # before the look, or that claim may have ended meanwhile
-        return ended if self._lanes.has_more else None
+    def _shared_out(self, lanes: list[Lane]) -> Lane:
+        own = [lane for lane in lanes if lane.lane in self._own][:1]
+        unserved = [lane for lane in lanes if lane.lane in self._unserved]
+        if own:
+            unserved = [lane for lane in unserved if lane.number + WINDOW <= own[0].number]
+        choice = unserved or own or lanes
+        return choice[self._pick(len(choice))]
 
     def ended(self, candidate: Candidate, outcome: Outcome, now: float) -> None:
         """What came of a claim: refused where another client was faster."""
+        lane = candidate.lane
         with self._lock:
-            if candidate.lane is None:
+            if lane is None:
                 self._busy.discard(candidate.before)
                 if outcome is not Outcome.UNCLEAR:
-                    self._again.pop(candidate.before, None)
-            elif outcome is Outcome.MADE:
-                self._lanes.taken(candidate.lane)
-            elif outcome is Outcome.REFUSED:
-                self._lanes.refused(candidate.lane, now)
-            else:
-                self._lanes.untold(candidate.lane)
-            ended, self._ended = self._ended, Promise()
-        ended.resolve(None)
+                    self._retries.pop(candidate.before, None)
+                return
+            self._busy.discard(lane.lane)
+            known = self._lanes.get(lane.lane)
+            if outcome is Outcome.MADE:
+                self._own.add(lane.lane)
+                if known is None or known.version <= lane.version:
+                    self._lanes[lane.lane] = lane.after
+                return
+            if known == lane:  # it is to be read
+                del self._lanes[lane.lane]
+            if outcome is Outcome.REFUSED:
+                self._others_at = now
+                self._own.discard(lane.lane)
+
+    def _free_lanes(self) -> list[Lane]:
+        """Those from which a claim may be made; that of the smallest number first."""
+        free = [
+            lane
+            for lane in self._lanes.values()
+            if lane.number < self._tail and lane.lane not in self._busy
+        ]
+        return sorted(free, key=lambda lane: lane.number)

@@ -15,15 +15,15 @@ from typing import Any, Final, NamedTuple, Self, TypeVar, cast
 from coordlock.backend.data import Listing, VersionedValue
 from coordlock.errors import BackendError, NameConflict
 from coordlock.model.contender import Contender
-from coordlock.work.lanes import Lane, first_number
 from coordlock.work.layout import LANES, Layout, Serial
 
 __all__ = [
-    "Again",
     "Claim",
     "Content",
     "Dead",
+    "Lane",
     "Made",
+    "Retry",
     "State",
     "Tail",
     "check_mark",
@@ -34,11 +34,38 @@ __all__ = [
 T = TypeVar("T")
 
 #: The version of the records and keys. Others are of other releases.
-VERSION: Final = 2
+VERSION: Final = 3
 #: Of how many producers the tail tells the last put.
 _PRODUCERS: Final = 64
 #: How the fields of records are read.
 _TYPES: Final[Mapping[str, Any]] = {"str": str, "int": int, "float": float}
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A lane's next number, and the version of its key at which that was read; 0 without a key."""
+
+    lane: int
+    number: int
+    version: int
+
+    @classmethod
+    def new(cls, lane: int) -> Self:
+        """A lane from which nothing was claimed: items are counted from 1."""
+        return cls(lane, lane or LANES, 0)
+
+    @property
+    def after(self) -> Lane:
+        """The lane once its next number was claimed."""
+        return Lane(self.lane, self.number + LANES, self.version + 1)
+
+    def waiting(self, tail: int) -> int:
+        """How many of its numbers, up to the next item's at the ``tail``, are not claimed."""
+        return max(0, -(-(tail - self.number) // LANES))
+
+    def encode(self) -> bytes:
+        """What is stored."""
+        return _encoded(next=self.number)
 
 
 class Made(NamedTuple):
@@ -111,14 +138,14 @@ class State:
     Attributes:
         tail: where items are put, and the version of its key.
         lanes: the next number of each lane.
-        bell: the version of the bell. Whatever becomes ready elsewhere than at the tail, or is
-            delayed, rings it in the same step. None of these keys is ever deleted.
+        changes: the version of that key. It grows in the step that adds a retry or a delayed item.
+            None of these keys is ever deleted.
     """
 
     tail: Tail
     tail_version: int
     lanes: tuple[Lane, ...]
-    bell: int
+    changes: int
 
     @classmethod
     def read(cls, layout: Layout, values: Mapping[str, VersionedValue]) -> Self:
@@ -131,22 +158,17 @@ class State:
         for lane, key in enumerate(layout.lanes):
             stored = values.get(key)
             if stored is None:
-                lanes.append(Lane(lane, first_number(lane), 0))
+                lanes.append(Lane.new(lane))
             else:
                 number = _decoded(key, stored, lambda found: int(found["next"]), layout)
                 lanes.append(Lane(lane, number, stored.version))
-        bell = values.get(layout.bell)
-        return cls(tail, version, tuple(lanes), 0 if bell is None else bell.version)
+        changes = values.get(layout.changes)
+        return cls(tail, version, tuple(lanes), 0 if changes is None else changes.version)
 
     @property
     def waiting(self) -> int:
         """How many new items nobody has claimed."""
         return sum(lane.waiting(self.tail.next) for lane in self.lanes)
-
-
-def lane_record(number: int) -> bytes:
-    """What is stored as a lane."""
-    return _encoded(next=number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +232,7 @@ class Claim(Record):
 
 
 @dataclass(frozen=True)
-class Again(Record):
+class Retry(Record):
     """An item that is ready, or will be, and was claimed or delayed before.
 
     Attributes:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from functools import partial
 from typing import Final
 
 from coordlock.backend.data import Listing, Operation, Read, Written
 from coordlock.errors import BackendError, BackendUnavailable, VersionMismatch
 from coordlock.kernel.engine import Engine
-from coordlock.kernel.retry import retried
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.runtime.clock import sleep
 from coordlock.runtime.deadline import Deadline, DeadlineReached
@@ -49,7 +49,7 @@ class Store:
 
     def read(self, where: str) -> Steps[Listing]:
         """What is kept at ``where``, asked for until there is an answer."""
-        return (yield from retried(lambda: self.backend.read(where), self.engine.timers))
+        return (yield from self.engine.repeated(lambda: self.backend.read(where)))
 
     def state(self) -> Steps[State]:
         """What changes in the queue. Raises `NameConflict`."""
@@ -61,13 +61,13 @@ class Store:
         Without ``lanes`` these are as in a new queue.
 
         The lanes come before the tail. So lanes that have all reached the tail had reached it at
-        one moment, when no new item was there. The bell comes last. On ZooKeeper, `state` reads
+        one moment, when no new item was there. The changes come last. On ZooKeeper, `state` reads
         again and again while others claim.
         """
         layout = self.layout
-        keys = (*(layout.lanes if lanes else ()), layout.tail, layout.bell)
+        keys = (*(layout.lanes if lanes else ()), layout.tail, layout.changes)
         reads = [Read(key) for key in keys]
-        written = yield from retried(lambda: self.backend.write(reads), self.engine.timers)
+        written = yield from self.engine.repeated(lambda: self.backend.write(reads))
         return (yield from self.state_in(written))
 
     def state_in(self, found: Listing | Written) -> Steps[State]:
@@ -83,11 +83,11 @@ class Store:
                 raise BackendError("work queue", problem)
         return state
 
-    def workers(self) -> Steps[Snapshot]:
-        """All contenders of the workers, as they are at a moment of this call."""
+    def workers(self, *, owners: bool = True) -> Steps[Snapshot]:
+        """All contenders of the workers: with ``owners`` as they are at a moment of this call."""
         queue = self.layout.workers
-        ask = lambda: self.backend.snapshot(queue, owners=True)  # noqa: E731
-        return (yield from retried(ask, self.engine.timers))
+        ask = partial(self.backend.snapshot, queue, owners=owners)
+        return (yield from self.engine.repeated(ask))
 
     def write(
         self, operations: Sequence[Operation], guards: Sequence[Contender] = ()

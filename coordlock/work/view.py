@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass, replace
-from functools import partial
 from itertools import islice
 from typing import Any, Final
 
@@ -17,12 +16,11 @@ from coordlock.runtime.promise import all_of
 from coordlock.work.layout import LANES, ItemId, Serial, ending
 from coordlock.work.producer import Parcel
 from coordlock.work.records import (
-    Again,
     Claim,
     Content,
     Dead,
+    Retry,
     State,
-    lane_record,
     serials,
 )
 from coordlock.work.store import Outcome, Store
@@ -108,7 +106,7 @@ def _claims(store: Store) -> Steps[_Claims]:
 def waiting(store: Store) -> Steps[int]:
     """How many items may be taken now, but for those whose worker has ended."""
     state = yield from store.state()
-    return state.waiting + len((yield from store.read(store.layout.again)).values)
+    return state.waiting + len((yield from store.read(store.layout.retries)).values)
 
 
 def stats(store: Store) -> Steps[WorkQueueStats]:
@@ -134,15 +132,15 @@ def live_items(store: Store, limit: int) -> Steps[tuple[ItemView, ...]]:
             more = {"worker": who, "since": claim.since, "token": claim.token}
             items.append(_about(one, "taken", claim, **more))
     items += void
-    again = serials((yield from store.read(store.layout.again)))
-    items += (_about(one, "waiting", again) for again, one in _by_time(again))
+    retries = serials((yield from store.read(store.layout.retries)))
+    items += (_about(one, "waiting", retry) for retry, one in _by_time(retries))
     new = _new_numbers((yield from store.state()))
     items += (
         ItemView(str(number), "waiting", 0, 0) for number in islice(new, max(0, limit - len(items)))
     )
     if len(items) < limit:
-        later = _by_time(serials(*(yield from _delayed(store))))
-        items += (_about(one, "delayed", again, due=again.due) for again, one in later)
+        delayed = _by_time(serials(*(yield from _delayed(store))))
+        items += (_about(one, "delayed", retry, due=retry.due) for retry, one in delayed)
     return (yield from _filled(store, items[:limit]))
 
 
@@ -211,7 +209,7 @@ def purged(store: Store) -> Steps[int]:
             numbers = range(lane.number, after.number, LANES)
             key = layout.lanes[lane.lane]
             operations: list[Operation] = [Expect(key, lane.version)]
-            operations.append(Put(key, lane_record(after.number)))
+            operations.append(Put(key, after.encode()))
             operations += (Delete(layout.item(ItemId(number))) for number in numbers)
             yield store.more_time()
             if (yield from store.write(operations)) is Outcome.MADE:
@@ -226,11 +224,11 @@ def purged(store: Store) -> Steps[int]:
 
 
 def unlisted(store: Store) -> Steps[bool]:
-    """Delete the mark of an empty queue that nobody takes from; whether it was there.
+    """Delete the mark of an empty queue; whether it was there.
 
     Clients remember the versions of the state, so that stays, and grows: a queue made anew with
     smaller versions would hide items from them. The tail says that the mark has gone, and the next
-    put makes it again. Raises `StillInUse`.
+    put makes it again: consumers that wait go on. Raises `StillInUse`.
     """
     layout, is_unclear = store.layout, False
     while True:
@@ -241,11 +239,6 @@ def unlisted(store: Store) -> Steps[bool]:
         if any(astuple((yield from stats(store)))):
             advice = "take its items or purge them first"
             raise StillInUse(layout.name, "work queue", "it has items", advice)
-        for queue in (layout.line, layout.workers):
-            ask = partial(store.backend.snapshot, queue, owners=True)
-            if there := (yield from retried(ask, store.engine.timers)).contenders:
-                problem, advice = f"{there[0]} takes its items", "end its consumers first"
-                raise StillInUse(layout.name, "work queue", problem, advice)
         # No item has come since the state was read, or the tail has another version.
         operations: list[Operation] = [
             Expect(layout.tail, state.tail_version),
@@ -262,36 +255,38 @@ def unlisted(store: Store) -> Steps[bool]:
 _Found = dict[Serial, tuple[str, VersionedValue]]
 
 
-def _by_time(found: _Found) -> list[tuple[Again, Serial]]:
+def _by_time(found: _Found) -> list[tuple[Retry, Serial]]:
     """What was given back or delayed, in the order in which it is, or was, due."""
-    read = ((Again.decode(key, stored), one) for one, (key, stored) in found.items())
+    read = ((Retry.decode(key, stored), one) for one, (key, stored) in found.items())
     return sorted(read, key=lambda two: (two[0].due, two[1]))
 
 
 def _put_aside(store: Store) -> Steps[_Found]:
     """All items that are ready again, delayed, or dead: what their keys hold."""
-    again = yield from store.read(store.layout.again)
-    return serials(again, *(yield from _delayed(store)), *(yield from _dead(store)))
+    retries = yield from store.read(store.layout.retries)
+    return serials(retries, *(yield from _delayed(store)), *(yield from _dead(store)))
 
 
-def _delayed(store: Store, level: int = 0, slot: str = "all") -> Steps[list[Listing]]:
+def _delayed(store: Store) -> Steps[list[Listing]]:
     """The folders of the delayed items."""
-    wheel = store.layout.later
-    listing = yield from store.read(wheel.folder(level, slot))
-    if level == len(wheel.SPANS):
-        return [listing]
-    found: list[Listing] = []
-    for key in listing.values:
-        found += yield from _delayed(store, level + 1, key.rpartition("/")[2])
+    delayed, found = store.layout.delayed, list[Listing]()
+    for hour in _names((yield from store.read(delayed.hours))):
+        for slot in _names((yield from store.read(delayed.slots(hour)))):
+            found.append((yield from store.read(delayed.folder(slot))))
     return found
 
 
 def _dead(store: Store) -> Steps[list[Listing]]:
     """The folders of the dead items."""
-    shelf, found = store.layout.dead, list[Listing]()
-    for key in (yield from store.read(shelf.index)).values:
-        found.append((yield from store.read(shelf.folder(key.rpartition("/")[2]))))
+    dead, found = store.layout.dead, list[Listing]()
+    for bucket in _names((yield from store.read(dead.index))):
+        found.append((yield from store.read(dead.folder(bucket))))
     return found
+
+
+def _names(folder: Listing) -> list[str]:
+    """What the keys of ``folder`` are called."""
+    return [key.rpartition("/")[2] for key in folder.values]
 
 
 def _new_numbers(state: State) -> Iterator[int]:
@@ -301,7 +296,7 @@ def _new_numbers(state: State) -> Iterator[int]:
     return (number for number in numbers if number >= heads[number % LANES])
 
 
-def _about(one: Serial, state: str, record: Again | Claim | Dead, **more: Any) -> ItemView:
+def _about(one: Serial, state: str, record: Retry | Claim | Dead, **more: Any) -> ItemView:
     """What is known of an item before it is read."""
     delivered = record.deliveries + (state == "taken")
     return ItemView(str(one.id), state, delivered, record.failures, **more)

@@ -21,14 +21,14 @@ from coordlock.recipes.membership import BasePresence
 from coordlock.recipes.shared.observer import BaseObserver
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, resolved, settled
-from coordlock.work import janitor
+from coordlock.work import chores
+from coordlock.work.chores import returning
 from coordlock.work.consumer import Claimed
 from coordlock.work.item import AsyncItem, Item
-from coordlock.work.janitor import returning
 from coordlock.work.layout import Serial
 from coordlock.work.producer import Producer
 from coordlock.work.ready import Ready
-from coordlock.work.records import Again
+from coordlock.work.records import Retry
 from coordlock.work.workers import Worker, Workers
 from tests.mutants.mutant import Changes, mutant
 from tests.simulation.electing import Electing
@@ -160,7 +160,7 @@ def gives_back_what_is_acknowledged() -> Changes:
     def finish_not(self: Any, how: str, operations: list[Operation]) -> Steps[None]:
         if how == "acknowledged":
             layout, claimed = self._consumer.store.layout, self._claimed
-            operations = list(returning(layout, claimed.serial, claimed.again()))
+            operations = list(returning(layout, claimed.serial, claimed.retry()))
         yield from finish(self, how, operations)
 
     return [(kind, "_finish", finish_not) for kind in (Item, AsyncItem)]
@@ -173,34 +173,34 @@ def puts_again_without_a_look_at_the_tail() -> Changes:
 
 @mutant("An item is taken from a worker that has it.", simulated=(Working,))
 def takes_claims_for_void() -> Changes:
-    return [(janitor, "_without", lambda claims, _: claims)]
+    return [(chores, "_without", lambda claims, _: claims)]
 
 
 @mutant("A later claim has a token of an earlier time.", simulated=(Working,))
 def claims_again_with_an_old_token() -> Changes:
     get = Workers.get
 
-    def worker(self: Workers, label: str | None, _: int = 0) -> Steps[Worker]:
-        return get(self, label, 0)
+    def worker(self: Workers, _: int = 0) -> Steps[Worker]:
+        return get(self, 0)
 
     return [(Workers, "get", worker)]
 
 
 @mutant("A claim that no caller got counts as a failure.", simulated=(Working,), rare=True)
 def blames_an_item_that_nobody_got() -> Changes:
-    again = Claimed.again
+    retry = Claimed.retry
 
-    def blamed(self: Claimed, *, delivered: bool = True, **more: Any) -> Again:
-        return again(self, delivered=delivered, **{"failed": not delivered, **more})
+    def blamed(self: Claimed, *, delivered: bool = True, **more: Any) -> Retry:
+        return retry(self, delivered=delivered, **{"failed": not delivered, **more})
 
-    return [(Claimed, "again", blamed)]
+    return [(Claimed, "retry", blamed)]
 
 
 @mutant("What others give back is never seen.", simulated=(Working,))
-def hears_no_bell() -> Changes:
-    learn_again = Ready.learn_again
+def sees_no_retries() -> Changes:
+    learn_retries = Ready.learn_retries
 
-    def deaf(self: Ready, bell: int, _: Mapping[Serial, Again]) -> None:
-        learn_again(self, bell, {})
+    def blind(self: Ready, changes: int, _: Mapping[Serial, Retry]) -> None:
+        learn_retries(self, changes, {})
 
-    return [(Ready, "learn_again", deaf)]
+    return [(Ready, "learn_retries", blind)]

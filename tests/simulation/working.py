@@ -17,11 +17,11 @@ from hypothesis.stateful import rule
 from coordlock.backend import Delete, Operation, Put, VersionedValue, Written
 from coordlock.errors import BackendUnavailable, LockLost, WorkQueueEmpty
 from coordlock.model.contender import Contender
-from coordlock.work import consumer, item, janitor, producer
+from coordlock.work import chores, consumer, item, producer
 from coordlock.work.item import Item
-from coordlock.work.lanes import WINDOW
 from coordlock.work.layout import ItemId, Layout, Serial
 from coordlock.work.queue import WorkQueue
+from coordlock.work.ready import WINDOW
 from coordlock.work.records import Claim, Content, Dead, serials
 from tests.simulation.bad_day import HONEST, BadDayForData, delays, indices
 from tests.simulation.contention import trusts
@@ -208,7 +208,7 @@ class Working(BadDayForData):
         self.work: list[Work] = []
         # What is delayed is so by the time of day.
         self.time_of_day = ExitStack()
-        for module in (consumer, item, janitor, producer):
+        for module in (chores, consumer, item, producer):
             clock = SimpleNamespace(time=self.world.time.now)
             self.time_of_day.enter_context(patch.object(module, "time", clock))
 

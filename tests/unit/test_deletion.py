@@ -236,7 +236,7 @@ def test_what_belongs_to_a_queue_is_not_deleted_while_somebody_is_there(
     assert client.admin.delete("n", "release request")
 
 
-def test_a_work_queue_with_items_or_consumers_is_not_deleted(
+def test_a_work_queue_with_items_is_not_deleted_and_one_with_consumers_is(
     service: Service, client: Client
 ) -> None:
     queue, other = client.work_queue("q"), service.client()
@@ -246,12 +246,16 @@ def test_a_work_queue_with_items_or_consumers_is_not_deleted(
         with pytest.raises(StillInUse, match=r"work queue 'q' .* it has items.* purge"):
             other.admin.delete("q", "work queue")
     with ThreadPoolExecutor(1) as pool:
-        taking = pool.submit(service.client().work_queue("q").take, BOUND)
-        eventually(lambda: service.service.snapshot(queue._share().store.layout.line).contenders)
+        waiting = service.client().work_queue("q")
+        taking = pool.submit(waiting.take, BOUND)
+        eventually(lambda: waiting._share().consumer.is_following)
         client.work_queue("q").evict("1")
         taking.result(BOUND).ack()
-        with pytest.raises(StillInUse, match=r"takes its items.* end its consumers"):
-            other.admin.delete("q", "work queue")
+        taking = pool.submit(waiting.take, BOUND)
+        eventually(lambda: waiting._share().consumer.is_following)
+        assert other.admin.delete("q", "work queue")
+        queue.put(b"2")
+        assert taking.result(BOUND).data == b"2"
 
 
 def test_clients_of_a_work_queue_go_on_when_it_is_made_anew(

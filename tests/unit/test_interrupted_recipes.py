@@ -85,7 +85,7 @@ def test_ctrl_c_while_taking_hides_no_item(root: str, delay: float) -> None:
                 one.ack()
         if not came:
             break
-    assert number > 100
+    assert number > 50
 
 
 def test_an_item_whose_end_ctrl_c_struck_is_taken_again_or_done(root: str) -> None:
@@ -102,7 +102,8 @@ def test_an_item_whose_end_ctrl_c_struck_is_taken_again_or_done(root: str) -> No
 
             came = interrupted(work, number)
             while queue.stats() != coordlock.types.WorkQueueStats(0, 0, 0, 0):
-                queue.take(5).ack()
+                if (again := queue.try_take()) is not None:  # or it is done by now
+                    again.ack()
         if not came:
             break
     assert number > 30

@@ -9,6 +9,7 @@ import json
 import sys
 import time
 from dataclasses import asdict, fields
+from typing import Final
 
 from coordlock.cli.confirm import confirm
 from coordlock.cli.connection import Service
@@ -22,6 +23,9 @@ from coordlock.errors import WorkQueueFull
 from coordlock.work.view import ItemView, WorkQueueStats
 
 __all__ = ["evict", "ls", "purge", "put", "remove", "retry"]
+
+#: How many items are put before their ids are printed.
+_AT_ONCE: Final = 1000
 
 
 def put(
@@ -49,12 +53,15 @@ def put(
             items = [line.rstrip(b"\r\n") for line in sys.stdin.buffer]
         elif not data:
             items = [read_all("item")]
-        ids = []
+        ids: list[str] = []
+        # With a limit one by one, so that the ids of those that were put are printed.
+        step = _AT_ONCE if max_depth is None else 1
         try:
-            for item in items:
-                ids.append(queue.put(item, delay=delay))
+            for start in range(0, len(items), step):
+                made = queue.put_many(items[start : start + step], delay=delay)
+                ids += made
                 if not as_json:
-                    echo(ids[-1])
+                    echo("\n".join(made))
         except WorkQueueFull as full:
             complain(full)
             raise Refused(Exit.NOT_ACQUIRED) from None

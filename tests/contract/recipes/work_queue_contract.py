@@ -428,9 +428,9 @@ class WorkQueueContract(ClientSuite):
         queue = client.work_queue("newer")
         layout = queue._share().store.layout
         backend = client._access.engine.backend
-        backend.write([Put(layout.tail, b'{"v": 3, "next": {}}')]).result(BOUND)
+        backend.write([Put(layout.tail, b'{"v": 4, "next": {}}')]).result(BOUND)
         for call in (lambda: queue.put(b"one"), queue.try_take, queue.depth, queue.items):
-            with pytest.raises(NameConflict, match="layout 3"):
+            with pytest.raises(NameConflict, match="layout 4"):
                 call()
 
     def test_bad_input_says_what_is_accepted(self, client: Any) -> None:

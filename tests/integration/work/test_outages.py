@@ -40,7 +40,7 @@ class Service:
     def outage(self) -> None:
         """Be away for three times as long as a session lives, once a consumer waits."""
         backend = self.client._access.engine.backend
-        line = internal("take-q")
+        line = internal("chores-q")
         eventually(lambda: backend.snapshot(line).result(BOUND).contenders, within=BOUND)
         self._proxy.refuse()
         self._proxy.drop_connections()

@@ -38,34 +38,31 @@ def test_no_folder_grows_with_the_queue() -> None:
     numbers = map(ItemId, range(10_000))
     buckets = [layout.dead.folder_of(id) for id in numbers]
     assert max(map(buckets.count, set(buckets))) == 1024
-    seconds = [places(layout, Serial(ItemId(number)), 1e9)[-1] for number in range(10_000)]
-    assert max(map(seconds.count, set(seconds))) == 1024
+    slots = [places(layout, Serial(ItemId(number)), 1e9)[-1] for number in range(10_000)]
+    assert max(map(slots.count, set(slots))) == 1024
 
 
-def places(layout: Layout, one: Serial, due: float) -> list[str]:
-    """The folders in which the wheel has ``one``, from the hours to its bucket."""
-    operations = layout.later.adding(one, due, b"")
+def places(layout: Layout, item: Serial, due: float) -> list[str]:
+    """The folders that name ``item``, which is delayed: from the hours to its slot."""
+    operations = layout.delayed.adding(item, due, b"")
     keys = dict.fromkeys(operation.key for operation in operations)
     return [key.rpartition("/")[0] + "/" for key in keys]
 
 
 @given(st.floats(0, 1e10), ids)
 def test_the_way_to_a_delayed_item_opens_before_it_is_due(due: float, id: ItemId) -> None:
-    wheel = Layout("/root", "q").later
-    operations = wheel.adding(Serial(id), due, b"")
-    *marks, _, _ = operations
-    folder = wheel.folder()
-    for level, mark in enumerate(marks):
-        where, _, slot = mark.key.rpartition("/")
-        assert f"{where}/" == folder
-        assert due - wheel.SPANS[level] < wheel.opens(level, slot) <= due
-        folder = wheel.folder(level + 1, slot)
-    assert operations[-1].key == f"{folder}{Serial(id)}"
+    delayed = Layout("/root", "q").delayed
+    hour_mark, slot_mark, *adding = delayed.adding(Serial(id), due, b"")
+    hour, slot = hour_mark.key.rpartition("/")[2], slot_mark.key.rpartition("/")[2]
+    assert (hour_mark.key, slot_mark.key) == (delayed.hours + hour, delayed.slots(hour) + slot)
+    assert due - 3600 < int(hour) * 3600 <= due
+    assert due - 60 < int(slot.partition(".")[0]) * 60 <= due
+    assert adding[-1].key == f"{delayed.folder(slot)}{Serial(id)}"
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", "@a", "é" * 100])
 def test_a_name_leaves_its_place_neither_in_keys_nor_in_queues(name: str) -> None:
     layout = Layout("/root", name)
     assert layout.tail.count("/") == Layout("/root", "q").tail.count("/")
-    assert "/" not in layout.line
-    assert layout.line != layout.workers
+    assert "/" not in layout.chores
+    assert layout.chores != layout.workers

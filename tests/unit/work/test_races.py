@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 import pytest
@@ -15,17 +14,12 @@ import coordlock
 from coordlock import LockLost
 from coordlock.backend import Listing, Operation, Put, Read, VersionedValue, Written
 from coordlock.errors import WorkQueueEmpty
-from coordlock.kernel.acquisition import acquisition
-from coordlock.locks.queue_view import queue_view
-from coordlock.model.claim import Permit
 from coordlock.model.contender import Contender
 from coordlock.runtime.driver import run
 from coordlock.runtime.promise import Promise, failed, resolved
 from coordlock.testing.waiting import eventually
 from coordlock.types import WorkQueueStats
-from coordlock.work.janitor import Limits
 from coordlock.work.layout import LANES
-from coordlock.work.store import Outcome
 from coordlock.work.workers import Workers
 
 BOUND = 30.0
@@ -124,7 +118,7 @@ def test_an_item_that_nobody_has_taken_over_yet_is_refused_all_the_same(
     id = queue.put(b"one")
     item = queue.take(BOUND)
     evict = lambda guards: backend_of(other).service.remove(guards[0])  # noqa: E731
-    before_writing(client, "/state/bell", evict)
+    before_writing(client, "/state/changes", evict)
     with pytest.raises(LockLost):
         item.nack()
     with other.work_queue("q").take(BOUND) as again:
@@ -141,32 +135,6 @@ def test_an_item_that_was_lost_leaves_nothing_behind_where_no_block_ends(
     with pytest.raises(LockLost):
         item.ack()
     eventually(lambda: not client._access.engine.tickets)
-
-
-def test_who_is_passed_over_before_it_has_seen_its_turn_stands_in_line_again(
-    client: coordlock.Client, other: coordlock.Client, third: coordlock.Client
-) -> None:
-    queue = client.work_queue("q")
-    service, line = backend_of(client).service, queue._share().store.layout.line
-
-    def waiting() -> tuple[Contender, ...]:
-        return service.snapshot(line).contenders
-
-    def has_come(number: int) -> bool:
-        return len(waiting()) == number
-
-    with ThreadPoolExecutor(3) as pool:
-        takes = []
-        for number, one in enumerate((other, third, client)):
-            takes.append(pool.submit(one.work_queue("q").take, BOUND))
-            eventually(partial(has_come, number + 1))
-        last = waiting()[2]
-        service.remove(last)
-        eventually(lambda: has_come(3) and last not in waiting())
-        for _ in takes:
-            queue.put(b"one")
-        for take in takes:
-            take.result(BOUND).ack()
 
 
 @pytest.mark.parametrize("at", [0, 1, 2, LANES, LANES + 1, LANES + 2])
@@ -225,7 +193,7 @@ def test_what_is_delayed_while_its_bucket_is_cleared_is_not_forgotten(
     queue.put(b"first", delay=1)
     at += 2
     late = lambda _: other.work_queue("q").put(b"second", delay=1)  # noqa: E731
-    before_writing(client, "/again/", late)
+    before_writing(client, "/retries/", late)
     with queue.take(BOUND) as item:
         assert item.data == b"first"
     assert queue.try_take() is None
@@ -260,7 +228,7 @@ def test_a_worker_that_came_before_the_last_claim_does_not_take_over(
     """A fence of the item would refuse its token."""
     client.work_queue("q").put(b"one")
     workers: Workers = client.work_queue("q")._share().consumer.workers
-    early = run(workers.get(None))
+    early = run(workers.get())
     workers.put_back(early)
     item = other.work_queue("q").take(BOUND)
     assert early.token < item.token
@@ -268,59 +236,6 @@ def test_a_worker_that_came_before_the_last_claim_does_not_take_over(
     with client.work_queue("q").take(BOUND) as again:
         assert again.deliveries == 2
         assert again.token > item.token
-
-
-def test_a_worker_that_is_busy_again_and_again_keeps_its_contender(
-    client: coordlock.Client,
-) -> None:
-    workers: Workers = client.work_queue("q")._share().consumer.workers
-    worker = run(workers.get(None))
-    workers.put_back(worker)
-    first = worker.idle_until
-    assert run(workers.get(None)) is worker
-    eventually(lambda: client._access.engine.clock.now() + 5.0 > first)
-    workers.put_back(worker)
-    workers._retire(first)
-    assert run(workers.get(None)) is worker
-    workers.put_back(worker)
-    workers._retire(worker.idle_until)
-    assert run(workers.get(None)) is not worker
-    assert worker.ticket.is_leaving
-
-
-def test_who_follows_an_empty_queue_looks_for_claims_that_others_have_made_since(
-    client: coordlock.Client, other: coordlock.Client
-) -> None:
-    consumer = client.work_queue("q")._share().consumer
-    run(consumer.look())
-    run(consumer.janitor.make_ready(consumer.bell))
-    run(consumer.janitor._find_void(Limits(10)))
-    assert consumer.janitor.seconds(consumer.bell) > BOUND
-    other.work_queue("q").put(b"one")
-    item = other.work_queue("q").take(BOUND)
-    run(consumer.look())
-    assert consumer.janitor.seconds(consumer.bell) < BOUND
-    item.ack()
-
-
-def test_a_claim_that_ends_during_the_look_at_it_wakes_who_waits_for_it(
-    client: coordlock.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    queue, ready = client.work_queue("q"), client.work_queue("q")._share().consumer.ready
-    for _ in range(30):
-        queue.put(b"one")
-    run(queue._share().consumer.look())
-    candidate = ready.choose()
-    assert candidate is not None
-
-    def has_more(_: object) -> bool:
-        ready.ended(candidate, Outcome.MADE, 0.0)
-        return True
-
-    monkeypatch.setattr(type(ready._lanes), "has_more", property(has_more))
-    ended = ready.others()
-    assert ended is not None
-    assert ended.done()
 
 
 def test_of_many_items_that_are_due_at_once_few_are_listed_for_each_take(
@@ -333,7 +248,7 @@ def test_of_many_items_that_are_due_at_once_few_are_listed_for_each_take(
 
     def noted(where: str, guard: Contender | None = None) -> Any:
         answer: Promise[Listing] = read(where, guard=guard)
-        if where.endswith("/again/"):
+        if where.endswith("/retries/"):
             sizes.append(len(answer.result(BOUND).values))
         return answer
 
@@ -526,22 +441,6 @@ def test_of_two_threads_that_end_an_item_the_loser_hears_that_it_has_ended(
         queue.purge()
 
 
-def test_a_consumer_in_line_that_is_stopped_is_passed_over(
-    client: coordlock.Client, other: coordlock.Client
-) -> None:
-    """It holds the first place, and does nothing when an item comes."""
-    line = client.work_queue("q")._share().store.layout.line
-    engine = client._access.engine
-    stopped = run(acquisition(engine, {line: Permit(2)}))
-    with ThreadPoolExecutor(1) as pool:
-        taking = pool.submit(other.work_queue("q").take, BOUND)
-        eventually(lambda: len(run(queue_view(engine, line))) == 2)
-        client.work_queue("q").put(b"one")
-        with taking.result(BOUND) as item:
-            assert item.data == b"one"
-    eventually(lambda: stopped.lost is not None)
-
-
 def test_removed_items_are_gone_and_those_at_work_stay(client: coordlock.Client) -> None:
     queue = client.work_queue("q", max_failures=1)
     ids = [queue.put(data) for data in (b"dead", b"taken", b"back", b"new", b"other")]
@@ -586,7 +485,7 @@ def test_items_that_are_due_are_made_ready_after_an_outage(root: str) -> None:
         write = backend.write
 
         def cut(operations: Sequence[Operation], guards: Sequence[Contender] = ()) -> Any:
-            is_move = any("/again/" in one.key for one in operations)
+            is_move = any("/retries/" in one.key for one in operations)
             return silent(operations) if is_move else write(operations, guards)
 
         time.sleep(0.01)
@@ -604,42 +503,8 @@ def test_what_is_due_beside_an_item_that_is_removed_is_made_ready(
     queue = client.work_queue("q")
     ids = [queue.put(b"%d" % number, delay=0.001) for number in range(3)]
     time.sleep(0.01)
-    before_writing(client, "/again/", lambda _: other.work_queue("q").remove(ids[1]))
+    before_writing(client, "/retries/", lambda _: other.work_queue("q").remove(ids[1]))
     assert sorted(queue.take(BOUND).data for _ in range(2)) == [b"0", b"2"]
-
-
-def test_a_cancellation_ends_a_wait_behind_others_in_line(
-    client: coordlock.Client, other: coordlock.Client, third: coordlock.Client
-) -> None:
-    line = client.work_queue("q")._share().store.layout.line
-    service, stop = backend_of(client).service, coordlock.Cancellation()
-
-    def is_long() -> bool:
-        return len(service.snapshot(line).contenders) == 3
-
-    with ThreadPoolExecutor(3) as pool:
-        first = [pool.submit(one.work_queue("q").take, BOUND) for one in (other, third)]
-        eventually(lambda: len(service.snapshot(line).contenders) == 2)
-        last = pool.submit(client.work_queue("q").take, BOUND, cancellation=stop)
-        eventually(is_long)
-        stop.cancel("enough")
-        with pytest.raises(coordlock.WaitCancelled, match="enough"):
-            last.result(BOUND / 2)
-        for _ in first:
-            client.work_queue("q").put(b"one")
-        for take in first:
-            take.result(BOUND).ack()
-
-
-def test_the_second_in_line_makes_ready_what_is_due_while_the_first_stands_still(
-    client: coordlock.Client, other: coordlock.Client
-) -> None:
-    line = client.work_queue("q")._share().store.layout.line
-    first = run(acquisition(other._access.engine, {line: Permit(2)}, kind="work queue"))
-    client.work_queue("q").put(b"one", delay=0.01)
-    with client.work_queue("q").take(BOUND) as item:
-        assert item.data == b"one"
-    eventually(lambda: first.lost)
 
 
 def test_a_claim_comes_through_while_others_put_items_with_a_delay(
@@ -661,30 +526,6 @@ def test_a_claim_comes_through_while_others_put_items_with_a_delay(
     for _ in range(3):
         queue.take(BOUND).ack()
     assert len(attempts) <= 6
-
-
-def test_a_claim_that_leaves_its_lane_unknown_hides_no_item_from_another_call(
-    client: coordlock.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    queue, consumer = client.work_queue("q"), client.work_queue("q")._share().consumer
-    queue.put(b"one")
-    run(consumer.look())
-    candidate = consumer.ready.choose()
-    assert candidate is not None
-    others = type(consumer.ready).others
-
-    def then_ended(ready: Any) -> Promise[None] | None:
-        ended = others(ready)
-        if ended is not None:
-            ready.ended(candidate, Outcome.UNCLEAR, 0.0)
-        return ended
-
-    monkeypatch.setattr(type(consumer.ready), "others", then_ended)
-    # Its lane has more, as far as is known.
-    monkeypatch.setattr(type(consumer.ready._lanes), "has_more", property(lambda one: one._busy))
-    item = queue.try_take()
-    assert item is not None
-    item.ack()
 
 
 def test_an_item_whose_claim_is_answered_after_the_end_of_the_call_goes_back(
@@ -764,3 +605,32 @@ def test_a_worker_that_is_being_evicted_ends_nothing_and_takes_as_another_one(
     with other.work_queue("q").take(BOUND) as again:
         assert (again.id, again.deliveries) == (one, 2)
     item.ack()
+
+
+def test_many_items_are_put_in_order_in_few_writes(client: coordlock.Client) -> None:
+    queue, backend = client.work_queue("q"), backend_of(client)
+    write, writes = backend.write, []
+
+    def noted(operations: Sequence[Operation], guards: Sequence[Contender] = ()) -> Any:
+        writes.append(any(isinstance(one, Put) for one in operations))
+        return write(operations, guards)
+
+    backend.write = noted  # type: ignore[method-assign]
+    ids = queue.put_many(b"%d" % number for number in range(250))
+    assert ids == [str(number) for number in range(1, 251)]
+    assert writes.count(True) == 3
+    assert len(queue.put_many([b"late"] * 60, delay=60)) == 60
+    assert writes.count(True) == 6
+    assert queue.put_many([]) == []
+    assert [int(queue.take(BOUND).data) for _ in range(3)] == [0, 1, 2]
+    assert queue.stats() == WorkQueueStats(247, 3, 60, 0)
+
+
+def test_of_many_items_as_many_are_put_as_there_is_room_for(client: coordlock.Client) -> None:
+    queue = client.work_queue("q", max_depth=150)
+    with pytest.raises(coordlock.WorkQueueFull) as full:
+        queue.put_many([b"one"] * 200)
+    assert full.value.__notes__ == ["the first 150 of 200 items were put"]
+    assert queue.depth() == 150
+    with pytest.raises(TypeError, match="pass a list of bytes, or call put"):
+        queue.put_many(b"one")  # type: ignore[arg-type]

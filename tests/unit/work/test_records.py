@@ -6,22 +6,21 @@ from hypothesis import strategies as st
 
 from coordlock.backend import Listing, VersionedValue
 from coordlock.errors import BackendError, NameConflict
-from coordlock.work.lanes import Lane, first_number
 from coordlock.work.layout import LANES, ItemId, Layout, Serial
 from coordlock.work.records import (
-    Again,
     Claim,
     Content,
     Dead,
+    Lane,
     Made,
+    Retry,
     State,
     Tail,
-    lane_record,
     serials,
 )
 
 LAYOUT = Layout("/root", "q")
-NEW = tuple(Lane(lane, first_number(lane), 0) for lane in range(LANES))
+NEW = tuple(Lane.new(lane) for lane in range(LANES))
 
 
 def state(**records: bytes) -> State:
@@ -37,7 +36,7 @@ def test_a_queue_that_is_new_is_empty() -> None:
 
 def test_the_state_is_read_as_it_was_written() -> None:
     tail = Tail().after("one", 1, items=3, delayed=2).after("two", 1, items=1, delayed=0)
-    found = state(tail=tail.encode(), lane_1=lane_record(1 + LANES), bell=b"")
+    found = state(tail=tail.encode(), lane_1=NEW[1].after.encode(), changes=b"")
     assert found == State(tail, 3, (NEW[0], Lane(1, 1 + LANES, 3), *NEW[2:]), 3)
     assert found.waiting == 3
 
@@ -51,7 +50,7 @@ def test_a_tail_keeps_what_a_newer_release_has_added() -> None:
 
 @given(st.integers(0, LANES - 1), st.integers(0, 30), st.integers(1, 2000))
 def test_a_lane_counts_what_waits_in_it(lane: int, begun: int, tail: int) -> None:
-    number = first_number(lane) + begun * LANES
+    number = NEW[lane].number + begun * LANES
     waiting = [one for one in range(number, tail) if one % LANES == lane]
     assert Lane(lane, number, 0).waiting(tail) == len(waiting)
 
@@ -83,22 +82,22 @@ def test_a_tail_that_may_have_forgotten_a_producer_says_so() -> None:
 
 @pytest.mark.parametrize("record", ["tail", "lane_3"])
 def test_another_layout_is_refused(record: str) -> None:
-    with pytest.raises(NameConflict, match="layout 3"):
-        state(**{record: b'{"v": 3}'})
+    with pytest.raises(NameConflict, match="layout 4"):
+        state(**{record: b'{"v": 4}'})
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"\xff", b"null", b"{}", b'{"v": 2}'])
+@pytest.mark.parametrize("data", [b"", b"[]", b"\xff", b"null", b"{}", b'{"v": 3}'])
 def test_what_coordlock_has_not_written_is_refused(data: bytes) -> None:
     with pytest.raises(BackendError, match="not as coordlock writes it"):
         state(tail=data)
-    for kind in (Again, Claim, Content):
-        if kind is not Again or data != b'{"v": 2}':
+    for kind in (Retry, Claim, Content):
+        if kind is not Retry or data != b'{"v": 3}':
             with pytest.raises(BackendError, match="'/key' is not as coordlock writes it"):
                 kind.decode("/key", VersionedValue(data, 1))
 
 
 def test_records_are_read_as_they_were_written_and_unknown_fields_are_ignored() -> None:
-    for record in (Again(1.5, 7, 2, 1), Claim("/key", 3, 7, 1.5, 1, 0), Dead(1.5, "no good", 2, 2)):
+    for record in (Retry(1.5, 7, 2, 1), Claim("/key", 3, 7, 1.5, 1, 0), Dead(1.5, "no good", 2, 2)):
         assert type(record).decode("/key", VersionedValue(record.encode(), 1)) == record
         more = record.encode()[:-1] + b', "new": 1}'
         assert type(record).decode("/key", VersionedValue(more, 1)) == record

@@ -1,4 +1,4 @@
-"""Calls that wait for an item in one event loop or in threads: one of them stands in line."""
+"""Calls that wait for an item, in event loops and threads that share a client."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ import pytest
 import coordlock
 from coordlock import Cancellation, WaitCancelled, WorkQueueEmpty
 from coordlock.errors import ClientClosed
-from coordlock.runtime.promise import Promise
 from coordlock.testing.waiting import eventually
-from coordlock.work.turns import Turns
-from tests.unit.work.test_races import backend_of
 
 BOUND = 30.0
 
@@ -26,21 +23,20 @@ def client(root: str) -> Iterator[coordlock.Client]:
         yield client
 
 
-def waiting(client: coordlock.Client) -> int:
-    """How many calls of the client's threads wait, or stand in line."""
-    return len(client.work_queue("q")._share().consumer.turns._waiting)
+def waiting(client: coordlock.Client | coordlock.AsyncClient) -> int:
+    """How many calls wait."""
+    return len(client.work_queue("q")._share().consumer._waiting())
 
 
 def test_an_event_loop_that_is_blocked_stops_no_other_that_shares_its_client(
     client: coordlock.Client, root: str
 ) -> None:
-    line, service = client.work_queue("q")._share().store.layout.line, backend_of(client).service
     unblocked, stands = threading.Event(), threading.Event()
     shared = coordlock.AsyncClient(f"memory://{root}")
 
     async def blocked() -> None:
         take = asyncio.ensure_future(shared.work_queue("q").take(BOUND))
-        await asyncio.to_thread(eventually, lambda: service.snapshot(line).contenders)
+        await asyncio.to_thread(eventually, lambda: waiting(shared) == 1)
         stands.set()
         unblocked.wait()
         await (await take).ack()
@@ -66,14 +62,13 @@ def test_a_process_whose_event_loop_is_blocked_keeps_no_item_from_others(
     client: coordlock.Client, root: str
 ) -> None:
     """Even if several of its tasks had come first."""
-    line, service = client.work_queue("q")._share().store.layout.line, backend_of(client).service
     unblocked, stands = threading.Event(), threading.Event()
 
     async def blocked() -> list[coordlock.AsyncItem]:
         async with coordlock.connect_async(f"memory://{root}") as theirs:
             queue = theirs.work_queue("q")
             takes = [asyncio.ensure_future(queue.take(BOUND)) for _ in range(3)]
-            await asyncio.to_thread(eventually, lambda: service.snapshot(line).contenders)
+            await asyncio.to_thread(eventually, lambda: waiting(theirs) == 3)
             stands.set()
             unblocked.wait()
             items = list(await asyncio.gather(*takes))
@@ -149,23 +144,3 @@ def test_a_client_that_is_closed_ends_the_calls_that_wait_for_their_turn(
         for take in takes:
             with pytest.raises(ClientClosed):
                 take.result(BOUND)
-
-
-def test_the_next_has_its_turn_where_ctrl_c_ends_the_first_one_s_leaving(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    turns, first, second = Turns(), Promise[None](), Promise[None]()
-    turns.join(first)
-    turns.join(second)
-    assert first.done()
-    assert not second.done()
-
-    def interrupted() -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(turns, "_begin", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            turns.leave(first)
-    turns.leave(first)
-    assert second.done()

@@ -1,0 +1,99 @@
+"""What a hundred idle clients send: little, also when there is an item."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from statistics import median
+from typing import Any
+
+import pytest
+
+import coordlock
+from coordlock.backend import Operation, Put
+from coordlock.testing.grpc_frames import GrpcFrames
+from coordlock.testing.proxy import FaultProxy
+from coordlock.testing.redis_frames import RedisFrames
+from coordlock.testing.waiting import eventually
+
+BOUND = 60.0
+CLIENTS = 100
+FRAMERS: dict[str, Callable[[], Any]] = {"etcd": GrpcFrames, "redis": RedisFrames}
+#: For how long an idle crowd is observed.
+SECONDS = 10.0
+
+
+class Crowd:
+    """Clients that wait for an item, behind a proxy."""
+
+    def __init__(self, stack: ExitStack, url: str, proxy: FaultProxy) -> None:
+        self.proxy = proxy
+        self.claims: list[str] = []
+        self.done: Counter[bytes] = Counter()
+        self._stop = coordlock.Cancellation()
+        pool = stack.enter_context(ThreadPoolExecutor(CLIENTS))
+        stack.callback(self._stop.cancel)
+        self.queues = []
+        for _ in range(CLIENTS):
+            client = stack.enter_context(coordlock.connect(url))
+            queue = client.work_queue("q")
+            self.queues.append(queue)
+            self._count_claims(client._access.engine.backend)
+            pool.submit(queue.run, self._handle, cancellation=self._stop)
+        # They find out which of them does the chores.
+        eventually(lambda: all(map(is_idle, self.queues)), within=BOUND)
+
+    def _handle(self, item: coordlock.Item) -> None:
+        self.done[item.data] += 1
+
+    def _count_claims(self, backend: Any) -> None:
+        write = backend.write
+
+        def counted(operations: Sequence[Operation], *guards: Any) -> Any:
+            self.claims += [
+                one.key for one in operations if isinstance(one, Put) and "/claims/" in one.key
+            ]
+            return write(operations, *guards)
+
+        backend.write = counted
+
+
+def is_idle(queue: coordlock.WorkQueue) -> bool:
+    consumer = queue._share().consumer
+    return consumer.is_following and (consumer.chores.are_others or consumer.chores.is_ours)
+
+
+@pytest.fixture(params=list(FRAMERS))
+def crowd(request: pytest.FixtureRequest, root: str) -> Iterator[Crowd]:
+    server = request.getfixturevalue(request.param)
+    options = "&restart_delay=0s" if request.param == "redis" else ""
+    with ExitStack() as stack:
+        proxy = stack.enter_context(FaultProxy(server.host, server.port, FRAMERS[request.param]))
+        url = f"{request.param}://127.0.0.1:{proxy.port}{root}?ttl=60s{options}"
+        yield Crowd(stack, url, proxy)
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(300)
+def test_a_hundred_idle_clients_are_quiet_and_one_item_wakes_few(crowd: Crowd) -> None:
+    with crowd.proxy.counting() as idle:
+        time.sleep(SECONDS)
+    assert sum(idle.requests.values()) <= 20 * SECONDS, idle.requests
+    claims, readings = [], []
+    for number in range(5):
+        crowd.claims.clear()
+        data = b"%d" % number
+        with crowd.proxy.counting() as sent:
+            crowd.queues[0].put(data)
+            eventually(lambda: crowd.done[data] == 1, within=BOUND)  # noqa: B023
+            time.sleep(1.0)  # as long as the pauses before claims
+        claims.append(len(crowd.claims))
+        readings.append(sum(sent.requests[kind] for kind in ("Range", "list", "read")))
+    # A hundred clients in one process learn of a claim late, perhaps when the pauses are over.
+    assert median(claims) <= 5, claims
+    # On Redis, a client reads what has changed: that an item was put, and that it was claimed.
+    assert median(readings) <= 2 * CLIENTS + 10, readings
+    assert set(crowd.done.values()) == {1}
