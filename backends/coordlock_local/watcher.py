@@ -74,7 +74,7 @@ class _End:
 class Watcher:
     """Watches contenders of a directory on behalf of a session.
 
-    Who leaves writes into the pipes of those that wait for it (`LocalQueue.leave`); where the rule
+    Who leaves writes into the pipes of those that wait for it (`leave`); where the rule
     does not name this session, it subscribes. A session whose process ends takes its pipe along.
     Then this looks into the queue and at the session's lock: they alone decide. It also looks now
     and then, so no lost message loses a departure.

@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from coordlock.backend import Observation
 from coordlock.backend.data import Expect, Operation, Put
@@ -31,11 +31,10 @@ from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Condition
 from coordlock.work.layout import Layout, Serial, creating, emptied, ending
+from coordlock.work.ready import Ready
 from coordlock.work.records import Claim, Dead, Retry, State, serials
 from coordlock.work.store import Outcome, Store
-
-if TYPE_CHECKING:
-    from coordlock.work.consumer import Consumer
+from coordlock.work.workers import Workers
 
 __all__ = ["Chores", "Limits", "returning"]
 
@@ -92,10 +91,30 @@ def returning(
     return *creating(layout.retry(item), retry.encode()), changes
 
 
+class Follower(Protocol):
+    """What the chores need of the client's consumer."""
+
+    ready: Ready
+    workers: Workers
+    #: When it has last looked at the queue, by the client's clock.
+    read_at: float
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a call waits for an item."""
+
+    @property
+    def is_following(self) -> bool:
+        """Whether changes come as they happen."""
+
+    def look(self) -> Steps[None]:
+        """Look at the queue."""
+
+
 class Chores:
     """Looks after one queue, if this client is the one that does. Safe for threads."""
 
-    def __init__(self, store: Store, limits: Limits, consumer: Consumer) -> None:
+    def __init__(self, store: Store, limits: Limits, consumer: Follower) -> None:
         self._store: Final = store
         self._engine: Final = store.engine
         self._layout: Final = store.layout

@@ -121,8 +121,8 @@ class Consumer:
     def __init__(self, store: Store, limits: Limits, label: str | None) -> None:
         timers = store.engine.timers
         self.store: Final = store
-        self.ready: Final = Ready(store.layout, lambda many: int(timers.jitter(many)) % many)
-        self.workers: Final = Workers(store, label)
+        self.ready = Ready(store.layout, lambda many: int(timers.jitter(many)) % many)
+        self.workers = Workers(store, label)
         self.chores: Final = Chores(store, limits, self)
         self._limits: Final = limits
         self._lock: Final = threading.RLock()
