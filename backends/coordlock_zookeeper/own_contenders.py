@@ -22,6 +22,7 @@ from coordlock.errors import (
     BackendUnavailable,
     Evicted,
     SessionLost,
+    TooLarge,
     VersionMismatch,
 )
 from coordlock.model.admission import blockers, is_blocked, mismatch
@@ -165,7 +166,11 @@ class OwnContenders:
     def _send_set(self, entries: Sequence[Entry]) -> Promise[Answer]:
         """Send the multi that makes a set; the marker first. Raises `TooLarge`."""
         marker = self._requests.made(Create, self._marker(entries), b"", self._acl, EPHEMERAL)
-        return self._requests.transact([marker, *(self._made(Create, one) for one in entries)])
+        try:
+            return self._requests.transact([marker, *(self._made(Create, one) for one in entries)])
+        except TooLarge as error:
+            many = f"{len(entries)} locks in one step are too many: {error.reason}"
+            raise TooLarge(SERVICE, many) from None
 
     def _made(self, kind: Any, entry: Entry) -> Any:
         path, data = self._layout.prefix(entry), entry.owner.encode(entry.value)

@@ -45,18 +45,6 @@ class Peer:
     def release(self, name: str) -> bool:
         return bool(self._held.pop(name).release())
 
-    def asked(self, name: str) -> str:
-        """The reason for which the holder is asked to release."""
-        grant = self._held[name]
-        asked = grant.asked if hasattr(grant, "asked") else grant.release_requested
-        assert asked.wait(30)
-        return str(asked.reason)
-
-    def ask(self, name: str, reason: str) -> int:
-        client = self._client
-        ask = getattr(client, "request_release", None) or client.ask_to_release
-        return len(ask(name, reason))
-
     def lead(self, name: str, proposal: str) -> int:
         term = self._client.election(name, proposal.encode()).campaign(timeout=30)
         self._held[name] = term

@@ -183,22 +183,6 @@ def test_they_pass_a_barrier_together(client: Client, earlier: Earlier, name: st
         earlier("result", "pass")
 
 
-def test_an_earlier_holder_is_asked_to_release(client: Client, earlier: Earlier, name: str) -> None:
-    earlier("acquire", "lock", name)
-    client.admin.request_release(name, "today's")
-    assert earlier("asked", name) == "today's"
-    earlier("release", name)
-
-
-def test_an_earlier_client_asks_to_release(client: Client, earlier: Earlier, name: str) -> None:
-    if client.settings.scheme == "zookeeper":
-        pytest.skip("zookeeper: the earlier one takes an `ex__lock` for another program's")
-    with client.lock(name) as grant:
-        assert earlier("ask", name, "the earlier one's") == 1
-        assert grant.release_requested.wait(30)
-        assert grant.release_requested.reason == "the earlier one's"
-
-
 def test_they_share_work(client: Client, earlier: Earlier, name: str, release: str) -> None:
     """But for an earlier layout of work queues: it is refused, and the error names both."""
     earlier("put", name, "a", "b")

@@ -59,9 +59,10 @@ def test_who_lines_up_stands_in_the_queue_and_nothing_is_asked_for_that(
         proxy.heal()
         kinds = {kind: n for kind, n in sent.requests.items() if not is_heartbeat(kind)}
         if endpoint.scheme == "etcd":
-            # Each watches itself, and who stands before it.
+            # Each watches itself, and who stands before it; the client that comes first to a short
+            # queue watches that, and reads once.
             assert kinds.pop("Watch") <= 3 * WAITERS
-            assert kinds == {"Txn": WAITERS}
+            assert kinds in ({"Txn": WAITERS}, {"Txn": WAITERS + 1})
         else:
             assert "create" in "".join(kinds)
             # A list for each at most, which it asks for when it comes.

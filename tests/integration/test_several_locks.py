@@ -41,7 +41,7 @@ HOLDER = """
 import sys, coordlock
 client = coordlock.connect(sys.argv[1])
 grant = client.multi_lock(sys.argv[2:]).acquire()
-print(grant.token, flush=True)
+print(grant.parts["a"].token, flush=True)
 sys.stdin.read()
 """
 
@@ -82,7 +82,7 @@ def test_what_a_killed_process_held_goes_together(shared_url: str) -> None:
             eventually(lambda: len(client.admin.contenders("a")) == 2)
             holder.kill()
             with waiting.result(BOUND) as grant:
-                assert grant.token > token
+                assert grant.parts["a"].token > token
 
 
 def test_more_names_than_etcd_takes_in_one_step_are_refused_with_the_number(

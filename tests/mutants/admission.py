@@ -109,19 +109,6 @@ def misses_some_departures() -> Changes:
 
 
 @mutant(
-    "A waiter whose own departure is told late is granted the lock.",
-    Play(scenarios.a_waiter_is_evicted_before_it_hears_of_anything, NeverFirst, ("etcd",)),
-)
-def takes_departures_for_ordered() -> Changes:
-    depart = Waiting._departed
-
-    def depart_in_order(self: Waiting, contender: Contender, _: Departure) -> None:
-        depart(self, contender, Departure.IN_ORDER)
-
-    return [(Waiting, "_departed", depart_in_order)]
-
-
-@mutant(
     "A waiter is granted the lock beside its holder, when the one between them gives up.",
     simulated=(Informed,),
 )

@@ -17,6 +17,7 @@ from coordlock.errors import (
 from coordlock.kernel.publisher import Publisher
 from coordlock.kernel.ticket import Ticket
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.process import PROCESS
 from coordlock.testing.lock_service import LockService
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service, backend
@@ -70,7 +71,7 @@ def test_a_presence_is_the_parents_in_a_forked_child(
 ) -> None:
     with client.group("g").keep_joined(b"first") as presence:
         with monkeypatch.context() as child:
-            child.setattr(type(presence._engine), "inherited", True)
+            child.setattr(PROCESS, "id", -1)
             in_child = presence.is_member
             assert not in_child
             with pytest.raises(ForkedClient):

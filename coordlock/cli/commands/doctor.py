@@ -309,13 +309,15 @@ def _dead_items(client: Client) -> Iterator[Finding]:
 
 def _jobs(client: Client) -> Iterator[Finding]:
     """The jobs whose last slot has failed, and those that no host has started in time."""
-    jobs, now = client.admin.jobs(), present_of(client)
+    if not (jobs := client.admin.jobs()):
+        return
+    now = present_of(client)  # which writes, on some services
     for job in jobs:
         health = health_of(job, now)
         if health.state != "ok":
             advice = f"`coordlock jobs show {job.name}` shows more; `coordlock delete` forgets it"
             yield Finding("jobs", "warning", f"{job.name!r} {health.state}: {health.text}", advice)
-    if jobs and all(health_of(job, now).state == "ok" for job in jobs):
+    if all(health_of(job, now).state == "ok" for job in jobs):
         yield Finding("jobs", "ok", f"{len(jobs)}, which do their work")
 
 

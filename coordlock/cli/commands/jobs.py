@@ -25,7 +25,7 @@ _STATES: Final = ("ok", "late", "failed", "unreachable")
 
 
 def jobs(*, service: Service, as_json: bool) -> int:
-    """List jobs, check them, show their slots, and let slots start again.
+    """List jobs, check them, and let their slots start again.
 
     `coordlock run` with --slot, --every or --cron runs the slots of a job, and so do programs.
     """

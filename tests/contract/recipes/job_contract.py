@@ -284,7 +284,7 @@ class JobContract(ClientSuite):
         assert client.job(name).info().slots[0].state == "retry"
         with client.job(name).run(1) as run:
             assert run.attempt == 2
-        other.delete_record(name, "job")
+        other.admin.delete(name, "job")
         info = client.job(name).info()
         assert (info.kind, info.floor, info.slots) == (None, None, ())
         with client.job(name).run(datetime.now(UTC)) as run:

@@ -59,30 +59,6 @@ def a_waiter_is_evicted(stage: Stage) -> None:
         evicted.release(got)
 
 
-def a_waiter_is_evicted_before_it_hears_of_anything(stage: Stage) -> None:
-    """Its own removal comes first, then the holder's, whom another reader there watches already.
-
-    With two late watches, etcd tells of either first: one time in eight, this mistake would show.
-    """
-    proxy = stage.proxy()
-    holder, readers = stage.player(), stage.player(proxy)
-    held = holder.holding()
-    watched = proxy.on_reply("Watch", nothing, nth=2)  # the first reader, and the holder
-    first = readers.asking(Mode.PR)
-    watched.wait()
-    with stage.fault():
-        unwatched = proxy.on_request("Watch", Connection.black_hole)
-        second = readers.asking(Mode.PR)
-        unwatched.wait()
-        stage.queued(3)
-        stage.evict(stage.queue()[2])
-        holder.release(held)
-        stage.queued(1)
-        proxy.heal()
-    first.result()
-    readers.patient(second)
-
-
 def a_holder_is_evicted(stage: Stage) -> None:
     """It is told, though its session lives on."""
     holder, other = stage.player(), stage.player()
