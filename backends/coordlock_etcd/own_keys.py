@@ -5,9 +5,10 @@ reads a range. So with a new key for each contender, an acquire would take longe
 since. Here a queue has about as many keys as the client ever had contenders in it at a time.
 
 A key and its creation revision together are one contender. A key comes back to its queue after one
-request that may have created it, which was answered, and a deletion that compared the revision, and
-succeeded. Then no request is left that could create it, and none that could delete the next
-contender's. Whatever had another request, or publishes a value, has a key of its own for ever.
+request that may have created it, which was answered, and a deletion that succeeded, if each
+deletion of the key compared the revision. Then no request is left that could create it, and none
+that could delete the next contender's. Whatever had another request, or publishes a value, has a
+key of its own for ever.
 """
 
 from __future__ import annotations
@@ -28,13 +29,15 @@ _KEYS: Final = 100
 class _Own:
     """The key of an entry, and how its requests went.
 
-    ``order`` is its creation revision, once that is known.
+    ``order`` is its creation revision, once that is known. ``has_blind_removal``: whether a request
+    may delete the key, whichever contender has it.
     """
 
     key: bytes
     order: int | None = None
     additions: int = 0
     removals: int = 0
+    has_blind_removal: bool = False
 
 
 class OwnKeys:
@@ -65,6 +68,8 @@ class OwnKeys:
         """A request may remove ``entry``; how many were before."""
         if (own := self._by_id.get(entry.id)) is None:
             return 0
+        if own.order is None:
+            own.has_blind_removal = True
         own.removals += 1
         return own.removals - 1
 
@@ -98,8 +103,10 @@ class OwnKeys:
         """A deletion was answered, which has compared the revision if that was known."""
         own = self._by_id.get(entry.id)
         # Else a late request may add it, and the kernel looks for it again.
-        if own is not None and own.order is not None and own.additions == 1:
-            self._forget(entry, own, is_free=was_there)
+        if own is None or own.order is None or own.additions > 1:
+            return
+        if was_there or not own.has_blind_removal:  # a blind one may have come before the contender
+            self._forget(entry, own, is_free=was_there and not own.has_blind_removal)
 
     def clear(self) -> None:
         """The session has ended, and with it whatever was added."""

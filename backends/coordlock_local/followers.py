@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -35,6 +35,9 @@ log = Log("coordlock.local")
 _RETRY_S: Final = 0.02
 #: How often everything is read again, in seconds, in case a message was lost.
 _INTERVAL_S: Final = 5.0
+#: For the ends of how many sessions a client waits: programs may open few files. Others' deaths are
+#: noticed when everything is read again.
+_MOST_ENDS: Final = 64
 #: How often a queue that changes is read again until two readings agree.
 _READINGS: Final = 20
 
@@ -49,11 +52,11 @@ class _Followed:
         #: Whether it has to be read, because it has not been yet, or could not be.
         self.is_due = True
 
-    def sessions(self) -> set[str]:
-        """Those whose end changes it."""
+    def sessions(self) -> Collection[str]:
+        """Those whose end changes it, the first in the queue first."""
         state = self.observation.view.state
         contenders = state.contenders if isinstance(state, Snapshot) else ()
-        return {contender.session for contender in contenders}
+        return dict.fromkeys(contender.session for contender in contenders)
 
 
 class Followers:
@@ -166,12 +169,16 @@ class Followers:
     def _is_read(self, place: _Followed) -> bool:
         """Read ``place``, until the ends of all sessions in it would be seen; whether it could."""
         while self._look(place):
-            new = place.sessions() - self._ends.keys()
+            sessions = place.sessions()
+            new = [session for session in sessions if session not in self._ends]
+            new = new[: max(0, _MOST_ENDS - len(self._ends))]
             for session in new:
                 self._ends[session] = open_end(self._directory, session)
             if not new:
                 # A process's pipe ends an instant before its contenders are gone.
-                place.is_due = any(self._ends[session] is None for session in place.sessions())
+                place.is_due = any(
+                    end is None for session, end in self._ends.items() if session in sessions
+                )
                 break
         return not place.is_due
 

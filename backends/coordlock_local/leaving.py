@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache, partial
+from contextlib import suppress
+from functools import lru_cache
 
 from coordlock.model.claim import AnyClaim, Mode, Permit
 from coordlock.model.contender import Contender
@@ -83,15 +84,20 @@ def _tell(directory: Directory, slots: Slots, slot: Slot, contender: Contender) 
         # The session learns of its own departures without a message.
         reached = {contender.session: True}
 
+        def lives(session: str) -> bool:
+            with suppress(OSError):  # then more are told than need be
+                return is_alive(directory, session)
+            return False
+
         def reach(session: str) -> bool:
+            # A process that is stopped may keep the pipe of a dead one open.
             if session not in reached:
-                reached[session] = send(directory, session, name)
+                reached[session] = send(directory, session, name) and lives(session)
             return reached[session]
 
         if isinstance(contender.claim, Permit):
             tell_permits(contender.claim.of, ahead, behind, reach)
         else:
-            lives = partial(is_alive, directory)
             tell_modes(_conflicts(contender.claim), behind, reach, lives)
     tell_change(directory, slot, contender)
 

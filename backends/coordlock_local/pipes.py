@@ -18,16 +18,17 @@ from functools import partial
 from typing import Final
 
 from coordlock.errors import BackendError
-from coordlock.runtime.shared_file import Descriptor, close_kept, keep_from_children
+from coordlock.runtime.shared_file import Descriptor, close_kept, keep_from_children, no_fork
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE
-from coordlock_local.flock import is_at
 
 __all__ = ["Pipe", "clear", "open_end", "publish", "send", "subscribe", "unsubscribe"]
 
 #: A pipe with fewer unread bytes takes another message: the smallest has 4,096, a name at most 255.
 _ROOM_BYTES: Final = 4096 - 512
 _READ_BYTES: Final = 65_536
+#: What the opening of a pipe for writing fails with when no process reads it.
+_ENDED: Final = frozenset({errno.ENXIO, errno.ENOENT})
 #: A file system that refuses with one of these has no named pipes.
 _UNKNOWN_KIND: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
 
@@ -87,9 +88,11 @@ class Pipe:
 
 
 def _made(directory: Directory, path: str) -> int:
+    """Make the pipe ``path``. It gets its name when it has its reader, so `clear` leaves it."""
+    new = f"{path}.new"
     while True:
         try:
-            directory.make_pipe(path)
+            directory.make_pipe(new)
         except OSError as error:
             if error.errno not in _UNKNOWN_KIND:
                 raise
@@ -99,10 +102,13 @@ def _made(directory: Directory, path: str) -> int:
                 "directory, with local:///path or XDG_STATE_HOME",
             ) from error
         with suppress(FileNotFoundError):  # another process took it for that of a dead one
-            number = directory.open(path, os.O_RDWR | os.O_NONBLOCK)
-            if is_at(path, number):
-                return number
-            os.close(number)
+            number = directory.open(new, os.O_RDWR | os.O_NONBLOCK)
+            try:
+                os.rename(new, path)
+            except BaseException:
+                os.close(number)
+                raise
+            return number
 
 
 def send(directory: Directory, id: str, name: str) -> bool:
@@ -112,30 +118,35 @@ def send(directory: Directory, id: str, name: str) -> bool:
     """
     path = directory.pipe(id)
     try:
-        writing = directory.open(path, os.O_WRONLY | os.O_NONBLOCK)
-    except OSError:
-        return False
-    try:
-        # If its process ends now, the system sends SIGPIPE to a writer without a reader.
-        reading = directory.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        try:
-            os.write(writing, os.fsencode(name) + b"\n")
-        finally:
-            os.close(reading)
-    except BlockingIOError:
-        pass  # it is full, so its reader looks at everything
-    except OSError:
-        return False
-    finally:
-        os.close(writing)
+        with no_fork:  # a child would keep the pipe from ending
+            writing = directory.open(path, os.O_WRONLY | os.O_NONBLOCK)
+            try:
+                # If its process ends now, the system sends SIGPIPE to a writer without a reader.
+                reading = directory.open(path, os.O_RDONLY | os.O_NONBLOCK)
+                try:
+                    os.write(writing, os.fsencode(name) + b"\n")
+                finally:
+                    os.close(reading)
+            finally:
+                os.close(writing)
+    except OSError as error:
+        # Others say nothing of it: it is full, so its reader looks at everything; or this process
+        # has too many open files.
+        return error.errno not in _ENDED
     return True
 
 
 def open_end(directory: Directory, id: str) -> Descriptor | None:
     """A descriptor that ends with the process of the pipe ``id``; None if there is no such pipe."""
-    open_pipe = partial(directory.open, directory.pipe(id), os.O_RDONLY | os.O_NONBLOCK)
+    path = directory.pipe(id)
+    open_pipe = partial(directory.open, path, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        return keep_from_children(open_pipe)
+        with no_fork:
+            end = keep_from_children(open_pipe)
+            # Of a pipe that has ended before, the system reports the end after another writer.
+            with suppress(OSError):
+                os.close(directory.open(path, os.O_WRONLY | os.O_NONBLOCK))
+            return end
     except OSError:
         return None
 
@@ -175,7 +186,8 @@ def clear(directory: Directory) -> None:
     living = set(os.listdir(directory.pipes))
     for id in list(living):
         try:
-            os.close(directory.open(directory.pipe(id), os.O_WRONLY | os.O_NONBLOCK))
+            with no_fork:
+                os.close(directory.open(directory.pipe(id), os.O_WRONLY | os.O_NONBLOCK))
         except OSError as error:
             if error.errno == errno.ENXIO:  # nobody reads it
                 living.remove(id)
@@ -186,5 +198,6 @@ def clear(directory: Directory) -> None:
             path = f"{kind}/{thing}"
             with suppress(OSError):  # gone meanwhile, or not empty
                 for id in set(os.listdir(path)) - living:
-                    unsubscribe(path, id)
+                    if not os.path.lexists(directory.pipe(id)):  # else it is newer
+                        unsubscribe(path, id)
                 os.rmdir(path)

@@ -93,6 +93,32 @@ def test_a_contender_that_may_come_late_is_looked_for_under_its_key(client: Clie
         client.own.removed(second, was_there=True)
 
 
+def test_a_key_that_a_late_request_may_delete_at_any_revision_never_comes_back(
+    client: Client,
+) -> None:
+    """The fault: a deletion is sent, without an answer, before the addition is answered."""
+    first = client.entry()
+    key = client.adds(first, answered=False)
+    assert not requests.withdraw(client.layout, [first]).compare
+    assert client.own.removing(first) == 0
+    client.own.added(first, client.revision)
+    assert client.own.removing(first) == 1
+    client.own.removed(first, was_there=True)
+    assert client.adds(client.entry()) != key
+
+
+def test_a_deletion_that_came_before_the_contender_leaves_it_known(client: Client) -> None:
+    first, second = client.entry(), client.entry()
+    client.adds(first)
+    client.removes(first)
+    key = client.adds(second, answered=False)
+    assert client.own.removing(second) == 0
+    client.own.added(second, client.revision)
+    client.own.removed(second, was_there=False)
+    assert client.layout.key(second) == key, "so that the next deletion finds it"
+    assert client.own.order(second) == client.revision
+
+
 def test_a_try_that_was_refused_uses_no_key_up(client: Client) -> None:
     found = set()
     for _ in range(3):

@@ -149,6 +149,37 @@ def test_who_follows_a_queue_hears_of_each_change(
     followers.close()
 
 
+def test_who_follows_a_long_queue_leaves_the_program_its_descriptors(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those beyond a number are seen to have died when the queue is read now and then."""
+    from coordlock_local import followers as module
+
+    from coordlock.backend import Queue
+    from coordlock.runtime.clock import SYSTEM_CLOCK
+
+    monkeypatch.setattr(module, "_MOST_ENDS", 2)
+    monkeypatch.setattr(module, "_INTERVAL_S", 0.1)
+    clients = []
+    for _ in range(5):
+        session = LocalSession(directory)
+        session.start()
+        clients.append(Contenders(session))
+        clients[-1].add([entry("q")], unless_blocked=False)
+    followers = module.Followers(directory, SYSTEM_CLOCK)
+    seen = followers.follow(Queue("q"), lambda: None)
+
+    def shows(count: int) -> Callable[[], bool]:
+        return lambda: seen.view.state is not None and len(seen.view.state.contenders) == count
+
+    eventually(shows(5))
+    assert len(followers._ends) == 2
+    for left, client in zip((4, 3, 2, 1, 0), reversed(clients), strict=True):
+        client.session.end()  # as a process that dies, it leaves its contender there
+        eventually(shows(left))
+    followers.close()
+
+
 def test_a_signal_handler_that_waits_keeps_no_other_thread_from_its_work(
     directory: Directory, one: Contenders, monkeypatch: pytest.MonkeyPatch
 ) -> None:

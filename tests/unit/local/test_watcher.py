@@ -20,6 +20,7 @@ from coordlock_local.contenders import Contenders
 from coordlock_local.counter import Counter
 from coordlock_local.directory import Directory
 from coordlock_local.leaving import evict, leave, tell_modes, tell_permits
+from coordlock_local.pipes import Pipe, clear, open_end, publish, subscribe
 from coordlock_local.session import LocalSession
 from coordlock_local.slots import Slot
 from coordlock_local.watcher import Watcher
@@ -32,6 +33,7 @@ from coordlock.model.claim import Mode, Permit
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 from coordlock.runtime.driver import Steps, run
 from coordlock.runtime.promise import Promise
+from coordlock.runtime.shared_file import close_kept
 from coordlock.testing.waiting import eventually
 from tests.unit.signals import interrupted
 
@@ -244,6 +246,114 @@ def test_a_departure_reaches_all_that_wait_for_it(claims: list[Mode | Permit], d
         tell_modes(conflicts, behind, reach, lives)
         assert reached - {f"{order}" for order in dead} == wait_for_it, "and no others"
     assert reached >= wait_for_it
+
+
+def test_a_dead_process_between_whose_pipe_a_stopped_one_keeps_open_keeps_no_departure(
+    directory: Directory, session: LocalSession, watcher: Watcher
+) -> None:
+    between = LocalSession(directory)
+    between.start()
+    ahead = add(directory, session)
+    add(directory, between, "b" * 32)
+    me = add(directory, watcher._session, "c" * 32)
+    stopped = open_end(directory, between.id)
+    assert stopped is not None
+    end_pipe(between)
+    end_lock(between)
+    departures = list[Departure]()
+    watcher.watch(ahead, departures.append, (me,))
+    remove(directory, ahead)
+    eventually(lambda: departures)
+    close_kept(stopped)
+    between.end()
+
+
+def test_a_pipe_that_has_ended_an_instant_before_it_is_opened_is_seen_to_have_ended(
+    directory: Directory, watcher: Watcher
+) -> None:
+    dying = LocalSession(directory)
+    dying.start()
+    contender = add(directory, dying)
+    end_pipe(dying)
+    departures = list[Departure]()
+    watcher.watch(contender, departures.append)
+    end_lock(dying)
+    eventually(lambda: departures)
+    dying.end()
+
+
+def end_pipe(session: LocalSession) -> None:
+    """The first part of what the system does when its process is killed."""
+    close_kept(session.pipe._descriptor)
+
+
+def end_lock(session: LocalSession) -> None:
+    """The second part."""
+    assert session._descriptor is not None
+    close_kept(session._descriptor)
+
+
+def test_a_pipe_that_is_made_while_another_process_clears_dead_ones_stays(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fault: its maker stands still behind mkfifo(3), and goes on before it is removed."""
+    make_pipe, unlink = Directory.make_pipe, os.unlink
+    pipes = list[Pipe]()
+
+    def stop(directory: Directory, path: str) -> None:
+        make_pipe(directory, path)
+        raise InterruptedError
+
+    def go_on(path: str) -> None:
+        if not pipes:
+            pipes.append(Pipe(directory, "new"))
+        unlink(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Directory, "make_pipe", stop)
+        with pytest.raises(InterruptedError):
+            Pipe(directory, "new")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", go_on)
+        clear(directory)
+    assert os.listdir(directory.pipes) == ["new"]
+    pipes[0].close()
+
+
+def test_a_subscription_that_is_made_while_another_process_clears_dead_ones_stays(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listdir, pipes = os.listdir, list[Pipe]()
+    place = directory.change("key")
+
+    def list_before(path: str) -> list[str]:
+        found = listdir(path)
+        if not pipes:
+            pipes.append(Pipe(directory, "new"))
+            subscribe(directory, place, "new")
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", list_before)
+        clear(directory)
+    assert os.listdir(place) == ["new"]
+    pipes[0].close()
+
+
+def test_who_has_too_many_open_files_takes_no_subscription_away(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    pipe = Pipe(directory, "living")
+    place = directory.change("key")
+    subscribe(directory, place, "living")
+    with monkeypatch.context() as patch:
+        patch.setattr(Directory, "open", refuse)
+        publish(directory, place, "key")
+    assert os.listdir(place) == ["living"]
+    pipe.close()
 
 
 def test_ctrl_c_at_any_moment_of_a_watch_delays_no_later_one(
