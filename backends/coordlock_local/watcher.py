@@ -59,8 +59,8 @@ class _Watched:
 class _End:
     """A session's pipe, open to see its end; None if the session has no pipe, or it has ended."""
 
-    def __init__(self, descriptor: Descriptor | None) -> None:
-        self.descriptor = descriptor
+    def __init__(self) -> None:
+        self.descriptor: Descriptor | None = None
         #: The contenders of the session that are watched.
         self.keys: Final[set[Key]] = set()
 
@@ -157,9 +157,6 @@ class Watcher:
             thread, self._closed = self._thread, True
             for end in self._ends.values():
                 end.close()
-            for watched in self._watched.values():
-                if watched.is_subscribed:
-                    unsubscribe(self._subscription(watched), self._session.id)
             self._watched.clear()
         is_woken = thread is not None and self._session.pipe.wake()
         if thread is not None and is_woken and thread is not threading.current_thread():
@@ -180,12 +177,11 @@ class Watcher:
         if watched.version:
             self._changing.add(key)
         self._was_used = True
-        end = self._ends.get(session)
-        if end is None:
-            own = session == self._session.id
-            end = self._ends[session] = _End(None if own else open_end(self._directory, session))
-            self._close_idle()
-        end.keys.add(key)
+        end = self._ends.setdefault(session, _End())
+        end.keys.add(key)  # first: it is not idle
+        if end.descriptor is None and session != self._session.id:
+            end.descriptor = open_end(self._directory, session)
+        self._close_idle()
         if subscribes and not watched.is_subscribed and session != self._session.id:
             watched.is_subscribed = True
             with suppress(OSError):  # no space: it looks now and then
@@ -250,7 +246,7 @@ class Watcher:
                 self._look(None)
                 looked = time.monotonic()
                 cost = looked - began
-                pause = min(max(pause * 2, _SOON_S), _INTERVAL_S)
+                pause = _SOON_S if dead else min(max(pause * 2, _SOON_S), _INTERVAL_S)
                 continue
             keys = {key for end in dead for key in end.keys}
             keys.update(*map(self._named, names))

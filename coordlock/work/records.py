@@ -1,7 +1,7 @@
 """What the records of a work queue say, and how they are written down.
 
 Every record has a version, "v". Readers ignore fields that they don't know, keep them in the tail,
-which alone is rewritten, and refuse a record of a newer version by name.
+which alone is rewritten, and refuse a record of another version by name.
 """
 
 from __future__ import annotations
@@ -296,7 +296,7 @@ def _decoded(
     try:
         found = json.loads(stored.data)
         version = int(found["v"])
-        if version <= VERSION:
+        if version == VERSION:
             return make(found)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise _damaged(key, error) from None

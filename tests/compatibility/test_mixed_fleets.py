@@ -183,29 +183,16 @@ def test_they_pass_a_barrier_together(client: Client, earlier: Earlier, name: st
         earlier("result", "pass")
 
 
-def test_they_share_work(client: Client, earlier: Earlier, name: str, release: str) -> None:
-    """But for an earlier layout of work queues: it is refused, and the error names both."""
+def test_a_work_queue_of_an_earlier_layout_is_refused(
+    client: Client, earlier: Earlier, name: str
+) -> None:
+    """The error names both layouts. The earlier one finishes its items."""
     earlier("put", name, "a", "b")
     queue = client.work_queue(name)
-    if is_before_lanes(release):
-        with pytest.raises(NameConflict, match=f"'{name}' .* layout 1") as refused:
-            queue.put(b"c")
-        assert "layout 3" in str(refused.value)
-        with pytest.raises(NameConflict, match=f"'{name}' .* layout 1"):
-            queue.take(0)
-        assert sorted([earlier("take", name), earlier("take", name)]) == ["a", "b"]
-        return
-    queue.put(b"c")
-    taken = [earlier("take", name)]
-    for _ in range(2):
-        with queue.take() as item:
-            taken.append(item.data.decode())
-    assert sorted(taken) == ["a", "b", "c"]
-    assert queue.try_take() is None
-
-
-def is_before_lanes(path: str) -> bool:
-    return not Path(path.split(":")[0], "coordlock/work/lanes.py").exists()
+    for call in (lambda: queue.put(b"c"), lambda: queue.take(0)):
+        with pytest.raises(NameConflict, match=rf"'{name}' .* layout [12] .* layout 3"):
+            call()
+    assert sorted([earlier("take", name), earlier("take", name)]) == ["a", "b"]
 
 
 def test_a_killed_client_of_an_earlier_release_leaves_its_queue(

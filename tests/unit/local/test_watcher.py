@@ -282,6 +282,22 @@ def test_a_pipe_that_has_ended_an_instant_before_it_is_opened_is_seen_to_have_en
     dying.end()
 
 
+def test_the_deaths_of_many_processes_are_seen(directory: Directory, watcher: Watcher) -> None:
+    """The fault: of more than a few, the last one's pipe was taken for one that is not needed."""
+    dying = [LocalSession(directory) for _ in range(20)]
+    departures = list[Departure]()
+    for session in dying:
+        session.start()
+        contender = add(directory, session, session.id)
+        watcher.watch(contender, departures.append)
+    for session in dying:
+        end_pipe(session)
+        end_lock(session)
+    eventually(lambda: len(departures) == len(dying))
+    for session in dying:
+        session.end()
+
+
 def end_pipe(session: LocalSession) -> None:
     """The first part of what the system does when its process is killed."""
     close_kept(session.pipe._descriptor)
