@@ -73,7 +73,8 @@ class Followers:
         #: The pipes of sessions that have contenders in what is followed; None for one that ended.
         self._ends: dict[str, Descriptor | None] = {}
         self._thread: threading.Thread | None = None
-        self._is_closed = False
+        #: Whether it was closed in its own thread, which closes the pipe then.
+        self._ends_itself = self._is_closed = False
 
     def follow(self, place: Queue | str, news: Callable[[], None]) -> Observation[Any]:
         """See `Backend.follow`."""
@@ -88,14 +89,16 @@ class Followers:
         with self._lock:
             if self._is_closed:
                 return
+            self._ends_itself = self._thread is threading.current_thread()
             self._is_closed = True
             thread, left = self._thread, list(self._followed.values())
         for followed in left:
             followed.observation.end(_closed(), self._clock.now())
-        if thread is None:
-            self._pipe.close()
-        elif self._pipe.wake() and thread is not threading.current_thread():
+        if thread is threading.current_thread():
+            return  # it closes the pipe
+        if thread is not None and self._pipe.wake():
             thread.join()
+        self._pipe.close()
 
     def _add(
         self, path: str, read: Callable[[], Any], news: Callable[[], None]
@@ -154,7 +157,8 @@ class Followers:
         self._subscribe(subscribed, set())
         for session in self._ends:
             self._end(session)
-        self._pipe.close()
+        if self._ends_itself:
+            self._pipe.close()
 
     def _subscribe(self, subscribed: set[str], paths: set[str]) -> None:
         """Be ``subscribed`` to ``paths`` and nothing else."""

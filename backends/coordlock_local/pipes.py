@@ -68,7 +68,7 @@ class Pipe:
         return None if len(data) > _ROOM_BYTES else set(os.fsdecode(lines).split("\n"))
 
     def wake(self) -> bool:
-        """Let `read` return; False if the program has closed the pipe."""
+        """Let `read` return; False if the pipe is closed."""
         if self._descriptor.status() is None:
             return False
         with suppress(BlockingIOError):  # it is full, so `read` returns

@@ -157,6 +157,9 @@ class Watcher:
             thread, self._closed = self._thread, True
             for end in self._ends.values():
                 end.close()
+            for watched in self._watched.values():
+                if watched.is_subscribed:
+                    unsubscribe(self._subscription(watched), self._session.id)
             self._watched.clear()
         is_woken = thread is not None and self._session.pipe.wake()
         if thread is not None and is_woken and thread is not threading.current_thread():
