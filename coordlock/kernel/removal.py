@@ -31,7 +31,7 @@ _CONFIRMATIONS: Final = (1.0, 5.0, 15.0, 60.0)
 #: Seconds before a removal that has failed is repeated: up to the first after one failure, up to
 #: twice as long after each further one, up to the last.
 _FIRST_PAUSE: Final = 0.1
-_LONGEST_PAUSE: Final = 5.0
+_LONGEST_PAUSE: Final = 2.0
 _ANSWERED: Final[Promise[Any]] = resolved(None)
 
 
@@ -179,7 +179,7 @@ class Removable:
                 self._sweep.accepted()
             self._removed(was_there=removal.result())
         elif isinstance(error, SessionLost):
-            self.session.gone_with(error)
+            self.session.lost(error.reason)
             self._removed(was_there=False)
         elif isinstance(error, ClientClosed):
             self._give_up(error)  # the session's end removes them

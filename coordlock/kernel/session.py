@@ -120,11 +120,6 @@ class Session:
         self.gone = True
         self.end(SessionLost(self._backend.scheme, reason))
 
-    def gone_with(self, error: SessionLost) -> None:
-        """The service has answered a request with ``error``: the session is gone."""
-        if self.ended is None:
-            self.lost(error.reason)
-
     def beat(self) -> Promise[float]:
         """Send a heartbeat now. When the promise is kept, the deadline has moved."""
         answer: Promise[float] = Promise()

@@ -99,7 +99,7 @@ class Ticket(Removable):
         try:
             snapshots = yield from retried(partial(self._send, unless_blocked), self._timers)
         except SessionLost as error:
-            self.session.gone_with(error)
+            self.session.lost(error.reason)
             raise
         is_refused = unless_blocked and self._was_refused(snapshots)
         self._attempt_answered(added_nothing=is_refused)

@@ -60,7 +60,8 @@ class Promise(Generic[T]):
             self.fail(error)
 
     def _settle(self, outcome: tuple[Any, BaseException | None]) -> bool:
-        self._outcomes.append(outcome)
+        if not self._outcomes:  # some are completed again and again
+            self._outcomes.append(outcome)
         if self._callbacks:  # also of an earlier call, which was struck before this line
             self._call_back()
         return self._outcomes[0] is outcome
@@ -184,12 +185,12 @@ def all_of(promises: Iterable[Promise[T]]) -> Promise[tuple[T, ...]]:
     """A promise of the values of ``promises``, in order; it fails with the first that fails."""
     awaited = list(promises)
     together: Promise[tuple[T, ...]] = Promise()
-    missing = list(awaited)  # popping is one step, so exactly one thread pops the last
+    missing = set(awaited)
 
-    def arrived(one: Promise[T]) -> None:
-        if (error := one.exception()) is not None:
+    def arrived(promise: Promise[T]) -> None:  # once more where a signal handler has struck it
+        if (error := promise.exception()) is not None:
             together.fail(error)
-        missing.pop()
+        missing.discard(promise)
         if not missing and not together.done():
             together.resolve(tuple([promise.result() for promise in awaited]))
 

@@ -286,6 +286,34 @@ def test_a_contender_of_a_session_lost_only_here_is_still_removed(
     assert world.queue() == ()
 
 
+def test_what_is_in_doubt_has_left_once_the_service_calls_its_session_lost(
+    world: World, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fault: a session that had ended here before did not count as gone there."""
+    ticket = ticket_of(party)
+    party.network.faults.inject("enqueue", Fault.LOSE_REQUEST)
+    call = party.run(ticket.enqueue())
+    ticket.session.end(SessionLost("memory", "the deadline has passed"))
+    lost = SessionLost("memory", "it expired")
+    monkeypatch.setattr(party.engine.backend, "withdraw", lambda _: failed(lost))
+    ticket.withdraw()
+    call.cancel()
+    world.settle()
+    assert live_tickets(party) == 0
+
+
+def test_a_removal_is_tried_again_soon_after_an_outage_that_left_the_session_alone(
+    world: World, party: Party, queued: Ticket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(VirtualTimers, "jitter", lambda _, longest: longest)
+    party.network.faults.inject("withdraw", Fault.LOSE_REQUEST, 1000)
+    removal = queued.withdraw()
+    world.advance(4.0)
+    party.network.faults._next.clear()
+    world.advance(2.1)
+    assert removal.result(0) is True
+
+
 def test_a_removal_is_tried_again_as_soon_as_the_session_has_recovered(
     world: World, party: Party, queued: Ticket
 ) -> None:
