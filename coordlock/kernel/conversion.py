@@ -30,7 +30,7 @@ from coordlock.model.conversion import Publish, WaitFor
 from coordlock.runtime.cancellation import ENDING, Cancellation
 from coordlock.runtime.clock import sleep
 from coordlock.runtime.deadline import Cancelled, DeadlineReached
-from coordlock.runtime.driver import Steps
+from coordlock.runtime.driver import Steps, bounded
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, resolved, settled
 
@@ -76,8 +76,7 @@ class Conversions:
         try:
             self._once = seconds == 0
             patience = self._engine.settings.request_timeout if self._once else seconds
-            yield self._engine.until(patience, cancellation)
-            yield from self._convert(target)
+            yield from bounded(self._convert(target), self._engine.until(patience, cancellation))
         except Cancelled as cancelled:
             raise WaitCancelled(
                 self._ticket.name, str(cancelled), problem=self._kept(target)

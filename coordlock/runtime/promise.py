@@ -45,11 +45,21 @@ class Promise(Generic[T]):
 
     def resolve(self, value: T) -> bool:
         """Complete with ``value``; False when something else came first."""
-        return self._settle((value, None))
+        if is_first := not self._outcomes:  # some are completed again and again
+            self._outcomes.append(outcome := (value, None))
+            is_first = self._outcomes[0] is outcome
+        if self._callbacks:  # also of an earlier call, which was struck before this line
+            self._call_back()
+        return is_first
 
     def fail(self, error: BaseException) -> bool:
         """Complete with ``error``; False when something else came first."""
-        return self._settle((None, error))
+        if is_first := not self._outcomes:
+            self._outcomes.append(outcome := (None, error))
+            is_first = self._outcomes[0] is outcome
+        if self._callbacks:
+            self._call_back()
+        return is_first
 
     def follow(self, done: Promise[T]) -> None:
         """Complete with the outcome of ``done``, unless something else came first."""
@@ -58,13 +68,6 @@ class Promise(Generic[T]):
             self.resolve(done.result())
         else:
             self.fail(error)
-
-    def _settle(self, outcome: tuple[Any, BaseException | None]) -> bool:
-        if not self._outcomes:  # some are completed again and again
-            self._outcomes.append(outcome)
-        if self._callbacks:  # also of an earlier call, which was struck before this line
-            self._call_back()
-        return self._outcomes[0] is outcome
 
     def _call_back(self) -> None:
         callback: Callable[[Promise[T]], object] | None = None

@@ -55,7 +55,7 @@ def test_a_loss_is_told_and_another_session_opened_where_no_thread_can_be_starte
         grant = client.lock("q").acquire()
         timers = client._engine.timers
         assert isinstance(timers, SystemTimers)
-        sweep = client._engine.sweep._timer
+        sweep = client._engine.tickets._timer
         assert sweep is not None
         sweep.cancel()
         eventually(lambda: timers._thread is None)

@@ -15,6 +15,7 @@ from coordlock.errors import (
     Evicted,
     SessionLost,
 )
+from coordlock.kernel.access import close
 from coordlock.kernel.ticket import Ticket
 from coordlock.locks.grant import GrantState
 from coordlock.model.claim import Mode
@@ -306,6 +307,7 @@ def test_a_removal_is_tried_again_soon_after_an_outage_that_left_the_session_alo
     world: World, party: Party, queued: Ticket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(VirtualTimers, "jitter", lambda _, longest: longest)
+    monkeypatch.setattr(Ticket, "sweep", lambda _: None)
     party.network.faults.inject("withdraw", Fault.LOSE_REQUEST, 1000)
     removal = queued.withdraw()
     world.advance(4.0)
@@ -552,7 +554,7 @@ def test_nothing_is_watched_after_the_client_was_closed(
     party.held()
     watched: list[object] = []
     monkeypatch.setattr(party.network, "watch", lambda *args: watched.append(args))
-    party.run(party.engine.close())
+    party.run(close(party.engine))
     world.advance(5)
     assert watched == []
 
