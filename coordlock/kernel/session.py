@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
@@ -283,8 +282,8 @@ class Sessions:
     #: The one that is being opened.
     _starting: Session | None = None
     _is_opening: bool = False
-    #: A promise for each caller that waits for the session that is being opened.
-    _waiting: list[Promise[None]] = field(default_factory=list)
+    #: What callers wait for: the outcome of the opening that is under way, or of the next one.
+    _opened: Promise[None] = field(default_factory=Promise)
     #: Why the last attempt at opening a session failed; None after one that succeeded.
     trouble: BackendUnavailable | None = None
     _is_refused: bool = False
@@ -305,17 +304,15 @@ class Sessions:
     def live(self) -> Steps[Session]:
         """The live session; opens one where there is none, once for all callers."""
         while (session := self.latest) is None or session.ended is not None:
-            opened: Promise[None] = Promise()
+            opened = self._opened
             try:
-                self._timers.call_at(self._timers.clock.now(), partial(self._ask, opened))
+                self._timers.call_at(self._timers.clock.now(), self._begin)
             except RuntimeError:  # no thread can be started
-                self._ask(opened)
+                self._begin()
             try:
                 yield opened
-            finally:
-                if opened.resolve(None):  # a caller that gave up
-                    with suppress(ValueError):
-                        self._waiting.remove(opened)
+            except CoordlockError as error:
+                raise copy(error) from None  # each caller's collects a traceback
         return session
 
     def refuse(self) -> None:
@@ -329,10 +326,8 @@ class Sessions:
         for session in self.known:
             session.end(ClientClosed())
 
-    def _ask(self, opened: Promise[None]) -> None:
-        if opened.done():
-            return
-        self._waiting.append(opened)
+    def _begin(self) -> None:
+        """Open a session, unless there is one, or one is being opened."""
         if self._is_refused:
             self._answer(ClientClosed())
         elif self.latest is not None and self.latest.ended is None:
@@ -342,15 +337,11 @@ class Sessions:
             run_in_background(self._open(), go_on=partial(soon, self._timers))
 
     def _answer(self, error: Exception | None) -> None:
-        while True:
-            try:
-                opened = self._waiting.pop(0)  # first come, first served
-            except IndexError:
-                return  # all have been answered, some perhaps by a thread that closes the client
-            if error is None:
-                opened.resolve(None)
-            else:
-                opened.fail(copy(error))  # each collects tracebacks
+        opened, self._opened = self._opened, Promise()
+        if error is None:
+            opened.resolve(None)
+        else:
+            opened.fail(error)
 
     def _open(self) -> Steps[None]:
         try:

@@ -42,7 +42,7 @@ def test_callers_that_give_up_are_forgotten(world: World) -> None:
     calls = [party.acquire(timeout=1.0) for _ in range(20)]
     world.advance(2)
     assert all(isinstance(call.error, CoordlockError) for call in calls)
-    assert party.engine.sessions._waiting == []
+    assert party.engine.sessions._opened._callbacks == []
 
 
 def test_a_loss_is_told_and_another_session_opened_where_no_thread_can_be_started(
