@@ -42,11 +42,6 @@ class Deadline(NamedTuple):
             raise DeadlineReached
         return seconds
 
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether one of the cancellations has come."""
-        return any(one.reason is not None for one in self.cancellations)
-
     def add(self, wake: Waker) -> None:
         """Let the cancellations call ``wake``."""
         for cancellation in self.cancellations:
