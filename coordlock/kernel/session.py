@@ -284,6 +284,7 @@ class Sessions:
     _is_opening: bool = False
     #: What callers wait for: the outcome of the opening that is under way, or of the next one.
     _opened: Promise[None] = field(default_factory=Promise)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
     #: Why the last attempt at opening a session failed; None after one that succeeded.
     trouble: BackendUnavailable | None = None
     _is_refused: bool = False
@@ -337,11 +338,15 @@ class Sessions:
             run_in_background(self._open(), go_on=partial(soon, self._timers))
 
     def _answer(self, error: Exception | None) -> None:
-        opened, self._opened = self._opened, Promise()
+        opened = self._opened
+        # First: a signal handler may strike a thread that closes the client after any line.
         if error is None:
             opened.resolve(None)
         else:
             opened.fail(error)
+        with self._lock:
+            if self._opened is opened:  # else another thread has answered, and callers wait anew
+                self._opened = Promise()
 
     def _open(self) -> Steps[None]:
         try:
