@@ -12,7 +12,7 @@ from coordlock.backend.registry import backend_for_client, backend_for_scheme
 from coordlock.client.lock_makers import AsyncLocks, Locks
 from coordlock.client.recipe_makers import AsyncRecipes, Recipes
 from coordlock.errors import ConfigurationError
-from coordlock.kernel.access import Access, LazyAccess
+from coordlock.kernel.access import Access, LazyAccess, close
 from coordlock.kernel.engine import Engine
 from coordlock.runtime.clock import SystemTimers
 from coordlock.runtime.deadline import DeadlineReached
@@ -254,4 +254,4 @@ def _opening(engine: Engine) -> Steps[None]:
         raise engine.silent(late) from None
     finally:
         if not is_open:
-            run_in_background(engine.close())
+            run_in_background(close(engine))

@@ -30,7 +30,7 @@ from coordlock.model.conversion import Publish, WaitFor
 from coordlock.runtime.cancellation import ENDING, Cancellation
 from coordlock.runtime.clock import sleep
 from coordlock.runtime.deadline import Cancelled, DeadlineReached
-from coordlock.runtime.driver import Steps
+from coordlock.runtime.driver import Steps, bounded
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, resolved, settled
 
@@ -55,8 +55,8 @@ class Conversions:
         self._ticket = ticket
         self._check = check
         self._publisher = Publisher(engine, ticket)
-        self._lock = threading.Lock()
-        self._is_busy = False
+        #: Taken while a conversion is under way; no caller waits for it.
+        self._turn = threading.Lock()
         #: Whether the conversion that is under way asks once and waits for nobody.
         self._once = False
         #: What the conversion that is under way waits for, and those in its way.
@@ -68,16 +68,13 @@ class Conversions:
         self, target: Mode, seconds: float | None, cancellation: Cancellation | None = None
     ) -> Steps[None]:
         """Hold mode EX or PR, the ``target``, from now on, within ``seconds``; 0 tries once."""
-        with self._lock:
-            if self._is_busy:
-                raise RuntimeError(f"the grant of {self._ticket.name!r} is being converted already")
-            self._is_busy = True
+        if not self._turn.acquire(blocking=False):
+            raise RuntimeError(f"the grant of {self._ticket.name!r} is being converted already")
         started = self._engine.clock.now()
         try:
             self._once = seconds == 0
             patience = self._engine.settings.request_timeout if self._once else seconds
-            yield self._engine.until(patience, cancellation)
-            yield from self._convert(target)
+            yield from bounded(self._convert(target), self._engine.until(patience, cancellation))
         except Cancelled as cancelled:
             raise WaitCancelled(
                 self._ticket.name, str(cancelled), problem=self._kept(target)
@@ -95,7 +92,7 @@ class Conversions:
         finally:
             self._in_the_way = ()
             self._publish(self._settled).add_done_callback(self._taken_back)
-            self._is_busy = False
+            self._turn.release()
 
     def _convert(self, target: Mode) -> Steps[None]:
         if target is self.mode:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -16,22 +16,18 @@ from coordlock.errors import (
     ForkedClient,
     SessionLost,
 )
-from coordlock.kernel.closing import Closing
 from coordlock.kernel.entries import Announcement, Entries
 from coordlock.kernel.removal import removal
 from coordlock.kernel.retry import retried
-from coordlock.kernel.session import Session
-from coordlock.kernel.sessions import Sessions
-from coordlock.kernel.sweep import Sweep
+from coordlock.kernel.session import Session, Sessions
 from coordlock.kernel.ticket import Ticket
 from coordlock.kernel.tickets import Tickets
 from coordlock.model.claim import AnyClaim
-from coordlock.model.contender import Entry, Snapshot
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.cancellation import ENDING, Cancellation, checked
 from coordlock.runtime.clock import SystemTimers, Timers, soon, within
 from coordlock.runtime.deadline import Deadline, DeadlineReached
-from coordlock.runtime.driver import Call, Steps, run_in_background
+from coordlock.runtime.driver import Call, Steps, bounded, run_in_background
 from coordlock.runtime.process import PROCESS
 from coordlock.runtime.promise import Promise
 from coordlock.runtime.worker import Worker
@@ -75,35 +71,26 @@ class Engine:
         self.callbacks: Final = SystemTimers("coordlock-callbacks")
         #: Makes calls that take long, in no thread that heartbeats need.
         self.aside: Final = aside or Worker("coordlock-aside").run
-        self.tickets: Final = Tickets(settings, self.timers)
-        self.sweep: Final = Sweep(self.tickets, self.timers, settings.ttl)
+        self.tickets: Final = Tickets(settings, self.timers, settings.ttl)
         #: For what is short and shared; reentrant, as `Tickets.lock` is.
         self.lock: Final = self.tickets.lock
-        self.sessions: Final = Sessions(
-            backend,
-            settings,
-            self.timers,
-            self.sweep,
-            self.tickets.lose_session,
-            self.tickets.notice_period,
-        )
+        self.sessions: Final = Sessions(backend, settings, self.timers, self.tickets)
+        #: Kept when the client was closed; None until that begins.
+        self.closing: Promise[None] | None = None
         self._entries: Final = Entries(settings.label)
         #: What recipes keep for as long as this client lives.
         self._shared: dict[Hashable, Any] = {}
         #: What `share_while_used` has made and somebody uses, and what was used last.
         self._used: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
         self._used_lately: deque[Any] = deque(maxlen=_LATELY)
-        self._closing: Final = Closing(
-            backend, self.sessions, self.tickets, self.timers, self.callbacks
-        )
         _engines[id(self)] = self
 
     # What it is
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._closing.closed is not None
+        """Whether the client was closed, or is being closed."""
+        return self.closing is not None
 
     @property
     def was_open(self) -> bool:
@@ -136,7 +123,7 @@ class Engine:
         """Raise `ForkedClient` or `ClientClosed` if the engine can no longer be used."""
         if PROCESS.id != self._pid:
             raise ForkedClient(self._pid)
-        if self._closing.closed is not None:
+        if self.closing is not None:
             raise ClientClosed
 
     # What it has
@@ -204,25 +191,11 @@ class Engine:
         ``call`` is given up.
         """
         entries = self._entries.made(claims, label, announcement)
-        ticket = Ticket(
-            session,
-            entries,
-            self.backend,
-            self.timers,
-            self.sweep,
-            self._forget,
-            call=call,
-        )
+        ticket = Ticket(session, entries, self.backend, self.timers, self.tickets, call=call)
         self.tickets.add(ticket)
-        self.sweep.begin()
-        if self._closing.closed is not None:
+        if self.closing is not None:
             ticket.lose(ClientClosed())
         return ticket
-
-    def grant(self, ticket: Ticket, snapshots: Sequence[Snapshot], caller: Caller | None) -> None:
-        """Grant ``ticket`` to ``caller``, and note that until it is gone: see `Ticket.grant`."""
-        self.tickets.note_grant(ticket, caller)
-        ticket.grant(snapshots)
 
     def limit(self, ticket: Ticket, seconds: float) -> None:
         """Let ``ticket``, which was granted, be held for ``seconds`` from now."""
@@ -233,17 +206,11 @@ class Engine:
         found: list[Ticket] = []
         for reference in _engines.valuerefs():
             engine = reference()
-            if engine is None or not engine.tickets.has_granted(caller) or engine.inherited:
+            if engine is None or engine.inherited:
                 continue  # a thread of the parent may hold its lock for ever
-            held = engine.tickets.held_by(caller)
-            if held and engine.is_of(self):
+            if (held := engine.tickets.held_by(caller)) and engine.is_of(self):
                 found += held
         return found
-
-    def _forget(self, entries: tuple[Entry, ...]) -> None:
-        # Both each time: a signal handler that raised may have ended the last call between them.
-        self.tickets.forget(entries)
-        self._closing.forgotten()
 
     # What it asks the service
 
@@ -273,9 +240,8 @@ class Engine:
         the write may have been made, or may be yet.
         """
         yield from self.first_session()
-        yield self.deadline(self.settings.request_timeout)
         try:
-            return (yield from steps)
+            return (yield from bounded(steps, self.deadline(self.settings.request_timeout)))
         except DeadlineReached as late:
             silent = self.silent(late)
             if what is None:
@@ -318,27 +284,12 @@ class Engine:
 
         Raises TypeError for what is neither a `Cancellation` nor None.
         """
-        ends = list(filter(None, map(checked, cancellations)))
+        ends = tuple(filter(None, map(checked, cancellations)))
         if ENDING.waits is not None:
-            ends.append(ENDING.waits)
-        if not ends:
-            return self.deadline(seconds)
-        at = math.inf if seconds is None else self.clock.now() + seconds
-        return Deadline(self.clock, at, tuple(ends))
-
-    def close(self, patience: float | None = None) -> Steps[None]:
-        """Withdraw what is left, end the session and the connection. Idempotent.
-
-        After ``patience`` seconds, by default the ``request_timeout``, it stops waiting for the
-        service.
-        """
-        if not self.inherited:
-            seconds = self.settings.request_timeout if patience is None else patience
-            yield from self._closing.steps(self.deadline(seconds))
-
-    def call_when_unused(self, action: Callable[[], object]) -> None:
-        """Call ``action``, once, in the timers' thread when nothing is held or waited for."""
-        self._closing.call_when_unused(action)
+            ends += (ENDING.waits,)
+        if seconds is None:
+            return Deadline(self.clock, math.inf, ends) if ends else None
+        return Deadline(self.clock, self.clock.now() + seconds, ends)
 
 
 def _once(request: Callable[[], Promise[T]]) -> Steps[T]:

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from coordlock.backend.waiting import Waiting
 from coordlock.errors import ClientClosed, CoordlockError, Evicted, LockLost, SessionLost
-from coordlock.kernel.removal import Removable
+from coordlock.kernel.removal import ANSWERED, Removable
 from coordlock.kernel.retry import retried
 from coordlock.model.admission import is_blocked
 from coordlock.model.contender import Contender, Snapshot, are_same
@@ -99,10 +99,10 @@ class Ticket(Removable):
         try:
             snapshots = yield from retried(partial(self._send, unless_blocked), self._timers)
         except SessionLost as error:
-            self.session.gone_with(error)
+            self.session.lost(error.reason)
             raise
         is_refused = unless_blocked and self._was_refused(snapshots)
-        self._attempt_answered(added_nothing=is_refused)
+        self._request = ANSWERED
         if not is_refused:
             found = []
             for entry, snapshot in zip(self.entries, snapshots, strict=True):
@@ -110,16 +110,20 @@ class Ticket(Removable):
                     raise Evicted(entry.queue)  # before the queue was read
                 found.append(contender)
             self.contenders = tuple(found)
+        elif self._attempts == 1:  # else an earlier one, without an answer, may have added them
+            self._attempts = 0
         return snapshots
 
     def _send(self, unless_blocked: bool) -> Promise[tuple[Snapshot, ...]]:
         if (ended := self.session.ended) is not None:
             return failed(copy(ended))
-        send = partial(self._backend.enqueue, self.entries, unless_blocked=unless_blocked)
-        # They leave where another thread closes the client: nothing would remove them any more.
-        if (answer := self._attempt(send)) is None:
-            return failed(self._loss or ClientClosed())
-        return self.unless_lost(answer)
+        with self._lock:
+            self._attempts += 1  # first: a signal handler may begin the withdrawal at each line
+            self._request = None  # not the one before
+            if self.is_leaving:  # another thread closes the client: nothing would remove them
+                return failed(self._loss or ClientClosed())
+        self._request = answer = self._backend.enqueue(self.entries, unless_blocked=unless_blocked)
+        return answer if answer.done() else self._await(copied(answer))
 
     def _was_refused(self, snapshots: Sequence[Snapshot]) -> bool:
         """Whether ``snapshots`` show none of the entries, and what is in their way."""
@@ -247,7 +251,7 @@ class Ticket(Removable):
     # Its withdrawal
 
     def sweep(self) -> None:
-        """Withdraw it if it was given up, or go on with that: see `Sweep`."""
+        """Withdraw it if it was given up, or go on with that. Never blocks."""
         if self.is_leaving:
             self._go_on()
         elif self.is_given_up or (self.call is not None and self.call.is_given_up):

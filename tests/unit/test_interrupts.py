@@ -119,7 +119,7 @@ def test_a_lock_that_is_entered_again_after_a_struck_release_is_not_withdrawn() 
             first = lock.acquire(5)
             place = struck(first.release, number, Alarm)
             again = lock.acquire(5)
-            client._access.engine.sweep._look()
+            client._access.engine.tickets.sweep()
             again.check()
             assert o.lock("q").try_acquire() is None, place
             again.release()

@@ -15,6 +15,7 @@ from coordlock.errors import (
     ForkedClient,
     SessionLost,
 )
+from coordlock.kernel.access import close
 from coordlock.kernel.tickets import _NOTICE as NOTICE
 from coordlock.locks.grant import GrantState
 from coordlock.model.claim import Mode
@@ -355,7 +356,7 @@ def test_a_request_that_is_never_answered_ends_when_the_client_closes(
     party.held("x")
     party.cut_off()
     call = party.acquire()
-    closing = party.run(party.engine.close())
+    closing = party.run(close(party.engine))
     world.advance(5)
     assert closing.done
     assert isinstance(call.error, ClientClosed)
@@ -365,7 +366,7 @@ def test_a_waiter_of_a_client_that_closes_is_told(world: World, party: Party, ot
     other.held()
     call = party.acquire()
     world.settle()
-    closing = party.run(party.engine.close())
+    closing = party.run(close(party.engine))
     world.settle()
     assert closing.done
     assert isinstance(call.error, ClientClosed)

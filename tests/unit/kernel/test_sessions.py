@@ -42,7 +42,7 @@ def test_callers_that_give_up_are_forgotten(world: World) -> None:
     calls = [party.acquire(timeout=1.0) for _ in range(20)]
     world.advance(2)
     assert all(isinstance(call.error, CoordlockError) for call in calls)
-    assert party.engine.sessions._waiting == []
+    assert party.engine.sessions._opened._callbacks == []
 
 
 def test_a_loss_is_told_and_another_session_opened_where_no_thread_can_be_started(
@@ -55,7 +55,7 @@ def test_a_loss_is_told_and_another_session_opened_where_no_thread_can_be_starte
         grant = client.lock("q").acquire()
         timers = client._engine.timers
         assert isinstance(timers, SystemTimers)
-        sweep = client._engine.sweep._timer
+        sweep = client._engine.tickets._timer
         assert sweep is not None
         sweep.cancel()
         eventually(lambda: timers._thread is None)
