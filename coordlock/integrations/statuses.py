@@ -26,9 +26,6 @@ class Refusal(NamedTuple):
 
 
 _BUSY: Final = Refusal(HTTPStatus.LOCKED, "locked by another; try again", 1)
-_UNAVAILABLE: Final = Refusal(
-    HTTPStatus.SERVICE_UNAVAILABLE, "the lock is not available; try again", 5
-)
 
 
 def refusal_of(error: BaseException) -> Refusal | None:
@@ -36,5 +33,12 @@ def refusal_of(error: BaseException) -> Refusal | None:
     if isinstance(error, coordlock.AcquireTimeout):
         return _BUSY
     if isinstance(error, coordlock.WaitError | coordlock.BackendUnavailable | coordlock.LockLost):
-        return _UNAVAILABLE
+        seconds = _retry_after(getattr(error, "away", None))
+        status = HTTPStatus.SERVICE_UNAVAILABLE
+        return Refusal(status, "the lock is not available; try again", seconds)
     return None
+
+
+def _retry_after(away: float | None) -> int:
+    """Seconds: about as long as the service has been away, where that is known."""
+    return 5 if away is None else min(30, max(1, round(away)))

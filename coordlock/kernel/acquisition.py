@@ -123,6 +123,7 @@ class _Acquisition:
                     # The snapshots prove the grant: no contender enters a queue before me, and one
                     # that has left never returns. And I am still there: see `handover`.
                     self.engine.grant(ticket, queues, self.caller)
+                    ticket.waited = self.report.waited
                     return ticket
                 except (SessionLost, Evicted) as gone:
                     yield from self._go_on_or_raise(ticket, gone)

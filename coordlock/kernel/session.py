@@ -59,6 +59,8 @@ class Session:
     beat_gap: float = 0.0
     #: Why the session is in doubt, or None: disconnected, or heartbeats are late.
     suspicion: str | None = None
+    #: Since when it has been free of doubt, by the timers' clock.
+    good_since: float = math.inf
     _sent: float = -math.inf
     _deadline: float = math.inf
     _end: CoordlockError | None = None
@@ -92,6 +94,16 @@ class Session:
         if self._end is None and self._timers.clock.now() >= self._deadline:
             self.end(self._too_late())
         return self._end
+
+    @property
+    def answered(self) -> float:
+        """When the last heartbeat that the service acknowledged was sent, by the timers' clock."""
+        return self._sent
+
+    @property
+    def deadline(self) -> float:
+        """When it ends unless another heartbeat is acknowledged, by the timers' clock."""
+        return self._deadline
 
     @property
     def remaining(self) -> float:
@@ -211,7 +223,8 @@ class Session:
             too_late = self._timers.clock.now() >= self._deadline
             if self._end is not None or too_late or sent < self._sent:
                 return
-            self.suspicion = None
+            if self.suspicion is not None or self.good_since == math.inf:
+                self.suspicion, self.good_since = None, sent
             self._sent, self.ttl, self._deadline = sent, ttl, sent + ttl
             self._schedule(sent + self._until_next_beat())
             if ttl < math.inf:

@@ -51,6 +51,7 @@ class Sessions:
     _waiting: list[Promise[None]] = field(default_factory=list)
     #: Why the last attempt at opening a session failed; None after one that succeeded.
     trouble: BackendUnavailable | None = None
+    _trouble_since: float = 0.0
     _is_refused: bool = False
     _has_ended: bool = False
 
@@ -65,6 +66,32 @@ class Sessions:
         # In this order, because one becomes the other.
         found = self._starting, self.latest
         return tuple(session for session in found if session is not None)
+
+    @property
+    def outage(self) -> tuple[float, str] | None:
+        """Since when the service is known to be away, by the timers' clock, and what shows it.
+
+        None where no heartbeat and no attempt at opening a session is bound to find its return.
+        """
+        latest = self.latest
+        if latest is not None and latest.ended is None:
+            doubt = latest.suspicion
+            return None if doubt is None else (latest.answered, doubt)
+        if not self._is_opening:
+            return None
+        if latest is not None and not latest.gone:
+            since, doubt = latest.answered, str(latest.ended)
+            return since, doubt if self.trouble is None else self.trouble.reason
+        return None if self.trouble is None else (self._trouble_since, self.trouble.reason)
+
+    def doubt(self, reason: str) -> None:
+        """A request got no answer: the service is away until a heartbeat is answered."""
+        session = self.latest
+        if session is not None and session.ended is None:
+            session.suspect(reason)
+            session.probe()
+        elif self._is_opening:
+            self._note_trouble(BackendUnavailable(self._backend.scheme, reason))
 
     def live(self) -> Steps[Session]:
         """The live session; opens one where there is none, once for all callers."""
@@ -124,7 +151,7 @@ class Sessions:
                 on_failure=self._note_trouble,
             )
         except Exception as error:
-            self._is_opening = False
+            self._is_opening, self.trouble = False, None
             self._answer(error)
             return
         # A recovery is as visible as its trouble.
@@ -138,6 +165,7 @@ class Sessions:
 
     def _note_trouble(self, error: BackendUnavailable) -> None:
         if self.trouble is None:
+            self._trouble_since = self._timers.clock.now()
             log.warning("%s: %s", self._settings, error)
         self.trouble = error
 
