@@ -24,6 +24,16 @@ class Refusal(NamedTuple):
     detail: str
     retry_after: int
 
+    @property
+    def body(self) -> dict[str, str]:
+        """The answer's JSON."""
+        return {"detail": self.detail}
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The answer's headers."""
+        return {"Retry-After": str(self.retry_after)}
+
 
 _BUSY: Final = Refusal(HTTPStatus.LOCKED, "locked by another; try again", 1)
 
