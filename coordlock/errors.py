@@ -564,8 +564,16 @@ class BackendError(CoordlockError):
         return f"{self.service}: {self.reason}"
 
 
+@dataclass(eq=False, repr=False)
 class BackendUnavailable(BackendError, ConnectionError):
-    """The service gave no answer. Whether the request took effect is unknown."""
+    """The service gave no answer. Whether the request took effect is unknown.
+
+    ``away`` says for how many seconds the service has answered no heartbeat, where the client knows
+    that; else it is None. With the option ``fail_fast``, the client raises this without asking
+    while it knows.
+    """
+
+    away: float | None = field(default=None, kw_only=True)
 
     def __str__(self) -> str:
         return f"{self.service} is unavailable: {self.reason}"

@@ -58,7 +58,6 @@ _STATUSES: Final = (
     (ConfigurationError, Exit.CONFIG),
     (Unsupported, Exit.CONFIG),
     (InvalidName, Exit.USAGE),
-    (InvalidName, Exit.USAGE),
     (NameConflict, Exit.USAGE),
     (TooLarge, Exit.USAGE),
     (AuthenticationFailed, Exit.NO_PERMISSION),

@@ -29,6 +29,7 @@ from coordlock.settings import Settings
 
 if TYPE_CHECKING:
     from coordlock.client.admin import Admin, AsyncAdmin
+    from coordlock.client.state import ClientState
     from coordlock.settings.keywords import Options
 
 __all__ = ["AsyncClient", "Client", "Connecting", "connect", "connect_async"]
@@ -141,6 +142,17 @@ class _BaseClient(Resident):
     def settings(self) -> Settings:
         """The configuration in use."""
         return self._access.settings
+
+    @property
+    def state(self) -> ClientState:
+        """What it knows of its session now: connected or not, since when, and the deadline.
+
+        It asks nothing of the service, and may be read in any thread. In a process that was forked
+        it is the state of that process.
+        """
+        from coordlock.client.state import state_of
+
+        return state_of(self._access.begun, closed=self._access.closed)
 
     def _close(self) -> Steps[None]:
         """Release what is held, end the session and disconnect. Idempotent, bounded, quiet.

@@ -104,6 +104,7 @@ class _BaseJob(Recipe, Generic[R]):
             yield from run._start()
             if options.max_hold is not None:
                 engine.limit(ticket, options.max_hold)
+            ticket.waited = engine.clock.now() - began
             return run
         except BaseException:
             ticket.withdraw()

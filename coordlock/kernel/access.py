@@ -52,7 +52,7 @@ class Access:
         yield from close(self._engine, patience)
 
     @property
-    def _begun(self) -> Engine | None:
+    def begun(self) -> Engine | None:
         """The engine that this process has begun to use, if it has."""
         return self._engine
 
@@ -60,7 +60,7 @@ class Access:
         # The client, its locks and its recipes are gone. This may be any thread, at any step.
         if is_finalizing():  # and this module's names may be gone
             return
-        engine = self._begun
+        engine = self.begun
         if engine is None or not engine.is_at_work:
             return
         _abandoned.add(engine)  # now: the interpreter may exit before the timers' thread runs
@@ -115,7 +115,8 @@ class LazyAccess(Access):
             yield from close(engine, patience)
 
     @property
-    def _begun(self) -> Engine | None:
+    def begun(self) -> Engine | None:
+        """The engine that this process has begun to use, if it has."""
         return self._engines.get(PROCESS.id)
 
     def warn_of_fork(self) -> None:

@@ -98,6 +98,7 @@ def acquisition(
                 # The snapshots prove the grant: no contender enters a queue before me, and one
                 # that has left never returns. And I am still there: see `handover`.
                 engine.tickets.grant(ticket, queues, caller)
+                ticket.waited = report.waited
                 return ticket
             except (SessionLost, Evicted) as gone:
                 yield from attempt.go_on_or_raise(ticket, gone)

@@ -158,24 +158,39 @@ class Engine:
     def first_session(self) -> Steps[None]:
         """Open a session where none was open so far. Raises what `session` raises."""
         self.check()
+        self._refuse_in_outage()
         if not self.was_open:
             yield from self.session()
 
     def session(self) -> Steps[Session]:
         """The live session; opens one where there is none, once for all callers.
 
-        Raises `BackendUnavailable` if none was open so far within the ``connect_timeout``.
+        Raises `BackendUnavailable` if none was open so far within the ``connect_timeout``; and at
+        once with ``fail_fast`` while the service is known to be away.
         """
         self.check()
+        self._refuse_in_outage()
         if (latest := self.sessions.latest) is not None and latest.ended is None:
             return latest
         if latest is None:
             first = run_in_background(self.sessions.live())
             yield within(self.timers, first, self.settings.connect_timeout)
             if not first.done():
-                raise self.silent(DeadlineReached())
+                raise self.doubted(self.silent(DeadlineReached()))
             return first.result()
         return (yield from self.sessions.live())
+
+    def _refuse_in_outage(self) -> None:
+        if not self.settings.fail_fast or (outage := self.sessions.outage) is None:
+            return
+        since, doubt = outage
+        away = self.clock.now() - since
+        raise BackendUnavailable(
+            self.backend.scheme,
+            f"no answer for {away:.3g} s: {doubt} ({self.settings}). With fail_fast, requests are "
+            "refused until the service answers the client's heartbeats: try again later",
+            away=away,
+        )
 
     def ticket(
         self,
@@ -243,7 +258,7 @@ class Engine:
         try:
             return (yield from bounded(steps, self.deadline(self.settings.request_timeout)))
         except DeadlineReached as late:
-            silent = self.silent(late)
+            silent = self.doubted(self.silent(late))
             if what is None:
                 raise silent from late.__cause__
         except BackendUnavailable as error:
@@ -251,7 +266,7 @@ class Engine:
             if what is None:
                 raise
         reason = f"{silent.reason}; {what} may have been made, or may be yet"
-        raise BackendUnavailable(silent.service, reason)
+        raise BackendUnavailable(silent.service, reason, away=silent.away)
 
     def repeated(self, request: Callable[[], Promise[T]]) -> Steps[T]:
         """The answer to an idempotent request, repeated until one comes.
@@ -268,8 +283,18 @@ class Engine:
     def silent(self, late: DeadlineReached) -> BackendUnavailable:
         """The error for a service that did not answer before ``late``."""
         last = late.__cause__ or self.sessions.trouble
-        reason = last.reason if isinstance(last, BackendUnavailable) else "no answer in time"
-        return BackendUnavailable(self.backend.scheme, f"{reason} ({self.settings})")
+        reason, away = "no answer in time", None
+        if (outage := self.sessions.outage) is not None:
+            away, reason = self.clock.now() - outage[0], outage[1]
+        if isinstance(last, BackendUnavailable):
+            reason = last.reason
+        return BackendUnavailable(self.backend.scheme, f"{reason} ({self.settings})", away=away)
+
+    def doubted(self, silent: BackendUnavailable) -> BackendUnavailable:
+        """``silent``, the error of a request that waited long: ``fail_fast`` refuses the next."""
+        if self.settings.fail_fast:
+            self.sessions.doubt("a request was not answered in time")
+        return silent
 
     def call_back(self, action: Callable[[], object]) -> None:
         """Call the user's ``action`` soon, in the thread for callbacks."""

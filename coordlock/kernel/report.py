@@ -29,6 +29,8 @@ log = Log("coordlock")
 #: How many seconds to wait for an answer that only makes an error better. So long before its
 #: deadline, a call asks the service who is ahead; at the deadline it ends with or without that.
 PATIENCE: Final = 0.5
+#: An acquire that has waited so long without an answer shows that the service is away.
+_SILENCE_S: Final = 1.0
 #: After how many seconds the log warns a caller that waits for itself.
 _ALONE: Final = 1.0
 
@@ -101,7 +103,7 @@ class Report:
     def busy(self) -> AcquireTimeout:
         """The error of a call that asked once, or waited in vain, at a lock that is held."""
         held_here = None if self._once else self._held_here()
-        return AcquireTimeout(self.name, self._waited, self._seen(), self._described(), held_here)
+        return AcquireTimeout(self.name, self.waited, self._seen(), self._described(), held_here)
 
     def ended(self, error: BaseException, ticket: Ticket | None) -> BaseException:
         """The error of a call that ends because of ``error``, with its cause; most stay."""
@@ -115,8 +117,11 @@ class Report:
                 return self.busy()
             silent = silence
         if isinstance(silent, BackendUnavailable):
-            facts = self.name, self._waited, self._seen(), self._described(), self._held_here()
-            unavailable = WaitUnavailable(silent.service, silent.reason, *facts)
+            waited, patience = self.waited, self._engine.settings.request_timeout
+            if silent.away is None and waited >= min(_SILENCE_S, patience):
+                self._engine.doubted(silent)
+            facts = self.name, waited, self._seen(), self._described(), self._held_here()
+            unavailable = WaitUnavailable(silent.service, silent.reason, *facts, away=silent.away)
             unavailable.__cause__ = silent
             return unavailable
         return error
@@ -127,15 +132,16 @@ class Report:
             return self._engine.silent(late)
         if self._once:
             return None
-        if ticket is not None and (doubt := ticket.session.suspicion) is not None:
-            return BackendUnavailable(self._engine.backend.scheme, doubt)
+        if ticket is not None and ticket.session.suspicion is not None:
+            return self._engine.silent(late)
         # In a shorter call the answer may just be on its way.
-        is_due = self._waited >= PATIENCE
+        is_due = self.waited >= PATIENCE
         asked = self._answer is not None and not self._answer.done()
         return self._engine.silent(late) if asked and is_due else None
 
     @property
-    def _waited(self) -> float:
+    def waited(self) -> float:
+        """Seconds since the call."""
         return self._engine.clock.now() - self._started
 
     def _seen(self) -> int | None:

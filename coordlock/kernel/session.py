@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
@@ -65,6 +66,8 @@ class Session:
     _tickets: _Tickets
     id: str = ""
     shared: bool = False
+    #: Called once if it is lost, in the timers' thread.
+    on_lost: Callable[[], object] | None = None
     #: The service itself said that the session is gone, and its contenders with it. It then ends
     #: here, too; but most sessions that end here, such as at their deadline, may not be gone there.
     gone: bool = False
@@ -74,6 +77,8 @@ class Session:
     beat_gap: float = 0.0
     #: Why the session is in doubt, or None: disconnected, or heartbeats are late.
     suspicion: str | None = None
+    #: Since when it has been free of doubt, by the timers' clock.
+    good_since: float = math.inf
     _sent: float = -math.inf
     _deadline: float = math.inf
     _end: CoordlockError | None = None
@@ -107,6 +112,16 @@ class Session:
         if self._end is None and self._timers.clock.now() >= self._deadline:
             self.end(self._too_late())
         return self._end
+
+    @property
+    def answered(self) -> float:
+        """When the last heartbeat that the service acknowledged was sent, by the timers' clock."""
+        return self._sent
+
+    @property
+    def deadline(self) -> float:
+        """When it ends unless another heartbeat is acknowledged, by the timers' clock."""
+        return self._deadline
 
     @property
     def remaining(self) -> float:
@@ -191,6 +206,8 @@ class Session:
                 timer.cancel()
         if not has_told:
             self._tickets.lose_session(self, error)
+            if self.on_lost is not None and isinstance(error, SessionLost):
+                self.on_lost()
 
     def _too_late(self) -> SessionLost:
         seconds = f"{round(self.ttl, 2):g}"
@@ -221,7 +238,8 @@ class Session:
             too_late = self._timers.clock.now() >= self._deadline
             if self._end is not None or too_late or sent < self._sent:
                 return
-            self.suspicion = None
+            if self.suspicion is not None or self.good_since == math.inf:
+                self.suspicion, self.good_since = None, sent
             self._sent, self.ttl, self._deadline = sent, ttl, sent + ttl
             self._schedule(sent + self._until_next_beat())
             if ttl < math.inf:
@@ -287,6 +305,7 @@ class Sessions:
     _lock: threading.RLock = field(default_factory=threading.RLock)
     #: Why the last attempt at opening a session failed; None after one that succeeded.
     trouble: BackendUnavailable | None = None
+    _trouble_since: float = 0.0
     _is_refused: bool = False
     _has_ended: bool = False
 
@@ -301,6 +320,32 @@ class Sessions:
         # In this order, because one becomes the other.
         found = self._starting, self.latest
         return tuple(session for session in found if session is not None)
+
+    @property
+    def outage(self) -> tuple[float, str] | None:
+        """Since when the service is known to be away, by the timers' clock, and what shows it.
+
+        None where no heartbeat and no attempt at opening a session is bound to find its return.
+        """
+        latest = self.latest
+        if latest is not None and latest.ended is None:
+            doubt = latest.suspicion
+            return None if doubt is None else (latest.answered, doubt)
+        if not self._is_opening:
+            return None
+        if latest is not None and not latest.gone:
+            since, doubt = latest.answered, str(latest.ended)
+            return since, doubt if self.trouble is None else self.trouble.reason
+        return None if self.trouble is None else (self._trouble_since, self.trouble.reason)
+
+    def doubt(self, reason: str) -> None:
+        """A request got no answer: the service is away until a heartbeat is answered."""
+        session = self.latest
+        if session is not None and session.ended is None:
+            session.suspect(reason)
+            session.probe()
+        elif self._is_opening:
+            self._note_trouble(BackendUnavailable(self._backend.scheme, reason))
 
     def live(self) -> Steps[Session]:
         """The live session; opens one where there is none, once for all callers."""
@@ -356,7 +401,7 @@ class Sessions:
                 on_failure=self._note_trouble,
             )
         except Exception as error:
-            self._is_opening = False
+            self._is_opening, self.trouble = False, None
             self._answer(error)
             return
         # A recovery is as visible as its trouble.
@@ -370,6 +415,7 @@ class Sessions:
 
     def _note_trouble(self, error: BackendUnavailable) -> None:
         if self.trouble is None:
+            self._trouble_since = self._timers.clock.now()
             log.warning("%s: %s", self._settings, error)
         self.trouble = error
 
@@ -379,6 +425,9 @@ class Sessions:
         if self._has_ended:
             raise ClientClosed
         self._starting = session = Session(self._backend, self._timers, self._tickets)
+        if self._settings.fail_fast:
+            # No refused request opens the next one.
+            session.on_lost = lambda: run_in_background(self.live())
         opened = run_in_background(session.open())
         # Another attempt dials anew, so none goes on for ever, whatever it waits for.
         seconds = self._settings.connect_timeout + self._settings.request_timeout

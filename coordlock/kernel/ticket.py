@@ -56,6 +56,8 @@ class Ticket(Removable):
     caller: Caller | None = None
     #: When it was granted, by the wall clock. From then on no earlier contender is in its way.
     granted_at: float | None = None
+    #: Seconds from the call to the grant.
+    waited: float = 0.0
     #: Tells whether the session was lost, too, where the service has reported that it vanished.
     probe: Promise[float] | None = None
     #: How long it may be held, where that has a limit.

@@ -96,6 +96,14 @@ class BaseGrant(Resident):
         return sequencer(self.name, self.claim, self.token)
 
     @property
+    def waited(self) -> float:
+        """Seconds from the call that acquired it to the grant, also where it did not have to wait.
+
+        Grants of one owner of a reentrant lock share that of the first.
+        """
+        return self._ticket.waited
+
+    @property
     def label(self) -> str:
         """What queues show beside the owner's host and pid, as given to acquire, lock or client."""
         return self._ticket.entries[0].owner.label

@@ -171,6 +171,7 @@ class _BaseWorkQueue(Resident, Generic[I]):
         """An item within so many seconds, or None; 0 looks once."""
         consumer = self._share().consumer
         engine = consumer.store.engine
+        began = engine.clock.now()
         yield from engine.first_session()
         deadline = engine.until(
             engine.settings.request_timeout if seconds == 0 else seconds, cancellation
@@ -180,6 +181,8 @@ class _BaseWorkQueue(Resident, Generic[I]):
             steps = self._answered(consumer, wanted, seconds, deadline)
             is_over, item = yield from or_undo(steps, partial(consumer.abandon, wanted))
             if is_over:
+                if item is not None:
+                    item._ticket.waited = engine.clock.now() - began
                 return wanted, item
 
     def _answered(
