@@ -9,9 +9,10 @@ both methods by hand do not.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
-from types import MethodType
+from types import CodeType, MethodType
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 from weakref import ref
 
@@ -28,10 +29,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Block:
     """One run of a `with` statement: what it has loaded as the lock's `__exit__`."""
 
-    __slots__ = ("__weakref__", "_exit", "grant", "lock")
+    __slots__ = ("__weakref__", "_exit", "grant", "loaded_at", "lock")
 
-    def __init__(self, exit: Callable[..., Any], lock: object) -> None:
+    def __init__(
+        self, exit: Callable[..., Any], lock: object, loaded_at: tuple[CodeType, int]
+    ) -> None:
         self._exit = exit
+        #: The function and the line that have loaded it.
+        self.loaded_at: Final = loaded_at
         #: None where it was loaded from the class, as by `contextlib.ExitStack`.
         self.lock: Final = lock
         #: What it has entered with.
@@ -59,7 +64,8 @@ class _BlockEnd:
         self.__wrapped__ = exit
 
     def __get__(self, lock: object, owner: type | None = None) -> Callable[..., Any]:
-        block = Block(self.__wrapped__, lock)
+        caller = sys._getframe(1)
+        block = Block(self.__wrapped__, lock, (caller.f_code, caller.f_lineno))
         _latest.block = ref(block)
         return block if lock is None else MethodType(block, lock)
 
@@ -70,10 +76,20 @@ def block_end(exit: F) -> F:
 
 
 def entering(lock: object) -> Block | None:
-    """The block that enters ``lock``; None for a call by hand. The first thing in `__enter__`."""
+    """The block that enters ``lock``; None for a call by hand. The first thing in `__enter__`.
+
+    A statement enters on the line that has loaded the block, and a stack in the same function. A
+    block that was loaded elsewhere is the end of another body, which somebody keeps or is at work.
+    """
     latest, _latest.block = _latest.block, None
     block = None if latest is None else latest()
-    return block if block is not None and (block.lock is None or block.lock is lock) else None
+    if block is None:
+        return None
+    caller = sys._getframe(2)
+    code, line = block.loaded_at
+    is_its_own = block.lock is lock and line == caller.f_lineno
+    is_its_own = is_its_own or block.lock is None
+    return block if is_its_own and code is caller.f_code else None
 
 
 class Holding(Call):
