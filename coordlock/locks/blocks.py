@@ -114,10 +114,10 @@ G = TypeVar("G", bound=_Inheritable)
 
 
 class ByHand(Generic[G]):
-    """The grants of one lock object that were entered by hand, or by a stack, and are not left.
+    """The grants of one lock object that were entered by hand, and are not left.
 
     An end by hand does not tell which of several it ends: it might release the lock under another
-    body. So all are held until as many bodies have ended. A stack's end nearly always tells.
+    body. So all are held until as many bodies have ended.
     """
 
     def __init__(self, name: str) -> None:
@@ -132,11 +132,10 @@ class ByHand(Generic[G]):
         with self._mutex:
             self._entered.append(grant)
 
-    def leave(self, known: G | None) -> list[G]:
+    def leave(self) -> list[G]:
         """The grants to release as a body ends: none while others are open, else all.
 
-        ``known`` is its own, if that is known and of this lock, and is released in any case. A
-        forked child releases none of its parent's. Raises RuntimeError if no body was entered.
+        A forked child releases none of its parent's. Raises RuntimeError if no body was entered.
         """
         with self._mutex:
             own_process = [grant for grant in self._entered if not grant._is_inherited]
@@ -146,22 +145,16 @@ class ByHand(Generic[G]):
                     return []
             if not self._entered:
                 raise RuntimeError(f"lock {self._name!r} was left where it was not entered")
-            leaving: list[G] = []
-            if known is not None and known in self._entered:
-                self._entered.remove(known)
-                leaving.append(known)
-            else:
-                self._ended += 1
-            if self._ended >= len(self._entered):
-                leaving += self._entered
-                self._entered, self._ended = [], 0
-            elif not leaving:
-                log.warning(
-                    "lock %r: __exit__ was called by hand, and does not tell which grant it ends: "
-                    "all are held until the last body has left",
-                    self._name,
-                )
-            return leaving
+            self._ended += 1
+            if self._ended == len(self._entered):
+                leaving, self._entered, self._ended = self._entered, [], 0
+                return leaving
+            log.warning(
+                "lock %r: __exit__ was called by hand, and does not tell which grant it ends: all "
+                "are held until the last body has left",
+                self._name,
+            )
+            return []
 
     def ambiguous(self, count: int) -> RuntimeError:
         """What the last of ``count`` bodies raises, beside the release of all."""
