@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import threading
 import time
@@ -213,17 +214,25 @@ def test_a_signal_handler_may_release_another_lock(client: Client) -> None:
     assert number > 60
 
 
-@pytest.mark.parametrize("form", ["with lock", "with lock.acquire()", "with several.acquire()"])
+@pytest.mark.parametrize(
+    "form", ["with lock", "stack", "lock_by", "with lock.acquire()", "with several.acquire()"]
+)
 def test_ctrl_c_at_any_moment_of_a_statement_leaves_no_lock_held_for_long(
     service: Service, client: Client, form: str
 ) -> None:
     lock, several = client.lock("q"), client.multi_lock(["q", "r"])
+    keyed = client.lock_by(lambda name: name)(lambda name: None)
 
     def use() -> None:
         match form:
             case "with lock":
                 with lock:
                     pass
+            case "stack":
+                with contextlib.ExitStack() as stack:
+                    stack.enter_context(lock)
+            case "lock_by":
+                keyed("q")
             case "with lock.acquire()":
                 with lock.acquire():
                     pass
@@ -234,6 +243,7 @@ def test_ctrl_c_at_any_moment_of_a_statement_leaves_no_lock_held_for_long(
     left = 0
     for number in itertools.count(1):
         came = interrupted(use, number)
+        gc.collect(1)  # the errors of a stack that was struck as it ends are in a cycle with it
         with contextlib.suppress(TimeoutError):
             eventually(lambda: service.size("q") == 0, within=2)
         left += service.size("q")
@@ -243,7 +253,7 @@ def test_ctrl_c_at_any_moment_of_a_statement_leaves_no_lock_held_for_long(
             break
     assert number > 60
     # A grant's statement has moments, as it enters.
-    assert left <= 2 * (form != "with lock")
+    assert left <= 2 * ("acquire" in form)
 
 
 def test_a_grant_that_is_entered_by_hand_is_released_by_hand(client: Client) -> None:
@@ -325,8 +335,7 @@ def test_a_statement_that_ctrl_c_ends_before_its_exit_has_begun_releases(
 ) -> None:
     """As when the signal comes while the exit is being called: it was loaded, and is dropped."""
     lock = client.lock("q")
-    leave = lock.__exit__
-    grant = lock.__enter__()
+    leave, grant = lock.__exit__, lock.__enter__()  # on one line, as a statement does
     grant.check()
     del leave
     eventually(lambda: service.size("q") == 0)
