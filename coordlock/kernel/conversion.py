@@ -28,7 +28,6 @@ from coordlock.model.claim import Convertible, Mode
 from coordlock.model.contender import Contender, Snapshot, are_same
 from coordlock.model.conversion import Publish, WaitFor
 from coordlock.runtime.cancellation import ENDING, Cancellation
-from coordlock.runtime.clock import sleep
 from coordlock.runtime.deadline import Cancelled, DeadlineReached
 from coordlock.runtime.driver import Steps, bounded
 from coordlock.runtime.log import Log
@@ -163,13 +162,13 @@ class Conversions:
             return ticket.unless_lost(backend.snapshot(queue, owners=True))
 
         while True:
-            snapshot = yield from retried(ask, self._engine.timers)
+            snapshot = yield from retried(ask, self._engine.timers, pause=ticket.pause)
             found = next((one for one in snapshot.contenders if are_same(one, self._mine())), None)
             if found is None:
                 raise Evicted(queue)
             if found.version >= self._mine().version:
                 return snapshot
-            yield sleep(self._engine.timers, _PAUSE)  # some servers show the past after a pause
+            yield ticket.pause(_PAUSE)  # some servers show the past after a pause
 
     def _wait(self, contender: Contender, revision: int) -> Steps[None]:
         """Wait until ``contender`` has left, or the grant has ended."""
