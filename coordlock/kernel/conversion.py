@@ -6,7 +6,6 @@ weaker before the service hears of it, and as stronger only when the service has
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
@@ -54,8 +53,8 @@ class Conversions:
         self._ticket = ticket
         self._check = check
         self._publisher = Publisher(engine, ticket)
-        #: Taken while a conversion is under way; no caller waits for it.
-        self._turn = threading.Lock()
+        #: What stands for the conversion that is under way.
+        self._under_way: object | None = None
         #: Whether the conversion that is under way asks once and waits for nobody.
         self._once = False
         #: What the conversion that is under way waits for, and those in its way.
@@ -67,8 +66,22 @@ class Conversions:
         self, target: Mode, seconds: float | None, cancellation: Cancellation | None = None
     ) -> Steps[None]:
         """Hold mode EX or PR, the ``target``, from now on, within ``seconds``; 0 tries once."""
-        if not self._turn.acquire(blocking=False):
-            raise RuntimeError(f"the grant of {self._ticket.name!r} is being converted already")
+        mine = object()
+        try:
+            with self._engine.lock:
+                if self._under_way is not None:
+                    raise RuntimeError(
+                        f"the grant of {self._ticket.name!r} is being converted already"
+                    )
+                self._under_way = mine
+            yield from self._within(target, seconds, cancellation)
+        finally:
+            if self._under_way is mine:  # in no step of which a signal handler can raise
+                self._under_way = None
+
+    def _within(
+        self, target: Mode, seconds: float | None, cancellation: Cancellation | None
+    ) -> Steps[None]:
         started = self._engine.clock.now()
         try:
             self._once = seconds == 0
@@ -91,7 +104,6 @@ class Conversions:
         finally:
             self._in_the_way = ()
             self._publish(self._settled).add_done_callback(self._taken_back)
-            self._turn.release()
 
     def _convert(self, target: Mode) -> Steps[None]:
         if target is self.mode:
