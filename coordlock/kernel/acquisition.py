@@ -197,7 +197,7 @@ class _Acquisition:
         def read() -> Promise[Queues]:
             return ticket.unless_lost(ticket.waiting.read(conflicting=conflicting))
 
-        queues = yield from retried(read, self.engine.timers)
+        queues = yield from retried(read, self.engine.timers, pause=ticket.pause)
         for snapshot, me in zip(queues, ticket.contenders, strict=True):
             if not any(are_same(one, me) for one in snapshot.contenders):
                 raise Evicted(self.report.called or snapshot.queue)

@@ -14,7 +14,6 @@ from coordlock.kernel.ticket import Ticket
 from coordlock.model.admission import blockers, newcomer
 from coordlock.model.contender import Snapshot
 from coordlock.runtime.cancellation import ENDING
-from coordlock.runtime.clock import sleep
 from coordlock.runtime.deadline import Cancelled
 from coordlock.runtime.driver import Steps
 
@@ -42,5 +41,5 @@ def poll(engine: Engine, ticket: Ticket, report: Report, once: bool) -> Steps[tu
             raise report.busy()
         if ENDING.reason is not None:
             raise Cancelled(ENDING.reason)
-        yield ticket.unless_lost(sleep(engine.timers, engine.timers.jitter(pause)))
+        yield ticket.pause(engine.timers.jitter(pause))
         pause = min(2 * pause, longest)

@@ -17,7 +17,7 @@ from coordlock.model.admission import is_blocked
 from coordlock.model.contender import Contender, Snapshot, are_same
 from coordlock.model.names import joined
 from coordlock.runtime.caller import Caller
-from coordlock.runtime.clock import Timer, Timers
+from coordlock.runtime.clock import Timer, Timers, sleep
 from coordlock.runtime.driver import Call, Steps
 from coordlock.runtime.promise import Promise, copied, failed
 
@@ -99,9 +99,11 @@ class Ticket(Removable):
         come without them, and nothing is left to withdraw.
         """
         try:
-            snapshots = yield from retried(partial(self._send, unless_blocked), self._timers)
+            send = partial(self._send, unless_blocked)
+            snapshots = yield from retried(send, self._timers, pause=self.pause)
         except SessionLost as error:
-            self.session.lost(error.reason)
+            if self.session.ended is None:  # else that may be what ended the call
+                self.session.lost(error.reason)
             raise
         is_refused = unless_blocked and self._was_refused(snapshots)
         self._request = ANSWERED
@@ -186,6 +188,10 @@ class Ticket(Removable):
     def unless_lost(self, answer: Promise[T]) -> Promise[T]:
         """``answer``, but failing when the contender is lost, whether it is answered or not."""
         return answer if answer.done() else self._await(copied(answer))
+
+    def pause(self, seconds: float) -> Promise[None]:
+        """A promise that is kept after ``seconds``, but fails when the contender is lost."""
+        return self.unless_lost(sleep(self._timers, seconds))
 
     def _await(self, promise: Promise[T]) -> Promise[T]:
         with self._lock:

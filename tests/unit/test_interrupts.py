@@ -214,6 +214,47 @@ def test_a_signal_handler_may_release_another_lock(client: Client) -> None:
     assert number > 60
 
 
+def test_a_signal_handler_that_converts_the_grant_being_converted_is_refused(
+    client: Client,
+) -> None:
+    """The fault: it waited for ever for the conversion that it had interrupted."""
+    refusals: list[RuntimeError] = []
+
+    def convert() -> None:
+        try:
+            grant.upgrade(0)
+        except RuntimeError as refused:
+            refusals.append(refused)
+
+    with client.upgradeable_lock("q") as grant:
+        for number in itertools.count(1):
+            signal = Signal(number, convert)
+
+            def act() -> None:
+                with signal:  # noqa: B023
+                    grant.upgrade(0)
+
+            thread = threading.Thread(target=act, daemon=True)
+            thread.start()
+            thread.join(10)
+            assert not thread.is_alive(), f"moment {number} hangs"
+            grant.downgrade()
+            if not signal.came:
+                break
+    assert len(refusals) > 30
+
+
+def test_a_conversion_that_ctrl_c_struck_can_be_repeated(client: Client) -> None:
+    with client.upgradeable_lock("q") as grant:
+        for number in itertools.count(1):
+            came = interrupted(lambda: grant.upgrade(0), number)
+            grant.upgrade(0)
+            grant.downgrade()
+            if not came:
+                break
+    assert number > 30
+
+
 @pytest.mark.parametrize(
     "form", ["with lock", "stack", "lock_by", "with lock.acquire()", "with several.acquire()"]
 )

@@ -12,6 +12,7 @@ from coordlock import GrantState, connect
 from coordlock.errors import CoordlockError
 from coordlock.runtime import log
 from coordlock.runtime.clock import SystemTimers
+from coordlock.runtime.driver import run_in_background
 from coordlock.testing.waiting import eventually
 from tests.simulation.world import World
 
@@ -32,6 +33,22 @@ def test_callers_that_wait_for_a_session_are_answered_first_come_first_served(
     world.advance(9)
     orders = [call.result.contenders[0].order for call in calls]
     assert orders == sorted(orders)
+
+
+def test_two_threads_that_answer_callers_for_a_session_lose_none_that_comes_between(
+    world: World,
+) -> None:
+    sessions = world.party().engine.sessions
+    callers = []
+
+    def interleave(_: object) -> None:
+        sessions._answer(None)  # the other thread, after the first has answered
+        callers.append(run_in_background(sessions.live()))
+
+    sessions._opened.add_done_callback(interleave)
+    sessions._answer(None)
+    world.advance(1)
+    assert callers[0].done()
 
 
 def test_callers_that_give_up_are_forgotten(world: World) -> None:

@@ -287,6 +287,34 @@ def test_a_contender_of_a_session_lost_only_here_is_still_removed(
     assert world.queue() == ()
 
 
+def test_a_contender_is_removed_whose_session_ended_here_while_it_was_being_enqueued(
+    world: World, party: Party
+) -> None:
+    """The fault: the client's own end of the session counted as the service's word."""
+    ticket = ticket_of(party)
+    party.network.faults.inject("enqueue", Fault.LOSE_REPLY)
+    call = party.run(ticket.enqueue())
+    assert len(world.queue()) == 1
+    ticket.session.end(SessionLost("memory", "the deadline has passed"))
+    world.advance(1)
+    assert isinstance(call.error, SessionLost)
+    ticket.withdraw()
+    assert world.queue() == ()
+
+
+def test_a_ticket_that_is_lost_between_two_attempts_ends_its_call_at_once(
+    world: World, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(VirtualTimers, "jitter", lambda _, longest: longest)
+    ticket = ticket_of(party)
+    party.network.faults.inject("enqueue", Fault.LOSE_REQUEST, 1000)
+    call = party.run(ticket.enqueue())
+    world.advance(3)
+    ticket.lose(ClientClosed())
+    world.settle()
+    assert isinstance(call.error, ClientClosed)
+
+
 def test_what_is_in_doubt_has_left_once_the_service_calls_its_session_lost(
     world: World, party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
