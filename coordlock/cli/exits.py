@@ -16,7 +16,6 @@ from coordlock.errors import (
     ConfigurationError,
     CoordlockError,
     Evicted,
-    FutureSlot,
     InvalidName,
     JobNotRun,
     LockLost,
@@ -51,7 +50,6 @@ class Exit(IntEnum):
 _STATUSES: Final = (
     (AlreadyFailed, Exit.SOFTWARE),
     (JobNotRun, Exit.NOT_ACQUIRED),
-    (FutureSlot, Exit.CONFIG),
     (WaitTimeout, Exit.NOT_ACQUIRED),
     (Evicted, Exit.NOT_ACQUIRED),
     (LockLost, Exit.LOST),

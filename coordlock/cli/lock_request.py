@@ -14,7 +14,7 @@ from coordlock.cli.exits import Exit, complain
 from coordlock.cli.parser import Refused, UsageError
 from coordlock.cli.text import listed
 from coordlock.client import Client
-from coordlock.errors import CoordlockError, DeadlockDetected, Evicted, Unfenceable, WaitTimeout
+from coordlock.errors import CoordlockError, DeadlockDetected, Evicted, Unsupported, WaitTimeout
 from coordlock.locks.grant import Grant
 from coordlock.locks.lock import Lock
 from coordlock.model.claim import Mode
@@ -216,5 +216,5 @@ def _token(grant: Grant) -> int | None:
     """The grant's token; None where the service has none."""
     try:
         return grant.token
-    except Unfenceable:
+    except Unsupported:
         return None

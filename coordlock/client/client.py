@@ -53,8 +53,8 @@ def connect(target: Target = None, *, client: object = None, **options: Unpack[O
         options: single options, which override those of ``target``; see the table in the
             documentation. Options of third-party backends go into ``target``.
 
-    Raises `ConfigurationError` at once for a configuration that cannot be used, `MissingExtra` when
-    the backend is not installed, `AuthenticationFailed`, and `BackendUnavailable` when there is no
+    Raises `ConfigurationError` at once for a configuration that cannot be used, and when the
+    backend is not installed, `AuthenticationFailed`, and `BackendUnavailable` when there is no
     session within the option ``connect_timeout``.
     """
     engine = _engine_of(target, client, options)
@@ -120,7 +120,7 @@ class _BaseClient(Resident):
     ) -> None:
         """A client that connects at its first use, in each process separately.
 
-        Takes what `connect` takes, and raises `ConfigurationError` and `MissingExtra` at once. The
+        Takes what `connect` takes, and raises `ConfigurationError` at once. The
         first use raises the other errors of `connect`, within the option ``connect_timeout``.
         """
         engine = _engine_of(target, client, options)
@@ -177,7 +177,7 @@ class Client(EnteredByWith, _BaseClient, Locks, Recipes):
     """A connection with its session, which makes locks and recipes.
 
     A context manager that closes it. Usable from any thread. A forked child must connect again: see
-    `ForkedClient`.
+    `ClientClosed`.
     """
 
     close = blocking(_BaseClient._close)
@@ -208,7 +208,7 @@ class AsyncClient(EnteredByAsyncWith, _BaseClient, AsyncLocks, AsyncRecipes):
     """A connection with its session, for asyncio, which makes locks and recipes.
 
     An async context manager that closes it. Usable from any event loop of the process. A forked
-    child must connect again: see `ForkedClient`.
+    child must connect again: see `ClientClosed`.
     """
 
     close = awaiting(_BaseClient._close)

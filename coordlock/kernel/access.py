@@ -29,7 +29,7 @@ log = Log("coordlock")
 
 
 class Access:
-    """A client's way to one engine, of the process that made it: `ForkedClient` in others."""
+    """A client's way to one engine, of the process that made it: `ClientClosed` in others."""
 
     def __init__(self, engine: Engine) -> None:
         self.settings: Final = engine.settings

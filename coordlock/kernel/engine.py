@@ -10,12 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from coordlock.backend import Backend
-from coordlock.errors import (
-    BackendUnavailable,
-    ClientClosed,
-    ForkedClient,
-    SessionLost,
-)
+from coordlock.errors import BackendUnavailable, ClientClosed, SessionLost
 from coordlock.kernel.entries import Announcement, Entries
 from coordlock.kernel.removal import removal
 from coordlock.kernel.retry import retried
@@ -120,9 +115,12 @@ class Engine:
         return one.hosts == two.hosts or not set(one.hosts).isdisjoint(two.hosts)
 
     def check(self) -> None:
-        """Raise `ForkedClient` or `ClientClosed` if the engine can no longer be used."""
+        """Raise `ClientClosed` or `ClientClosed` if the engine can no longer be used."""
         if PROCESS.id != self._pid:
-            raise ForkedClient(self._pid)
+            raise ClientClosed(
+                f"this client belongs to the parent process {self._pid}: connect in the child, or "
+                "use coordlock.Client(), which connects in each process anew"
+            )
         if self.closing is not None:
             raise ClientClosed
 

@@ -122,7 +122,7 @@ class _BaseWorkQueue(Resident, Generic[I]):
         are refused. Raises `BackendUnavailable` when no answer came within the client's
         ``request_timeout``: then it says whether the item may have been put, or may be yet. Raises
         TypeError and ValueError for other data, `NameConflict` where another release keeps the
-        queue in another way, `AuthenticationFailed`, `ClientClosed` and `ForkedClient`.
+        queue in another way, `AuthenticationFailed`, `ClientClosed` and `ClientClosed`.
         """
         [id] = yield from self._put_many([data], delay)
         return id

@@ -606,7 +606,7 @@ if child == 0:
     for use in (client.lock("other").acquire, client.admin.names, grant.check, grant.release):
         try:
             use()
-        except coordlock.errors.ForkedClient:
+        except coordlock.errors.ClientClosed:
             continue
         os._exit(1)
     with coordlock.connect(sys.argv[1]) as own:

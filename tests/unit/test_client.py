@@ -367,8 +367,8 @@ if pid == 0:
                     client.admin.describe):
         try:
             said.append(repr(attempt()))
-        except coordlock.errors.ForkedClient as error:
-            said.append(str(error.parent))
+        except coordlock.errors.ClientClosed as error:
+            said.append(str(error).split()[7].strip(":"))
     client.close()
     os.write(write, ' '.join(said).encode())
     sys.exit(0)
@@ -404,7 +404,7 @@ def test_a_child_forked_while_threads_are_busy_is_refused_too() -> None:
         "    pid = os.fork()\n"
         "    if pid == 0:\n"
         "        try: client.lock('q').acquire()\n"
-        "        except coordlock.errors.ForkedClient: os._exit(7)\n"
+        "        except coordlock.errors.ClientClosed: os._exit(7)\n"
         "        os._exit(1)\n"
         "    codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
         "stop.set(); [t.join() for t in threads]\n"

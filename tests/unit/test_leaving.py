@@ -301,7 +301,7 @@ def test_an_end_by_hand_that_is_kept_or_at_work_is_not_that_of_a_later_body(clie
     later = lock.__enter__()  # waits for that
     del end
     gc.collect()
-    client._engine.sweep._look()
+    client._engine.tickets.sweep()
     assert tokens(client) == [later.token]
     later.check()
     lock.__exit__(None, None, None)

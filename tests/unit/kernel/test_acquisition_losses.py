@@ -9,12 +9,7 @@ from typing import Any
 import pytest
 from coordlock_memory import Fault
 
-from coordlock.errors import (
-    ClientClosed,
-    Evicted,
-    ForkedClient,
-    SessionLost,
-)
+from coordlock.errors import ClientClosed, Evicted, SessionLost
 from coordlock.kernel.access import close
 from coordlock.kernel.tickets import _NOTICE as NOTICE
 from coordlock.locks.grant import GrantState
@@ -381,7 +376,7 @@ def test_the_link_of_another_process_is_refused(
     party.held("x")
     monkeypatch.setattr(PROCESS, "id", -1)
     call = party.acquire()
-    assert isinstance(call.error, ForkedClient)
+    assert isinstance(call.error, ClientClosed)
 
 
 @pytest.mark.parametrize("spoil", ["withdraw", "expire"])
