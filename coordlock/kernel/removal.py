@@ -156,7 +156,7 @@ class Removable:
         try:
             was_there = removal.result()
         except SessionLost as error:
-            self.session.lost(error.reason)
+            self.session.gone_with(error)
             self._removed(was_there=False)
         except ClientClosed as error:
             self._give_up(error)  # the session's end removes them

@@ -150,6 +150,14 @@ class Session:
         self.gone = True
         self.end(SessionLost(self._backend.scheme, reason))
 
+    def gone_with(self, error: SessionLost) -> None:
+        """A request ended with ``error``: the session is gone, unless it had ended here before.
+
+        Then the error may be that end, or a later session's, and the service may still have this.
+        """
+        if self.ended is None:
+            self.lost(error.reason)
+
     def beat(self) -> Promise[float]:
         """Send a heartbeat now. When the promise is kept, the deadline has moved."""
         answer: Promise[float] = Promise()

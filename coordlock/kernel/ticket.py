@@ -102,8 +102,7 @@ class Ticket(Removable):
             send = partial(self._send, unless_blocked)
             snapshots = yield from retried(send, self._timers, pause=self.pause)
         except SessionLost as error:
-            if self.session.ended is None:  # else that may be what ended the call
-                self.session.lost(error.reason)
+            self.session.gone_with(error)
             raise
         is_refused = unless_blocked and self._was_refused(snapshots)
         self._request = ANSWERED

@@ -264,7 +264,7 @@ class BaseGrant(Resident):
         except Evicted:
             self._ticket.vanished(self.name)
         except SessionLost as error:
-            self._ticket.session.lost(error.reason)
+            self._ticket.session.gone_with(error)
         except ClientClosed as error:
             self._ticket.lose(error)
         self.check()  # it may have been released meanwhile

@@ -315,22 +315,6 @@ def test_a_ticket_that_is_lost_between_two_attempts_ends_its_call_at_once(
     assert isinstance(call.error, ClientClosed)
 
 
-def test_what_is_in_doubt_has_left_once_the_service_calls_its_session_lost(
-    world: World, party: Party, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The fault: a session that had ended here before did not count as gone there."""
-    ticket = ticket_of(party)
-    party.network.faults.inject("enqueue", Fault.LOSE_REQUEST)
-    call = party.run(ticket.enqueue())
-    ticket.session.end(SessionLost("memory", "the deadline has passed"))
-    lost = SessionLost("memory", "it expired")
-    monkeypatch.setattr(party.engine.backend, "withdraw", lambda _: failed(lost))
-    ticket.withdraw()
-    call.cancel()
-    world.settle()
-    assert live_tickets(party) == 0
-
-
 def test_a_removal_is_tried_again_soon_after_an_outage_that_left_the_session_alone(
     world: World, party: Party, queued: Ticket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
