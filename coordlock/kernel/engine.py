@@ -201,14 +201,17 @@ class Engine:
         """Let ``ticket``, which was granted, be held for ``seconds`` from now."""
         self.tickets.limit(ticket, seconds)
 
-    def held_by(self, caller: Caller) -> list[Ticket]:
-        """What ``caller`` was granted by this service, through any client, and holds."""
+    def held_by(self, caller: Caller, queue: str | None = None) -> list[Ticket]:
+        """What ``caller`` was granted by this service, through any client, and holds.
+
+        Of ``queue``, if that is given.
+        """
         found: list[Ticket] = []
         for reference in _engines.valuerefs():
             engine = reference()
             if engine is None or engine.inherited:
                 continue  # a thread of the parent may hold its lock for ever
-            if (held := engine.tickets.held_by(caller)) and engine.is_of(self):
+            if (held := engine.tickets.held_by(caller, queue)) and engine.is_of(self):
                 found += held
         return found
 

@@ -116,14 +116,15 @@ class Tickets:
             granted = list(self._granted.get(queue, ()))
         return [ticket for ticket in granted if ticket.lost is None and not ticket.is_leaving]
 
-    def held_by(self, caller: Caller) -> list[Ticket]:
-        """What ``caller`` was granted and holds.
+    def held_by(self, caller: Caller, queue: str | None = None) -> list[Ticket]:
+        """What ``caller`` was granted and holds; of ``queue``, if that is given.
 
         Without what is lost or being withdrawn: that leaves its queue whatever the caller does.
         """
         with self.lock:
-            granted = list(self._granted.get(caller, ()))
-        return [one for one in granted if not one.is_leaving and not one.end.done()]
+            granted = list(self._granted.get(queue or caller, ()))
+        own = [ticket for ticket in granted if ticket.caller == caller]
+        return [ticket for ticket in own if not ticket.is_leaving and not ticket.end.done()]
 
     # What follows a loss
 
