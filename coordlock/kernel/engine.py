@@ -6,6 +6,7 @@ import math
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
+from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -27,7 +28,7 @@ from coordlock.runtime.caller import Caller
 from coordlock.runtime.cancellation import ENDING, Cancellation, checked
 from coordlock.runtime.clock import SystemTimers, Timers, soon, within
 from coordlock.runtime.deadline import Deadline, DeadlineReached
-from coordlock.runtime.driver import Call, Steps, bounded, run_in_background
+from coordlock.runtime.driver import Call, Steps, bounded
 from coordlock.runtime.process import PROCESS
 from coordlock.runtime.promise import Promise
 from coordlock.runtime.worker import Worker
@@ -170,11 +171,12 @@ class Engine:
         if (latest := self.sessions.latest) is not None and latest.ended is None:
             return latest
         if latest is None:
-            first = run_in_background(self.sessions.live())
+            first = self.sessions.opening()
             yield within(self.timers, first, self.settings.connect_timeout)
             if not first.done():
                 raise self.silent(DeadlineReached())
-            return first.result()
+            if (error := first.exception()) is not None:
+                raise copy(error)
         return (yield from self.sessions.live())
 
     def ticket(
