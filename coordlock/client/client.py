@@ -16,7 +16,7 @@ from coordlock.kernel.access import Access, LazyAccess, close
 from coordlock.kernel.engine import Engine
 from coordlock.runtime.clock import SystemTimers
 from coordlock.runtime.deadline import DeadlineReached
-from coordlock.runtime.driver import Steps, run, run_async, run_in_background
+from coordlock.runtime.driver import Steps, bounded, run, run_async, run_in_background
 from coordlock.runtime.log import Log
 from coordlock.runtime.methods import (
     EnteredByAsyncWith,
@@ -257,10 +257,9 @@ def _warn_once(text: str) -> None:
 
 def _opening(engine: Engine) -> Steps[None]:
     """Open the first session, or close ``engine``: also where Ctrl-C or a cancellation comes."""
-    yield engine.deadline(engine.settings.connect_timeout)
     is_open = False
     try:
-        yield from engine.session()
+        yield from bounded(engine.session(), engine.deadline(engine.settings.connect_timeout))
         is_open = True
     except DeadlineReached as late:
         raise engine.silent(late) from None

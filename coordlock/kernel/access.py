@@ -218,7 +218,7 @@ def _close_when_unused(engine: Engine) -> None:
 
 
 def _close_if_unused(engine: Engine) -> None:
-    if all(ticket.is_leaving for ticket in engine.tickets):
+    if not engine.closed and all(ticket.is_leaving for ticket in engine.tickets):
         soon(engine.timers, partial(_close_abandoned, engine))
 
 

@@ -6,6 +6,7 @@ import math
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
+from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -22,7 +23,7 @@ from coordlock.runtime.caller import Caller
 from coordlock.runtime.cancellation import ENDING, Cancellation, checked
 from coordlock.runtime.clock import SystemTimers, Timers, soon, within
 from coordlock.runtime.deadline import Deadline, DeadlineReached
-from coordlock.runtime.driver import Call, Steps, bounded, run_in_background
+from coordlock.runtime.driver import Call, Steps, bounded
 from coordlock.runtime.process import PROCESS
 from coordlock.runtime.promise import Promise
 from coordlock.runtime.worker import Worker
@@ -171,11 +172,12 @@ class Engine:
         if (latest := self.sessions.latest) is not None and latest.ended is None:
             return latest
         if latest is None:
-            first = run_in_background(self.sessions.live())
+            first = self.sessions.opening()
             yield within(self.timers, first, self.settings.connect_timeout)
             if not first.done():
                 raise self.doubted(self.silent(DeadlineReached()))
-            return first.result()
+            if (error := first.exception()) is not None:
+                raise copy(error)
         return (yield from self.sessions.live())
 
     def _refuse_in_outage(self) -> None:
@@ -214,14 +216,17 @@ class Engine:
         """Let ``ticket``, which was granted, be held for ``seconds`` from now."""
         self.tickets.limit(ticket, seconds)
 
-    def held_by(self, caller: Caller) -> list[Ticket]:
-        """What ``caller`` was granted by this service, through any client, and holds."""
+    def held_by(self, caller: Caller, queue: str | None = None) -> list[Ticket]:
+        """What ``caller`` was granted by this service, through any client, and holds.
+
+        Of ``queue``, if that is given.
+        """
         found: list[Ticket] = []
         for reference in _engines.valuerefs():
             engine = reference()
             if engine is None or engine.inherited:
                 continue  # a thread of the parent may hold its lock for ever
-            if (held := engine.tickets.held_by(caller)) and engine.is_of(self):
+            if (held := engine.tickets.held_by(caller, queue)) and engine.is_of(self):
                 found += held
         return found
 

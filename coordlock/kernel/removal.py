@@ -14,7 +14,7 @@ from coordlock.kernel.retry import retried
 from coordlock.kernel.session import Session
 from coordlock.model.contender import Entry
 from coordlock.model.names import joined
-from coordlock.runtime.clock import Timers
+from coordlock.runtime.clock import Timer, Timers
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, resolved
@@ -101,6 +101,7 @@ class Removable:
     #: When the next one is due, and how many have looked for what came late.
     _due: float = -math.inf
     _confirmations: int = 0
+    _timer: Timer | None = None
     #: Whether it has ended.
     _is_over: bool = False
 
@@ -232,7 +233,9 @@ class Removable:
         self._removal = None
         when = self._timers.clock.now() + seconds
         try:
-            self._timers.call_at(when, self._due_now)
+            timer, self._timer = self._timer, self._timers.call_at(when, self._due_now)
+            if timer is not None:
+                timer.cancel()  # the sweep was sooner
         except ClientClosed as error:
             self._give_up(error)
         except RuntimeError as error:  # no thread can be started

@@ -174,9 +174,7 @@ class Report:
         """The caller's own grant of this lock, where it is what the caller waits for."""
         if self._caller is None:
             return None
-        if not (held := self._engine.held_by(self._caller)):
-            return None
-        own = [one for one in held if any(entry.queue == self._queue for entry in one.entries)]
+        own = self._engine.held_by(self._caller, self._queue)
         claim = self._claims.get(self._queue)
         enough = claim.of if isinstance(claim, Permit) else 1
         return own[0] if len(own) >= enough else None

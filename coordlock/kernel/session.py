@@ -358,16 +358,20 @@ class Sessions:
     def live(self) -> Steps[Session]:
         """The live session; opens one where there is none, once for all callers."""
         while (session := self.latest) is None or session.ended is not None:
-            opened = self._opened
             try:
-                self._timers.call_at(self._timers.clock.now(), self._begin)
-            except RuntimeError:  # no thread can be started
-                self._begin()
-            try:
-                yield opened
+                yield self.opening()
             except CoordlockError as error:
                 raise copy(error) from None  # each caller's collects a traceback
         return session
+
+    def opening(self) -> Promise[None]:
+        """Open a session where there is none; the promise is kept when one is open."""
+        opened = self._opened
+        try:
+            self._timers.call_at(self._timers.clock.now(), self._begin)
+        except RuntimeError:  # no thread can be started
+            self._begin()
+        return opened
 
     def refuse(self) -> None:
         """Let no caller wait any longer for a session to be opened: `ClientClosed`."""

@@ -51,8 +51,8 @@ class Tickets:
         # between any two steps of this thread.
         self.lock: Final = threading.RLock()
         self._by_id: Final[dict[str, Ticket]] = {}
-        #: Those that were granted, by caller.
-        self._granted: Final[dict[Caller | None, dict[Ticket, None]]] = {}
+        #: Those that were granted, by caller and by queue, the oldest first.
+        self._granted: Final[dict[Caller | str | None, dict[Ticket, None]]] = {}
         #: Called when a ticket has no contender left: of a client that closes, or was dropped.
         self.on_forgotten: Callable[[], object] | None = None
         self._pause: Final = min(SWEEP_PAUSE_S, ttl / 3)
@@ -84,6 +84,8 @@ class Tickets:
         with self.lock:
             if ticket.entries[0].id in self._by_id:  # else the client has been closed
                 self._granted.setdefault(caller, {})[ticket] = None
+                for entry in ticket.entries:
+                    self._granted.setdefault(entry.queue, {})[ticket] = None
         ticket.grant(snapshots)
 
     def forget(self, entries: Iterable[Entry]) -> None:
@@ -91,10 +93,11 @@ class Tickets:
         with self.lock:
             for entry in entries:
                 if (ticket := self._by_id.get(entry.id)) is not None:
-                    granted = self._granted.get(ticket.caller, {})
-                    granted.pop(ticket, None)
-                    if not granted:
-                        self._granted.pop(ticket.caller, None)
+                    for key in (ticket.caller, entry.queue):
+                        granted = self._granted.get(key, {})
+                        granted.pop(ticket, None)
+                        if not granted:
+                            self._granted.pop(key, None)
                     # Last: where a signal handler raises before this, the next call does it all.
                     self._by_id.pop(entry.id, None)
         if self.on_forgotten is not None:
@@ -110,19 +113,18 @@ class Tickets:
         Looks at the clock.
         """
         with self.lock:
-            granted = [ticket for held in self._granted.values() for ticket in held]
-        here = [one for one in granted if any(entry.queue == queue for entry in one.entries)]
-        held = [one for one in here if one.lost is None and not one.is_leaving]
-        return sorted(held, key=lambda one: one.granted_at or 0.0)
+            granted = list(self._granted.get(queue, ()))
+        return [ticket for ticket in granted if ticket.lost is None and not ticket.is_leaving]
 
-    def held_by(self, caller: Caller) -> list[Ticket]:
-        """What ``caller`` was granted and holds.
+    def held_by(self, caller: Caller, queue: str | None = None) -> list[Ticket]:
+        """What ``caller`` was granted and holds; of ``queue``, if that is given.
 
         Without what is lost or being withdrawn: that leaves its queue whatever the caller does.
         """
         with self.lock:
-            granted = list(self._granted.get(caller, ()))
-        return [one for one in granted if not one.is_leaving and not one.end.done()]
+            granted = list(self._granted.get(queue or caller, ()))
+        own = [ticket for ticket in granted if ticket.caller == caller]
+        return [ticket for ticket in own if not ticket.is_leaving and not ticket.end.done()]
 
     # What follows a loss
 

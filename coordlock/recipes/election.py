@@ -153,7 +153,6 @@ class _BaseElection(QueueRecipe, Generic[T]):
                 return None
             except (SessionLost, Evicted, BackendUnavailable) as error:
                 log.warning("election %r: %s; campaigns again", self.name, error)
-            yield None  # no deadline
             yield sleep(self._access.engine.timers, _PAUSE)
 
 

@@ -51,13 +51,15 @@ def test_two_threads_that_answer_callers_for_a_session_lose_none_that_comes_betw
     assert callers[0].done()
 
 
-def test_callers_that_give_up_are_forgotten(world: World) -> None:
+@pytest.mark.parametrize("first", [True, False], ids=["the first session", "another one"])
+def test_callers_that_give_up_are_forgotten(world: World, first: bool) -> None:
     party = world.party()
-    party.held()
+    if not first:
+        party.held()
     party.cut_off()
     world.advance(60)
     calls = [party.acquire(timeout=1.0) for _ in range(20)]
-    world.advance(2)
+    world.advance(20)
     assert all(isinstance(call.error, CoordlockError) for call in calls)
     assert party.engine.sessions._opened._callbacks == []
 

@@ -21,7 +21,7 @@ from coordlock.locks.grant import GrantState
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Snapshot
 from coordlock.runtime.log import flush
-from coordlock.runtime.promise import failed
+from coordlock.runtime.promise import Promise, failed
 from tests.simulation.world import TTL, Call, Party, World
 
 #: After this many seconds the last look for a late contender is over.
@@ -326,6 +326,25 @@ def test_a_removal_is_tried_again_soon_after_an_outage_that_left_the_session_alo
     party.network.faults._next.clear()
     world.advance(2.1)
     assert removal.result(0) is True
+
+
+def test_removals_do_not_become_more_frequent_in_a_long_outage(
+    world: World, party: Party, queued: Ticket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fault: each sweep sent one, and each that failed set one more timer."""
+    monkeypatch.setattr(VirtualTimers, "jitter", lambda _, longest: longest)
+    sent: list[float] = []
+
+    def withdraw(_: object) -> Promise[bool]:
+        sent.append(world.time.now())
+        return failed(BackendUnavailable("memory", "no connection"))
+
+    monkeypatch.setattr(party.engine.backend, "withdraw", withdraw)
+    queued.withdraw()
+    world.advance(100)
+    begun = len(sent)
+    world.advance(100)
+    assert 40 < len(sent) - begun < 80
 
 
 def test_a_removal_is_tried_again_as_soon_as_the_session_has_recovered(
