@@ -361,11 +361,11 @@ class WorkQueue(_BaseWorkQueue[Item]):
         While the service is away it waits, and goes on. A handler whose item is lost meanwhile
         should end soon: see ``item.lost`` and ``item.check()``.
 
-        It ends when ``cancellation`` is cancelled; on SIGTERM, in the main thread of a program that
-        does not handle that; after a signal that `release_on_signals` heard; and where no item was
-        ready for ``timeout`` seconds, by default never. Then it takes no more items, and the
-        handlers have ``grace`` seconds to end. What they have not finished is given back, not
-        counted as a failure.
+        It ends when ``cancellation`` is cancelled; after a signal that `release_on_signals` heard;
+        where no item was ready for ``timeout`` seconds, by default never; and on SIGTERM, which
+        ends all runs of a program that has one in its main thread and does not handle SIGTERM
+        itself. Then it takes no more items, and the handlers have ``grace`` seconds to end. What
+        they have not finished is given back, not counted as a failure.
 
         Raises what `take` raises, but for outages and losses; TypeError for a coroutine function;
         and what else than an `Exception` a handler raises.
