@@ -273,7 +273,7 @@ _ALL: Final = (
         "queue.retry",
         NAME,
         Argument("ID", "ids", read=whole(1, 2**63 - 1), least=0, repeats=True),
-        Option("--all", dest="is_all", help="Put all dead items again."),
+        Option("--all", dest="is_all", help="All dead items."),
         JSON,
         example="queue retry mails 17",
     ),
