@@ -180,6 +180,8 @@ class Chores:
                 if clock.now() >= self._until and not self._consumer.is_waiting:
                     return
                 yield within(self._engine.timers, notified, min(seconds, _LOOK_S))
+                if following.view.ended is not None:  # as where the service refused a password
+                    following = self._store.backend.follow(queue, self._changed.notify)
         finally:
             following.cancel()
             self._leave()

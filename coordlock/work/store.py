@@ -107,8 +107,6 @@ class Writing:
         self._guards: Final = guards
         #: Why an attempt has no answer, and may be made yet; None while all were answered.
         self.unanswered: BackendUnavailable | None = None
-        #: The key by which an attempt was refused; None for none.
-        self.refused_by: str | None = None
         #: What the write has found, once it was made and answered.
         self.written: Written | None = None
         self._answer = self._send()
@@ -125,8 +123,7 @@ class Writing:
                 try:
                     self.written = yield self._answer
                     return Outcome.MADE
-                except VersionMismatch as mismatch:
-                    self.refused_by = mismatch.key
+                except VersionMismatch:
                     return Outcome.REFUSED if self.unanswered is None else Outcome.UNCLEAR
                 except BackendUnavailable as error:
                     self.unanswered = error
