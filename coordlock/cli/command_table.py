@@ -279,7 +279,7 @@ _ALL: Final = (
         "queue.retry",
         NAME,
         Argument("ID", "ids", read=_item_id, least=0, repeats=True),
-        Option("--all", dest="is_all", help="Put all dead items again."),
+        Option("--all", dest="is_all", help="All dead items."),
         JSON,
         example="queue retry mails 17",
     ),

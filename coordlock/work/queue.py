@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 
 from coordlock.errors import (
     BackendUnavailable,
-    VersionMismatch,
     WaitCancelled,
     WaitUnavailable,
     WorkQueueEmpty,
@@ -270,19 +268,13 @@ class _BaseWorkQueue(Resident, Generic[I]):
         """
         return (yield from self._asked(view.dead_items, _positive("limit", limit)))
 
-    def _retry(self, id: str) -> Steps[str]:
-        """Put the data of a dead item at the end of the queue, as a new item; its id.
+    def _retry(self, id: str) -> Steps[None]:
+        """Let a dead item be taken again, before new items, as if it had never been taken.
 
-        The dead one is removed in the same step, so it is never put twice. ``max_depth`` does not
-        count. Raises LookupError where no dead item has this ``id``, ValueError for what is no id,
-        and what `put` raises.
+        Raises LookupError where no dead item has this ``id``, ValueError for what is no id, and
+        `BackendUnavailable`: then it may be so, or may be yet.
         """
-        shared, dead_id = self._share(), ItemId.parse(id)
-        while True:
-            dead: Parcel = yield from self._asked(view.revived, dead_id)
-            with suppress(VersionMismatch):  # others have removed it meanwhile, or put it
-                [id] = yield from shared.producer.put([dead])
-                return id
+        yield from self._asked(view.ready_again, ItemId.parse(id))
 
     def _evict(self, id: str) -> Steps[bool]:
         """Take the item ``id`` away from the worker that has it; whether one had it. For operators.
@@ -364,11 +356,11 @@ class WorkQueue(_BaseWorkQueue[Item]):
         While the service is away it waits, and goes on. A handler whose item is lost meanwhile
         should end soon: see ``item.lost`` and ``item.check()``.
 
-        It ends when ``cancellation`` is cancelled; on SIGTERM, in the main thread of a program that
-        does not handle that; after a signal that `release_on_signals` heard; and where no item was
-        ready for ``timeout`` seconds, by default never. Then it takes no more items, and the
-        handlers have ``grace`` seconds to end. What they have not finished is given back, not
-        counted as a failure.
+        It ends when ``cancellation`` is cancelled; after a signal that `release_on_signals` heard;
+        where no item was ready for ``timeout`` seconds, by default never; and on SIGTERM, which
+        ends all runs of a program that has one in its main thread and does not handle SIGTERM
+        itself. Then it takes no more items, and the handlers have ``grace`` seconds to end. What
+        they have not finished is given back, not counted as a failure.
 
         Raises what `take` raises, but for outages and losses; TypeError for a coroutine function;
         and what else than an `Exception` a handler raises.

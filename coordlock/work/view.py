@@ -13,8 +13,8 @@ from coordlock.kernel.retry import retried
 from coordlock.model.contender import Contender
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import all_of
+from coordlock.work.chores import returning
 from coordlock.work.layout import LANES, ItemId, Serial, ending
-from coordlock.work.producer import Parcel
 from coordlock.work.records import (
     Claim,
     Content,
@@ -31,8 +31,8 @@ __all__ = [
     "dead_items",
     "live_items",
     "purged",
+    "ready_again",
     "removed",
-    "revived",
     "stats",
     "taken_away",
     "unlisted",
@@ -176,14 +176,16 @@ def taken_away(store: Store, id: ItemId) -> Steps[Contender | None]:
     return None
 
 
-def revived(store: Store, id: ItemId) -> Steps[Parcel]:
-    """What puts a dead item anew, and removes it in the same step. Raises LookupError."""
-    item = store.layout.item(id)
-    dead = serials((yield from store.read(store.layout.dead.folder_of(id))))
-    stored = (yield from store.read(item)).values.get(item)
-    for one, (key, _) in dead.items():
-        if one.id == id and stored is not None:
-            return Parcel(Content.decode(item, stored).data, also=(*ending(key), Delete(item)))
+def ready_again(store: Store, id: ItemId) -> Steps[None]:
+    """Make a dead item ready. Raises LookupError."""
+    found = serials((yield from store.read(store.layout.dead.folder_of(id))))
+    for one, (key, stored) in found.items():
+        if one.id == id:
+            # A serial of its own: an item that was buried while ready has used this one's key.
+            retry = Retry(token=Dead.decode(key, stored).token)
+            ready = returning(store.layout, one.next, retry)
+            if (yield from store.write([*ending(key), *ready])) is not Outcome.REFUSED:
+                return
     raise LookupError(f"no dead item {id} in the work queue {store.layout.name!r}")
 
 

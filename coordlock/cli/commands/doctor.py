@@ -292,9 +292,7 @@ def _dead_items(client: Client) -> Iterator[Finding]:
         yield Finding("work queues", "warning", detail, advice)
     if dead:
         detail = f"dead items, which nobody takes any more, in {listed(dead)}"
-        advice = (
-            "`coordlock queue ls NAME --dead` tells why, `coordlock queue retry` puts them again"
-        )
+        advice = "`coordlock queue ls NAME --dead` tells why, `coordlock queue retry` revives them"
         yield Finding("work queues", "warning", detail, advice)
     elif queues and not damaged:
         yield Finding("work queues", "ok", f"{len(queues)}, without dead items")

@@ -135,28 +135,28 @@ def _document(item: ItemView) -> dict[str, object]:
 
 
 def retry(*, name: str, ids: list[str], is_all: bool, service: Service, as_json: bool) -> int:
-    """Put dead items of the work queue NAME again.
+    """Let dead items of the work queue NAME be taken again.
 
-    Each becomes a new item at the end of the queue. Prints the new ids. The exit status is 1 if an
-    ID is not of a dead item.
+    They are taken before new items, as if they had never been taken. Prints their ids. The exit
+    status is 1 if an ID is not of a dead item.
     """
     if is_all == bool(ids):
         raise UsageError("give an ID, or --all")
-    again: dict[str, str | None] = {}
+    again: list[str] = []
     with service.connected() as client:
         queue = client.work_queue(name)
         for id in [one.id for one in queue.dead(10**9)] if is_all else ids:
             try:
-                again[id] = queue.retry(id)
+                queue.retry(id)
             except LookupError as error:
-                again[id] = None
                 complain(error)
             else:
+                again.append(id)
                 if not as_json:
-                    echo(again[id])
+                    echo(id)
     if as_json:
         echo(json.dumps(again))
-    return Exit.FAILED if None in again.values() else Exit.OK
+    return Exit.OK if again == wanted else Exit.FAILED
 
 
 def evict(*, name: str, ids: list[str], yes: bool, service: Service) -> int:

@@ -13,7 +13,8 @@ from coordlock_memory import MemoryBackend
 import coordlock
 from coordlock import LockLost
 from coordlock.backend import Listing, Operation, Put, Read, VersionedValue, Written
-from coordlock.errors import WorkQueueEmpty
+from coordlock.backend.observation import Queue
+from coordlock.errors import AuthenticationFailed, WorkQueueEmpty
 from coordlock.model.contender import Contender
 from coordlock.runtime.driver import run
 from coordlock.runtime.promise import Promise, failed, resolved
@@ -495,6 +496,26 @@ def test_items_that_are_due_are_made_ready_after_an_outage(root: str) -> None:
         del backend.write
         with queue.take(BOUND) as item:
             assert item.data == b"one"
+
+
+def test_dead_workers_are_found_by_a_client_that_could_not_follow_for_a_while(
+    client: coordlock.Client, other: coordlock.Client
+) -> None:
+    queue, backend = client.work_queue("q"), backend_of(client)
+    follow = backend.follow
+
+    def refused(where: Any, news: Callable[[], None]) -> Any:
+        following = follow(where, news)
+        if isinstance(where, Queue):
+            backend.follow = follow  # type: ignore[method-assign]
+            following.end(AuthenticationFailed("memory", "no such user"), 0.0)
+        return following
+
+    backend.follow = refused  # type: ignore[method-assign]
+    queue.put(b"one")
+    other.work_queue("q").take(BOUND)
+    other.close()
+    assert queue.take(BOUND).deliveries == 2
 
 
 def test_what_is_due_beside_an_item_that_is_removed_is_made_ready(
