@@ -58,10 +58,10 @@ NAVIGATION: Final = {
             "architecture",
         ],
         "Reference": ["reference/*", "command-line", "backends/*"],
-        "Project": ["decisions/README", "/C*", "/RELEASING", "/SECURITY", "/compose/README"],
+        "Project": ["design/README", "/C*", "/RELEASING", "/SECURITY", "/compose/README"],
     },
     "docs/reference/api": {"Modules": ["modules/*"]},
-    "docs/decisions/README": {"Decisions": ["0*"]},
+    "docs/design/README": {"Design notes": ["*"]},
 }
 
 

@@ -112,7 +112,7 @@ def test_what_docstrings_name_exists() -> None:
     assert wrong == set()
 
 
-@pytest.mark.parametrize("name", [name for name in PAGES if "/decisions/" not in name])
+@pytest.mark.parametrize("name", PAGES)
 def test_the_modules_that_pages_name_exist(name: str) -> None:
     assert [one for one in _IN_PAGE.findall(page(name)) if not exists(one)] == []
 
