@@ -93,7 +93,9 @@ def test_every_design_note_is_in_their_index_and_ends_in_what_was_rejected() -> 
     assert sorted(path for path, _ in _local(NOTES)) == notes
     for name in notes:
         assert len(page(name).split()) <= 1200, name
-        assert re.findall(r"^## (.*)$", page(name), re.M)[-1] == "Considered and rejected", name
+        assert (
+            re.findall(r"^## (.*)$", page(name), re.MULTILINE)[-1] == "Considered and rejected"
+        ), name
 
 
 def test_the_readme_keeps_its_order() -> None:
