@@ -41,9 +41,7 @@ NOT_YET: Final = (
     "docs/how-to/",
     "docs/index.md",
     "docs/integrations/",
-    "docs/performance",
     "docs/reference/",
-    "docs/reliability",
     "docs/tutorial.md",
     "docs/which-recipe.md",
 )
