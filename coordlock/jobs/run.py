@@ -29,7 +29,6 @@ from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
 from coordlock.locks.base_grant import BaseGrant, raise_or_chain
 from coordlock.locks.grant import AsyncGrant, Grant
-from coordlock.runtime.clock import sleep
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import described
@@ -133,7 +132,7 @@ class _BaseJobRun(BaseGrant):
                 yield None
                 if not delay:
                     return
-                yield self._ticket.unless_lost(sleep(engine.timers, delay))
+                yield self._ticket.pause(delay)
         except LockLost:  # no caller ever had it
             lost = self._ticket.lost
             raise (Evicted(self.name, kind="job") if lost is None else copy(lost)) from None

@@ -54,6 +54,7 @@ class PublishingGrant(BaseGrant):
     def _publish(self, value: bytes) -> Steps[None]:
         """Publish ``value`` after what was to be published before. Raises as `Term.publish`."""
         self.check()
+        yield from self._engine.first_session()
         yield self._engine.deadline(self._engine.settings.request_timeout)
         try:
             yield from self._guarded(_answered(self._publisher.publish(lambda _: value)))

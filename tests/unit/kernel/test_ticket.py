@@ -15,6 +15,7 @@ from coordlock.errors import (
     Evicted,
     SessionLost,
 )
+from coordlock.kernel.access import close
 from coordlock.kernel.ticket import Ticket
 from coordlock.locks.grant import GrantState
 from coordlock.model.claim import Mode
@@ -286,6 +287,63 @@ def test_a_contender_of_a_session_lost_only_here_is_still_removed(
     assert world.queue() == ()
 
 
+def test_a_contender_is_removed_whose_session_ended_here_while_it_was_being_enqueued(
+    world: World, party: Party
+) -> None:
+    """The fault: the client's own end of the session counted as the service's word."""
+    ticket = ticket_of(party)
+    party.network.faults.inject("enqueue", Fault.LOSE_REPLY)
+    call = party.run(ticket.enqueue())
+    assert len(world.queue()) == 1
+    ticket.session.end(SessionLost("memory", "the deadline has passed"))
+    world.advance(1)
+    assert isinstance(call.error, SessionLost)
+    ticket.withdraw()
+    assert world.queue() == ()
+
+
+def test_a_ticket_that_is_lost_between_two_attempts_ends_its_call_at_once(
+    world: World, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(VirtualTimers, "jitter", lambda _, longest: longest)
+    ticket = ticket_of(party)
+    party.network.faults.inject("enqueue", Fault.LOSE_REQUEST, 1000)
+    call = party.run(ticket.enqueue())
+    world.advance(3)
+    ticket.lose(ClientClosed())
+    world.settle()
+    assert isinstance(call.error, ClientClosed)
+
+
+def test_what_is_in_doubt_has_left_once_the_service_calls_its_session_lost(
+    world: World, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fault: a session that had ended here before did not count as gone there."""
+    ticket = ticket_of(party)
+    party.network.faults.inject("enqueue", Fault.LOSE_REQUEST)
+    call = party.run(ticket.enqueue())
+    ticket.session.end(SessionLost("memory", "the deadline has passed"))
+    lost = SessionLost("memory", "it expired")
+    monkeypatch.setattr(party.engine.backend, "withdraw", lambda _: failed(lost))
+    ticket.withdraw()
+    call.cancel()
+    world.settle()
+    assert live_tickets(party) == 0
+
+
+def test_a_removal_is_tried_again_soon_after_an_outage_that_left_the_session_alone(
+    world: World, party: Party, queued: Ticket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(VirtualTimers, "jitter", lambda _, longest: longest)
+    monkeypatch.setattr(Ticket, "sweep", lambda _: None)
+    party.network.faults.inject("withdraw", Fault.LOSE_REQUEST, 1000)
+    removal = queued.withdraw()
+    world.advance(4.0)
+    party.network.faults._next.clear()
+    world.advance(2.1)
+    assert removal.result(0) is True
+
+
 def test_a_removal_is_tried_again_as_soon_as_the_session_has_recovered(
     world: World, party: Party, queued: Ticket
 ) -> None:
@@ -524,7 +582,7 @@ def test_nothing_is_watched_after_the_client_was_closed(
     party.held()
     watched: list[object] = []
     monkeypatch.setattr(party.network, "watch", lambda *args: watched.append(args))
-    party.run(party.engine.close())
+    party.run(close(party.engine))
     world.advance(5)
     assert watched == []
 
