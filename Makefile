@@ -55,10 +55,11 @@ test-faults: setup servers ## Run all that kills, pauses and cuts off, and repea
 test-pythons: setup ## Run test-fast on every Python that pyproject.toml claims, installed or unpacked from Debian; ARGS=...
 	@scripts/test-pythons
 
-check: setup ## Run the linters and the type checker
+check: setup ## Run the linters, the type checker and the check of the pages' prose
 	$(python) -m ruff check
 	$(python) -m ruff format --check
 	$(python) -m mypy
+	$(python) -m scripts.prose
 
 fmt: setup ## Format the code and fix what the linter can
 	$(python) -m ruff check --fix
