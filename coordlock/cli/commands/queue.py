@@ -143,6 +143,7 @@ def retry(*, name: str, ids: list[str], is_all: bool, service: Service, as_json:
     if is_all == bool(ids):
         raise UsageError("give an ID, or --all")
     again: list[str] = []
+    status = Exit.OK
     with service.connected() as client:
         queue = client.work_queue(name)
         for id in [one.id for one in queue.dead(10**9)] if is_all else ids:
@@ -150,13 +151,14 @@ def retry(*, name: str, ids: list[str], is_all: bool, service: Service, as_json:
                 queue.retry(id)
             except LookupError as error:
                 complain(error)
+                status = Exit.FAILED
             else:
                 again.append(id)
                 if not as_json:
                     echo(id)
     if as_json:
         echo(json.dumps(again))
-    return Exit.OK if again == wanted else Exit.FAILED
+    return status
 
 
 def evict(*, name: str, ids: list[str], yes: bool, service: Service) -> int:

@@ -268,6 +268,7 @@ class WorkQueueContract(ClientSuite):
     ) -> None:
         queue = client.work_queue("q", max_failures=2)
         id = queue.put(b"bad")
+        last = 0
         for attempt in (1, 2):
             with pytest.raises(ValueError, match="worse"), queue.take(BOUND) as item:
                 assert item.deliveries == attempt
