@@ -6,7 +6,7 @@ import sys
 import warnings
 from copy import copy
 from enum import Enum
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 from coordlock.backend.capabilities import reason_for
 from coordlock.errors import (
@@ -72,13 +72,13 @@ class BaseGrant(Resident):
 
         Raises `Unsupported` where the service has none.
         """
-        if not self._engine.backend.capabilities.fenced:
-            self._refuse_token()
+        self._check_fenced()
         return self._first_token
 
-    def _refuse_token(self) -> NoReturn:
-        problem = f"has no token: {self._engine.settings.scheme} {reason_for('fenced')}"
-        raise Unsupported(f"the grant of {self.name!r} {problem}")
+    def _check_fenced(self) -> None:
+        if not self._engine.backend.capabilities.fenced:
+            problem = f"has no token: {self._engine.settings.scheme} {reason_for('fenced')}"
+            raise Unsupported(f"the grant of {self.name!r} {problem}")
 
     @property
     def _first_token(self) -> int:

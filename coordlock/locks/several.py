@@ -84,16 +84,18 @@ class _MultiGrant(BaseGrant):
     def token(self) -> int:
         """The fencing token of the only name; of a tree lock, that of its node.
 
-        Raises `Unsupported` for several names.
+        Raises `Unsupported` for several names, and where the service has none.
         """
+        self._check_fenced()
         return self._part.token
 
     @property
     def sequencer(self) -> str:
         """The token of the only name, or of a tree lock's node, as a text: see `Grant.sequencer`.
 
-        Raises `Unsupported` for several names.
+        Raises what ``token`` raises.
         """
+        self._check_fenced()
         return self._part.sequencer
 
     @property
