@@ -274,6 +274,8 @@ class BaseGrant(Resident):
         """The lock was lost during a block: raise that, or chain the block's exception to it."""
         if sys.is_finalizing():
             return  # the client was closed, and a generator that never ended is dropped
+        if self._loss() is None:
+            return  # still held: the service refuses the removal, which is logged and repeated
         lost = self._lost_error()
         is_told = isinstance(body, LockLost) and (body.name, body.token) == (lost.name, lost.token)
         if not is_told:
