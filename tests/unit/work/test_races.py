@@ -511,7 +511,7 @@ def test_dead_workers_are_found_by_a_client_that_could_not_follow_for_a_while(
             following.end(AuthenticationFailed("memory", "no such user"), 0.0)
         return following
 
-    backend.follow = refused  # type: ignore[method-assign]
+    backend.follow = refused  # type: ignore[method-assign, assignment]
     queue.put(b"one")
     other.work_queue("q").take(BOUND)
     other.close()
