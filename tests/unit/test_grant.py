@@ -17,7 +17,7 @@ from coordlock.locks.base_lock import AcquireOptions
 from coordlock.locks.lock import Lock
 from coordlock.model.claim import Mode
 from coordlock.runtime.log import flush
-from coordlock.runtime.promise import failed
+from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.waiting import eventually
 from tests.simulation.world import TTL, Party, World
 from tests.unit.clients import Service, backend

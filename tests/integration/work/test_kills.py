@@ -154,7 +154,7 @@ def crowd(url: str, log: Path, consumers: int, items: int, step: int) -> None:
 
 
 def has_done(log: Path, goal: int) -> bool:
-    return len(History(log).items("done")) >= goal
+    return log.read_bytes().count(b"\ndone ") >= goal
 
 
 @contextmanager
