@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, Final, Self, TypeVar, overload
 
@@ -22,13 +21,13 @@ from coordlock.backend import (
     SessionListener,
     Written,
 )
-from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError
+from coordlock.backend.observers import Observers
+from coordlock.errors import BackendUnavailable, CoordlockError
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.clock import SystemTimers, Timer, Timers, soon
 from coordlock.runtime.promise import Promise, failed, resolved
 from coordlock.settings import Settings
 from coordlock_memory.faults import Fault, Faults
-from coordlock_memory.following import Following
 from coordlock_memory.service import MemoryService
 
 __all__ = ["MemoryBackend"]
@@ -72,9 +71,10 @@ class MemoryBackend(Backend):
         self._session = ""
         #: What watches are yet to be told by the network, in the order in which it happened.
         self._under_way: list[object] = []
-        #: The observations that go on.
-        self._followings: list[Following[Any]] = []
         self._lock = threading.RLock()
+        self._observers = Observers(self, self._timers.clock, self._lock)
+        #: What ends the reports of each place that is observed.
+        self._reports: dict[Queue | str, Callable[[], None]] = {}
         #: What is on its way, to be brought at once when this is closed.
         self._due: list[Timer] = []
         self._closed = False
@@ -133,31 +133,28 @@ class MemoryBackend(Backend):
         waiters: Sequence[Contender] = (),
         changes: bool = False,
     ) -> Callable[[], None]:
-        live = True
-
-        def cancel() -> None:
-            nonlocal live
-            live = False
-            stop()
-
         me = object()
 
-        def arrive(was_first: bool) -> None:
+        def happened(departure: Departure) -> None:
+            with self._lock:
+                self._under_way.append(me)
+            self._deliver(partial(arrive, departure))
+
+        def arrive(departure: Departure) -> None:
             with self._lock:
                 is_next = self._under_way[0] is me  # else something earlier is yet to arrive
                 self._under_way.remove(me)
-            departure = Departure.UNORDERED
-            if is_next and waiters and not changes:
-                departure = Departure.FIRST if was_first else Departure.IN_ORDER
-            if live:
-                on_departure(departure)
+            if is_live:
+                on_departure(departure if is_next else Departure.UNORDERED)
 
-        def happened(was_first: bool) -> None:
-            with self._lock:
-                self._under_way.append(me)
-            self._deliver(partial(arrive, was_first))
+        is_live = True
+        stop = self.service.watch(contender, happened, waiters, changes=changes)
 
-        stop = self.service.watch(contender, happened, changes=changes)
+        def cancel() -> None:
+            nonlocal is_live
+            is_live = False
+            stop()
+
         return cancel
 
     def withdraw(self, entries: Sequence[Entry]) -> Promise[bool]:
@@ -193,17 +190,21 @@ class MemoryBackend(Backend):
             look = partial(self.service.snapshot, place.name)
         else:
             look = partial(self.service.read, place)
-        following: Following[Any] = Following(
-            partial(self._ask, "follow", look), news, self._deliver, self._retry, self._timers.clock
-        )
-        with self._lock:
-            # Those that have ended leave with the next one.
-            self._followings = [one for one in self._followings if not one.over]
-            self._followings.append(following)
-        following.start(partial(self.service.observe, place))
-        if self._closed:
-            following.end(BackendUnavailable("memory", "the connection is closed"))
-        return following.observation
+        return self._observers.observe(place, partial(self._ask, "follow", look), news)
+
+    def report(self, place: Queue | str) -> bool:
+        """See `Reporter`, as for the following two."""
+        changed = partial(self._observers.changed, place)
+        self._reports[place] = self.service.observe(place, partial(self._deliver, changed))
+        return True
+
+    def unreport(self, place: Queue | str) -> None:
+        self._reports.pop(place)()
+
+    def pause(self) -> Promise[None]:
+        promise: Promise[None] = Promise()
+        self._later(_PAUSE, partial(promise.resolve, None))
+        return promise
 
     def describe(self) -> Promise[ServiceInfo]:
         warnings = ("it coordinates this process only: for tests",)
@@ -219,8 +220,7 @@ class MemoryBackend(Backend):
         if not self.faults.partitioned:
             self.service.close(self._session)
         self.faults.heal()
-        for following in self._followings:
-            following.end(BackendUnavailable("memory", "the connection is closed"))
+        self._observers.close(BackendUnavailable("memory", "the connection is closed"))
         for timer in self._due:
             timer.fire()
         return resolved(None)
@@ -270,13 +270,7 @@ class MemoryBackend(Backend):
 
     def _break(self) -> None:
         """The connection broke, or is back."""
-        for following in self._followings:
-            following.broken()
-
-    def _retry(self, action: Callable[[], None]) -> None:
-        if not self._closed:
-            with suppress(ClientClosed):
-                self._later(_PAUSE, action)
+        self._observers.gap(self._timers.clock.now(), is_over=True)
 
     def _deliver(self, news: Callable[[], object]) -> None:
         """Bring news to the client, as the network lets it through."""

@@ -7,10 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from coordlock.backend import (
     Delete,
+    Departure,
     Expect,
     Listing,
     Operation,
@@ -20,6 +20,7 @@ from coordlock.backend import (
     VersionedValue,
     Written,
 )
+from coordlock.backend.watch_table import Watched, WatchTable
 from coordlock.errors import Evicted, SessionLost, VersionMismatch
 from coordlock.model.admission import is_blocked
 from coordlock.model.claim import Convertible, parse_marker
@@ -31,17 +32,10 @@ from coordlock_memory.faults import Faults
 __all__ = ["MemoryService"]
 
 
-class _Watch(NamedTuple):
-    #: Called with whether the contender has left, and none stood before it then.
-    on_departure: Callable[[bool], None]
-    #: Whether it is called for another value, too, and not for the departure alone.
-    changes: bool
-
-
 #: A queue, or a key or folder of the data.
 _Place = Queue | str
-#: Which queue a contender has left, whether it was the first there, and its watches.
-_Departure = tuple[str, bool, dict[int, _Watch]]
+#: A contender that has left, and how.
+_Departed = tuple[Contender, Departure]
 
 
 @dataclass
@@ -59,7 +53,6 @@ class _State:
 
     sessions: dict[str, _SessionRecord] = field(default_factory=dict)
     queues: dict[str, dict[str, Contender]] = field(default_factory=dict)
-    watches: dict[str, dict[int, _Watch]] = field(default_factory=dict)
     data: dict[str, VersionedValue] = field(default_factory=dict)
     #: The keys of the data that lie in each folder.
     folders: dict[str, set[str]] = field(default_factory=dict)
@@ -78,6 +71,7 @@ class MemoryService:
         self._timers = timers or SystemTimers("coordlock-memory")
         self._lock = threading.RLock()
         self._state = _State()
+        self._watches: WatchTable[Watched] = WatchTable(self._lock)
         self._revisions = itertools.count(1)
         self._numbers = itertools.count(1)
         self._revision = 0
@@ -90,7 +84,7 @@ class MemoryService:
     @property
     def is_watched(self) -> bool:
         """Whether somebody waits for news."""
-        return bool(self._state.watches or self._state.observers)
+        return bool(self._watches.watched or self._state.observers)
 
     def open(self, ttl: float, on_loss: Callable[[str], object]) -> str:
         """Start a session that lives ``ttl`` seconds from its last heartbeat; its id.
@@ -134,7 +128,7 @@ class MemoryService:
                 found = [self._add(id, entry, token) for entry in entries]
             snapshots = tuple(map(self.snapshot, (entry.queue for entry in entries), found))
         for departure in gone:
-            self._tell_departure(*departure)
+            self._report(*departure)
         self._tell(Queue(entry.queue) for entry in entries)
         return snapshots
 
@@ -154,12 +148,9 @@ class MemoryService:
             if isinstance(claim, Convertible):
                 claim = Convertible.decode(value)
             contenders[found.key] = replace(found, claim=claim, value=value, version=version + 1)
-            watches = self._state.watches.get(found.key, {})
-            changed = [watches.pop(number) for number in list(watches) if watches[number].changes]
-            if not watches:
-                self._state.watches.pop(found.key, None)
-        for one in changed:
-            one.on_departure(False)
+            watched = self._watches.watched.get((found.key, found.order))
+        if watched is not None:
+            self._watches.report_value(watched, version + 1)
         self._tell([Queue(queue)])
 
     def snapshot(self, queue: str, upto: Contender | None = None) -> Snapshot:
@@ -176,31 +167,25 @@ class MemoryService:
             return Snapshot(queue, contenders, self._revision)
 
     def watch(
-        self, contender: Contender, on_departure: Callable[[bool], None], *, changes: bool = False
+        self,
+        contender: Contender,
+        on_departure: Callable[[Departure], None],
+        waiters: Sequence[Contender] = (),
+        *,
+        changes: bool = False,
     ) -> Callable[[], None]:
         """Call ``on_departure`` once when ``contender`` has left; what cancels that.
 
-        Its argument is whether it is known that none stood before it. With ``changes``, it is also
-        called when its value is not that of ``contender`` any more.
+        With ``changes``, also when its value is not that of ``contender`` any more.
         """
-        number = next(self._numbers)
         with self._lock:
             found = self._there(contender)
-            waits = found is not None and (not changes or found.version == contender.version)
-            if waits:
-                watches = self._state.watches.setdefault(contender.key, {})
-                watches[number] = _Watch(on_departure, changes)
-        if not waits:
-            on_departure(False)
-
-        def cancel() -> None:
-            with self._lock:
-                watches = self._state.watches.get(contender.key, {})
-                watches.pop(number, None)
-                if not watches:
-                    self._state.watches.pop(contender.key, None)
-
-        return cancel
+            if found is not None and (not changes or found.version == contender.version):
+                watched = Watched((contender.key, contender.order))
+                version = found.version if changes else 0
+                return self._watches.add(watched, on_departure, waiters, version)[1]
+        on_departure(Departure.UNORDERED)
+        return lambda: None
 
     def observe(self, place: _Place, changed: Callable[[], None]) -> Callable[[], None]:
         """Call ``changed`` after each change of ``place``; what ends that."""
@@ -225,7 +210,7 @@ class MemoryService:
         with self._lock:
             gone = self._take_all(self._find(entry.queue, entry.id) for entry in entries)
         for departure in gone:
-            self._tell_departure(*departure)
+            self._report(*departure)
         return len(gone) == len(entries)
 
     def remove(self, contender: Contender) -> bool:
@@ -234,7 +219,7 @@ class MemoryService:
             gone = self._take(contender)
         if gone is None:
             return False
-        self._tell_departure(*gone)
+        self._report(*gone)
         return True
 
     def write(self, operations: Sequence[Operation], guards: Sequence[Contender] = ()) -> Written:
@@ -358,27 +343,27 @@ class MemoryService:
         self._state.queues.setdefault(entry.queue, {})[made.key] = made
         return made
 
-    def _take(self, contender: Contender) -> _Departure | None:
+    def _take(self, contender: Contender) -> _Departed | None:
         """Remove a contender, if it is there; the lock is held."""
         queue = contender.key.rpartition("/")[0]
         contenders = self._state.queues.get(queue, {})
         was_first = next(iter(contenders), None) == contender.key
-        if contenders.pop(contender.key, None) is None:
+        if (gone := contenders.pop(contender.key, None)) is None:
             return None
         if not contenders:
             del self._state.queues[queue]
         self._revision = next(self._revisions)
-        return queue, was_first, self._state.watches.pop(contender.key, {})
+        return gone, Departure.FIRST if was_first else Departure.IN_ORDER
 
-    def _take_all(self, contenders: Iterable[Contender | None]) -> list[_Departure]:
+    def _take_all(self, contenders: Iterable[Contender | None]) -> list[_Departed]:
         """Remove those that are there; the lock is held."""
         taken = (self._take(one) for one in contenders if one is not None)
         return [departure for departure in taken if departure is not None]
 
-    def _tell_departure(self, queue: str, was_first: bool, watches: dict[int, _Watch]) -> None:
-        for watch in watches.values():
-            watch.on_departure(was_first)
-        self._tell([Queue(queue)])
+    def _report(self, gone: Contender, departure: Departure) -> None:
+        if (watched := self._watches.watched.get((gone.key, gone.order))) is not None:
+            self._watches.report(watched, lambda _: departure)
+        self._tell([Queue(gone.key.rpartition("/")[0])])
 
     def _tell(self, places: Iterable[_Place]) -> None:
         """Tell the observers of ``places``."""

@@ -255,7 +255,7 @@ class World:
 
     def watches(self) -> int:
         """How many watches the service keeps."""
-        return sum(map(len, self.service._state.watches.values()))
+        return sum(len(watched.watches) for watched in self.service._watches.watched.values())
 
 
 def believes(grant: Grant) -> bool:

@@ -106,7 +106,7 @@ def test_a_party_that_is_interrupted_leaves_nothing_behind(service: Service) -> 
         with pytest.raises(KeyboardInterrupt):
             steps.throw(KeyboardInterrupt())
         eventually(lambda: service.size("b") == 0)
-    assert not backend(client)._followings or all(one.over for one in backend(client)._followings)
+    assert not backend(client)._observers.places()
 
 
 def test_a_cancelled_party_leaves_nothing_behind(service: Service) -> None:

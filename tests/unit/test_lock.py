@@ -268,4 +268,4 @@ def test_trying_and_acquiring_again_and_again_leaves_nothing(
             assert grant.release()
     assert service.size("q") == 0
     assert not client._engine.tickets
-    assert backend(client).service._state.watches == {}
+    assert not backend(client).service._watches.watched

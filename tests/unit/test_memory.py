@@ -206,7 +206,7 @@ def test_no_watch_is_left_of_those_that_were_told_or_cancelled(
     two.backend.watch(second, 0, lambda _: None)()
     one.backend.withdraw([entry])
     two.backend.watch(first, 0, lambda _: None)()
-    assert service._state.watches == {}
+    assert not service._watches.watched
 
 
 def test_a_watch_of_a_closed_client_does_not_disturb_others(one: Peer, two: Peer) -> None:

@@ -1,0 +1,219 @@
+"""All that a client observes: told that something has changed, it reads that anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager
+from typing import Any, Final, Protocol
+
+from coordlock.backend.observation import Observation, Source
+from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError
+from coordlock.runtime.clock import Clock
+from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.promise import Promise
+
+__all__ = ["Observers", "Reporter"]
+
+Read = Callable[[], Promise[Any]]
+
+
+class Reporter(Protocol):
+    """A service's part: it reports to `Observers` which places have changed."""
+
+    def report(self, place: Any) -> bool:
+        """Report changes of ``place``. False if `Observers.live` says from when on.
+
+        The lock is held, as for `unreport`.
+        """
+
+    def unreport(self, place: Any) -> None:
+        """Nobody observes ``place`` any more."""
+
+    def pause(self) -> Promise[None]:
+        """A promise that is kept when a reading is to be repeated that got no answer."""
+
+
+class _Observed:
+    """One place, and all who observe it."""
+
+    def __init__(self, read: Read, since: float) -> None:
+        self.read: Final = read
+        self.source: Final[Source[Any]] = Source(since)
+        #: Whether the service reports its changes.
+        self.is_live = False
+        #: The reading that goes on, and whether another is to follow.
+        self.reading: object | None = None
+        self.is_wanted = False
+        #: Incremented by each doubt: what was asked before one is not shown after it.
+        self.doubts = 0
+        #: When the reading was sent that is shown.
+        self.read_at = since
+
+    def doubt(self, since: float) -> None:
+        """What came after ``since`` may be missed, unless it has been read."""
+        self.doubts += 1
+        self.source.doubt(max(since, self.read_at))
+
+    def break_off(self) -> None:
+        """Ignore the reading that goes on."""
+        self.reading, self.is_wanted = None, False
+
+
+class Observers:
+    """All that a client observes. Safe for threads; observers are called without the lock.
+
+    A place is read once its changes are reported, and after each change, in the thread that reports
+    it. There is one reading at a time: all changes that come meanwhile need one more.
+
+    Args:
+        lock: a reentrant lock.
+    """
+
+    def __init__(self, reporter: Reporter, clock: Clock, lock: AbstractContextManager[Any]) -> None:
+        self._reporter: Final = reporter
+        self._clock: Final = clock
+        self._lock: Final = lock
+        self._observed: dict[Hashable, _Observed] = {}
+        #: Why nothing is observed any more.
+        self._closed: CoordlockError | None = None
+
+    def observe(self, place: Hashable, read: Read, news: Callable[[], None]) -> Observation[Any]:
+        """Observe ``place``, which ``read`` reads: see `Observation`."""
+        now = self._clock.now()
+        observation: Observation[Any] = Observation(
+            news, lambda: self._leave(place, observation), now
+        )
+        with self._lock:
+            if (closed := self._closed) is None:
+                observed = self._observed.get(place)
+                if observed is None:
+                    observed = self._observed[place] = _Observed(read, now)
+                    try:
+                        observed.is_live = self._reporter.report(place)
+                    except BaseException:  # no thread can be started, or Ctrl-C
+                        del self._observed[place]
+                        raise
+                else:
+                    observed.doubt(now)  # it sees nothing that is older than its own beginning
+                observed.source.observers.append(observation)
+        if closed is not None:
+            observation.end(closed, now)
+        else:
+            self.changed(place)
+        return observation
+
+    def close(self, error: CoordlockError) -> None:
+        """End all observations, and those to come, because of ``error``."""
+        with self._lock:
+            self._closed = error
+        self.end(error)
+
+    def _leave(self, place: Hashable, observation: Observation[Any]) -> None:
+        with self._lock:
+            observed = self._observed.get(place)
+            if observed is not None and observed.source.leave(observation):
+                self._forget(place)
+
+    def _forget(self, place: Hashable) -> Source[Any]:
+        observed = self._observed.pop(place)
+        observed.break_off()
+        self._reporter.unreport(place)
+        return observed.source
+
+    # What the service reports
+
+    def places(self) -> dict[Any, Any]:
+        """All that is observed, with the state that is shown; None before the first."""
+        with self._lock:
+            return {place: one.source.view.state for place, one in self._observed.items()}
+
+    def live(self, place: Hashable) -> None:
+        """Changes of ``place`` are reported from now on."""
+        with self._lock:
+            if (observed := self._observed.get(place)) is not None:
+                observed.is_live = True
+        self.changed(place)
+
+    def changed(self, place: Hashable) -> None:
+        """See to it that ``place`` is read at a moment after this one."""
+        with self._lock:
+            observed = self._observed.get(place)
+            if observed is None or not observed.is_live:
+                return
+            observed.is_wanted = True
+            if observed.reading is not None:
+                return
+            observed.reading = me = object()
+        run_in_background(self._read(place, observed, me))
+
+    def gap(self, since: float, *, is_over: bool = False, is_shown: bool = True) -> None:
+        """Changes after ``since`` may be missed, until `live`, or until now if the gap ``is_over``.
+
+        Unless it ``is_shown``, observers learn of it by `tell`.
+        """
+        with self._lock:
+            for observed in self._observed.values():
+                observed.is_live &= is_over
+                observed.break_off()
+                observed.doubt(since)
+        if is_shown:
+            self.tell()
+        for place in self.places():
+            self.changed(place)
+
+    def tell(self) -> None:
+        """Tell all observers what is known."""
+        with self._lock:
+            sources = [observed.source for observed in self._observed.values()]
+        for source in sources:
+            source.tell()
+
+    def end(self, error: CoordlockError, *places: Hashable) -> None:
+        """End the observations of ``places``, or all. What is observed later begins anew."""
+        with self._lock:
+            ended = [self._forget(place) for place in places or tuple(self._observed)]
+        for source in ended:
+            source.end(error, self._clock.now())
+
+    def _read(self, place: Hashable, observed: _Observed, me: object) -> Steps[None]:
+        try:
+            while True:
+                with self._lock:
+                    if observed.reading is not me:
+                        return
+                    if not observed.is_wanted:
+                        observed.reading = None
+                        return
+                    observed.is_wanted = False
+                    doubts, asked_at = observed.doubts, self._clock.now()
+                try:
+                    state = yield observed.read()
+                except BackendUnavailable:
+                    with self._lock:
+                        if observed.reading is not me:
+                            return
+                        observed.is_wanted = True
+                        observed.source.doubt(asked_at)
+                    observed.source.tell()
+                    yield self._reporter.pause()
+                else:
+                    with self._lock:
+                        if observed.reading is not me:
+                            return
+                        if is_current := doubts == observed.doubts:
+                            observed.read_at = asked_at
+                            observed.source.show(state)
+                        else:
+                            observed.is_wanted = True
+                    if is_current:
+                        observed.source.tell()
+        except ClientClosed:
+            return
+        except CoordlockError as error:
+            with self._lock:
+                is_over = observed.reading is not me
+            if not is_over:
+                self.end(error, place)
+        except BaseException:  # Ctrl-C, where a caller reads: the next change is read again
+            observed.break_off()
+            raise

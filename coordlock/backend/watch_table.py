@@ -1,0 +1,157 @@
+"""The contenders whose departures a client awaits: each once, however many wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final, Generic, TypeVar
+
+from coordlock.model.contender import Contender
+from coordlock.model.handover import Departure
+from coordlock.runtime.log import Log
+
+__all__ = ["Watch", "WatchTable", "Watched"]
+
+log = Log("coordlock")
+
+
+class Watched:
+    """A contender that is watched. A service adds what it needs to ask for it.
+
+    Attributes:
+        key: the same for two exactly if they are one for the service.
+        watches: what to call; few, so a list is smallest. Empty once it is not watched any more.
+    """
+
+    __slots__ = ("key", "watches")
+
+    def __init__(self, key: Hashable) -> None:
+        self.key: Final = key
+        self.watches: Final[list[Watch]] = []
+
+
+W = TypeVar("W", bound=Watched)
+
+
+class Watch:
+    """One call of `Backend.watch`."""
+
+    __slots__ = ("_cancel", "_watched", "on_departure", "version", "waiters")
+
+    def __init__(
+        self,
+        cancel: Callable[[Watched, Watch], object],
+        watched: Watched,
+        on_departure: Callable[[Departure], None],
+        waiters: Sequence[Contender],
+        version: int,
+    ) -> None:
+        self._cancel = cancel
+        self._watched = watched
+        self.on_departure = on_departure
+        #: The contenders to which a departure may prove something; none where values matter.
+        self.waiters = () if version else waiters
+        #: The version of the value that is known; 0 where only the departure matters.
+        self.version = version
+
+    def __call__(self) -> None:
+        """Cancel it. Idempotent."""
+        self._cancel(self._watched, self)
+
+
+class WatchTable(Generic[W]):
+    """What a client watches. A service asks for what is new here, and reports what happens.
+
+    Safe for threads. Watches are called without the lock.
+
+    Args:
+        lock: a reentrant lock, which the caller of `add` and `clear` holds.
+        unwatch: called with the lock held when nobody waits for a contender any more.
+
+    Attributes:
+        watched: all that is watched, by key.
+    """
+
+    def __init__(
+        self, lock: AbstractContextManager[Any], unwatch: Callable[[W], object] = lambda _: None
+    ) -> None:
+        self._lock: Final = lock
+        self._unwatch: Final = unwatch
+        self.watched: Final[dict[Hashable, W]] = {}
+        self._cancelled = self._cancel  # one bound method for all
+
+    def add(
+        self,
+        wanted: W,
+        on_departure: Callable[[Departure], None],
+        waiters: Sequence[Contender] = (),
+        version: int = 0,
+    ) -> tuple[W, Watch]:
+        """Watch ``wanted``, or what is watched under its key already; which, and what cancels it.
+
+        With a ``version``, for `report_value` too.
+        """
+        watched = self.watched.setdefault(wanted.key, wanted)
+        watch = Watch(self._cancelled, watched, on_departure, waiters, version)
+        watched.watches.append(watch)
+        return watched, watch
+
+    def clear(self) -> None:
+        """Watch nothing any more: the session has ended."""
+        for watched in self.watched.values():
+            watched.watches.clear()
+        self.watched.clear()
+
+    def report(
+        self, watched: W, proof: Callable[[Sequence[Contender]], Departure] | None = None
+    ) -> None:
+        """It has left: call all its watches, also those that are added meanwhile.
+
+        ``proof`` is asked what this proves to a watch's waiters, just before the watch is called.
+        """
+        watch: Watch | None = None
+        try:
+            while watched.watches:
+                with self._lock:
+                    if watched.watches:
+                        watch = watched.watches[0]
+                        watched.watches.remove(watch)
+                if watch is not None:
+                    self._call(watch, proof)
+                    watch = None
+            with self._lock:
+                self._forget(watched)
+        finally:  # a signal handler has ended the loop, perhaps before the watch was called
+            if watch is not None:
+                self._call(watch, None)
+            if watched.watches:
+                self.report(watched)
+
+    def report_value(self, watched: W, version: int) -> None:
+        """Its value has this ``version``: call the watches that know another."""
+        for watch in tuple(watched.watches):
+            if 0 < watch.version != version and self._cancel(watched, watch):
+                self._call(watch, None)
+
+    def _call(self, watch: Watch, proof: Callable[[Sequence[Contender]], Departure] | None) -> None:
+        try:
+            departure = Departure.UNORDERED
+            if proof is not None and watch.waiters:
+                departure = proof(watch.waiters)
+            watch.on_departure(departure)
+        except Exception:
+            log.exception("the callback of a watch failed")
+
+    def _cancel(self, watched: Watched, watch: Watch) -> bool:
+        """Call ``watch`` no more; whether it was still to be called."""
+        with self._lock:
+            if watch not in watched.watches:
+                return False
+            watched.watches.remove(watch)
+            self._forget(watched)
+            return True
+
+    def _forget(self, watched: Watched) -> None:
+        """Watch it no more, if nobody waits for it."""
+        if not watched.watches and self.watched.get(watched.key) is watched:
+            self._unwatch(self.watched.pop(watched.key))

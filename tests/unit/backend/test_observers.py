@@ -1,0 +1,210 @@
+"""What is observed is read after each change, one reading at a time, and never shown too old."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from coordlock_memory import VirtualTime
+
+from coordlock.backend import Listing, Observation
+from coordlock.backend.observers import Observers
+from coordlock.errors import BackendError, BackendUnavailable, CoordlockError
+from coordlock.runtime.promise import Promise
+
+UNAVAILABLE = BackendUnavailable("etcd", "no answer")
+
+
+class Service:
+    """Answers readings when it is told to."""
+
+    def __init__(self, *, is_live: bool = True) -> None:
+        self.time = VirtualTime()
+        self.is_live = is_live
+        self.observers = Observers(self, self.time, threading.RLock())
+        self.readings: list[Promise[Any]] = []
+        self.reported: list[str] = []
+        self.pauses: list[Promise[None]] = []
+
+    def report(self, place: str) -> bool:
+        self.reported.append(place)
+        return self.is_live
+
+    def unreport(self, place: str) -> None:
+        self.reported.remove(place)
+
+    def pause(self) -> Promise[None]:
+        self.pauses.append(Promise())
+        return self.pauses[-1]
+
+    def read(self) -> Promise[Any]:
+        self.readings.append(Promise())
+        return self.readings[-1]
+
+    def observe(self) -> Observation[Any]:
+        return self.observers.observe("x", self.read, lambda: None)
+
+    def answer(self, revision: int, number: int = -1) -> None:
+        self.readings[number].resolve(Listing({}, revision))
+
+    def fail(self, error: CoordlockError = UNAVAILABLE) -> None:
+        self.readings[-1].fail(error)
+
+
+def shown(observation: Observation[Any]) -> tuple[int, float | None]:
+    view = observation.view
+    return (0 if view.state is None else view.state.revision), view.stale_since
+
+
+def test_changes_that_come_during_a_reading_need_one_more() -> None:
+    service = Service()
+    observation = service.observe()
+    for _ in range(3):
+        service.observers.changed("x")
+    assert len(service.readings) == 1
+    service.answer(1)
+    assert len(service.readings) == 2
+    service.answer(2)
+    assert len(service.readings) == 2
+    assert shown(observation) == (2, None)
+
+
+def test_nothing_is_read_before_changes_are_reported() -> None:
+    service = Service(is_live=False)
+    observation = service.observe()
+    service.observers.changed("x")
+    assert service.readings == []
+    service.observers.live("x")
+    service.answer(1)
+    assert shown(observation) == (1, None)
+
+
+def test_an_observer_sees_nothing_that_was_asked_before_it_came() -> None:
+    service = Service()
+    first = service.observe()
+    second = service.observe()
+    service.answer(1)
+    assert shown(second) == (0, 0.0)
+    service.answer(2)
+    assert shown(first) == shown(second) == (2, None)
+    assert service.reported == ["x"]
+
+
+def test_after_a_gap_the_state_is_stale_since_its_reading_and_is_read_anew() -> None:
+    service = Service()
+    observation = service.observe()
+    service.time.advance(1.0)
+    service.observers.changed("x")
+    service.answer(1, 0)
+    service.answer(2)
+    service.observers.changed("x")
+    service.observers.gap(0.5)
+    assert shown(observation) == (2, 1.0)
+    service.answer(3)
+    assert shown(observation) == (2, 1.0), "what was asked before the gap says nothing"
+    service.observers.live("x")
+    assert len(service.readings) == 4, "it does not wait for the answer to an earlier one"
+    service.answer(4)
+    assert shown(observation) == (4, None)
+
+
+def test_a_gap_that_is_over_makes_all_read_that_is_reported() -> None:
+    service = Service()
+    observation = service.observe()
+    service.answer(1)
+    service.time.advance(2.0)
+    service.observers.gap(1.0, is_over=True, is_shown=False)
+    assert shown(observation) == (1, None)
+    service.observers.tell()
+    assert shown(observation) == (1, 1.0)
+    service.answer(2)
+    assert shown(observation) == (2, None)
+    service.is_live = False
+    service.observers.gap(2.0)
+    service.observers.gap(2.0, is_over=True)
+    assert len(service.readings) == 2, "changes are not reported yet"
+
+
+def test_a_reading_without_an_answer_is_repeated_after_a_pause() -> None:
+    service = Service()
+    observation = service.observe()
+    service.answer(1)
+    service.time.advance(3.0)
+    service.observers.changed("x")
+    service.time.advance(1.0)
+    service.fail()
+    assert shown(observation) == (1, 3.0)
+    service.observers.changed("x")
+    assert len(service.readings) == 2
+    service.pauses[-1].resolve(None)
+    service.answer(2)
+    assert shown(observation) == (2, None)
+
+
+def test_an_error_that_no_repetition_mends_ends_the_observations_of_that_place() -> None:
+    service = Service()
+    observation = service.observe()
+    service.fail(error := BackendError("etcd", "too large"))
+    assert observation.view.ended is error
+    assert service.reported == []
+    again = service.observe()
+    service.answer(1)
+    assert shown(again) == (1, None)
+
+
+def test_the_last_observer_that_leaves_ends_the_reports_and_the_reading() -> None:
+    service = Service()
+    first, second = service.observe(), service.observe()
+    first.cancel()
+    first.cancel()
+    assert service.reported == ["x"]
+    second.cancel()
+    assert service.reported == []
+    assert service.observers.places() == {}
+    service.fail()
+    assert service.pauses == []
+
+
+def test_what_is_observed_after_the_close_ends_at_once() -> None:
+    service = Service()
+    before = service.observe()
+    service.observers.close(UNAVAILABLE)
+    after = service.observe()
+    assert before.view.ended is after.view.ended is UNAVAILABLE
+    assert service.reported == []
+
+
+def refuse(_: str) -> bool:
+    raise RuntimeError("no thread")
+
+
+def test_a_place_that_could_not_be_reported_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    service = Service()
+    with monkeypatch.context() as patch:
+        patch.setattr(service, "report", refuse)
+        with pytest.raises(RuntimeError):
+            service.observe()
+    assert service.observers.places() == {}
+    service.observe()
+    assert service.reported == ["x"]
+
+
+def test_a_reading_that_a_signal_handler_ends_does_not_keep_the_next_from_beginning() -> None:
+    service = Service()
+    observation = service.observe()
+    service.answer(1)
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    observed = service.observers._observed["x"]
+    real, observed.read = observed.read, interrupted  # type: ignore[misc, assignment]
+    with pytest.raises(KeyboardInterrupt):
+        service.observers.changed("x")
+    observed.read = real  # type: ignore[misc]
+    service.observers.changed("x")
+    service.answer(2)
+    assert shown(observation) == (2, None)
