@@ -122,7 +122,7 @@ class _BaseWorkQueue(Resident, Generic[I]):
         are refused. Raises `BackendUnavailable` when no answer came within the client's
         ``request_timeout``: then it says whether the item may have been put, or may be yet. Raises
         TypeError and ValueError for other data, `NameConflict` where another release keeps the
-        queue in another way, `AuthenticationFailed`, `ClientClosed` and `ForkedClient`.
+        queue in another way, `AuthenticationFailed`, `ClientClosed` and `ClientClosed`.
         """
         [id] = yield from self._put_many([data], delay)
         return id
@@ -171,6 +171,7 @@ class _BaseWorkQueue(Resident, Generic[I]):
         """An item within so many seconds, or None; 0 looks once."""
         consumer = self._share().consumer
         engine = consumer.store.engine
+        began = engine.clock.now()
         yield from engine.first_session()
         deadline = engine.until(
             engine.settings.request_timeout if seconds == 0 else seconds, cancellation
@@ -180,6 +181,8 @@ class _BaseWorkQueue(Resident, Generic[I]):
             steps = self._answered(consumer, wanted, seconds, deadline)
             is_over, item = yield from or_undo(steps, partial(consumer.abandon, wanted))
             if is_over:
+                if item is not None:
+                    item._ticket.waited = engine.clock.now() - began
                 return wanted, item
 
     def _answered(

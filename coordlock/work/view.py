@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, Final
 
 from coordlock.backend.data import Delete, Expect, Listing, Operation, Put, VersionedValue
-from coordlock.errors import StillInUse
+from coordlock.errors import NameConflict
 from coordlock.kernel.retry import retried
 from coordlock.model.contender import Contender
 from coordlock.runtime.driver import Steps
@@ -228,7 +228,7 @@ def unlisted(store: Store) -> Steps[bool]:
 
     Clients remember the versions of the state, so that stays, and grows: a queue made anew with
     smaller versions would hide items from them. The tail says that the mark has gone, and the next
-    put makes it again: consumers that wait go on. Raises `StillInUse`.
+    put makes it again: consumers that wait go on. Raises `NameConflict`.
     """
     layout, is_unclear = store.layout, False
     while True:
@@ -238,7 +238,8 @@ def unlisted(store: Store) -> Steps[bool]:
             return is_unclear
         if any(astuple((yield from stats(store)))):
             advice = "take its items or purge them first"
-            raise StillInUse(layout.name, "work queue", "it has items", advice)
+            what = f"the work queue {layout.name!r} was not deleted, because it has items: {advice}"
+            raise NameConflict(layout.name, "deleted", "work queue", "", what)
         # No item has come since the state was read, or the tail has another version.
         operations: list[Operation] = [
             Expect(layout.tail, state.tail_version),

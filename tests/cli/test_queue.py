@@ -25,8 +25,7 @@ SHOW = 'echo "$COORDLOCK_NAME $COORDLOCK_ITEM $COORDLOCK_DELIVERY: $(cat)"'
 
 LOST = (
     "coordlock: item 1 of work queue 'q' is lost: its contender was removed from the queue: an "
-    "operator evicted it, or deleted it in the service; "
-    "ending sh, and another worker takes the item\n"
+    "operator evicted it, or deleted it in the service; ending the command\n"
 )
 
 

@@ -74,6 +74,8 @@ class Call(Generic[T]):
         #: When its time is up, or when it was cancelled.
         self.due: float | None = None
         self._deadline: Deadline | None = None
+        #: Takes it off what it waits for.
+        self._forget: Callable[[], None] = lambda: None
         self._advance(lambda: next(steps))
 
     @property
@@ -95,6 +97,7 @@ class Call(Generic[T]):
         """Throw ``error`` into the protocol, unless it is done."""
         if not self.done:
             self._turn += 1
+            self._forget()
             self._advance(lambda: self._steps.throw(error))
 
     def _advance(self, take: Callable[[], Step]) -> None:
@@ -112,7 +115,12 @@ class Call(Generic[T]):
         else:
             resume = partial(self._resume, self._turn, step)
             process = self._party.process
-            step.add_done_callback(lambda _: process.call_at(self._party.time.now(), resume))
+
+            def wake(_: Promise[Any]) -> None:
+                process.call_at(self._party.time.now(), resume)
+
+            self._forget = partial(step.remove_done_callback, wake)
+            step.add_done_callback(wake)
 
     def _set(self, deadline: Deadline | None) -> None:
         self.due = deadline and deadline.at
