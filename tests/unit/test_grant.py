@@ -732,9 +732,7 @@ def test_a_loop_that_is_closed_before_the_loss_is_left_alone(
 def test_a_block_whose_release_the_service_refuses_raises_no_loss(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers: list[Promise[bool]] = [
-        failed(AuthenticationFailed("memory", "no right to delete"))
-    ]
+    answers: list[Promise[bool]] = [failed(AuthenticationFailed("memory", "no right to delete"))]
     withdraw = backend(client).withdraw
     monkeypatch.setattr(
         backend(client),
