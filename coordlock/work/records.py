@@ -287,6 +287,8 @@ def _decoded(key: str, data: bytes, make: Callable[[Mapping[str, Any]], T], queu
     except NewerFormat:
         raise _of_another_release(queue or key) from None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
+        if data.startswith((b'{"v":', b'{"layout":')):  # as before 1.0
+            raise _of_another_release(queue or key) from None
         raise _damaged(key, error) from None
 
 
