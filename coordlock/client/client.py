@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import cache, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
@@ -30,6 +30,8 @@ from coordlock.settings import Settings
 if TYPE_CHECKING:
     from coordlock.client.admin import Admin, AsyncAdmin
     from coordlock.client.state import ClientState
+    from coordlock.runtime.recorder import Event
+    from coordlock.runtime.subscription import Subscription
     from coordlock.settings.keywords import Options
 
 __all__ = ["AsyncClient", "Client", "Connecting", "connect", "connect_async"]
@@ -153,6 +155,20 @@ class _BaseClient(Resident):
         from coordlock.client.state import state_of
 
         return state_of(self._access.begun, closed=self._access.closed)
+
+    def on_event(self, listener: Callable[[Event], object]) -> Subscription:
+        """Call ``listener`` with each event of this client: see `coordlock.telemetry.on_event`.
+
+        Returns what ends that when it is called.
+        """
+        from coordlock.runtime.subscription import Subscription
+
+        access = self._access
+
+        def is_mine(event: Event) -> bool:
+            return (begun := access.begun) is not None and event.client == begun.number
+
+        return Subscription(listener, is_mine)
 
     def _close(self) -> Steps[None]:
         """Release what is held, end the session and disconnect. Idempotent, bounded, quiet.

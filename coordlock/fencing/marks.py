@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from coordlock.errors import StaleToken
 from coordlock.fencing.token import FencingToken
+from coordlock.model.events import FenceRefused
+from coordlock.runtime.recorder import RECORDER
 
-__all__ = ["Marks"]
+__all__ = ["Marks", "refusal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,14 @@ class Marks:
     def raised(self, resource: str, token: FencingToken) -> Marks:
         """The marks once ``token`` was seen. Raises `StaleToken` when it is refused."""
         if not self.admits(token):
-            raise StaleToken(resource, token.value, self.newest_conflict(token))
+            raise refusal(resource, token.value, self.newest_conflict(token))
         if token.shared:
             return Marks(self.exclusive, max(self.shared, token.value))
         return Marks(token.value, self.shared)
+
+
+def refusal(resource: str, token: int, newest: int) -> StaleToken:
+    """The error of a fence that refuses ``token``, which is recorded."""
+    if RECORDER.listeners:
+        RECORDER.record(FenceRefused(0, "", resource, token, newest))
+    return StaleToken(resource, token, newest)

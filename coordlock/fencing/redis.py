@@ -48,9 +48,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from coordlock.errors import ConfigurationError, StaleToken
+from coordlock.errors import ConfigurationError
 from coordlock.fencing.fence import AsyncFence, Fence
-from coordlock.fencing.marks import Marks
+from coordlock.fencing.marks import Marks, refusal
 from coordlock.fencing.token import FencingToken, Presented, check_resource
 
 try:
@@ -112,7 +112,7 @@ class _Call:
     def judge(self, reply: list[Any]) -> list[Any]:
         newest, *replies = reply
         if newest:
-            raise StaleToken(self.resource, self.token.value, int(newest))
+            raise refusal(self.resource, self.token.value, int(newest))
         return replies
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from copy import copy
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from coordlock.backend import Operation
 from coordlock.errors import (
@@ -29,16 +29,24 @@ from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
 from coordlock.locks.base_grant import BaseGrant, raise_or_chain
 from coordlock.locks.grant import AsyncGrant, Grant
+from coordlock.model.events import JobEnded
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, bounded, run_in_background
 from coordlock.runtime.log import described
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.promise import Promise
+from coordlock.runtime.recorder import RECORDER
 
 if TYPE_CHECKING:
     from coordlock.locks.transaction import AsyncTransaction, Transaction
 
 __all__ = ["AsyncJobRun", "JobRun", "check_kind", "refuse"]
+
+_OUTCOMES: Final[dict[State, Literal["done", "failed", "interrupted"]]] = {
+    State.DONE: "done",
+    State.FAILED: "failed",
+    State.INTERRUPTED: "interrupted",
+}
 
 
 def check_kind(name: str, ledger: Ledger, slot: Slot) -> None:
@@ -66,6 +74,16 @@ def refuse(name: str, ledger: Ledger, slot: Slot, rules: Rules, *, is_locked: bo
             raise AlreadyFailed(name, shown(slot), state, owner)
         case State.RUNNING if is_locked:
             raise AlreadyFailed(name, shown(slot), State.INTERRUPTED, owner, is_news=True)
+
+
+def _record_end(engine: Engine, name: str, ended: SlotInfo | None) -> None:
+    """Record that a run of the job ``name`` has ended as the record ``ended`` says."""
+    if RECORDER.listeners and ended is not None:
+        outcome = _OUTCOMES[ended.state]
+        finished = ended.finished or ended.started
+        took = 0.0 if outcome == "interrupted" else (finished - ended.started).total_seconds()
+        facts = engine.number, engine.backend.scheme, name, shown(ended.slot)
+        RECORDER.record(JobEnded(*facts, outcome, took, ended.error or ""))
 
 
 class _BaseJobRun(BaseGrant):
@@ -168,6 +186,7 @@ class _BaseJobRun(BaseGrant):
                 ledger = self._ledger.started(self.slot, owner, self._first_token, now, self._rules)
             if (yield from self._record.write(ledger.encode())):
                 if interrupted is not None:
+                    _record_end(self._engine, self.name, ledger.records.get(self.slot))
                     raise interrupted
                 self._ledger = ledger
                 break
@@ -208,6 +227,7 @@ class _BaseJobRun(BaseGrant):
             try:
                 if (yield from self._record.write(ended.encode(), also=also)):
                     self._ledger = ended
+                    _record_end(self._engine, self.name, self._mine)
                     break
             except VersionMismatch:  # of a key in ``also``, which an earlier attempt may have moved
                 self._ledger = yield from self._record.read()

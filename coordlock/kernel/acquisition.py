@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from coordlock.errors import (
     CoordlockError,
@@ -30,6 +30,10 @@ from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import Cancelled, Deadline
 from coordlock.runtime.driver import Call, Steps
 from coordlock.runtime.promise import Promise
+from coordlock.runtime.recorder import RECORDER
+
+if TYPE_CHECKING:
+    from coordlock.kernel.recording import Recording
 
 __all__ = ["acquisition"]
 
@@ -71,7 +75,12 @@ def acquisition(
     deadline = engine.until(seconds, *cancellations)
     ends = None if seconds is None else deadline
     report = Report(engine, claims, name, caller, once, ends, engine.clock.now())
-    attempt = _Acquisition(engine, caller, report, once)
+    recording: Recording | None = None
+    if RECORDER.listeners:
+        from coordlock.kernel.recording import Recording
+
+        recording = Recording(engine, kind, report.name, claims)
+    attempt = _Acquisition(engine, caller, report, once, recording)
     ticket: Ticket | None = None
     call: Call | None = None
     former: Deadline | None = None
@@ -99,6 +108,8 @@ def acquisition(
                 # that has left never returns. And I am still there: see `handover`.
                 engine.tickets.grant(ticket, queues, caller)
                 ticket.waited = report.waited
+                if recording is not None:
+                    recording.granted(ticket)
                 return ticket
             except (SessionLost, Evicted) as gone:
                 yield from attempt.go_on_or_raise(ticket, gone)
@@ -108,6 +119,8 @@ def acquisition(
         ended = report.ended(error, ticket)
         if isinstance(ended, WaitError):
             ended.kind = kind
+        if recording is not None:
+            recording.failed(ended, once=once)
         if ended is not error:
             raise ended from ended.__cause__
         raise
@@ -124,6 +137,7 @@ class _Acquisition:
     caller: Caller | None
     report: Report
     once: bool
+    recording: Recording | None
     #: The contenders that it waits for, and the tickets of those that are this client's.
     own: dict[Contender, Ticket | None] = field(default_factory=dict)
     #: Ends the detection of deadlocks, where it has begun.
@@ -164,6 +178,8 @@ class _Acquisition:
         departure = ticket.departure(queues, blockers)
         yield from self.report.ask_before_deadline(departure, ticket)
         yield departure
+        if self.recording is not None:
+            self.recording.departed()
         departures = ticket.waiting.departures()
         for one, its in departures.items():
             if its is not Departure.UNORDERED:
@@ -219,6 +235,8 @@ class _Acquisition:
     ) -> Steps[None]:
         """Note that ``mine`` have to wait for those ``ahead``. Raise where that must not be."""
         self.report.waits(ticket, mine, queues, ahead)
+        if self.recording is not None:
+            self.recording.waits(self.report.position)
         if self.once:
             refused = zip(queues, ahead, strict=True)
             self.engine.refusals.note(one.queue for one, some in refused if some)

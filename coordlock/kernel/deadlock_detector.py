@@ -27,6 +27,7 @@ from coordlock.kernel.ticket import Ticket
 from coordlock.model import waits
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Snapshot
+from coordlock.model.events import DeadlockFound
 from coordlock.model.names import internal
 from coordlock.model.waits import Deadlock
 from coordlock.runtime.caller import Caller, described
@@ -34,6 +35,7 @@ from coordlock.runtime.clock import sleep
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, all_of
+from coordlock.runtime.recorder import RECORDER
 
 __all__ = ["WAITS", "DeadlockDetector", "deadlocks"]
 
@@ -185,6 +187,9 @@ class DeadlockDetector:
             name, steps = deadlock.steps[0].name, tuple(map(str, deadlock.steps))
             if wait.give_up(DeadlockDetected(name, steps)):
                 log.warning("lock %r: deadlock: %s", wait.ticket.name, deadlock)
+                if RECORDER.listeners:
+                    whose = self._engine.number, self._engine.backend.scheme
+                    RECORDER.record(DeadlockFound(*whose, wait.ticket.name, str(deadlock)))
                 self._end(wait)
 
     def _what_it_waits_for(self, wait: _Wait) -> waits.Wait:

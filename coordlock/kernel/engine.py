@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import weakref
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -32,13 +33,14 @@ from coordlock.settings import Settings
 if TYPE_CHECKING:
     from coordlock.kernel.refusals import Refusals
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "engines"]
 
 T = TypeVar("T")
 
 #: How many of the latest calls of `Engine.share_while_used` keep what they were given.
 _LATELY: Final = 256
 #: The engines of this process and, in the child of a fork, those of its parents.
+_numbers: Final = itertools.count(1)
 _engines: Final[weakref.WeakValueDictionary[int, Engine]] = weakref.WeakValueDictionary()
 
 
@@ -57,6 +59,8 @@ class Engine:
 
         ``aside`` makes a call soon, without keeping the caller; by default in a thread.
         """
+        #: Tells the clients of this process apart.
+        self.number: Final = next(_numbers)
         self._pid: Final = PROCESS.id
         self._given: Final = given
         self.backend: Final = backend
@@ -67,7 +71,7 @@ class Engine:
         self.callbacks: Final = SystemTimers("coordlock-callbacks")
         #: Makes calls that take long, in no thread that heartbeats need.
         self.aside: Final = aside or Worker("coordlock-aside").run
-        self.tickets: Final = Tickets(settings, self.timers, settings.ttl)
+        self.tickets: Final = Tickets(settings, self.timers, settings.ttl, self.number)
         #: For what is short and shared; reentrant, as `Tickets.lock` is.
         self.lock: Final = self.tickets.lock
         self.sessions: Final = Sessions(backend, settings, self.timers, self.tickets)
@@ -222,10 +226,7 @@ class Engine:
         Of ``queue``, if that is given.
         """
         found: list[Ticket] = []
-        for reference in _engines.valuerefs():
-            engine = reference()
-            if engine is None or engine.inherited:
-                continue  # a thread of the parent may hold its lock for ever
+        for engine in engines():
             if (held := engine.tickets.held_by(caller, queue)) and engine.is_of(self):
                 found += held
         return found
@@ -318,6 +319,17 @@ class Engine:
         if seconds is None:
             return Deadline(self.clock, math.inf, ends) if ends else None
         return Deadline(self.clock, self.clock.now() + seconds, ends)
+
+
+def engines() -> Iterator[Engine]:
+    """The engines of this process that were not dropped, without those of its parents.
+
+    A thread of a parent may hold a lock for ever.
+    """
+    for reference in _engines.valuerefs():
+        engine = reference()
+        if engine is not None and not engine.inherited:
+            yield engine
 
 
 def _once(request: Callable[[], Promise[T]]) -> Steps[T]:

@@ -100,6 +100,11 @@ class Report:
             if not departure.done() and self._answer is None:
                 self._answer = self._engine.backend.snapshot(self._queue, self._ahead, owners=True)
 
+    @property
+    def position(self) -> int:
+        """How many contenders were ahead at the latest reading."""
+        return self._position or 0
+
     def busy(self) -> AcquireTimeout:
         """The error of a call that asked once, or waited in vain, at a lock that is held."""
         held_here = None if self._once else self._held_here()

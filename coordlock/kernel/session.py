@@ -8,15 +8,17 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from coordlock.backend import Backend
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, SessionLost
 from coordlock.kernel.retry import retried
+from coordlock.model.events import HeartbeatAnswered, SessionChanged
 from coordlock.runtime.clock import Timer, Timers, sleep, soon, within
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, failed
+from coordlock.runtime.recorder import RECORDER
 from coordlock.settings import Settings
 
 __all__ = ["Session", "Sessions"]
@@ -33,6 +35,10 @@ _PROBE_GAP_S: Final = 0.1
 
 class _Tickets(Protocol):
     """What depends on sessions."""
+
+    @property
+    def client(self) -> int:
+        """The number of the client, for events."""
 
     def lose_session(self, session: Session, error: CoordlockError) -> None:
         """``session`` has ended with ``error``. Called once, in the timers' thread."""
@@ -136,6 +142,7 @@ class Session:
             if self.suspicion is not None or self._end is not None:
                 return
             self.suspicion = reason
+        self._record("in doubt", reason)
         log.warning("the %s session %s is in doubt: %s", self._backend.scheme, self.id, reason)
 
     def recovered(self) -> None:
@@ -213,6 +220,9 @@ class Session:
             if timer is not None:
                 timer.cancel()
         if not has_told:
+            if self.id:
+                is_lost = isinstance(error, SessionLost)
+                self._record("lost" if is_lost else "closed", str(error) if is_lost else "")
             self._tickets.lose_session(self, error)
             if self.on_lost is not None and isinstance(error, SessionLost):
                 self.on_lost()
@@ -223,12 +233,20 @@ class Session:
 
     def _beaten(self, sent: float, answer: Promise[float], future: Promise[float]) -> None:
         error = future.exception()
+        if RECORDER.listeners:
+            took, kind = (
+                self._timers.clock.now() - sent,
+                "" if error is None else type(error).__name__,
+            )
+            scheme = self._backend.scheme
+            RECORDER.record(HeartbeatAnswered(self._tickets.client, scheme, took, kind))
         if error is None:
-            doubted = self.suspicion is not None
+            doubted, answered = self.suspicion is not None, self._sent
             self._renew(sent, future.result())
             answer.resolve(future.result())
             if doubted:
                 if self.suspicion is None:
+                    self._record("connected", away=sent - answered)
                     # As visible as the doubt was.
                     log.warning("the %s session %s is good again", self._backend.scheme, self.id)
                 self._tickets.sweep_soon()
@@ -240,6 +258,16 @@ class Session:
             with self._lock:
                 self._schedule(self._timers.clock.now() + self.ttl / _RETRIES_PER_TTL)
         answer.fail(error)
+
+    def _record(
+        self,
+        state: Literal["connected", "in doubt", "lost", "closed"],
+        why: str = "",
+        away: float = 0.0,
+    ) -> None:
+        if RECORDER.listeners:
+            scheme = self._backend.scheme
+            RECORDER.record(SessionChanged(self._tickets.client, scheme, state, why, away))
 
     def _renew(self, sent: float, ttl: float) -> None:
         with self._lock:
@@ -419,7 +447,9 @@ class Sessions:
         # A recovery is as visible as its trouble.
         say = log.warning if self.trouble or self.latest else log.info
         self._is_opening, self._starting = False, None
-        self.latest = session
+        former, self.latest = self.latest, session
+        away = 0.0 if former is None else session.answered - former.answered
+        session._record("connected", away=away)
         self.trouble = None
         say("%s: session %s is open", self._settings, session.id)
         self._tickets.sweep_soon()

@@ -43,8 +43,9 @@ SWEEP_PAUSE_S: Final = 5.0
 class Tickets:
     """The live tickets: each from before its entries are sent until it has no contender left."""
 
-    def __init__(self, service: object, timers: Timers, ttl: float) -> None:
-        """The log shows ``service`` as the place where a loss happened."""
+    def __init__(self, service: object, timers: Timers, ttl: float, client: int) -> None:
+        """The log shows ``service`` as the place where a loss happened; events, ``client``."""
+        self.client: Final = client
         self._service: Final = service
         self._timers: Final = timers
         # Reentrant: a signal handler, or a finalizer in a collection of garbage, may release a lock

@@ -8,19 +8,21 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final
+from typing import Final, Literal
 
 from coordlock.backend.data import Delete, Expect, Operation
 from coordlock.errors import BackendUnavailable, CoordlockError, Evicted, LockLost, Unsupported
 from coordlock.locks.base_grant import BaseGrant, GrantState
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.model.claim import Claim, Mode
+from coordlock.model.events import ItemEnded
 from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log, described
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.promise import Promise
+from coordlock.runtime.recorder import RECORDER
 from coordlock.settings import DEFAULT, Duration, Timeout, seconds_of, timeout_of
 from coordlock.work.chores import Limits, returning
 from coordlock.work.consumer import Claimed, Consumer
@@ -28,6 +30,8 @@ from coordlock.work.layout import ending
 from coordlock.work.store import Outcome, Writing
 
 __all__ = ["LONGEST_DELAY", "AsyncItem", "Item", "Retries", "delay_of"]
+
+_Outcome = Literal["acknowledged", "failed", "given back"]
 
 log = Log("coordlock")
 
@@ -97,6 +101,7 @@ class _BaseItem(BaseGrant):
         self._consumer = consumer
         self._claimed = claimed
         self._retries = retries
+        self._began: Final = self._engine.clock.now()
         self._lock = threading.RLock()  # a signal handler may end it, too
         #: How it is being ended, or has ended; None while nobody has said.
         self._ending: str | None = None
@@ -136,7 +141,7 @@ class _BaseItem(BaseGrant):
         RuntimeError when it has ended.
         """
         item = self._consumer.store.layout.item(self._claimed.serial.id)
-        yield from self._finish("acknowledged", [Delete(item)])
+        yield from self._finish("acknowledged", [Delete(item)], "acknowledged")
 
     def _nack(self, delay: Duration | None = None, reason: str = "") -> Steps[None]:
         """The work has failed: let the item be taken again, after ``delay`` seconds.
@@ -154,10 +159,10 @@ class _BaseItem(BaseGrant):
             retry = self._claimed.retry(due=time.time() + seconds, failed=True)
         layout, serial = self._consumer.store.layout, self._claimed.serial
         back = returning(layout, serial, retry, retries.limits, reason[:_LONGEST_REASON])
-        yield from self._finish("given back", back)
+        yield from self._finish("given back", back, "failed")
         self._consumer.look_again()
 
-    def _finish(self, how: str, operations: Sequence[Operation]) -> Steps[None]:
+    def _finish(self, how: str, operations: Sequence[Operation], outcome: _Outcome) -> Steps[None]:
         """End the claim, and do ``operations`` in the same step."""
         try:
             if not self._has_ended:
@@ -177,7 +182,7 @@ class _BaseItem(BaseGrant):
                 reason = f"{lost.reason}; whether item {self.id} was {self._ending} is unknown"
                 raise self._lost_because(reason) from lost
             raise
-        self._conclude()
+        self._conclude(outcome)
 
     def _write(self, how: str, operations: Sequence[Operation]) -> Steps[None]:
         engine, store = self._engine, self._consumer.store
@@ -201,10 +206,18 @@ class _BaseItem(BaseGrant):
             self._is_unclear = was_unclear or writing.unanswered is not None
             raise
 
-    def _conclude(self) -> None:
+    def _record(self, outcome: _Outcome) -> None:
+        if RECORDER.listeners:
+            engine = self._engine
+            facts = engine.number, engine.backend.scheme, self.name, self.id, outcome
+            took = engine.clock.now() - self._began
+            RECORDER.record(ItemEnded(*facts, self.deliveries, took))
+
+    def _conclude(self, outcome: _Outcome) -> None:
         with self._lock:
             has_ended, self._has_ended, self._released = self._has_ended, True, True
         if not has_ended:
+            self._record(outcome)
             self._consumer.put_back(self._claimed.worker)
 
     def _release(self, timeout: Timeout = DEFAULT) -> Steps[bool]:
@@ -227,6 +240,8 @@ class _BaseItem(BaseGrant):
         if begins:
             back = self._consumer.give_back(self._claimed, self._claimed.retry())
             self._has_ended = was_held
+            if was_held:
+                self._record("given back")
             yield within(engine.timers, back, seconds if was_held else 0.0)
         elif not self._has_ended:  # an earlier call had no answer: repeat it, or let others have it
             with suppress(LockLost, BackendUnavailable):

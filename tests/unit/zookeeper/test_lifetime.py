@@ -78,7 +78,7 @@ def test_more_than_a_third_of_the_time_to_live_remains_while_all_is_well() -> No
     time = VirtualTime()
     backend = Reporting(time)
     timers = VirtualTimers(time)
-    session = Session(backend, timers, Tickets("zookeeper", timers, 15.0))
+    session = Session(backend, timers, Tickets("zookeeper", timers, 15.0, 1))
     run_in_background(session.open())
     for _ in range(1000):
         assert session.remaining > TTL / 3

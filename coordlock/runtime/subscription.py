@@ -1,0 +1,97 @@
+"""The users' listeners: each behind a queue, in a thread of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Self
+
+from coordlock.runtime.log import Log
+from coordlock.runtime.process import PROCESS
+from coordlock.runtime.recorder import RECORDER, Event
+from coordlock.runtime.worker import Worker
+
+__all__ = ["MAX_PENDING", "Subscription", "on_event"]
+
+log = Log("coordlock")
+
+#: How many events wait for a listener at most; the newest are dropped.
+MAX_PENDING: Final = 10_000
+#: Seconds without events after which a listener's thread ends.
+_IDLE_S: Final = 10.0
+
+
+class Subscription:
+    """What `on_event` returns: call it, or leave its ``with`` block, to end the subscription.
+
+    Attributes:
+        dropped: how many events the listener missed, because 10,000 waited for it.
+    """
+
+    def __init__(
+        self, listener: Callable[[Event], object], matches: Callable[[Event], bool] | None
+    ) -> None:
+        self.dropped = 0
+        self._listener: Final = listener
+        self._matches: Final = matches
+        self._pending = 0
+        self._is_over = False
+        self._begin()
+        self._remove: Final = RECORDER.add(self._put)
+
+    def __call__(self) -> None:
+        """Call the listener no more. Idempotent; a call that is under way goes on."""
+        self._is_over = True
+        self._remove()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self()
+
+    def flush(self, timeout: float = 5.0) -> bool:
+        """Wait up to ``timeout`` seconds until all events so far were delivered; whether they were.
+
+        A listener that calls it does not wait.
+        """
+        return self._worker.finish(timeout)
+
+    def _begin(self) -> None:
+        self._pid = PROCESS.id
+        self._worker = Worker("coordlock-events", _IDLE_S)
+        self._delivered = 0
+        self._pending = 0
+
+    def _put(self, event: Event) -> None:
+        if self._matches is not None and not self._matches(event):
+            return
+        if self._pid != PROCESS.id:
+            self._begin()  # the parent has the thread
+        if self._pending - self._delivered >= MAX_PENDING:
+            if not self.dropped:
+                text = "a listener of events is too slow: from now on, it misses some of them"
+                log.warning(text)
+            self.dropped += 1
+            return
+        self._pending += 1
+        self._worker.run(partial(self._deliver, event))
+
+    def _deliver(self, event: Event) -> None:
+        self._delivered += 1
+        if not self._is_over:
+            try:
+                self._listener(event)
+            except Exception:
+                log.exception("a listener of events failed on %s", type(event).__name__)
+
+
+def on_event(listener: Callable[[Event], object]) -> Subscription:
+    """Call ``listener`` with each event of all clients and fences of this process from now on.
+
+    It is called in a thread of its own, one event after the other: it may block, and delays no
+    lock. Up to 10,000 events wait for it; then the newest are dropped, counted, and the log says so
+    once. What it raises is logged. See `Client.on_event` for the events of one client. The process
+    that forked has a thread of its own for it.
+    """
+    return Subscription(listener, None)

@@ -1,0 +1,365 @@
+"""What clients record: each event once, with what a listener needs to know."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import TypeVar
+
+import pytest
+
+import coordlock
+from coordlock.errors import AcquireTimeout, DeadlockDetected, LockLost, StaleToken, WaitCancelled
+from coordlock.fencing.marks import Marks
+from coordlock.fencing.token import FencingToken
+from coordlock.runtime.recorder import RECORDER
+from coordlock.telemetry import (
+    AcquireFailed,
+    AcquireStarted,
+    AcquireWaiting,
+    DeadlockFound,
+    Event,
+    FenceRefused,
+    Granted,
+    ItemEnded,
+    JobEnded,
+    LockEvent,
+    Lost,
+    Released,
+    SessionChanged,
+    on_event,
+)
+from coordlock.testing.lock_service import LockService
+from coordlock.testing.waiting import eventually
+
+E = TypeVar("E", bound=Event)
+
+
+def of(kind: type[E], events: list[Event]) -> list[E]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def only(kind: type[E], events: list[Event]) -> E:
+    (found,) = of(kind, events)
+    return found
+
+
+def test_an_acquire_is_recorded_from_its_beginning_to_the_release(
+    locks: LockService, recorded: list[Event]
+) -> None:
+    client = locks.connect()
+    recorded.clear()
+    with client.lock("orders") as grant:
+        pass
+    assert [type(event) for event in recorded] == [AcquireStarted, Granted, Released]
+    for event in of(LockEvent, recorded):
+        assert (event.backend, event.kind, event.mode, event.name) == (
+            *("memory", "lock", "EX", "orders"),
+        )
+        assert event.time == pytest.approx(time.time(), abs=60)
+    assert len({event.acquire for event in of(LockEvent, recorded)}) == 1
+    granted = only(Granted, recorded)
+    assert (granted.token, granted.contended, granted.handoff) == (grant.token, False, None)
+    assert only(Released, recorded).token == grant.token
+
+
+def test_a_wait_is_recorded_with_its_position_and_the_handoff(
+    locks: LockService, recorded: list[Event]
+) -> None:
+    client = locks.connect()
+    with locks.held("orders"):
+        recorded.clear()
+        waiter = threading.Thread(target=lambda: client.lock("orders").acquire().release())
+        waiter.start()
+        eventually(lambda: of(AcquireWaiting, recorded))
+    waiter.join()
+    waiting = only(AcquireWaiting, recorded)
+    assert waiting.position == 1
+    granted = only(Granted, recorded)
+    assert (granted.acquire, granted.contended) == (waiting.acquire, True)
+    assert granted.handoff is not None
+    assert 0 <= granted.handoff <= granted.duration
+
+
+@pytest.mark.parametrize(
+    ("timeout", "outcome"), [(0, "busy"), (0.01, "timeout")], ids=["a try", "a wait"]
+)
+def test_an_acquire_that_ends_without_the_lock_says_how(
+    locks: LockService, recorded: list[Event], timeout: float, outcome: str
+) -> None:
+    client = locks.connect()
+    with locks.held("orders"), pytest.raises(AcquireTimeout):
+        client.lock("orders", timeout=timeout).acquire()
+    failed = only(AcquireFailed, recorded)
+    assert (failed.outcome, failed.error, failed.contended) == (outcome, "AcquireTimeout", True)
+
+
+def test_a_cancelled_acquire_is_recorded_as_cancelled(
+    locks: LockService, recorded: list[Event]
+) -> None:
+    client, cancellation = locks.connect(), coordlock.Cancellation()
+    cancellation.cancel("enough")
+    with locks.held("orders"), pytest.raises(WaitCancelled):
+        client.lock("orders").acquire(cancellation=cancellation)
+    assert only(AcquireFailed, recorded).outcome == "cancelled"
+
+
+def test_a_cancelled_task_is_recorded_as_cancelled(
+    locks: LockService, recorded: list[Event]
+) -> None:
+    async def cancel() -> None:
+        async with coordlock.connect_async(locks.url) as client:
+            task = asyncio.create_task(client.lock("orders").acquire())
+            await asyncio.to_thread(eventually, lambda: of(AcquireWaiting, recorded))
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    with locks.held("orders"):
+        asyncio.run(cancel())
+    assert only(AcquireFailed, recorded).outcome == "cancelled"
+
+
+def test_an_eviction_is_a_loss_that_says_so(locks: LockService, recorded: list[Event]) -> None:
+    client = locks.connect()
+    grant = client.lock("orders").acquire()
+    locks.advance(1)  # from then on its contender is watched
+    client.admin.evict_all("orders")
+    grant.lost.wait(10)
+    lost = only(Lost, recorded)
+    assert (lost.reason, lost.token) == ("evicted", grant.token)
+    assert lost.remaining > 0
+    assert not of(Released, recorded)
+
+
+def test_the_end_of_the_session_is_a_loss_and_a_change_of_the_session(
+    locks: LockService, recorded: list[Event]
+) -> None:
+    client = locks.connect()
+    grant = client.lock("orders").acquire()
+    locks.lose("orders")
+    locks.advance(client.settings.ttl / 2)
+    grant.lost.wait(10)
+    assert only(Lost, recorded).reason == "session"
+    assert "lost" in [event.state for event in of(SessionChanged, recorded)]
+
+
+def test_a_loss_at_the_deadline_says_so_and_the_return_says_how_long_it_was_away(
+    locks: LockService, recorded: list[Event]
+) -> None:
+    client = locks.connect(ttl=10)
+    mine = client._engine.number
+    grant = client.lock("orders").acquire()
+    with locks.silent():
+        locks.advance(6)
+        locks.advance(6)
+        grant.lost.wait(10)
+    lost = only(Lost, recorded)
+    assert (lost.reason, lost.remaining) == ("deadline", 0.0)
+
+    client.lock("orders").acquire()
+    changes = [event for event in of(SessionChanged, recorded) if event.client == mine]
+    assert [event.state for event in changes] == ["connected", "in doubt", "lost", "connected"]
+    assert changes[-1].away >= 10
+
+
+def test_a_hold_that_lasts_longer_than_its_limit_is_a_loss(
+    locks: LockService, recorded: list[Event]
+) -> None:
+    grant = locks.connect().lock("orders", max_hold=5).acquire()
+    locks.advance(6)
+    with pytest.raises(LockLost):
+        grant.check()
+    lost = only(Lost, recorded)
+    assert lost.reason == "max_hold"
+    assert lost.held == pytest.approx(6, abs=1)
+
+
+def test_a_client_that_closes_loses_nothing(locks: LockService, recorded: list[Event]) -> None:
+    client = locks.connect()
+    grant = client.lock("orders").acquire()
+    client.close()
+    assert grant.state is coordlock.GrantState.LOST
+    assert not of(Lost, recorded)
+    assert only(Released, recorded).token == grant._first_token
+    assert of(SessionChanged, recorded)[-1].state == "closed"
+
+
+def test_terms_and_permits_say_what_they_are(locks: LockService, recorded: list[Event]) -> None:
+    client = locks.connect()
+    client.election("scheduler").campaign().resign()
+    client.semaphore("pool", permits=3).acquire().release()
+    client.multi_lock(["a", "b"]).acquire().release()
+    kinds = [(event.kind, event.mode, event.name) for event in of(Granted, recorded)]
+    assert kinds == [
+        ("election", "EX", "scheduler"),
+        ("semaphore", "permit", "pool"),
+        ("lock", "several", "a, b"),
+    ]
+
+
+def test_a_deadlock_is_recorded_by_the_one_that_gives_up(recorded: list[Event]) -> None:
+    with coordlock.connect("memory://", deadlock_delay=0.1) as client:
+        has_b, deadlocked = threading.Event(), list[DeadlockDetected]()
+
+        def take(name: str) -> None:
+            try:
+                client.lock(name, timeout=30).acquire().release()
+            except DeadlockDetected as error:
+                deadlocked.append(error)
+
+        def other() -> None:
+            with client.lock("b"):
+                has_b.set()
+                take("a")
+
+        thread = threading.Thread(target=other)
+        with client.lock("a"):
+            thread.start()
+            has_b.wait(10)
+            take("b")
+        thread.join()
+    assert only(DeadlockFound, recorded).name == deadlocked[0].name
+    assert only(AcquireFailed, recorded).outcome == "deadlock"
+
+
+def test_a_run_of_a_job_is_recorded_with_its_outcome(
+    locks: LockService, recorded: list[Event]
+) -> None:
+    job = locks.connect().job("nightly")
+    with job.run(1):
+        pass
+    with pytest.raises(ZeroDivisionError), job.run(2):
+        1 / 0  # noqa: B018
+    done, failed = of(JobEnded, recorded)
+    assert (done.job, done.slot, done.outcome, done.error) == ("nightly", "1", "done", "")
+    assert (failed.slot, failed.outcome) == ("2", "failed")
+    assert failed.error.startswith("ZeroDivisionError")
+    assert [event.kind for event in of(Granted, recorded)] == ["job", "job"]
+
+
+def test_an_item_of_a_work_queue_is_recorded_with_its_outcome(
+    locks: LockService, recorded: list[Event]
+) -> None:
+    queue = locks.connect().work_queue("mails")
+    for _ in range(3):
+        queue.put(b"")
+    queue.take(timeout=10).ack()
+    queue.take(timeout=10).nack(reason="no")
+    queue.take(timeout=10).release()
+    ended = of(ItemEnded, recorded)
+    assert [event.outcome for event in ended] == ["acknowledged", "failed", "given back"]
+    assert {event.queue for event in ended} == {"mails"}
+    assert all(event.deliveries >= 1 and event.duration >= 0 for event in ended)
+
+
+def test_a_fence_records_a_stale_token(recorded: list[Event]) -> None:
+    marks = Marks().raised("table", FencingToken(5))
+    with pytest.raises(StaleToken):
+        marks.raised("table", FencingToken(3))
+    refused = only(FenceRefused, recorded)
+    assert (refused.resource, refused.token, refused.newest) == ("table", 3, 5)
+
+
+# Listeners of users
+
+
+def test_a_listener_hears_of_its_own_client_alone(locks: LockService) -> None:
+    first, second = locks.connect(), locks.connect()
+    events: list[Event] = []
+    with first.on_event(events.append) as subscription:
+        first.lock("mine").acquire().release()
+        second.lock("other").acquire().release()
+        assert subscription.flush()
+    assert {event.name for event in of(LockEvent, events)} == {"mine"}
+    assert len(of(LockEvent, events)) == 3
+    first.lock("later").acquire().release()
+    assert len(of(LockEvent, events)) == 3
+
+
+def test_a_listener_that_raises_is_logged_and_called_again(
+    locks: LockService, caplog: pytest.LogCaptureFixture
+) -> None:
+    client, seen = locks.connect(), list[Event]()
+
+    def listener(event: Event) -> None:
+        seen.append(event)
+        raise RuntimeError("mine")
+
+    with client.on_event(listener) as subscription:
+        client.lock("a").acquire().release()
+        assert subscription.flush()
+    assert len(seen) == 3
+    eventually(lambda: "a listener of events failed" in caplog.text)
+
+
+def test_a_listener_that_blocks_delays_no_lock_and_misses_the_newest(
+    locks: LockService, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coordlock.runtime.subscription.MAX_PENDING", 10)
+    client, go_on, seen = locks.connect(), threading.Event(), list[Event]()
+
+    def listener(event: Event) -> None:
+        go_on.wait(30)
+        seen.append(event)
+
+    with client.on_event(listener) as subscription:
+        for _ in range(10):
+            client.lock("a").acquire().release()
+        assert subscription.dropped >= 30 - 11
+        go_on.set()
+        assert subscription.flush()
+    assert len(seen) == 30 - subscription.dropped
+    eventually(lambda: caplog.text.count("is too slow") == 1)
+
+
+def test_a_listener_may_end_its_own_subscription(locks: LockService) -> None:
+    client, seen = locks.connect(), list[Event]()
+
+    def listener(event: Event) -> None:
+        seen.append(event)
+        subscription()
+
+    subscription = client.on_event(listener)
+    client.lock("a").acquire().release()
+    assert subscription.flush()
+    assert len(seen) == 1
+
+
+def test_a_listener_of_the_process_hears_of_all(locks: LockService) -> None:
+    events: list[Event] = []
+    with on_event(events.append) as subscription:
+        locks.connect().lock("a").acquire().release()
+        locks.connect().lock("b").acquire().release()
+        assert subscription.flush()
+    assert {event.name for event in of(LockEvent, events)} == {"a", "b"}
+
+
+def test_a_recorder_of_coordlocks_own_that_fails_is_dropped(
+    locks: LockService, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_: Event) -> None:
+        raise RuntimeError("broken")
+
+    remove = RECORDER.add(broken)
+    try:
+        locks.connect().lock("a").acquire().release()
+        eventually(lambda: caplog.text.count("telemetry failed") == 1)
+        assert broken not in RECORDER.listeners
+    finally:
+        remove()
+
+
+def test_where_nobody_listens_nothing_is_made(
+    locks: LockService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("an event was made")
+
+    monkeypatch.setattr("coordlock.kernel.recording.Recording.__init__", never)
+    monkeypatch.setattr("coordlock.kernel.session.SessionChanged", never)
+    monkeypatch.setattr("coordlock.kernel.session.HeartbeatAnswered", never)
+    client = locks.connect()
+    client.lock("a").acquire().release()
+    locks.advance(20)

@@ -1,0 +1,117 @@
+"""The metrics and spans of a process as OpenTelemetry's SDK has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from coordlock.errors import AcquireTimeout
+from coordlock.telemetry.metrics import BUCKETS
+from coordlock.telemetry.otel import instrument
+from coordlock.testing.lock_service import LockService
+
+
+@dataclass
+class Sdk:
+    reader: InMemoryMetricReader
+    tracers: TracerProvider
+    exporter: InMemorySpanExporter
+
+    def points(self, name: str) -> list[Any]:
+        data = self.reader.get_metrics_data()
+        return [
+            point
+            for resource in ([] if data is None else data.resource_metrics)
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            if metric.name == name
+            for point in metric.data.data_points
+        ]
+
+    def spans(self) -> list[ReadableSpan]:
+        return list(self.exporter.get_finished_spans())
+
+
+@pytest.fixture
+def sdk() -> Iterator[Sdk]:
+    sdk = Sdk(InMemoryMetricReader(), TracerProvider(), InMemorySpanExporter())
+    sdk.tracers.add_span_processor(SimpleSpanProcessor(sdk.exporter))
+    meters = MeterProvider([sdk.reader])
+    stop = instrument(meter_provider=meters, tracer_provider=sdk.tracers)
+    yield sdk
+    stop()
+    meters.shutdown()
+    sdk.tracers.shutdown()
+
+
+def test_a_lock_is_measured(locks: LockService, sdk: Sdk) -> None:
+    client = locks.connect()
+    with client.lock("a"):
+        (active,) = sdk.points("coordlock.grant.active")
+        assert active.value == 1
+    (duration,) = sdk.points("coordlock.acquire.duration")
+    assert duration.count == 1
+    assert tuple(duration.explicit_bounds) == BUCKETS
+    assert dict(duration.attributes) == {
+        "backend": "memory",
+        "group": "all",
+        "kind": "lock",
+        "mode": "EX",
+        "outcome": "granted",
+    }
+    (age,) = sdk.points("coordlock.session.heartbeat.age")
+    assert age.attributes["backend"] == "memory"
+
+
+def test_the_spans_of_a_lock_are_children_of_the_callers(locks: LockService, sdk: Sdk) -> None:
+    client = locks.connect()
+    with sdk.tracers.get_tracer("app").start_as_current_span("request") as request:
+        grant = client.lock("orders").acquire()
+    grant.release()
+    spans = {span.name: span for span in sdk.spans()}
+    for name in ("acquire all", "hold all"):
+        span = spans[name]
+        assert span.parent is not None
+        assert span.parent.span_id == request.get_span_context().span_id
+        assert span.attributes is not None
+        assert span.attributes["coordlock.name"] == "orders"
+        assert span.attributes["coordlock.token"] == grant.token
+    assert spans["acquire all"].attributes["coordlock.outcome"] == "granted"  # type: ignore[index]
+
+
+def test_a_busy_lock_and_a_loss_show_in_spans(locks: LockService, sdk: Sdk) -> None:
+    client = locks.connect()
+    with locks.held("a"), pytest.raises(AcquireTimeout):
+        client.lock("a", timeout=0.01).acquire()
+    failed = [
+        span
+        for span in sdk.spans()
+        if span.attributes is not None and span.attributes.get("coordlock.outcome") == "timeout"
+    ]
+    assert [event.name for event in failed[0].events] == ["queued"]
+    assert failed[0].status.is_unset
+    grant = client.lock("a").acquire()
+    locks.lose("a")
+    locks.advance(client.settings.ttl / 2)
+    grant.lost.wait(10)
+    (lost,) = [span for span in sdk.spans() if [event.name for event in span.events] == ["lost"]]
+    assert lost.attributes is not None
+    assert lost.attributes["error.type"] == "session"
+
+
+def test_what_ended_is_not_measured_any_more(locks: LockService) -> None:
+    reader = InMemoryMetricReader()
+    stop = instrument(meter_provider=MeterProvider([reader]))
+    stop()
+    locks.connect().lock("a").acquire().release()
+    assert not Sdk(reader, TracerProvider(), InMemorySpanExporter()).points(
+        "coordlock.acquire.duration"
+    )
