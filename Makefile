@@ -46,7 +46,7 @@ test: check servers ## Set everything up, then run the linters and the tests; AR
 		$(tests) --last-failed $(ARGS) -n 0; }
 
 test-fast: setup ## Run the tests that need no servers, in two minutes; ARGS=... for pytest
-	$(python) -m pytest -n $(WORKERS) --without=etcd,postgres,redis,zookeeper \
+	$(python) -m pytest -n $(WORKERS) --without=etcd,postgres,prometheus,redis,zookeeper \
 		-m "not faults and not long" tests/contract tests/docs tests/simulation tests/unit $(ARGS)
 
 test-faults: setup servers ## Run all that kills, pauses and cuts off, and repeat nothing; ARGS=... for pytest

@@ -33,6 +33,7 @@ from testbed.servers.postgres import (
     PostgresServer,
     postgres_is_installed,
 )
+from testbed.servers.prometheus import prometheus_is_installed
 from testbed.servers.redis import (
     ExternalRedis,
     Redis,
@@ -57,13 +58,14 @@ IS_INSTALLED: Final[dict[str, Callable[[], bool]]] = {
     "curator": curator_is_installed,
     "etcd": etcd_is_installed,
     "postgres": postgres_is_installed,
+    "prometheus": prometheus_is_installed,
     "redis": redis_is_installed,
     "zookeeper": zookeeper_is_installed,
 }
 INSTALL: Final = (
     "apt-get install --no-install-recommends "
     "etcd-server etcd-client libzookeeper-java default-jre-headless libcurator-recipes-java "
-    "libfaketime postgresql redis-server"
+    "libfaketime postgresql prometheus redis-server"
 )
 # Hypothesis mixes constants of those of our modules that are loaded into its examples: they would
 # depend on which tests the same worker has run before, and no failure could be repeated.

@@ -245,6 +245,7 @@ class Measurements:
                     yield from self._leads(event, 0)
                 if (backend, group, kind) not in self._known:  # and an alert sees the first loss
                     self._known.add((backend, group, kind))
+                    yield DEADLOCKS, 0, (backend, group)
                     for reason in get_args(LossReason):
                         yield GRANT_LOSSES, 0, (backend, group, kind, reason)
             case AcquireWaiting():

@@ -1,0 +1,235 @@
+"""What is shipped for operators: the exporter, the alerts and the dashboard, with a real Prometheus."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+import coordlock
+from coordlock.errors import JobNotRun
+from coordlock.telemetry import by_prefix, prometheus
+from coordlock.telemetry.metrics import Change
+from coordlock.telemetry.survey import SERVICE_METRICS, Survey
+from coordlock.testing.waiting import eventually
+from testbed.servers.etcd import Etcd, EtcdServer
+from testbed.servers.prometheus import PrometheusServer, promtool
+from testbed.servers.redis import Redis
+from testbed.servers.zookeeper import ZooKeeper
+from tests.cli.command import Cli
+
+SHIPPED: Final = Path(prometheus.__file__).parent
+RULES: Final = SHIPPED / "rules.yaml"
+DASHBOARD: Final = SHIPPED / "dashboard.json"
+
+
+def values(found: list[Change]) -> dict[tuple[str, ...], float]:
+    """By the metric's name and the attributes but the first, which is the backend."""
+    return {(metric.name, *attributes[1:]): value for metric, value, attributes in found}
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest, root: str, tmp_path: Path) -> str:
+    if request.param == "local":
+        return f"local://{tmp_path}/state"
+    service: Etcd | Redis | ZooKeeper = request.getfixturevalue(request.param)
+    return service.endpoint.url(root, ttl="10s")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "url" in metafunc.fixturenames:
+        services = [
+            name if name == "local" else pytest.param(name, marks=getattr(pytest.mark, name))
+            for name in ("etcd", "local", "redis", "zookeeper")
+        ]
+        metafunc.parametrize("url", services, indirect=True)
+
+
+def test_a_survey_shows_what_is_in_the_service(url: str) -> None:
+    with coordlock.connect(url) as client, ExitStack() as held:
+        for name in ("order/1", "order/2", "nightly"):
+            held.enter_context(client.lock(name))
+        waiting = client.lock("order/1").try_acquire
+        assert waiting() is None
+        election = client.election("scheduler")
+        held.enter_context(election.campaign())
+        queue = client.work_queue("mails")
+        queue.put_many([b"a", b"b"])
+        with client.job("report").run(1):
+            pass
+        with pytest.raises(ZeroDivisionError), client.job("broken").run(1):
+            1 / 0  # noqa: B018
+        survey = Survey(client, ["nightly"], ["scheduler", "nobody"], ["mails"], group=by_prefix())
+        found = values(survey.read())
+        assert found["coordlock.service.up",] == 1
+        assert found["coordlock.service.names", "order"] == 2
+        assert found["coordlock.service.holders", "order"] == 2
+        assert found["coordlock.service.holders", "nightly"] == 1
+        assert found["coordlock.service.waiters", "order"] == 0
+        assert found["coordlock.service.leaders", "scheduler"] == 1
+        assert found["coordlock.service.leaders", "nobody"] == 0
+        assert found["coordlock.queue.depth", "mails", "waiting"] == 2
+        assert 0 <= found["coordlock.queue.oldest", "mails"] < 60
+        assert found["coordlock.job.last_success", "report"] == pytest.approx(time.time(), abs=60)
+        assert found["coordlock.job.failed", "report"] == 0
+        assert found["coordlock.job.failed", "broken"] == 1
+        assert found["coordlock.service.deadlocks",] == 0
+
+
+def test_a_survey_shows_the_oldest_waiter(tmp_path: Path) -> None:
+    cli = Cli(f"local://{tmp_path}/state", tmp_path)
+    with (
+        cli.holding("a"),
+        cli.started("run", "a", "--", "true"),
+        coordlock.connect(cli.url) as client,
+    ):
+        cli.wait_for_queue("a", 2)
+        found = values(Survey(client, ["a"]).read())
+        assert found["coordlock.service.waiters", "a"] == 1
+        assert 0 <= found["coordlock.service.oldest_waiter", "a"] < 60
+
+
+def test_a_survey_of_a_service_that_is_away_says_so_and_one_that_is_back_goes_on(
+    tmp_path: Path,
+) -> None:
+    with EtcdServer(tmp_path) as server:
+        url = server.endpoint.url("/t", ttl="2s", request_timeout="1s", connect_timeout="1s")
+        with coordlock.connect(url, fail_fast=True) as client:
+            survey = Survey(client)
+            assert values(survey.read())["coordlock.service.up",] == 1
+            server.kill()
+            eventually(lambda: values(survey.read()) == {("coordlock.service.up",): 0})
+            server.start()
+            eventually(lambda: values(survey.read())["coordlock.service.up",] == 1)
+
+
+def exported(address: str) -> str:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        text: bytes = answer.read()
+    return text.decode()
+
+
+@contextmanager
+def exporting(cli: Cli, *options: str) -> Iterator[str]:
+    """The address of a ``coordlock exporter`` that runs."""
+    with cli.started("exporter", "--listen", "0", *options) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        found = re.search(r"http://(\S+)/metrics", line)
+        assert found is not None, line
+        yield found[1]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 128 + signal.SIGTERM
+
+
+def test_the_exporter_reads_the_service_once_for_many_scrapes(tmp_path: Path) -> None:
+    cli = Cli(f"local://{tmp_path}/state", tmp_path)
+    with exporting(cli) as address:
+        took = [
+            line
+            for _ in range(20)
+            for line in exported(address).splitlines()
+            if line.startswith("coordlock_service_read_duration")
+        ]
+    # It reads anew after five seconds, which a slow machine may need for 20 scrapes.
+    assert len(set(took)) <= 3
+
+
+def test_the_exporter_prints_once_and_tells_of_a_service_that_is_away(tmp_path: Path) -> None:
+    cli = Cli(f"local://{tmp_path}/state", tmp_path)
+    with cli.holding("a"):
+        shown = cli.run("exporter", "--once", "--lock", "a")
+    assert shown.returncode == 0
+    assert 'coordlock_service_holders{backend="local",group="a"} 1.0' in shown.stdout
+    cli.environment["COORDLOCK_URL"] = "etcd://127.0.0.1:1?connect_timeout=100ms"
+    shown = cli.run("exporter", "--once")
+    assert shown.returncode == 69
+    assert 'coordlock_service_up{backend="etcd"} 0.0' in shown.stdout
+
+
+@pytest.mark.prometheus
+def test_each_alert_fires_when_it_should_and_not_before() -> None:
+    promtool("check", "rules", RULES)
+    promtool("test", "rules", Path(__file__).with_name("alerts.yaml"))
+
+
+APPLICATION: Final = """
+    import sys, time, prometheus_client, coordlock
+    from coordlock.telemetry import prometheus
+
+    prometheus.instrument()
+    server, _ = prometheus_client.start_http_server(0, "127.0.0.1")
+    print(server.server_port, flush=True)
+    with coordlock.connect(sys.argv[1]) as client:
+        queue = client.work_queue("mails")
+        with client.election("scheduler").campaign(timeout=None):
+            while True:
+                with client.lock("order/1"):
+                    queue.put(b"")
+                    queue.take().ack()
+                time.sleep(0.05)
+"""
+
+
+@contextmanager
+def application(url: str) -> Iterator[str]:
+    """The address of a process that leads or waits to lead, and works."""
+    command = [sys.executable, "-c", textwrap.dedent(APPLICATION), url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield f"127.0.0.1:{process.stdout.readline().strip()}"
+        finally:
+            process.kill()
+
+
+@pytest.mark.prometheus
+def test_the_dashboards_queries_have_answers_from_two_processes_and_the_exporter(
+    etcd: Etcd, root: str, tmp_path: Path
+) -> None:
+    url = etcd.endpoint.url(root)
+    with coordlock.connect(url) as client:
+        with client.job("nightly").run(1):
+            pass
+        with pytest.raises(JobNotRun), client.job("nightly").run(1):
+            pass
+    cli = Cli(url, tmp_path)
+    with (
+        application(url) as first,
+        application(url) as second,
+        exporting(cli, "--queue", "mails", "--election", "scheduler") as exporter,
+        PrometheusServer(tmp_path / "prometheus", [first, second, exporter], RULES) as server,
+    ):
+        panels: list[dict[str, Any]] = json.loads(DASHBOARD.read_text())["panels"]
+        queries = [target["expr"] for panel in panels for target in panel["targets"]]
+        assert len(queries) > 15
+        for query in queries:
+            asked = query.replace("$__rate_interval", "10s")
+            eventually(lambda: server.query(asked), asked, within=60)  # noqa: B023
+        # Two processes contend, and one of them leads.
+        assert server.query("sum(leader_election_master_status)")[0]["value"][1] == "1"
+        assert server.query("sum(coordlock_service_leaders)")[0]["value"][1] == "1"
+        names = set(re.findall(r"coordlock_[a-z_]+", RULES.read_text()))
+        for name in sorted(names):
+            if not name.startswith("coordlock_job_next"):  # no schedule
+                eventually(lambda: server.query(name), name)  # noqa: B023
+
+
+def test_dashboard_and_alerts_name_only_metrics_that_there_are() -> None:
+    from coordlock.telemetry.metrics import METRICS
+
+    known = {prometheus.exposed_name(metric) for metric in (*METRICS, *SERVICE_METRICS)}
+    for text in (RULES.read_text(), DASHBOARD.read_text()):
+        for name in set(re.findall(r"coordlock_[a-z_]+", text)):
+            assert re.sub(r"_(bucket|count|sum|total)$", "", name) in known, name
