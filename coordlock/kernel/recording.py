@@ -74,7 +74,8 @@ class Recording:
 
         def ended(end: Promise[CoordlockError | None]) -> None:
             held, lost = self._clock.now() - self._granted, end.result()
-            if (reason := _loss(ticket, lost)) is None:
+            reason = None if ticket.is_leaving else _loss(ticket, lost)
+            if reason is None:
                 RECORDER.record(Released(*self._facts, token, held))
             else:
                 left = 0.0 if reason == "deadline" else ticket.session.remaining

@@ -50,6 +50,9 @@ class Registry(Protocol):
     def forget(self, entries: tuple[Entry, ...]) -> None:
         """No contender of ``entries`` can be left. Perhaps more than once."""
 
+    def lost(self, ticket: Any, error: CoordlockError) -> None:
+        """``ticket``, which was granted, is lost with ``error``."""
+
     def refused(self, name: str, error: BaseException) -> None:
         """The service refuses to remove contenders from ``name``."""
 

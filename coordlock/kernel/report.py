@@ -83,6 +83,8 @@ class Report:
         blocked = [one for one in every if one[3]]
         entry, me, snapshot, ahead = blocked[0]
         self._blocked, self._ahead, self._position = entry.queue, ahead[-1], _position(snapshot, me)
+        ticket.blocker = entry.queue, ahead[-1]
+        ticket.waits_since = ticket.waits_since or time.time()
         self._between = len([one for one in snapshot.before(me) if one.order > ahead[-1].order])
 
     def ask_before_deadline(self, departure: Promise[None], ticket: Ticket) -> Steps[None]:

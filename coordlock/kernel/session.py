@@ -246,9 +246,11 @@ class Session:
             answer.resolve(future.result())
             if doubted:
                 if self.suspicion is None:
-                    self._record("connected", away=sent - answered)
                     # As visible as the doubt was.
-                    log.warning("the %s session %s is good again", self._backend.scheme, self.id)
+                    away = sent - answered
+                    self._record("connected", away=away)
+                    text = "the %s session %s is good again, back after %.0f s"
+                    log.warning(text, self._backend.scheme, self.id, away)
                 self._tickets.sweep_soon()
             return
         if isinstance(error, SessionLost):
@@ -451,7 +453,8 @@ class Sessions:
         away = 0.0 if former is None else session.answered - former.answered
         session._record("connected", away=away)
         self.trouble = None
-        say("%s: session %s is open", self._settings, session.id)
+        back = f", back after {away:.0f} s" if away else ""
+        say("%s: session %s is open%s", self._settings, session.id, back)
         self._tickets.sweep_soon()
         self._answer(None)
 

@@ -58,6 +58,10 @@ class Ticket(Removable):
     granted_at: float | None = None
     #: Seconds from the call to the grant.
     waited: float = 0.0
+    #: Its nearest blocker and the queue of that, until the log has said it; since when it waits,
+    #: by the wall clock.
+    blocker: tuple[str, Contender] | None = None
+    waits_since: float | None = None
     #: Tells whether the session was lost, too, where the service has reported that it vanished.
     probe: Promise[float] | None = None
     #: How long it may be held, where that has a limit.
@@ -201,12 +205,18 @@ class Ticket(Removable):
 
     def lose(self, error: CoordlockError) -> None:
         """The contender is gone, or counts as gone: tell its waiter or holder."""
-        self.end.resolve(error)
+        is_held = self.granted_at is not None and not self.is_leaving
+        if self.end.resolve(error) and is_held and not isinstance(error, ClientClosed):
+            self._tickets.lost(self, error)
         with self._lock:
             self._loss = self._loss or error
             awaited = self._awaited
         if awaited is not None:
             awaited.fail(error)
+
+    def read_before(self, queue: str, blocker: Contender) -> Promise[Snapshot]:
+        """The ``queue`` up to ``blocker``, with its owner."""
+        return self._backend.snapshot(queue, blocker, owners=True)
 
     def give_up(self, error: CoordlockError) -> bool:
         """Let the wait in the queue fail with ``error``, unless it is over; whether it does."""

@@ -12,6 +12,7 @@ strikes its first removal, the sweep repeats it.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
@@ -21,6 +22,7 @@ from typing import Final
 from coordlock.errors import ClientClosed, CoordlockError, LockLost
 from coordlock.kernel.session import Session
 from coordlock.kernel.ticket import HoldLimit, Ticket
+from coordlock.kernel.ticket_log import LONG_WAIT_S, TicketLog
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.clock import Timer, Timers, soon
@@ -34,8 +36,6 @@ log = Log("coordlock")
 #: Seconds from a loss to the withdrawal of what was held. The holder may wait for a processor, and
 #: should hear of the loss before the next one is granted.
 _NOTICE: Final = 0.2
-#: How many lost locks a line of the log names.
-_NAMED: Final = 5
 #: Seconds from one sweep to the next at most; a third of the time-to-live where that is shorter.
 SWEEP_PAUSE_S: Final = 5.0
 
@@ -46,6 +46,7 @@ class Tickets:
     def __init__(self, service: object, timers: Timers, ttl: float, client: int) -> None:
         """The log shows ``service`` as the place where a loss happened; events, ``client``."""
         self.client: Final = client
+        self._log: Final = TicketLog()
         self._service: Final = service
         self._timers: Final = timers
         # Reentrant: a signal handler, or a finalizer in a collection of garbage, may release a lock
@@ -134,11 +135,14 @@ class Tickets:
         if not session.id:
             return  # it was never open: the next attempt at opening one logs why
         lost = [ticket for ticket in self if ticket.session is session]
+        ended = [ticket for ticket in lost if not ticket.is_leaving]
         for ticket in lost:
             ticket.lose(copy(error))  # each waiter's traceback goes on its own
         if isinstance(error, ClientClosed):
             return
-        log.warning("%s: %s; %s", self._service, error, _what_is_lost(lost))
+        held = sum(ticket.granted_at is not None for ticket in ended)
+        text = "%s: %s; with it %d grants and %d waits"
+        log.warning(text, self._service, error, held, len(ended) - held)
         self._withdraw_after(self.notice_period(session), lost)
 
     def notice_period(self, session: Session) -> float:
@@ -164,7 +168,6 @@ class Tickets:
         token = ticket.contenders[0].token or 0
         lost = LockLost(ticket.name, token, reason, kind=ticket.kind)
         ticket.lose(lost)
-        log.warning("%s: %s", self._service, lost)
         self._withdraw_after(_NOTICE, [ticket])
 
     def _fall_together(self, ticket: Ticket, end: Promise[CoordlockError | None]) -> None:
@@ -202,8 +205,23 @@ class Tickets:
                 ticket.sweep()
             except Exception:
                 log.exception("a withdrawal failed, and is repeated")
+            self._log_long_wait(ticket)
+        self._log.flush()
         if self._by_id and self._timer is None:
             self._sweep_later()
+
+    def lost(self, ticket: Ticket, error: CoordlockError) -> None:
+        """``ticket``, which was granted, is lost with ``error``."""
+        self._log.lost(ticket, error, self._timers.clock.now())
+
+    def _log_long_wait(self, ticket: Ticket) -> None:
+        blocker, since = ticket.blocker, ticket.waits_since
+        if blocker is None or since is None or ticket.granted_at is not None:
+            return
+        if time.time() - since >= LONG_WAIT_S and not ticket.is_leaving:
+            ticket.blocker = None  # once
+            queue, contender = blocker
+            self._log.waits(ticket, contender, ticket.read_before(queue, contender))
 
     def refused(self, name: str, error: BaseException) -> None:
         """The service refuses to remove contenders from ``name``. The log says each reason once."""
@@ -217,15 +235,6 @@ class Tickets:
         if self._refusals:
             self._refusals.clear()
             log.warning("the service removes contenders again")
-
-
-def _what_is_lost(lost: Sequence[Ticket]) -> str:
-    """For the log: "lost: lock 'a', lock 'b'", up to `_NAMED` of them."""
-    if not lost:
-        return "nothing was held or waited for"
-    names = [f"{ticket.kind} {ticket.name!r}" for ticket in lost[:_NAMED]]
-    more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
-    return f"lost: {', '.join(names)}{more}"
 
 
 def _withdraw(tickets: Iterable[Ticket]) -> None:

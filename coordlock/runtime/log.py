@@ -6,9 +6,10 @@ import atexit
 import logging
 import os
 import sys
+from collections.abc import MutableMapping
 from contextvars import copy_context
 from functools import cache, partial
-from typing import Final
+from typing import Any, Final
 
 from coordlock.runtime.worker import Worker
 
@@ -31,6 +32,12 @@ class Log(logging.LoggerAdapter[logging.Logger]):
         super().__init__(logging.getLogger(name))
         if _aside not in self.logger.filters:
             self.logger.filters.insert(0, _aside)
+
+    def process(
+        self, msg: Any, kwargs: MutableMapping[str, Any]
+    ) -> tuple[Any, MutableMapping[str, Any]]:
+        """The message and its fields, as they are given."""
+        return msg, kwargs
 
 
 def _aside(record: logging.LogRecord) -> bool:

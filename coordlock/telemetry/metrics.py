@@ -241,13 +241,7 @@ class Measurements:
         backend, group, kind, mode = event.backend, self._group(event.name), event.kind, event.mode
         match event:
             case AcquireStarted():
-                if kind == "election":  # so that dashboards show 0 before the first term
-                    yield from self._leads(event, 0)
-                if (backend, group, kind) not in self._known:  # and an alert sees the first loss
-                    self._known.add((backend, group, kind))
-                    yield DEADLOCKS, 0, (backend, group)
-                    for reason in get_args(LossReason):
-                        yield GRANT_LOSSES, 0, (backend, group, kind, reason)
+                yield from self._from_zero(event, group)
             case AcquireWaiting():
                 self._waiting.add(event.acquire)
                 yield ACQUIRE_CONTENDED, 1, (backend, group, kind)
@@ -276,6 +270,17 @@ class Measurements:
                 yield GRANT_ACTIVE, -1, (backend, group, kind, mode)
                 if kind == "election":
                     yield from self._leads(event, -1)
+
+    def _from_zero(self, event: LockEvent, group: str) -> Iterator[Change]:
+        """Series that show 0 before the first event, so that an alert sees the first."""
+        backend, kind = event.backend, event.kind
+        if kind == "election":
+            yield from self._leads(event, 0)
+        if (backend, group, kind) not in self._known:
+            self._known.add((backend, group, kind))
+            yield DEADLOCKS, 0, (backend, group)
+            for reason in get_args(LossReason):
+                yield GRANT_LOSSES, 0, (backend, group, kind, reason)
 
     def _leads(self, event: LockEvent, change: int) -> Iterator[Change]:
         election = self._election(event.name)

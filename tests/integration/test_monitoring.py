@@ -1,4 +1,4 @@
-"""What is shipped for operators: the exporter, the alerts and the dashboard, with a real Prometheus."""
+"""What is shipped for operators: the exporter, alerts and the dashboard, with Prometheus."""
 
 from __future__ import annotations
 
