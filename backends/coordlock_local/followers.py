@@ -20,6 +20,7 @@ from coordlock.errors import BackendUnavailable, CoordlockError
 from coordlock.model.contender import Snapshot
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.log import Log
+from coordlock.runtime.process import THREAD
 from coordlock.runtime.shared_file import Descriptor, close_kept
 from coordlock_local.data import DataFile
 from coordlock_local.directory import Directory
@@ -126,6 +127,7 @@ class Followers:
     # The thread
 
     def _run(self) -> None:
+        THREAD.must_not_wait = True
         subscribed: set[str] = set()
         reread = 0.0  # when everything is to be read again
         while not self._is_closed:

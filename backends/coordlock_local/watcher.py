@@ -12,7 +12,7 @@ from typing import Final
 from coordlock.backend import Departure
 from coordlock.model.contender import Contender
 from coordlock.runtime.log import Log
-from coordlock.runtime.process import PROCESS
+from coordlock.runtime.process import PROCESS, THREAD
 from coordlock.runtime.shared_file import Descriptor, close_kept
 from coordlock_local import values
 from coordlock_local.pipes import open_end, subscribe, unsubscribe
@@ -221,6 +221,7 @@ class Watcher:
     # The thread
 
     def _run(self) -> None:
+        THREAD.must_not_wait = True
         looked, pause, cost = time.monotonic(), _INTERVAL_S, 0.0
         while True:
             with self._lock:

@@ -22,9 +22,10 @@ from coordlock.kernel.tickets import Tickets
 from coordlock.model.claim import AnyClaim
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.cancellation import ENDING, Cancellation, checked
-from coordlock.runtime.clock import SystemTimers, Timers, soon, within
+from coordlock.runtime.clock import SystemTimers, Timers, within
 from coordlock.runtime.deadline import Deadline, DeadlineReached
 from coordlock.runtime.driver import Call, Steps, bounded
+from coordlock.runtime.log import Log
 from coordlock.runtime.process import PROCESS
 from coordlock.runtime.promise import Promise
 from coordlock.runtime.worker import Worker
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from coordlock.kernel.refusals import Refusals
 
 __all__ = ["Engine", "engines"]
+
+log = Log("coordlock")
 
 T = TypeVar("T")
 
@@ -68,7 +71,7 @@ class Engine:
         self.timers: Final = timers or SystemTimers("coordlock-timers")
         self.clock: Final = self.timers.clock
         #: Runs the user's callbacks, so that no thread of ours ever does.
-        self.callbacks: Final = SystemTimers("coordlock-callbacks")
+        self.callbacks: Final = Worker("coordlock-callbacks")
         #: Makes calls that take long, in no thread that heartbeats need.
         self.aside: Final = aside or Worker("coordlock-aside").run
         self.tickets: Final = Tickets(settings, self.timers, settings.ttl, self.number)
@@ -301,8 +304,16 @@ class Engine:
         return silent
 
     def call_back(self, action: Callable[[], object]) -> None:
-        """Call the user's ``action`` soon, in the thread for callbacks."""
-        soon(self.callbacks, action)
+        """Call the user's ``action`` soon, in the thread for callbacks; the log shows errors."""
+
+        def call() -> None:
+            try:
+                action()
+            except BaseException:
+                # SystemExit too: it ends a thread, and this one calls others.
+                log.exception("a callback failed")
+
+        self.callbacks.run(call)
 
     def deadline(self, seconds: float | None) -> Deadline | None:
         """The moment ``seconds`` from now; None stays None, which is never."""

@@ -24,6 +24,7 @@ from coordlock.model.claim import Claim, in_force
 from coordlock.runtime.clock import within
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import Resident
+from coordlock.runtime.process import THREAD
 from coordlock.runtime.promise import Promise
 from coordlock.settings import DEFAULT, Duration, Timeout, max_hold_of, timeout_of
 
@@ -246,12 +247,12 @@ class BaseGrant(Resident):
 
     def _leave_queue(self, seconds: float | None) -> Steps[None]:
         """Withdraw, and wait up to ``seconds`` for the answer unless the lock is lost anyway."""
-        held = self._ticket.lost is None
+        is_lost = self._ticket.lost is not None
         self._ticket.withdraw()
         self._released = True
         reply = self._ticket.replied
-        if not reply.done():
-            yield within(self._engine.timers, reply, seconds if held else 0.0)
+        if not (reply.done() or is_lost or THREAD.must_not_wait):
+            yield within(self._engine.timers, reply, seconds)
 
     def _guarded(self, steps: Steps[T]) -> Steps[T]:
         """The result of ``steps``; raises `LockLost` when they find that the contender has gone.

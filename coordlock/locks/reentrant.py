@@ -13,8 +13,10 @@ from typing import Final, TypeVar
 
 from coordlock.errors import AcquireTimeout, LockLost, WaitCancelled
 from coordlock.kernel.access import Access
+from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
+from coordlock.kernel.tickets import SWEEP_PAUSE_S
 from coordlock.locks.base_grant import BaseGrant, GrantState
 from coordlock.locks.base_lock import AcquireOptions
 from coordlock.locks.blocks import Holding
@@ -23,8 +25,9 @@ from coordlock.locks.lock import AwaitingLock, BlockingLock, NamedLock
 from coordlock.model.claim import Mode
 from coordlock.runtime.caller import Caller, described, this_caller
 from coordlock.runtime.cancellation import Cancellation
+from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import Cancelled, DeadlineReached
-from coordlock.runtime.driver import Call, Steps
+from coordlock.runtime.driver import Call, Steps, awaited, bounded
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.promise import Promise
 
@@ -109,10 +112,13 @@ class _ReentrantLock(NamedLock[G]):
         """
         engine, part = self._access.engine, object()
         engine.check()
+        # Where a signal handler strikes before the `try`, the next call finds it by its part.
         hold, left = yield from self._hold(part, seconds, cancellation)
         try:
             if hold.ticket is None:
-                ticket = yield from self._acquisition(left, cancellation)
+                ticket = yield from acquisition(
+                    engine, self._claims, left, this_caller(), self.label, cancellation
+                )
                 hold.granted(ticket)
                 if self.max_hold is not None:
                     engine.limit(ticket, self.max_hold)
@@ -137,15 +143,15 @@ class _ReentrantLock(NamedLock[G]):
         key = (self.name, caller if self.owner is None else (self.owner,))
         holds: _Holds = engine.share(_Hold, weakref.WeakValueDictionary)
         started, left = engine.clock.now(), seconds
+        call: Call = yield Call
         while True:
-            call = yield engine.until(left, cancellation)
             with engine.lock:
                 hold = holds.get(key)
                 if hold is not None and hold.ticket is not None:
                     hold.ticket.sweep()  # what a signal handler has struck is over, and not shared
                     if hold.ticket.is_leaving:
                         hold = None
-                if hold is None or not hold.parts:
+                if hold is None or hold.is_given_up:
                     if self.owner is None:
                         _refuse_if_starter_holds(engine, self.name, caller)
                     hold = holds[key] = _Hold(engine, self.name, caller)
@@ -155,7 +161,9 @@ class _ReentrantLock(NamedLock[G]):
             try:
                 if left == 0:
                     raise DeadlineReached
-                yield hold.decided
+                # Not for longer than a sweep: the call that acquires it may have been struck.
+                decided = within(engine.timers, hold.decided, SWEEP_PAUSE_S)
+                yield from bounded(awaited(decided), engine.until(left, cancellation))
             except Cancelled as cancelled:
                 raise WaitCancelled(self.name, str(cancelled)) from None
             except DeadlineReached:

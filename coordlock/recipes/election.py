@@ -109,7 +109,7 @@ class _BaseElection(QueueRecipe, Generic[T]):
             {self.name: Mode.EX},
             _seconds(timeout, self.timeout),
             this_caller(),
-            cancellations=() if cancellation is None else (cancellation,),
+            cancellation=cancellation,
             announcement=Announcement(value, stands_alone=True),
             kind="election",
         )

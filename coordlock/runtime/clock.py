@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from coordlock.errors import ClientClosed
 from coordlock.runtime.log import Log
+from coordlock.runtime.process import THREAD
 from coordlock.runtime.promise import Promise, resolved, settled
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Timer:
                 action()
             except BaseException:
                 # SystemExit too: it ends a thread, and this one serves others.
-                log.exception("a coordlock timer or callback failed")
+                log.exception("a coordlock timer failed")
 
 
 class Timers(Protocol):
@@ -174,6 +175,7 @@ class SystemTimers:
         self._room = _ROOM + 2 * len(self._heap)
 
     def _serve(self) -> None:
+        THREAD.must_not_wait = True
         with self._lock:
             if self._thread is None:  # `start` was struck
                 self._thread = threading.current_thread()

@@ -18,7 +18,7 @@ from coordlock.model.names import check_name
 from coordlock.recipes.shared.publishing_grant import check_value
 from coordlock.runtime.cancellation import Cancellation, checked
 from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
-from coordlock.runtime.driver import Steps, or_undo
+from coordlock.runtime.driver import Steps, awaited, bounded, or_undo
 from coordlock.runtime.methods import Resident, awaiting, blocking
 from coordlock.settings import (
     DEFAULT,
@@ -192,9 +192,8 @@ class _BaseWorkQueue(Resident, Generic[I]):
     ) -> Steps[tuple[bool, I | None]]:
         """Whether the call is over, and its item."""
         try:
-            yield deadline
             consumer.add(wanted)
-            if not (yield wanted.answer):
+            if not (yield from bounded(awaited(wanted.answer), deadline)):
                 return True, None
         except WaitUnavailable as error:
             raise self._unavailable(error, seconds) from error.__cause__

@@ -379,7 +379,7 @@ def test_closing_the_client_calls_no_callback_of_a_loss(service: Service) -> Non
         reentrant = client.reentrant_lock("r").acquire()
         reentrant.on_lost(told.append)
     grant.on_lost(told.append)
-    client._engine.callbacks.close()
+    client._engine.callbacks.finish(30)
     assert told == []
     assert grant.lost.wait(0)
     with pytest.raises(LockLost, match="closed"):

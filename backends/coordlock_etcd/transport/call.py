@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from coordlock.errors import BackendError, BackendUnavailable, CoordlockError
 from coordlock.runtime.clock import SYSTEM_CLOCK
-from coordlock.runtime.process import PROCESS
+from coordlock.runtime.process import PROCESS, THREAD
 from coordlock.runtime.promise import Promise
 from coordlock_etcd.errors import (
     SERVICE,
@@ -344,6 +344,7 @@ class _Thread:
         return not self._has_ended
 
     def _serve(self) -> None:
+        THREAD.must_not_wait = True
         try:
             while (action := self._actions.get()) is not None:
                 action()
