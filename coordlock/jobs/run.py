@@ -32,7 +32,7 @@ from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.model.events import JobEnded
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, bounded, run_in_background
-from coordlock.runtime.log import described
+from coordlock.runtime.log import Log, described
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.promise import Promise
 from coordlock.runtime.recorder import RECORDER
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from coordlock.locks.transaction import AsyncTransaction, Transaction
 
 __all__ = ["AsyncJobRun", "JobRun", "check_kind", "refuse"]
+
+log = Log("coordlock")
 
 _OUTCOMES: Final[dict[State, Literal["done", "failed", "interrupted"]]] = {
     State.DONE: "done",
@@ -77,13 +79,20 @@ def refuse(name: str, ledger: Ledger, slot: Slot, rules: Rules, *, is_locked: bo
 
 
 def _record_end(engine: Engine, name: str, ended: SlotInfo | None) -> None:
-    """Record that a run of the job ``name`` has ended as the record ``ended`` says."""
-    if RECORDER.listeners and ended is not None:
-        outcome = _OUTCOMES[ended.state]
-        finished = ended.finished or ended.started
-        took = 0.0 if outcome == "interrupted" else (finished - ended.started).total_seconds()
-        facts = engine.number, engine.backend.scheme, name, shown(ended.slot)
-        RECORDER.record(JobEnded(*facts, outcome, took, ended.error or ""))
+    """Log and record that a run of the job ``name`` has ended as the record ``ended`` says."""
+    if ended is None:
+        return
+    outcome, slot, error = _OUTCOMES[ended.state], shown(ended.slot), ended.error or ""
+    finished = ended.finished or ended.started
+    took = 0.0 if outcome == "interrupted" else (finished - ended.started).total_seconds()
+    facts: dict[str, object] = {"coordlock_slot": slot, "coordlock_outcome": outcome}
+    say, why = (log.info, "") if outcome == "done" else (log.warning, f": {error}")
+    text = "job %r: slot %s, started by %s, is %s after %.1f s%s"
+    extra = {"coordlock_name": name, "coordlock_kind": "job", **facts}
+    say(text, name, slot, ended.owner, outcome, took, why, extra=extra)
+    if RECORDER.listeners:
+        whose = engine.number, engine.backend.scheme
+        RECORDER.record(JobEnded(*whose, name, slot, outcome, took, error))
 
 
 class _BaseJobRun(BaseGrant):

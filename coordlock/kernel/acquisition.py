@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from coordlock.errors import (
     CoordlockError,
@@ -31,9 +31,6 @@ from coordlock.runtime.deadline import Cancelled
 from coordlock.runtime.driver import Call, Steps
 from coordlock.runtime.promise import Promise
 from coordlock.runtime.recorder import RECORDER
-
-if TYPE_CHECKING:
-    from coordlock.kernel.recording import Recording
 
 __all__ = ["acquisition"]
 
@@ -75,12 +72,7 @@ def acquisition(
     deadline = engine.until(seconds, cancellation)
     ends = None if seconds is None else deadline
     report = Report(engine, claims, name, caller, once, ends, engine.clock.now())
-    recording: Recording | None = None
-    if RECORDER.listeners:
-        from coordlock.kernel.recording import Recording
-
-        recording = Recording(engine, kind, report.name, claims)
-    attempt = _Acquisition(engine, caller, report, once, recording)
+    attempt = _Acquisition(engine, caller, report, once)
     ticket: Ticket | None = None
     if cancellation is not None and cancellation.reason is not None:
         raise WaitCancelled(report.name, cancellation.reason, kind=kind)
@@ -88,6 +80,8 @@ def acquisition(
     former = call.deadline
     try:
         call.deadline = deadline
+        if RECORDER.listeners:
+            report.record(kind)
         while True:
             session = yield from engine.session()
             ticket = engine.ticket(session, claims, label, announcement, call)
@@ -105,9 +99,7 @@ def acquisition(
                 # The snapshots prove the grant: no contender enters a queue before me, and one
                 # that has left never returns. And I am still there: see `handover`.
                 engine.tickets.grant(ticket, queues, caller)
-                ticket.waited = report.waited
-                if recording is not None:
-                    recording.granted(ticket)
+                report.granted(ticket)
                 return ticket
             except (SessionLost, Evicted) as gone:
                 yield from attempt.go_on_or_raise(ticket, gone)
@@ -117,8 +109,6 @@ def acquisition(
         ended = report.ended(error, ticket)
         if isinstance(ended, WaitError):
             ended.kind = kind
-        if recording is not None:
-            recording.failed(ended, once=once)
         if ended is not error:
             raise ended from ended.__cause__
         raise
@@ -134,7 +124,6 @@ class _Acquisition:
     caller: Caller | None
     report: Report
     once: bool
-    recording: Recording | None
     #: The contenders that it waits for, and the tickets of those that are this client's.
     own: dict[Contender, Ticket | None] = field(default_factory=dict)
     #: Ends the detection of deadlocks, where it has begun.
@@ -175,8 +164,7 @@ class _Acquisition:
         departure = ticket.departure(queues, blockers)
         yield from self.report.ask_before_deadline(departure, ticket)
         yield departure
-        if self.recording is not None:
-            self.recording.departed()
+        self.report.departed()
         departures = ticket.waiting.departures()
         for one, its in departures.items():
             if its is not Departure.UNORDERED:
@@ -232,8 +220,6 @@ class _Acquisition:
     ) -> Steps[None]:
         """Note that ``mine`` have to wait for those ``ahead``. Raise where that must not be."""
         self.report.waits(ticket, mine, queues, ahead)
-        if self.recording is not None:
-            self.recording.waits(self.report.position)
         if self.once:
             refused = zip(queues, ahead, strict=True)
             self.engine.refusals.note(one.queue for one, some in refused if some)

@@ -29,6 +29,7 @@ from coordlock.model.events import (
     Outcome,
     Released,
 )
+from coordlock.model.names import joined
 from coordlock.runtime.promise import Promise
 from coordlock.runtime.recorder import RECORDER
 
@@ -40,7 +41,15 @@ _numbers: Final = itertools.count(1)
 class Recording:
     """Records one acquire, while somebody listens to `RECORDER`."""
 
-    def __init__(self, engine: Engine, kind: str, name: str, claims: Mapping[str, AnyClaim]):
+    def __init__(
+        self, engine: Engine, kind: str, called: str | None, claims: Mapping[str, AnyClaim]
+    ) -> None:
+        if len(claims) == 1:
+            ((name, claim),) = claims.items()
+            claim = in_force(claim)
+            mode = "permit" if isinstance(claim, Permit) else claim.name
+        else:
+            name, mode = joined(claims), "several"
         self._clock: Final = engine.clock
         self._began: Final = engine.clock.now()
         self._granted = 0.0
@@ -50,7 +59,7 @@ class Recording:
         #: What all its events begin with.
         self._facts: Final = (
             *(engine.number, engine.backend.scheme),
-            *(next(_numbers), kind, _mode(claims), name),
+            *(next(_numbers), kind, mode, called or name),
         )
         RECORDER.record(AcquireStarted(*self._facts))
 
@@ -88,13 +97,6 @@ class Recording:
         waited, kind = self._clock.now() - self._began, type(error).__name__
         outcome = _outcome(error, once=once)
         RECORDER.record(AcquireFailed(*self._facts, waited, self._is_contended, outcome, kind))
-
-
-def _mode(claims: Mapping[str, AnyClaim]) -> str:
-    if len(claims) > 1:
-        return "several"
-    claim = in_force(next(iter(claims.values())))
-    return "permit" if isinstance(claim, Permit) else claim.name
 
 
 def _outcome(error: BaseException, *, once: bool) -> Outcome:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from coordlock.errors import AcquireTimeout, BackendUnavailable, WaitCancelled, WaitUnavailable
 from coordlock.kernel.engine import Engine
@@ -21,6 +21,9 @@ from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
+
+if TYPE_CHECKING:
+    from coordlock.kernel.recording import Recording
 
 __all__ = ["PATIENCE", "Report", "identified"]
 
@@ -60,6 +63,7 @@ class Report:
     _ahead: Contender | None = None
     _answer: Promise[Snapshot] | None = None
     _warns: bool = False
+    _recording: Recording | None = None
 
     @property
     def name(self) -> str:
@@ -70,6 +74,23 @@ class Report:
     def _queue(self) -> str:
         """The queue that is waited for; all of them, until that is known."""
         return self._blocked or joined(self._claims)
+
+    def record(self, kind: str) -> None:
+        """Record the call, of a lock of this ``kind``, and what comes of it."""
+        from coordlock.kernel.recording import Recording
+
+        self._recording = Recording(self._engine, kind, self.called, self._claims)
+
+    def granted(self, ticket: Ticket) -> None:
+        """The call ends with ``ticket``."""
+        ticket.waited = self.waited
+        if self._recording is not None:
+            self._recording.granted(ticket)
+
+    def departed(self) -> None:
+        """A contender has left that the call waited for."""
+        if self._recording is not None:
+            self._recording.departed()
 
     def waits(
         self,
@@ -83,6 +104,8 @@ class Report:
         blocked = [one for one in every if one[3]]
         entry, me, snapshot, ahead = blocked[0]
         self._blocked, self._ahead, self._position = entry.queue, ahead[-1], _position(snapshot, me)
+        if self._recording is not None:
+            self._recording.waits(self._position)
         ticket.blocker = entry.queue, ahead[-1]
         ticket.waits_since = ticket.waits_since or time.time()
         self._between = len([one for one in snapshot.before(me) if one.order > ahead[-1].order])
@@ -102,11 +125,6 @@ class Report:
             if not departure.done() and self._answer is None:
                 self._answer = self._engine.backend.snapshot(self._queue, self._ahead, owners=True)
 
-    @property
-    def position(self) -> int:
-        """How many contenders were ahead at the latest reading."""
-        return self._position or 0
-
     def busy(self) -> AcquireTimeout:
         """The error of a call that asked once, or waited in vain, at a lock that is held."""
         held_here = None if self._once else self._held_here()
@@ -114,6 +132,12 @@ class Report:
 
     def ended(self, error: BaseException, ticket: Ticket | None) -> BaseException:
         """The error of a call that ends because of ``error``, with its cause; most stay."""
+        ended = self._ended(error, ticket)
+        if self._recording is not None:
+            self._recording.failed(ended, once=self._once)
+        return ended
+
+    def _ended(self, error: BaseException, ticket: Ticket | None) -> BaseException:
         if isinstance(error, Cancelled):
             cancelled = WaitCancelled(self.name, str(error))
             cancelled.__cause__ = error.__cause__

@@ -141,7 +141,7 @@ class Tickets:
         if isinstance(error, ClientClosed):
             return
         held = sum(ticket.granted_at is not None for ticket in ended)
-        text = "%s: %s; with it %d grants and %d waits"
+        text = "%s: %s; it had %d grants and %d waits"
         log.warning(text, self._service, error, held, len(ended) - held)
         self._withdraw_after(self.notice_period(session), lost)
 

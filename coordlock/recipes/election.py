@@ -116,7 +116,9 @@ class _BaseElection(QueueRecipe, Generic[T]):
         try:
             if self.max_hold is not None:
                 engine.limit(ticket, self.max_hold)
-            return cast("T", self._term_kind(engine, ticket))
+            term = cast("T", self._term_kind(engine, ticket))
+            log.info("election %r: leads from now on, token %s", self.name, term._first_token)
+            return term
         except BaseException:
             ticket.withdraw()  # Ctrl-C: the caller never gets the term
             raise

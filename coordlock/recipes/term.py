@@ -49,6 +49,11 @@ class _BaseTerm(PublishingGrant):
         check_candidate_value(value)
         yield from self._publish(value)
 
+    def _leave_queue(self, seconds: float | None) -> Steps[None]:
+        if self._ticket.lost is None and not self._ticket.is_leaving:
+            log.info("election %r: resigns, token %s", self.name, self._first_token)
+        yield from super()._leave_queue(seconds)
+
     def _resign(self) -> Steps[bool]:
         """End the term, so that the next candidate leads; returns whether it had lasted.
 

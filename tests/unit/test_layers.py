@@ -39,9 +39,11 @@ FRONT: Final = ("coordlock", "coordlock.types")
 #: What stands beside them: which rooms each imports, besides itself.
 BESIDE: Final = {
     "fencing": {"errors", "runtime", "model"},
-    "cli": {*ROOMS, "fencing"},
+    "cli": {*ROOMS, "fencing", "telemetry"},
     # The public API, and what checks the functions that users give.
     "integrations": {"client", "errors", "fencing", "runtime", "settings", "testing"},
+    # It reads what is in the service as operators do, many queues at a time.
+    "telemetry": {*ROOMS},
     "testing": {*ROOMS, "fencing"},
 }
 #: What backends import.

@@ -99,9 +99,16 @@ def test_a_cancelled_acquire_is_recorded_as_cancelled(
     locks: LockService, recorded: list[Event]
 ) -> None:
     client, cancellation = locks.connect(), coordlock.Cancellation()
-    cancellation.cancel("enough")
+
+    def cancel() -> None:
+        eventually(lambda: of(AcquireWaiting, recorded))
+        cancellation.cancel("enough")
+
+    thread = threading.Thread(target=cancel)
+    thread.start()
     with locks.held("orders"), pytest.raises(WaitCancelled):
         client.lock("orders").acquire(cancellation=cancellation)
+    thread.join()
     assert only(AcquireFailed, recorded).outcome == "cancelled"
 
 
