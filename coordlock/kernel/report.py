@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from coordlock.errors import AcquireTimeout, BackendUnavailable, WaitCancelled, WaitUnavailable
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
+from coordlock.kernel.ticket_log import is_plumbing
 from coordlock.model.claim import AnyClaim, Permit
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.model.names import joined
@@ -79,6 +80,8 @@ class Report:
         """Record the call, of a lock of this ``kind``, and what comes of it."""
         from coordlock.kernel.recording import Recording
 
+        if is_plumbing(kind):
+            return
         self._recording = Recording(self._engine, kind, self.called, self._claims)
 
     def granted(self, ticket: Ticket) -> None:

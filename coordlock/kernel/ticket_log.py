@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from coordlock.errors import CoordlockError, Evicted, LockLost
 from coordlock.model.contender import Contender, Snapshot
-from coordlock.model.names import is_internal
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 
 if TYPE_CHECKING:
     from coordlock.kernel.ticket import Ticket
 
-__all__ = ["LONG_WAIT_S", "TicketLog"]
+__all__ = ["LONG_WAIT_S", "TicketLog", "is_held", "is_plumbing"]
 
 log = Log("coordlock")
 
@@ -24,6 +23,16 @@ LONG_WAIT_S: Final = 10.0
 #: How many lines about losses are written in how many seconds at most.
 _MOST_LINES: Final = 20
 _WINDOW_S: Final = 10.0
+
+
+def is_plumbing(kind: str) -> bool:
+    """Whether tickets of this ``kind`` are a work queue's own: those of its workers and chores."""
+    return kind.endswith("work queue")
+
+
+def is_held(ticket: Ticket) -> bool:
+    """Whether ``ticket`` was granted to somebody who relies on it."""
+    return ticket.granted_at is not None and not is_plumbing(ticket.kind)
 
 
 class TicketLog:
@@ -36,8 +45,8 @@ class TicketLog:
 
     def lost(self, ticket: Ticket, error: CoordlockError, now: float) -> None:
         """``ticket``, which was granted, was lost with ``error`` at ``now``."""
-        if is_internal(ticket.name):
-            return
+        if not is_held(ticket):
+            return  # the loss of an item is logged where it is worked on
         if now - self._window >= _WINDOW_S:
             self._window, self._lines = now, 0
             self.flush()

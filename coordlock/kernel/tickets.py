@@ -22,7 +22,7 @@ from typing import Final
 from coordlock.errors import ClientClosed, CoordlockError, LockLost
 from coordlock.kernel.session import Session
 from coordlock.kernel.ticket import HoldLimit, Ticket
-from coordlock.kernel.ticket_log import LONG_WAIT_S, TicketLog
+from coordlock.kernel.ticket_log import LONG_WAIT_S, TicketLog, is_held, is_plumbing
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.clock import Timer, Timers, soon
@@ -140,9 +140,10 @@ class Tickets:
             ticket.lose(copy(error))  # each waiter's traceback goes on its own
         if isinstance(error, ClientClosed):
             return
-        held = sum(ticket.granted_at is not None for ticket in ended)
+        theirs = [ticket for ticket in ended if not is_plumbing(ticket.kind)]
+        held = sum(map(is_held, theirs))
         text = "%s: %s; it had %d grants and %d waits"
-        log.warning(text, self._service, error, held, len(ended) - held)
+        log.warning(text, self._service, error, held, len(theirs) - held)
         self._withdraw_after(self.notice_period(session), lost)
 
     def notice_period(self, session: Session) -> float:

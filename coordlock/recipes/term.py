@@ -101,7 +101,7 @@ class LeadingBodies:
         except LockLost as lost:
             if (lost.name, lost.token) != (term.name, term._first_token):
                 raise
-            log.warning("election %r: %s; campaigns again", election, lost)
+            log.info("election %r: campaigns again", election)  # the loss has a line of its own
         finally:
             self._lost_at.pop(term, None)
 

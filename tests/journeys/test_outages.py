@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import httpx
 import pytest
 
 import coordlock
+from coordlock.runtime import log
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from testbed.servers.ports import free_port
@@ -30,6 +32,7 @@ OUTAGE_S = 20.0
 MOST = 0.9
 
 SERVICE = """
+import logging
 import os
 from typing import Annotated
 from fastapi import FastAPI
@@ -169,3 +172,81 @@ def test_a_leader_in_the_shell_is_back_about_as_soon_as_one_in_a_program(
     stop.cancel()
     program.join(BOUND)
     assert not program.is_alive()
+
+
+def test_the_log_of_an_outage_names_each_loss_once(
+    service: tuple[str, FaultProxy],
+    request: pytest.FixtureRequest,
+    root: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A holder, a waiter, a leader, a member and a consumer lose their session, and come back."""
+    caplog.set_level(logging.INFO, "coordlock")
+    url, proxy = service
+    direct = request.getfixturevalue(url.partition(":")[0]).endpoint.url(root)
+    stop, waited = coordlock.Cancellation(), list[Exception]()
+    with (
+        coordlock.connect(f"{url}?ttl=2s&request_timeout=2s") as client,
+        coordlock.connect(direct) as other,
+        other.lock("busy"),
+    ):
+        mine = str(client.settings)
+        grant = client.lock("orders").acquire()
+        member = client.group("web").join(b"x")
+        queue = client.work_queue("mails")
+
+        def wait() -> None:
+            try:
+                client.lock("busy").acquire()
+            except coordlock.CoordlockError as error:
+                waited.append(error)
+
+        def lead(term: coordlock.Term) -> None:
+            term.lost.wait(BOUND)
+
+        def consume() -> None:
+            queue.run(lambda item: None, cancellation=stop)
+
+        election = client.election("scheduler")
+        threads = [
+            threading.Thread(target=wait),
+            threading.Thread(target=lambda: election.run(lead, cancellation=stop)),
+            threading.Thread(target=consume),
+        ]
+        for thread in threads:
+            thread.start()
+        eventually(election.leader, within=BOUND)
+        eventually(lambda: len(other.lock("busy").contenders()) == 2, within=BOUND)
+        log.flush(10)
+        caplog.clear()
+        with outage(proxy):
+            eventually(lambda: waited, within=BOUND)
+            time.sleep(OUTAGE_S / 2)
+        eventually(lambda: "leads from now on" in caplog.text, within=BOUND)
+        log.flush(10)
+        lines = [(one.levelname, one.getMessage()) for one in caplog.records]
+        losses = [one for one in caplog.records if hasattr(one, "coordlock_reason")]
+        stop.cancel("the test ends")
+        assert grant.state is coordlock.GrantState.LOST
+        member.release()
+    for thread in threads:
+        thread.join(BOUND)
+    fields = [vars(one) for one in losses]
+    assert sorted((one["coordlock_kind"], one["coordlock_name"]) for one in fields) == [
+        ("election", "scheduler"),
+        ("group", "web"),
+        ("lock", "orders"),
+    ]
+    assert all(one["coordlock_held"] > 0 and one["coordlock_token"] for one in fields)
+    texts = [text for _, text in lines]
+    for what, times in {
+        "is in doubt": 1,
+        "; it had 3 grants and 1 waits": 1,
+        "is open, back after": 1,
+        "election 'scheduler': campaigns again": 1,
+        "election 'scheduler': leads from now on": 1,
+    }.items():
+        assert sum(what in text for text in texts) == times, (what, texts)
+    # One line more: why no session could be opened.
+    assert len([text for text in texts if mine in text]) == 3, texts
+    assert len(lines) <= 10, texts
