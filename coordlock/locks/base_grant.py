@@ -235,8 +235,9 @@ class BaseGrant(Resident):
             return False  # the client was closed before
         if self._engine.inherited:
             self._engine.check()
-        patience = self._engine.settings.request_timeout
-        seconds = timeout_of("release", patience if timeout is DEFAULT else timeout)
+        seconds: float | None = self._engine.settings.request_timeout
+        if timeout is not DEFAULT:
+            seconds = timeout_of("release", timeout)
         if self._let_go():
             try:
                 yield from self._leave_queue(seconds)
@@ -247,12 +248,14 @@ class BaseGrant(Resident):
 
     def _leave_queue(self, seconds: float | None) -> Steps[None]:
         """Withdraw, and wait up to ``seconds`` for the answer unless the lock is lost anyway."""
-        is_lost = self._ticket.lost is not None
-        self._ticket.withdraw()
+        ticket = self._ticket
+        if ticket.limit is not None:
+            ticket.limit.look()
+        ticket.withdraw()
         self._released = True
-        reply = self._ticket.replied
-        if not (reply.done() or is_lost or THREAD.must_not_wait):
-            yield within(self._engine.timers, reply, seconds)
+        if ticket.replied.done() or ticket.end.result() is not None or THREAD.must_not_wait:
+            return
+        yield within(self._engine.timers, ticket.replied, seconds)
 
     def _guarded(self, steps: Steps[T]) -> Steps[T]:
         """The result of ``steps``; raises `LockLost` when they find that the contender has gone.
