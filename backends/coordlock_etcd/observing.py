@@ -179,7 +179,7 @@ class Observations:
             self._observers.tell()
             return
         # A place that was read may be read.
-        readable = max(places, key=lambda place: places[place] is not None)
+        readable = max(places, key=lambda place: self._observers.state(place) is not None)
         now = self._timers.clock.now()
         if self._probes.go_on(self._range(readable)[0]) and now >= self._reread_at:
             self._reread_at = now + REREAD_INTERVAL_S
