@@ -52,13 +52,14 @@ test-fast: setup ## Run the tests that need no servers, in two minutes; ARGS=...
 test-faults: setup servers ## Run all that kills, pauses and cuts off, and repeat nothing; ARGS=... for pytest
 	$(python) -m pytest -n $(WORKERS) -m "faults or long" $(ARGS)
 
-test-pythons: ## Run test-fast on every Python that is installed and that pyproject.toml claims; ARGS=...
+test-pythons: setup ## Run test-fast on every Python that pyproject.toml claims, installed or unpacked from Debian; ARGS=...
 	@scripts/test-pythons
 
-check: setup ## Run the linters and the type checker
+check: setup ## Run the linters, the type checker and the check of the pages' prose
 	$(python) -m ruff check
 	$(python) -m ruff format --check
 	$(python) -m mypy
+	$(python) -m scripts.prose
 
 fmt: setup ## Format the code and fix what the linter can
 	$(python) -m ruff check --fix

@@ -101,7 +101,7 @@ def page(findings: Sequence[Findings]) -> str:
         "# Tables of one benchmark",
         "",
         f"Made by `make bench` on {time.strftime('%d %B %Y')}, and not edited. "
-        "[How performance was measured](performance-method.md) says what the words mean.",
+        "`docs/performance.md` says what the words mean.",
         "",
         f"{machine['cores']} cores of {machine['processor']}, {machine['system']}, "
         f"Python {machine['python']}. "

@@ -3,10 +3,9 @@
 ::
 
     CoordlockError
-    ├── ConfigurationError (ValueError)      a URL, mapping or file that cannot be used
-    │   └── MissingExtra (ImportError)       the backend's package is not installed
+    ├── ConfigurationError (ValueError)      a URL, file or clock that cannot be used
     ├── InvalidName (ValueError)             a name or a key that no backend could store
-    ├── NameConflict (ValueError)            one name used in two ways
+    ├── NameConflict (ValueError)            the name is in use: as another kind, or by a client
     ├── WaitError                            a call that waits ended without what it waited for
     │   ├── WaitTimeout (TimeoutError)       the caller's timeout passed
     │   │   ├── AcquireTimeout               others held the lock, or were ahead
@@ -17,20 +16,15 @@
     ├── LockLost (RuntimeError)              a grant ended before it was released
     ├── StaleToken (RuntimeError)            a fence has seen a newer token
     ├── InvalidToken (ValueError)            not a fencing token, nor a sequencer
-    ├── Unfenceable (ValueError)             a grant whose kind has no order to fence by
     ├── WorkQueueFull (RuntimeError)         a work queue holds ``max_depth`` items
-    ├── StillInUse (RuntimeError)            a record can't be deleted now
-    ├── ItemEnded (RuntimeError)             an item was already acknowledged or given back
     ├── JobNotRun                            a call did not run the slot of a job
     │   ├── AlreadyDone (RuntimeError)       the slot is done
     │   ├── AlreadyFailed (RuntimeError)     the slot has failed, or was interrupted
     │   ├── AlreadyPassed (RuntimeError)     the slot has left the job's history
     │   └── AlreadyRunning (RuntimeError)    the job is at work elsewhere
-    ├── FutureSlot (ValueError)              a slot that lies too far in the future
     ├── VersionMismatch (RuntimeError)       a key is not at the version that a write expected
-    ├── Unsupported (NotImplementedError)    the backend cannot do this
-    ├── ClientClosed                         the client was used after ``close``
-    ├── ForkedClient (RuntimeError)          the client was used in a forked child
+    ├── Unsupported (NotImplementedError)    the backend, or the grant, cannot do this
+    ├── ClientClosed                         the client was closed, or is a parent's
     └── BackendError                         the service refused, or did not answer
         ├── BackendUnavailable (ConnectionError)            no answer; the outcome may be unknown
         │   └── WaitUnavailable (WaitError, TimeoutError)     the wait ended without an answer
@@ -61,20 +55,14 @@ __all__ = [
     "CoordlockError",
     "DeadlockDetected",
     "Evicted",
-    "ForkedClient",
-    "FutureSlot",
     "InvalidName",
     "InvalidToken",
-    "ItemEnded",
     "JobNotRun",
     "LockLost",
-    "MissingExtra",
     "NameConflict",
     "SessionLost",
     "StaleToken",
-    "StillInUse",
     "TooLarge",
-    "Unfenceable",
     "Unsupported",
     "VersionMismatch",
     "WaitCancelled",
@@ -109,22 +97,20 @@ class CoordlockError(Exception):
 
 @dataclass(eq=False, repr=False)
 class ConfigurationError(CoordlockError, ValueError):
-    """The configuration cannot be used; the message names the part and what is accepted."""
+    """The configuration cannot be used; the message names the part and what is accepted.
+
+    Also where an extra is not installed, and where a host's clock names a slot in the future.
+    """
 
     problem: str
 
     def __str__(self) -> str:
         return self.problem
 
-
-@dataclass(eq=False, repr=False)
-class MissingExtra(ConfigurationError, ImportError):
-    """A backend's or the command line's dependencies are not installed."""
-
-    extra: str
-
-    def __str__(self) -> str:
-        return f"{self.problem}; install it with: pip install 'coordlock[{self.extra}]'"
+    @classmethod
+    def missing(cls, problem: str, extra: str) -> Self:
+        """The error for an ``extra`` that is not installed, with the command that installs it."""
+        return cls(f"{problem}; install it with: pip install 'coordlock[{extra}]'")
 
 
 @dataclass(eq=False, repr=False)
@@ -144,15 +130,20 @@ class InvalidName(CoordlockError, ValueError):
 class NameConflict(CoordlockError, ValueError):
     """The name is in use as another kind, or with other permits, parties or counts.
 
-    ``holder`` describes the client that uses it; empty if unknown.
+    ``holder`` describes the client that uses it; empty if unknown. Also where a record can't be
+    deleted, because a client uses it.
     """
 
     name: str
     wanted: str
     found: str
     holder: str
+    #: Replaces the text about kinds.
+    problem: str = ""
 
     def __str__(self) -> str:
+        if self.problem:
+            return self.problem
         by = f" (by {self.holder})" if self.holder else ""
         return (
             f"{self.name!r} is in use as {self.found}{by}, so it can't be {self.wanted}: all "
@@ -348,29 +339,6 @@ class InvalidToken(CoordlockError, ValueError):
 
 
 @dataclass(eq=False, repr=False)
-class Unfenceable(CoordlockError, ValueError):
-    """Fences cannot check this grant: no order of tokens tells whether it is stale.
-
-    A transaction guarded by the grant itself works for every kind: ``grant.transaction()``.
-    """
-
-    name: str
-    token: int
-    kind: str
-    #: Replaces the text about kinds that several clients hold at once.
-    problem: str = ""
-
-    def __str__(self) -> str:
-        if self.problem:
-            return f"the grant of {self.name!r} {self.problem}"
-        return (
-            f"the grant of {self.name!r} (token {self.token}) is of {self.kind}. Several clients "
-            "hold it at once, so a fence would refuse live holders: use an exclusive, write or "
-            "read lock, or grant.transaction()"
-        )
-
-
-@dataclass(eq=False, repr=False)
 class VersionMismatch(CoordlockError, RuntimeError):
     """Nothing was written: ``key`` is not at the version that the write expected."""
 
@@ -391,36 +359,6 @@ class WorkQueueFull(CoordlockError, RuntimeError):
 
     def __str__(self) -> str:
         return f"work queue {self.name!r} is full: {self.max_depth} items wait to be taken"
-
-
-@dataclass(eq=False, repr=False)
-class StillInUse(CoordlockError, RuntimeError):
-    """A record was not deleted, because a client uses it.
-
-    ``problem`` says who or what is in the way, and ``advice`` what to do first.
-    """
-
-    name: str
-    kind: str
-    problem: str
-    advice: str
-
-    def __str__(self) -> str:
-        return (
-            f"the {self.kind} {self.name!r} was not deleted, because {self.problem}: {self.advice}"
-        )
-
-
-@dataclass(eq=False, repr=False)
-class ItemEnded(CoordlockError, RuntimeError):
-    """An earlier call acknowledged the item or gave it back; ``how`` says which."""
-
-    name: str
-    id: str
-    how: str
-
-    def __str__(self) -> str:
-        return f"item {self.id} of the work queue {self.name!r} was {self.how} already"
 
 
 class JobNotRun(CoordlockError):
@@ -501,27 +439,8 @@ class AlreadyRunning(JobNotRun, RuntimeError):
 
 
 @dataclass(eq=False, repr=False)
-class FutureSlot(CoordlockError, ValueError):
-    """The slot lies ``ahead`` seconds after the service's own time, and more than ``most``.
-
-    Nothing was recorded. The clock of this host may be fast.
-    """
-
-    name: str
-    slot: str
-    ahead: float
-    most: float
-
-    def __str__(self) -> str:
-        return (
-            f"job {self.name!r}: slot {self.slot} is {self.ahead:.0f} s ahead of the service's "
-            f"time, more than the {self.most:.0f} s that are accepted: check this host's clock"
-        )
-
-
-@dataclass(eq=False, repr=False)
 class Unsupported(CoordlockError, NotImplementedError):
-    """The backend cannot do this; the message says what to use instead."""
+    """The backend, or the grant, cannot do this; the message says what to use instead."""
 
     problem: str
 
@@ -531,23 +450,12 @@ class Unsupported(CoordlockError, NotImplementedError):
 
 @dataclass(eq=False, repr=False)
 class ClientClosed(CoordlockError):
-    """The client was closed; connect a new one."""
+    """The client was closed, or belongs to the parent process: a fork never shares its session."""
+
+    problem: str = "this client is closed; call coordlock.connect() for a new one"
 
     def __str__(self) -> str:
-        return "this client is closed; call coordlock.connect() for a new one"
-
-
-@dataclass(eq=False, repr=False)
-class ForkedClient(CoordlockError, RuntimeError):
-    """The client belongs to the parent process; a fork never shares its session."""
-
-    parent: int
-
-    def __str__(self) -> str:
-        return (
-            f"this client belongs to the parent process {self.parent}: connect in the child, or "
-            "use coordlock.Client(), which connects in each process anew"
-        )
+        return self.problem
 
 
 @dataclass(eq=False, repr=False)
@@ -564,8 +472,16 @@ class BackendError(CoordlockError):
         return f"{self.service}: {self.reason}"
 
 
+@dataclass(eq=False, repr=False)
 class BackendUnavailable(BackendError, ConnectionError):
-    """The service gave no answer. Whether the request took effect is unknown."""
+    """The service gave no answer. Whether the request took effect is unknown.
+
+    ``away`` says for how many seconds the service has answered no heartbeat, where the client knows
+    that; else it is None. With the option ``fail_fast``, the client raises this without asking
+    while it knows.
+    """
+
+    away: float | None = field(default=None, kw_only=True)
 
     def __str__(self) -> str:
         return f"{self.service} is unavailable: {self.reason}"

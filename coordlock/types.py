@@ -12,6 +12,8 @@ from coordlock.client import Connecting as Connecting
 from coordlock.client.admin import Admin as Admin
 from coordlock.client.admin import AsyncAdmin as AsyncAdmin
 from coordlock.client.records import Record as Record
+from coordlock.client.state import ClientState as ClientState
+from coordlock.client.state import ClientStatus as ClientStatus
 from coordlock.jobs.ledger import SlotInfo as SlotInfo
 from coordlock.jobs.view import JobInfo as JobInfo
 from coordlock.locks.keyed_lock import AsyncKeyedLock as AsyncKeyedLock

@@ -51,17 +51,14 @@ NAVIGATION: Final = {
             "glossary",
             "fencing",
             "reliability",
-            "reliability-history",
             "performance",
-            "performance-method",
-            "performance-tables",
             "architecture",
         ],
         "Reference": ["reference/*", "command-line", "backends/*"],
-        "Project": ["decisions/README", "/C*", "/RELEASING", "/SECURITY", "/compose/README"],
+        "Project": ["design/README", "/C*", "/RELEASING", "/SECURITY", "/compose/README"],
     },
     "docs/reference/api": {"Modules": ["modules/*"]},
-    "docs/decisions/README": {"Decisions": ["0*"]},
+    "docs/design/README": {"Design notes": ["*"]},
 }
 
 

@@ -27,7 +27,7 @@
 The service must be etcd 3.4 or later.
 """
 
-from coordlock.errors import MissingExtra
+from coordlock.errors import ConfigurationError
 from coordlock_etcd.quiet import quiet
 
 try:
@@ -36,7 +36,7 @@ try:
 except ImportError as error:
     if (error.name or "").split(".")[0] not in ("grpc", "google"):
         raise
-    raise MissingExtra(
+    raise ConfigurationError.missing(
         problem=f"the etcd backend needs grpcio and protobuf ({error})", extra="etcd"
     ) from error
 

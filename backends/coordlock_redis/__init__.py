@@ -25,7 +25,7 @@
 The service must be Redis 6.2 or later, or Valkey.
 """
 
-from coordlock.errors import MissingExtra
+from coordlock.errors import ConfigurationError
 
 try:
     from coordlock_redis.backend import (
@@ -38,7 +38,7 @@ try:
 except ImportError as error:
     if (error.name or "").split(".")[0] != "redis":
         raise
-    raise MissingExtra(
+    raise ConfigurationError.missing(
         problem=f"the Redis backend needs redis-py ({error})", extra="redis"
     ) from error
 

@@ -198,14 +198,15 @@ class RedisBackend(RedisSession):
     @overload
     def follow(self, place: str, news: Callable[[], None]) -> Observation[Listing]: ...
     def follow(self, place: Queue | str, news: Callable[[], None]) -> Observation[Any]:
-        read: Callable[[], Promise[Any]]
+        observe = self._followings.observe
         if isinstance(place, str):
             from coordlock_redis import data
 
-            channel, read = data.channel(place), partial(self.read, place)
+            read, changed = partial(self.read, place), partial(data.changed, place)
+            observation = observe(data.channel(place), read, news, changed)
         else:
-            channel, read = f"changes:{place.name}", partial(self.snapshot, place.name, owners=True)
-        observation = self._followings.observe(channel, read, news)
+            snapshot = partial(self.snapshot, place.name, owners=True)
+            observation = observe(f"changes:{place.name}", snapshot, news)
         self._requests.listen()
         return observation
 

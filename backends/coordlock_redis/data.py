@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
+
+from hiredis import Reader
 
 from coordlock.backend import Expect, Listing, Operation, Put, Read, VersionedValue, Written
 from coordlock.errors import VersionMismatch
@@ -11,13 +13,36 @@ from coordlock.model.contender import Contender
 from coordlock_redis.contenders import names
 from coordlock_redis.requests import MICROSECONDS, Argument, Request, decoded
 
-__all__ = ["channel", "read", "write"]
+__all__ = ["changed", "channel", "read", "write"]
+
+#: Of a folder with more values, to read it once after many changes takes less.
+_MAX_COPIED: Final = 1000
 
 
 def channel(where: str) -> str:
     """The channel that tells the changes of a key or a folder."""
     folder, key = _split(where)
     return f"key:{folder}{key}" if key else f"folder:{folder}"
+
+
+def changed(where: str, known: Listing, message: bytes) -> Listing | None:
+    """What ``where`` holds after a change, from before; None if that is to be read."""
+    revision, _, changes = message.partition(b" ")
+    if not changes or len(known.values) > _MAX_COPIED:
+        return None
+    folder, _ = _split(where)
+    reader = Reader()
+    reader.feed(changes)
+    words = list(iter(reader.gets, False))
+    values = dict(known.values)
+    for name, version, value in zip(words[::3], words[1::3], words[2::3], strict=True):
+        key = folder + decoded(name)
+        before = values.pop(key, None)
+        if version != b"0":
+            if int(version) != (before.version if before is not None else 0) + 1:
+                return None  # this is not what was read
+            values[key] = VersionedValue(value, int(version))
+    return Listing({key: values[key] for key in sorted(values)}, int(revision))
 
 
 def read(where: str, guard: Contender | None) -> Request[Listing]:

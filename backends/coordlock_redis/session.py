@@ -206,7 +206,7 @@ class RedisSession(Backend):
                     self._lost(self._session, loss(made, self._context).reason)
                 self._followings.reread(self._subscription.complete_until)
             else:
-                self._followings.on_message(channel)
+                self._followings.on_message(channel, message)
             return
         match message.decode("utf-8", "replace").split(" "):
             case ["left", id, order, before, revision]:

@@ -75,7 +75,8 @@ class Subscription:
         """Hear ``channel``, too. Safe for threads."""
         with self._lock:
             count = self._channels[channel] = self._channels.get(channel, 0) + 1
-            self._orders.append(("SUBSCRIBE" if count == 1 else "", channel))
+            if count == 1:
+                self._orders.append(("SUBSCRIBE", channel))
         self.wake()
 
     def unsubscribe(self, channel: bytes) -> None:
@@ -154,17 +155,12 @@ class Subscription:
             if order == "PING":
                 self._asked_at = self._asked_at or self._timers.clock.now()
                 commands.append(("PING",))
-            elif order:
+            else:
                 commands.append((order, channel))
         try:
-            if commands:
-                self.connection.send(*commands)
+            self.connection.send(*commands)
         except BROKEN as error:
             self.drop(str(error))
-            return
-        for order, channel in orders:
-            if not order:  # it is heard already
-                self._report_subscribed(channel)
 
     def receive(self) -> None:
         """Report what has come."""

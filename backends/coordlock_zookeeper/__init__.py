@@ -36,12 +36,12 @@
     errors           kazoo's errors as coordlock's; pure
 """
 
-from coordlock.errors import MissingExtra
+from coordlock.errors import ConfigurationError
 
 try:
     import kazoo  # noqa: F401
 except ImportError:
-    raise MissingExtra(
+    raise ConfigurationError.missing(
         problem="the zookeeper backend needs the package kazoo", extra="zookeeper"
     ) from None
 

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from coordlock.backend import Backend
-from coordlock.errors import ConfigurationError, MissingExtra
+from coordlock.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
@@ -41,8 +41,8 @@ def schemes() -> tuple[str, ...]:
 def backend_for_scheme(scheme: str) -> type[Backend]:
     """The backend class that is registered for ``scheme``.
 
-    Raises `MissingExtra` when its dependencies are not installed, `ConfigurationError` when there
-    is none, naming those there are.
+    Raises `ConfigurationError` when its dependencies are not installed. Where no backend has the
+    scheme, the error names the schemes that there are.
     """
     if scheme in _OWN:
         return _load(scheme, _OWN[scheme])
@@ -98,7 +98,8 @@ def _load(name: str, place: str) -> type[Backend]:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == module.partition(".")[0]:
             raise  # not a dependency that is missing, but a part of the backend itself
-        raise MissingExtra(f"the backend {name!r} needs {error.name}", name) from error
+        problem = f"the backend {name!r} needs {error.name}"
+        raise ConfigurationError.missing(problem, name) from error
     if not (isinstance(backend, type) and issubclass(backend, Backend)):
         raise ConfigurationError(
             f"{place!r} is registered as a backend, but is not a Backend class"

@@ -36,7 +36,13 @@ __all__ = ["COMMANDS", "below"]
 _GROUP: Final = "COMMAND [ARGS]..."
 _REST: Final = "[--] COMMAND..."
 _LATCH: Final = (NAME, Argument("COUNT", "count", read=whole(1, 2**31 - 1)))
-_IDS: Final = Argument("ID", "ids", read=whole(1, 2**63 - 1), repeats=True)
+
+
+def _item_id(text: str) -> str:
+    return str(whole(1, 2**63 - 1)(text))
+
+
+_IDS: Final = Argument("ID", "ids", read=_item_id, repeats=True)
 _KEY: Final = Argument("KEY", "key", completer=complete_key)
 _DEMO_TTL: Final = Option(
     "--ttl",
@@ -272,8 +278,8 @@ _ALL: Final = (
         "queue retry",
         "queue.retry",
         NAME,
-        Argument("ID", "ids", read=whole(1, 2**63 - 1), least=0, repeats=True),
-        Option("--all", dest="is_all", help="Put all dead items again."),
+        Argument("ID", "ids", read=_item_id, least=0, repeats=True),
+        Option("--all", dest="is_all", help="All dead items."),
         JSON,
         example="queue retry mails 17",
     ),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from coordlock.errors import MissingExtra
+from coordlock.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import argparse
@@ -70,5 +70,5 @@ def script(shell: str) -> str:
     try:
         from argcomplete.shell_integration import shellcode
     except ImportError:
-        raise MissingExtra("completion needs argcomplete", "cli") from None
+        raise ConfigurationError.missing("completion needs argcomplete", "cli") from None
     return shellcode(["coordlock"], shell=shell)

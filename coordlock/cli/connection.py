@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from coordlock.backend.config import configure, warn_unless_chosen
@@ -20,6 +20,8 @@ __all__ = ["Service", "connected"]
 
 #: Seconds until a person learns what is waited for.
 _PATIENCE: Final = 1.0
+#: No timeout bounds connecting to less, in seconds.
+_CONNECT_AT_LEAST: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -48,14 +50,21 @@ class Service:
         warn_unless_chosen(settings, complain)
         return settings
 
-    def connected(self) -> AbstractContextManager[Client]:
-        """A client, closed at the end."""
-        return connected(self.settings())
+    def connected(self, timeout: float | None = None) -> AbstractContextManager[Client]:
+        """A client, closed at the end. ``timeout`` bounds connecting, as in `connected`."""
+        return connected(self.settings(), timeout)
 
 
 @contextmanager
-def connected(settings: Settings) -> Iterator[Client]:
-    """A client, closed at the end. A terminal on stderr shows when connecting takes a while."""
+def connected(settings: Settings, timeout: float | None = None) -> Iterator[Client]:
+    """A client, closed at the end. A terminal on stderr shows when connecting takes a while.
+
+    A ``timeout`` in seconds bounds connecting, to a second at least, so that a short one still
+    tells a busy lock from a dead service. None and 0 set no bound.
+    """
+    if timeout:
+        bound = min(settings.connect_timeout, max(timeout, _CONNECT_AT_LEAST))
+        settings = replace(settings, connect_timeout=bound)
     waiting = threading.Timer(_PATIENCE, complain, [f"connecting to {settings}"])
     if sys.stderr.isatty():
         waiting.start()

@@ -9,15 +9,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Final
 
 from coordlock.cli.data import text_of
 from coordlock.cli.parser import UsageError
 from coordlock.client import Client
+from coordlock.client.state import ClientStatus
 from coordlock.locks.grant import Grant
 from coordlock.recipes.election import Candidate
 from coordlock.recipes.shared.observer import Observer
 
 __all__ = ["serving"]
+
+#: The states in which the service has answered this process within the time-to-live.
+_ALIVE: Final = (ClientStatus.CONNECTED, ClientStatus.IN_DOUBT)
 
 
 @contextmanager
@@ -36,7 +41,7 @@ def serving(
                 is_well = {
                     "/": True,
                     "/leading": facts["leading"],
-                    "/healthz": _is_fresh(leaders, client.settings.ttl),
+                    "/healthz": client.state.status in _ALIVE,
                 }
                 body = json.dumps(facts).encode() + b"\n"
                 if (answer := is_well.get(self.path)) is None:
@@ -67,19 +72,6 @@ def serving(
                 yield
             finally:
                 server.shutdown()
-
-
-def _is_fresh(leaders: Observer[Candidate | None], ttl: float) -> bool:
-    """Whether the service has answered this process, within the last ``ttl`` seconds.
-
-    A process that campaigns again after an outage begins anew, so silence counts from its start.
-    """
-    try:
-        leaders.state  # noqa: B018 - raises before the first answer
-    except LookupError:
-        return False
-    stale = leaders.stale_for
-    return stale is None or stale < ttl
 
 
 def _facts(

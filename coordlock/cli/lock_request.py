@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, cast
 
 from coordlock.cli.connection import Service, connected
 from coordlock.cli.exits import Exit, complain
 from coordlock.cli.parser import Refused, UsageError
 from coordlock.cli.text import listed
 from coordlock.client import Client
-from coordlock.errors import CoordlockError, DeadlockDetected, Evicted, Unfenceable, WaitTimeout
+from coordlock.errors import CoordlockError, DeadlockDetected, Evicted, Unsupported, WaitTimeout
 from coordlock.locks.grant import Grant
 from coordlock.locks.lock import Lock
 from coordlock.model.claim import Mode
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from coordlock.locks.several import MultiGrant, MultiLock
 
 __all__ = ["LockRequest"]
-
-#: However short the timeout, in seconds: a busy lock is to be told from a dead service.
-_CONNECT_AT_LEAST: Final = 1.0
 
 
 @dataclass(eq=False, repr=False)  # one is made, and nothing compares or shows it
@@ -77,10 +74,7 @@ class LockRequest:
     @contextmanager
     def connected(self, settings: Settings) -> Iterator[Client]:
         """A client, closed at the end. The timeout bounds connecting."""
-        if timeout := self._timeout(settings):
-            bound = min(settings.connect_timeout, max(timeout, _CONNECT_AT_LEAST))
-            settings = replace(settings, connect_timeout=bound)
-        with connected(settings) as client:
+        with connected(settings, self._timeout(settings)) as client:
             self.say(f"connected to {settings}")
             yield client
 
@@ -222,5 +216,5 @@ def _token(grant: Grant) -> int | None:
     """The grant's token; None where the service has none."""
     try:
         return grant.token
-    except Unfenceable:
+    except Unsupported:
         return None

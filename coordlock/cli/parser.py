@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Final, NoReturn
 
@@ -24,6 +25,7 @@ __all__ = [
     "did_you_mean",
     "number",
     "seconds",
+    "usage_errors",
     "whole",
 ]
 
@@ -52,6 +54,15 @@ class UsageError(Exception):
         super().__init__(problem)
         #: The command whose help tells more, if any.
         self.command: Final = command
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """For a block that reads the command line: its ValueErrors are `UsageError`."""
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 class Aborted(Exception):

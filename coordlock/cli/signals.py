@@ -13,6 +13,7 @@ from typing import ClassVar, Final
 
 __all__ = [
     "ENDING",
+    "Bell",
     "Inbox",
     "Interrupted",
     "ReaderGone",
@@ -76,6 +77,29 @@ def blocked(numbers: Sequence[int]) -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class Bell:
+    """What another thread than the main one sleeps on, as on an `Inbox`: it gets no signals."""
+
+    def __init__(self, longest: float) -> None:
+        """No sleep is longer than ``longest`` seconds."""
+        self.ending: Final[set[int]] = set()
+        self._longest: Final = longest
+        self._event: Final = threading.Event()
+
+    def ring(self, *_: object) -> None:
+        """Wake the thread. From any thread; never blocks."""
+        self._event.set()
+
+    def wait(self, timeout: float | None) -> tuple[list[int], list[int]]:
+        """Sleep until it is rung, or ``timeout`` seconds have passed."""
+        self._event.wait(self._longest if timeout is None else min(timeout, self._longest))
+        self._event.clear()
+        return [], []
+
+    def close(self) -> None:
+        """Nothing: signals are the main thread's."""
 
 
 class Inbox:

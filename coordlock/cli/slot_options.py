@@ -16,15 +16,10 @@ if TYPE_CHECKING:
     from coordlock.jobs.schedule import Schedule
     from coordlock.jobs.slots import Slot
 
-__all__ = ["CATCH_UP", "OPTIONS", "POLICIES", "SlotOptions"]
+__all__ = ["CATCH_UP", "POLICIES", "SlotOptions"]
 
 POLICIES: Final = ("at-most-once", "at-least-once")
 CATCH_UP: Final = ("latest", "all")
-#: By the names of `SlotOptions`.
-OPTIONS: Final = (
-    *("--slot", "--every", "--cron", "--tz", "--policy", "--catch-up", "--max-attempts"),
-    *("--retry-delay", "--keep-stderr", "--quiet-elsewhere", "--zero-is-done"),
-)
 
 
 @dataclass(eq=False, repr=False)
@@ -52,7 +47,8 @@ class SlotOptions:
         others = (self.policy, self.catch_up, self.tz, self.max_attempts, self.retry_delay)
         flags = (self.keep_stderr, self.quiet_elsewhere, self.zero_is_done)
         if not which and (any(flags) or any(option is not None for option in others)):
-            raise UsageError(f"{', '.join(OPTIONS[3:])} go with --slot, --every or --cron")
+            _, _, _, *names = (f"--{name.replace('_', '-')}" for name in self.__annotations__)
+            raise UsageError(f"{', '.join(names)} go with --slot, --every or --cron")
         if self.policy != "at-least-once" and (self.max_attempts or self.retry_delay is not None):
             raise UsageError("--max-attempts and --retry-delay go with --policy at-least-once")
         if self.every is not None and self.tz is not None:

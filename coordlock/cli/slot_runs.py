@@ -12,11 +12,10 @@ from errno import EACCES, ENOENT
 from typing import TYPE_CHECKING, Final
 
 from coordlock.cli.child import Child, CommandFailed
-from coordlock.cli.connection import connected
 from coordlock.cli.exits import Exit, complain, killed_by
 from coordlock.cli.guard import Guard
 from coordlock.cli.lock_request import LockRequest
-from coordlock.cli.parser import Lost, Refused, UsageError
+from coordlock.cli.parser import Lost, Refused, UsageError, usage_errors
 from coordlock.cli.slot_options import SlotOptions
 from coordlock.cli.stderr import KeptStderr
 from coordlock.cli.supervision import Supervision
@@ -63,10 +62,8 @@ def run_slots(
     from coordlock.jobs.schedule import latest
     from coordlock.jobs.slots import shown
 
-    try:
+    with usage_errors():
         fixed, schedule = slots.fixed(), slots.schedule()
-    except ValueError as error:
-        raise UsageError(str(error)) from None
     if shutil.which(command[0]) is None:  # a slot is not spent on what this host lacks
         lacking = CommandFailed(command[0], EACCES if os.path.exists(command[0]) else ENOENT)
         complain(lacking)
@@ -76,8 +73,7 @@ def run_slots(
     with contextlib.ExitStack() as stack:
         kept = stack.enter_context(KeptStderr()) if slots.keep_stderr else None
         guard = stack.enter_context(Guard())  # forks, so it comes before threads
-        client = stack.enter_context(connected(settings))
-        request.say(f"connected to {settings}")
+        client = stack.enter_context(request.connected(settings))
         job = slots.job(client, request, schedule)
         if fixed is not None:
             due: list[Slot] = [fixed]

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from coordlock.cli.child import Child
-from coordlock.cli.signals import ENDING, Inbox
+from coordlock.cli.child import Child, Unguarded
+from coordlock.cli.signals import ENDING, Bell, Inbox
 from coordlock.cli.terminal import Terminal, alone_at_terminal, stop_myself
 from coordlock.locks.grant import Grant, GrantState
 from coordlock.runtime.clock import SYSTEM_CLOCK
@@ -56,10 +56,10 @@ class Limits:
 
 
 class Supervision:
-    """One run of a command under a grant, from the main thread.
+    """One run of a command under a grant.
 
-    Raises `LockLost` when it is too late to start. From its making to `close`, signals don't
-    interrupt.
+    Raises `LockLost` when it is too late to start. Without an ``inbox``, it is for the main thread:
+    from its making to `close`, signals don't interrupt.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class Supervision:
         terminal: Terminal | None,
         warn: Callable[[str], None],
         on_ask: int | None = None,
+        inbox: Inbox | Bell | None = None,
     ) -> None:
         self._child = child
         self._grant = grant
@@ -86,7 +87,7 @@ class Supervision:
         self._warn = warn
         #: What the command gets, once, when somebody asks for the lock; None for nothing.
         self._on_ask = on_ask
-        self._inbox = Inbox((*_FORWARDED, signal.SIGCONT))
+        self._inbox = inbox or Inbox((*_FORWARDED, signal.SIGCONT))
         self._kill_at: float | None = None
         #: While the command is stopped, and this process with it: whether it had the terminal.
         self._paused_with_terminal: bool | None = None
@@ -107,7 +108,7 @@ class Supervision:
     def run(self, environment: dict[str, str]) -> int:
         """Start the command and stay with it until its end; its exit status.
 
-        Raises `CommandFailed`, and ChildProcessError where the guard has died.
+        Raises `CommandFailed`, also where the guard has died.
         """
         child, terminal = self._child, self._terminal
         self._grant.on_lost(self._inbox.ring)
@@ -145,7 +146,7 @@ class Supervision:
         while True:
             while (change := self._child.change()) is not None:
                 if change.unguarded:
-                    self._warn("the command's guard was killed, so the command was, too")
+                    raise Unguarded
                 if change.status is not None:
                     return change.status
                 if change.stopped is not None:
@@ -193,6 +194,10 @@ class Supervision:
             if limit is not None and limit.remaining <= remaining:
                 why = "because --max-hold or max_hold limits it"
             self._warn(f"{self._what} runs out in {remaining:.1f} s {why}; ending the command")
+        self._terminate(now, remaining)
+
+    def _terminate(self, now: float, remaining: float) -> None:
+        """Let the command and what it started end within the grace, and the lease."""
         self._child.send(signal.SIGTERM)
         self._child.send(signal.SIGCONT)  # a stopped process gets no signal before
         until_kill = self._limits.until_kill(remaining)

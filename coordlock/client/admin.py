@@ -72,7 +72,7 @@ class _Admin(Resident):
         get `BackendUnavailable`, because it can't find out which. A work queue is only taken off
         the list, until the next item is put.
 
-        Raises `StillInUse` for a gate that is shut, a job at work, a barrier and a request to
+        Raises `NameConflict` for a gate that is shut, a job at work, a barrier and a request to
         release a lock whose queue is not empty, and a work queue that has items or consumers.
         Raises `BackendError` for a counter, latch, gate, barrier or job that another program or a
         newer release wrote, and `BackendUnavailable`: then it may have been deleted, or may be yet.

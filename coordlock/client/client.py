@@ -12,11 +12,11 @@ from coordlock.backend.registry import backend_for_client, backend_for_scheme
 from coordlock.client.lock_makers import AsyncLocks, Locks
 from coordlock.client.recipe_makers import AsyncRecipes, Recipes
 from coordlock.errors import ConfigurationError
-from coordlock.kernel.access import Access, LazyAccess
+from coordlock.kernel.access import Access, LazyAccess, close
 from coordlock.kernel.engine import Engine
 from coordlock.runtime.clock import SystemTimers
 from coordlock.runtime.deadline import DeadlineReached
-from coordlock.runtime.driver import Steps, run, run_async, run_in_background
+from coordlock.runtime.driver import Steps, bounded, run, run_async, run_in_background
 from coordlock.runtime.log import Log
 from coordlock.runtime.methods import (
     EnteredByAsyncWith,
@@ -29,6 +29,7 @@ from coordlock.settings import Settings
 
 if TYPE_CHECKING:
     from coordlock.client.admin import Admin, AsyncAdmin
+    from coordlock.client.state import ClientState
     from coordlock.settings.keywords import Options
 
 __all__ = ["AsyncClient", "Client", "Connecting", "connect", "connect_async"]
@@ -52,8 +53,8 @@ def connect(target: Target = None, *, client: object = None, **options: Unpack[O
         options: single options, which override those of ``target``; see the table in the
             documentation. Options of third-party backends go into ``target``.
 
-    Raises `ConfigurationError` at once for a configuration that cannot be used, `MissingExtra` when
-    the backend is not installed, `AuthenticationFailed`, and `BackendUnavailable` when there is no
+    Raises `ConfigurationError` at once for a configuration that cannot be used, and when the
+    backend is not installed, `AuthenticationFailed`, and `BackendUnavailable` when there is no
     session within the option ``connect_timeout``.
     """
     engine = _engine_of(target, client, options)
@@ -119,7 +120,7 @@ class _BaseClient(Resident):
     ) -> None:
         """A client that connects at its first use, in each process separately.
 
-        Takes what `connect` takes, and raises `ConfigurationError` and `MissingExtra` at once. The
+        Takes what `connect` takes, and raises `ConfigurationError` at once. The
         first use raises the other errors of `connect`, within the option ``connect_timeout``.
         """
         engine = _engine_of(target, client, options)
@@ -141,6 +142,17 @@ class _BaseClient(Resident):
     def settings(self) -> Settings:
         """The configuration in use."""
         return self._access.settings
+
+    @property
+    def state(self) -> ClientState:
+        """What it knows of its session now: connected or not, since when, and the deadline.
+
+        It asks nothing of the service, and may be read in any thread. In a process that was forked
+        it is the state of that process.
+        """
+        from coordlock.client.state import state_of
+
+        return state_of(self._access.begun, closed=self._access.closed)
 
     def _close(self) -> Steps[None]:
         """Release what is held, end the session and disconnect. Idempotent, bounded, quiet.
@@ -165,7 +177,7 @@ class Client(EnteredByWith, _BaseClient, Locks, Recipes):
     """A connection with its session, which makes locks and recipes.
 
     A context manager that closes it. Usable from any thread. A forked child must connect again: see
-    `ForkedClient`.
+    `ClientClosed`.
     """
 
     close = blocking(_BaseClient._close)
@@ -196,7 +208,7 @@ class AsyncClient(EnteredByAsyncWith, _BaseClient, AsyncLocks, AsyncRecipes):
     """A connection with its session, for asyncio, which makes locks and recipes.
 
     An async context manager that closes it. Usable from any event loop of the process. A forked
-    child must connect again: see `ForkedClient`.
+    child must connect again: see `ClientClosed`.
     """
 
     close = awaiting(_BaseClient._close)
@@ -245,13 +257,12 @@ def _warn_once(text: str) -> None:
 
 def _opening(engine: Engine) -> Steps[None]:
     """Open the first session, or close ``engine``: also where Ctrl-C or a cancellation comes."""
-    yield engine.deadline(engine.settings.connect_timeout)
     is_open = False
     try:
-        yield from engine.session()
+        yield from bounded(engine.session(), engine.deadline(engine.settings.connect_timeout))
         is_open = True
     except DeadlineReached as late:
         raise engine.silent(late) from None
     finally:
         if not is_open:
-            run_in_background(engine.close())
+            run_in_background(close(engine))

@@ -18,7 +18,7 @@ from typing import Any, Final, get_args
 
 from coordlock.backend import Delete
 from coordlock.client.records import KINDS, Kind
-from coordlock.errors import StillInUse
+from coordlock.errors import NameConflict
 from coordlock.jobs.view import output_key, queue_of
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.retry import retried
@@ -37,7 +37,7 @@ _QUEUED: Final = frozenset({"barrier", "job", "release request"})
 def deleted(engine: Engine, name: str, kind: Kind) -> Steps[bool]:
     """Delete what is kept as ``kind`` under ``name``; whether there was anything.
 
-    Raises ValueError for another kind, `StillInUse`, and what reading it raises.
+    Raises ValueError for another kind, `NameConflict`, and what reading it raises.
     """
     if kind not in get_args(Kind):
         raise ValueError(f"kind must be one of {', '.join(get_args(Kind))}, not {kind!r}")
@@ -70,7 +70,7 @@ class _Check:
         self._kind: Final = kind
 
     def steps(self, fields: Mapping[str, Any]) -> Steps[None]:
-        """Check a record with these ``fields``, which were just read. Raises `StillInUse`."""
+        """Check a record with these ``fields``, which were just read. Raises `NameConflict`."""
         if self._kind == "gate" and value_of(fields):
             raise self._refused("it is shut, and would open", "open it first")
         if self._kind in _QUEUED:
@@ -84,5 +84,6 @@ class _Check:
                     problem = f"it is at work by {there[0].owner}"
                 raise self._refused(problem, "wait until nobody is there")
 
-    def _refused(self, problem: str, advice: str) -> StillInUse:
-        return StillInUse(self._name, self._kind, problem, advice)
+    def _refused(self, problem: str, advice: str) -> NameConflict:
+        what = f"the {self._kind} {self._name!r} was not deleted, because {problem}: {advice}"
+        return NameConflict(self._name, "deleted", self._kind, "", what)

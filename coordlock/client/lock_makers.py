@@ -133,9 +133,7 @@ class _Makers(
         max_hold: Timeout = DEFAULT,
     ) -> LockT:
         """The lock ``name``, shared with other readers: mode PR."""
-        options = self._options(timeout, label, max_hold)
-        lock: LockT = self._kind(Lock, AsyncLock)(self._access, name, Mode.PR, options)
-        return lock
+        return self.lock(name, mode=Mode.PR, timeout=timeout, label=label, max_hold=max_hold)
 
     def write_lock(
         self,
@@ -146,9 +144,7 @@ class _Makers(
         max_hold: Timeout = DEFAULT,
     ) -> LockT:
         """The lock ``name``, exclusive: mode EX."""
-        options = self._options(timeout, label, max_hold)
-        lock: LockT = self._kind(Lock, AsyncLock)(self._access, name, Mode.EX, options)
-        return lock
+        return self.lock(name, mode=Mode.EX, timeout=timeout, label=label, max_hold=max_hold)
 
     def semaphore(
         self,

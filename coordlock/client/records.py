@@ -16,7 +16,7 @@ from coordlock.jobs.ledger import Ledger
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.stored_record import MALFORMED, Folder
 from coordlock.locks.release_requests import asked_in
-from coordlock.model.names import check_name, escape, unescape
+from coordlock.model.names import escape, name_in
 from coordlock.model.record import NewerFormat, decode
 from coordlock.recipes.shared.exactly_once import value_of
 from coordlock.recipes.shared.rendezvous import Generations
@@ -89,7 +89,7 @@ def _in(listing: Listing, kind: Kind) -> list[Record]:
     found = []
     for key, stored in listing.values.items():
         try:
-            name = check_name(unescape(key.rpartition("/")[2]) or "")
+            name = name_in(key)
         except InvalidName:
             continue  # none of coordlock's keys
         try:

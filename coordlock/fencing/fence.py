@@ -5,7 +5,7 @@ rule of `coordlock.fencing.marks.Marks`. That protects a resource only where che
 one step, so that no newer holder comes in between. Each fence says what makes them one step: the
 caller's transaction, a script, a file's lock.
 
-Beside the errors that they name, all methods raise `InvalidToken`; `Unfenceable`; `LockLost` for a
+Beside the errors that they name, all methods raise `InvalidToken`; `Unsupported`; `LockLost` for a
 grant that is known to be released or lost; TypeError and ValueError for a text that can name no
 resource; and the errors of the resource's own library as they are.
 """

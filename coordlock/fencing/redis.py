@@ -48,7 +48,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from coordlock.errors import ConfigurationError, MissingExtra, StaleToken
+from coordlock.errors import ConfigurationError, StaleToken
 from coordlock.fencing.fence import AsyncFence, Fence
 from coordlock.fencing.marks import Marks
 from coordlock.fencing.token import FencingToken, Presented, check_resource
@@ -56,7 +56,7 @@ from coordlock.fencing.token import FencingToken, Presented, check_resource
 try:
     from redis.exceptions import NoScriptError
 except ImportError:
-    raise MissingExtra(problem="the Redis fence needs the package redis", extra="redis") from None
+    raise ConfigurationError.missing("the Redis fence needs the package redis", "redis") from None
 
 if TYPE_CHECKING:
     import redis

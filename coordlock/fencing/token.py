@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
-from coordlock.errors import InvalidToken, Unfenceable
+from coordlock.errors import InvalidToken, Unsupported
 from coordlock.model.claim import Claim, Mode
 
 __all__ = ["MAX_TOKEN", "Fenceable", "FencingToken", "Presented", "check_resource"]
@@ -64,14 +64,18 @@ class FencingToken:
         """The token that was ``presented``: a number, a grant, or what this returned before.
 
         A grant knows whether it is shared; for a number, ``shared`` tells it. Raises
-        `InvalidToken`; `Unfenceable` for a grant of a semaphore or of the modes CR, CW, NL; and for
-        a grant what its ``check`` raises: `LockLost` when it was released or lost, `ForkedClient`.
+        `InvalidToken`; `Unsupported` for a grant of a semaphore or of the modes CR, CW, NL; and for
+        a grant what its ``check`` raises: `LockLost` when it was released or lost, `ClientClosed`.
         """
         if isinstance(presented, FencingToken):
             return presented
         if isinstance(presented, Fenceable):
             if presented.claim not in _SHARED:
-                raise Unfenceable(presented.name, presented.token, str(presented.claim))
+                raise Unsupported(
+                    f"the grant of {presented.name!r} (token {presented.token}) is of "
+                    f"{presented.claim}. Several clients hold it at once, so a fence would refuse "
+                    "live holders: use an exclusive, write or read lock, or grant.transaction()"
+                )
             if (check := getattr(presented, "check", None)) is not None:
                 check()
             return cls(presented.token, _SHARED[presented.claim])

@@ -20,12 +20,13 @@ import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse
 
 import coordlock
+from coordlock.integrations.checked import Checked
 from coordlock.integrations.statuses import refusal_of
 
 if TYPE_CHECKING:
@@ -41,19 +42,15 @@ log: Final = logging.getLogger(__name__)
 _HELD: Final = "coordlock.held"
 
 
-class _Grant(Protocol):
-    def check(self) -> None: ...
-
-
 class _Held(AsyncExitStack):
     """What a request holds: its end releases all of it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.grants: list[_Grant] = []
+        self.grants: list[Checked] = []
 
 
-G = TypeVar("G", bound=_Grant)
+G = TypeVar("G", bound=Checked)
 
 
 class LockMiddleware:
@@ -92,11 +89,7 @@ class LockMiddleware:
             if is_answered or (refusal := refusal_of(error)) is None:
                 raise
             log.warning("%s %s: %d: %s", scope["method"], scope["path"], refusal.status, error)
-            answer = JSONResponse(
-                {"detail": refusal.detail},
-                refusal.status,
-                headers={"Retry-After": str(refusal.retry_after)},
-            )
+            answer = JSONResponse(refusal.body, refusal.status, refusal.headers)
             await answer(scope, receive, send)
 
 

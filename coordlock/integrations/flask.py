@@ -16,13 +16,14 @@ from __future__ import annotations
 import logging
 from contextlib import AbstractContextManager, ExitStack
 from http import HTTPStatus
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from flask import Response, after_this_request, g, has_request_context, make_response
 from flask.signals import appcontext_tearing_down
 from werkzeug.exceptions import HTTPException, Locked, ServiceUnavailable
 
 from coordlock import BackendUnavailable, CoordlockError, LockLost, WaitError
+from coordlock.integrations.checked import Checked
 from coordlock.integrations.statuses import refusal_of
 
 __all__ = ["hold"]
@@ -30,11 +31,7 @@ __all__ = ["hold"]
 log: Final = logging.getLogger(__name__)
 
 
-class _Grant(Protocol):
-    def check(self) -> None: ...
-
-
-G = TypeVar("G", bound=_Grant)
+G = TypeVar("G", bound=Checked)
 
 
 class _Held(ExitStack):
@@ -78,15 +75,8 @@ def hold(lock: AbstractContextManager[G]) -> G:
     return grant
 
 
-class _Busy(Locked):
+class _Busy(Locked, ServiceUnavailable):
     """423 with ``Retry-After``, which werkzeug has for 503 alone."""
-
-    def __init__(self, description: str, retry_after: int) -> None:
-        super().__init__(description)
-        self._retry_after = retry_after
-
-    def get_headers(self, *args: Any, **kwargs: Any) -> list[tuple[str, str]]:
-        return [*super().get_headers(*args, **kwargs), ("Retry-After", str(self._retry_after))]
 
 
 def _answer(error: CoordlockError) -> HTTPException:

@@ -19,7 +19,7 @@ from contextlib import (
     AsyncExitStack,
     ExitStack,
 )
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, event
 from sqlalchemy.exc import InvalidRequestError
@@ -28,6 +28,7 @@ from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 from sqlalchemy.util import await_only
 
 from coordlock import LockLost
+from coordlock.integrations.checked import Checked
 
 __all__ = ["hold", "hold_async"]
 
@@ -35,11 +36,7 @@ __all__ = ["hold", "hold_async"]
 _HELD: Final = "coordlock"
 
 
-class _Grant(Protocol):
-    def check(self) -> None: ...
-
-
-G = TypeVar("G", bound=_Grant)
+G = TypeVar("G", bound=Checked)
 
 
 def hold(session: Session | scoped_session[Any], lock: AbstractContextManager[G]) -> G:
@@ -95,7 +92,7 @@ class _Held:
     """What a session holds until its transaction ends."""
 
     def __init__(self) -> None:
-        self.grants: list[_Grant] = []
+        self.grants: list[Checked] = []
         self.releases: list[Callable[[], None]] = []
         self.is_committed = False
 
@@ -126,7 +123,7 @@ def _refuse(session: Session, lock: object) -> None:
         )
 
 
-def _until_the_end(session: Session, grant: _Grant, release: Callable[[], None]) -> None:
+def _until_the_end(session: Session, grant: Checked, release: Callable[[], None]) -> None:
     if not event.contains(session, "before_commit", _check):
         event.listen(session, "before_commit", _check)
         event.listen(session, "after_commit", _committed)

@@ -24,11 +24,18 @@ class Refusal(NamedTuple):
     detail: str
     retry_after: int
 
+    @property
+    def body(self) -> dict[str, str]:
+        """The answer's JSON."""
+        return {"detail": self.detail}
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The answer's headers."""
+        return {"Retry-After": str(self.retry_after)}
+
 
 _BUSY: Final = Refusal(HTTPStatus.LOCKED, "locked by another; try again", 1)
-_UNAVAILABLE: Final = Refusal(
-    HTTPStatus.SERVICE_UNAVAILABLE, "the lock is not available; try again", 5
-)
 
 
 def refusal_of(error: BaseException) -> Refusal | None:
@@ -36,5 +43,12 @@ def refusal_of(error: BaseException) -> Refusal | None:
     if isinstance(error, coordlock.AcquireTimeout):
         return _BUSY
     if isinstance(error, coordlock.WaitError | coordlock.BackendUnavailable | coordlock.LockLost):
-        return _UNAVAILABLE
+        seconds = _retry_after(getattr(error, "away", None))
+        status = HTTPStatus.SERVICE_UNAVAILABLE
+        return Refusal(status, "the lock is not available; try again", seconds)
     return None
+
+
+def _retry_after(away: float | None) -> int:
+    """Seconds: about as long as the service has been away, where that is known."""
+    return 5 if away is None else min(30, max(1, round(away)))

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar, cast
 
-from coordlock.errors import AcquireTimeout, AlreadyRunning, Evicted, FutureSlot
+from coordlock.errors import AcquireTimeout, AlreadyRunning, ConfigurationError, Evicted
 from coordlock.jobs import view
 from coordlock.jobs.ledger import Ledger, Policy, Rules, State, due
 from coordlock.jobs.run import AsyncJobRun, JobRun, check_kind, refuse
@@ -104,6 +104,7 @@ class _BaseJob(Recipe, Generic[R]):
             yield from run._start()
             if options.max_hold is not None:
                 engine.limit(ticket, options.max_hold)
+            ticket.waited = engine.clock.now() - began
             return run
         except BaseException:
             ticket.withdraw()
@@ -133,7 +134,7 @@ class _BaseJob(Recipe, Generic[R]):
     def _ahead(self, slot: Slot) -> Steps[float]:
         """How far the service's own time is ahead of the engine's clock, in seconds.
 
-        Raises `FutureSlot` for an instant that lies too far ahead.
+        Raises `ConfigurationError` for an instant that lies too far ahead.
         """
         engine = self._access.engine
         found = yield from engine.ask(engine.backend.service_time)
@@ -141,7 +142,11 @@ class _BaseJob(Recipe, Generic[R]):
         if isinstance(slot, datetime):
             ahead, most = slot.timestamp() - now, self._most_ahead(slot)
             if found is not None and ahead > most:
-                raise FutureSlot(self.name, shown(slot), ahead, most)
+                raise ConfigurationError(
+                    f"job {self.name!r}: slot {shown(slot)} is {ahead:.0f} s ahead of the "
+                    f"service's time, more than the {most:.0f} s that are accepted: check this "
+                    "host's clock"
+                )
         return now - engine.clock.now()
 
     def _most_ahead(self, slot: datetime) -> float:
@@ -245,9 +250,9 @@ class Job(_BaseJob[JobRun]):
         To enter it raises a `JobNotRun`: `AlreadyDone`; `AlreadyFailed` for a slot that has failed,
         or was interrupted, and is not started again now; `AlreadyRunning` while the job is at work,
         unless it queues; `AlreadyPassed` for a slot that has left the history. Other errors are
-        `FutureSlot` for an instant too far ahead of the service's own time, `NameConflict` for a
-        slot of another kind, and what `Lock.acquire` raises. Raises TypeError and ValueError for
-        what is no slot.
+        `ConfigurationError` for an instant too far ahead of the service's own time, `NameConflict`
+        for a slot of another kind, and what `Lock.acquire` raises. Raises TypeError and ValueError
+        for what is no slot.
         """
         return Start(self, slot_of(slot))
 

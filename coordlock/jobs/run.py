@@ -29,9 +29,8 @@ from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
 from coordlock.locks.base_grant import BaseGrant, raise_or_chain
 from coordlock.locks.grant import AsyncGrant, Grant
-from coordlock.runtime.clock import sleep
 from coordlock.runtime.deadline import DeadlineReached
-from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.driver import Steps, bounded, run_in_background
 from coordlock.runtime.log import described
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.promise import Promise
@@ -127,13 +126,12 @@ class _BaseJobRun(BaseGrant):
         engine = self._engine
         try:
             while True:
-                yield engine.deadline(engine.settings.request_timeout)
-                delay = yield from self._guarded(self._record_start())
+                within = engine.deadline(engine.settings.request_timeout)
+                delay = yield from bounded(self._guarded(self._record_start()), within)
                 self.check()  # after a pause, another one may be at work
-                yield None
                 if not delay:
                     return
-                yield self._ticket.unless_lost(sleep(engine.timers, delay))
+                yield self._ticket.pause(delay)
         except LockLost:  # no caller ever had it
             lost = self._ticket.lost
             raise (Evicted(self.name, kind="job") if lost is None else copy(lost)) from None

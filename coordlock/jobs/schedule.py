@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final, Protocol, runtime_checkable
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from coordlock.errors import MissingExtra
+from coordlock.errors import ConfigurationError
 from coordlock.settings import Duration, seconds_of
 
 __all__ = ["Cron", "Every", "Schedule", "interval_after", "latest", "zone_named"]
@@ -95,14 +95,15 @@ class Cron:
     Where clocks are set forward, a fixed time that is left out comes right after the gap. Where
     they are set back, a fixed time that comes twice counts once, the first time. Lines whose hour
     or minute is ``*`` or has a step follow the clock that never stops: each hour that passes is
-    one. So Debian's cron does it. Needs the extra ``cron``. Raises ValueError, and `MissingExtra`.
+    one. So Debian's cron does it. Needs the extra ``cron``. Raises ValueError.
     """
 
     def __init__(self, expression: str, zone: str = "UTC") -> None:
         try:
             from cronsim import CronSim, CronSimError  # an extra
         except ImportError:
-            raise MissingExtra("schedules by cron expressions need cronsim", "cron") from None
+            problem = "schedules by cron expressions need cronsim"
+            raise ConfigurationError.missing(problem, "cron") from None
         self._zone = zone_named(zone)
         if len(expression.split()) != 5:
             raise ValueError(

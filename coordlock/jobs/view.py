@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from coordlock.backend import VersionedValue
 from coordlock.errors import InvalidName
 from coordlock.jobs.ledger import Ledger, SlotInfo, State
 from coordlock.jobs.slots import Kind, Slot
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.stored_record import MALFORMED, Folder, StoredRecord
 from coordlock.model.contender import Contender
-from coordlock.model.names import check_name, escape, internal, unescape
+from coordlock.model.names import escape, internal, name_in
 from coordlock.model.record import NewerFormat, decode
 from coordlock.runtime.driver import Steps
 
@@ -86,7 +84,11 @@ def jobs(engine: Engine) -> Steps[tuple[JobInfo, ...]]:
     folder = f"{engine.data_root}/{Folder.JOBS}/"
     listing = yield from engine.repeated(lambda: engine.backend.read(folder))
     found = []
-    for name, stored in _named(listing.values).items():
+    for key, stored in listing.values.items():
+        try:
+            name = name_in(key)
+        except InvalidName:
+            continue  # none of coordlock's keys
         try:
             ledger = Ledger.parse(decode(stored.data))
         except NewerFormat as newer:
@@ -97,13 +99,3 @@ def jobs(engine: Engine) -> Steps[tuple[JobInfo, ...]]:
         else:
             found.append((yield from info(engine, name, ledger, record_of(engine, name))))
     return tuple(sorted(found, key=lambda job: job.name))
-
-
-def _named(values: Mapping[str, VersionedValue]) -> dict[str, VersionedValue]:
-    named = {}
-    for key, stored in values.items():
-        try:
-            named[check_name(unescape(key.rpartition("/")[2]) or "")] = stored
-        except InvalidName:
-            continue  # none of coordlock's keys
-    return named

@@ -1,4 +1,4 @@
-"""How a client finds its engine: the one that `connect` has opened, or one for each process."""
+"""How a client finds its engine, and how that ends: closed, dropped, or at the program's exit."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ from weakref import WeakSet
 from coordlock.errors import ClientClosed
 from coordlock.kernel.engine import Engine
 from coordlock.runtime.clock import soon
+from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
 from coordlock.runtime.process import PROCESS
+from coordlock.runtime.promise import Promise, settled
 
-__all__ = ["Access", "LazyAccess"]
+__all__ = ["Access", "LazyAccess", "close"]
 
 log = Log("coordlock")
 
 
 class Access:
-    """A client's way to one engine, of the process that made it: `ForkedClient` in others."""
+    """A client's way to one engine, of the process that made it: `ClientClosed` in others."""
 
     def __init__(self, engine: Engine) -> None:
         self.settings: Final = engine.settings
@@ -45,12 +47,12 @@ class Access:
         return self._engine.closed
 
     def close(self, patience: float | None = None) -> Steps[None]:
-        """Close the engine of this process, as `Engine.close` does."""
+        """Close the engine of this process, as the function `close` does."""
         _unclosed.discard(self)
-        yield from self._engine.close(patience)
+        yield from close(self._engine, patience)
 
     @property
-    def _begun(self) -> Engine | None:
+    def begun(self) -> Engine | None:
         """The engine that this process has begun to use, if it has."""
         return self._engine
 
@@ -58,7 +60,7 @@ class Access:
         # The client, its locks and its recipes are gone. This may be any thread, at any step.
         if is_finalizing():  # and this module's names may be gone
             return
-        engine = self._begun
+        engine = self.begun
         if engine is None or not engine.is_at_work:
             return
         _abandoned.add(engine)  # now: the interpreter may exit before the timers' thread runs
@@ -110,10 +112,11 @@ class LazyAccess(Access):
         self._closed_in = PROCESS.id
         _unclosed.discard(self)
         if (engine := self._engines.get(self._closed_in)) is not None:
-            yield from engine.close(patience)
+            yield from close(engine, patience)
 
     @property
-    def _begun(self) -> Engine | None:
+    def begun(self) -> Engine | None:
+        """The engine that this process has begun to use, if it has."""
         return self._engines.get(PROCESS.id)
 
     def warn_of_fork(self) -> None:
@@ -132,12 +135,95 @@ _abandoned: Final[set[Engine]] = set()
 _EXIT_PATIENCE_S: Final = 2.0
 
 
+def close(engine: Engine, patience: float | None = None) -> Steps[None]:
+    """Withdraw what is left, end the session and the connection. Idempotent.
+
+    After ``patience`` seconds, by default the ``request_timeout``, it stops waiting for the
+    service. A shared session goes on without this client, and so would its contenders. So what is
+    not withdrawn by then leaves in the background, and the last one to leave closes the rest.
+
+    Needs no timers, because the interpreter starts no threads at its exit.
+    """
+    if engine.inherited:
+        return
+    yield engine.deadline(engine.settings.request_timeout if patience is None else patience)
+    mine: Promise[None] = Promise()
+    try:
+        with engine.lock:
+            closed = engine.closing = engine.closing or mine
+        with suppress(DeadlineReached):
+            if closed is not mine:
+                yield closed
+                return
+            for withdrawal in _withdraw_all(engine):
+                yield settled(withdrawal)
+            if not _must_stay(engine):
+                yield settled(_disconnect(engine))
+    finally:
+        # A second caller does it, too: a signal may have kept the first one from it.
+        _finish(engine)
+
+
+def _finish(engine: Engine) -> None:
+    """No caller waits any more. Idempotent."""
+    try:
+        # Before the tickets are looked at: the last one may be forgotten meanwhile.
+        engine.tickets.on_forgotten = partial(_leave_once_gone, engine)
+        _withdraw_all(engine)  # those that have come meanwhile, or all, after a signal
+        if not _must_stay(engine):
+            _leave(engine)
+    finally:
+        if engine.closing is not None:
+            engine.closing.resolve(None)  # before the callbacks end: one may wait for this
+        engine.callbacks.close()
+
+
+def _withdraw_all(engine: Engine) -> list[Promise[bool]]:
+    """End all tickets here; of a shared session, withdraw them one by one."""
+    engine.sessions.refuse()
+    tickets = list(engine.tickets)
+    for ticket in tickets:
+        ticket.lose(ClientClosed())
+    staying = [ticket for ticket in tickets if ticket.session.shared]
+    answers = [ticket.withdraw() for ticket in staying]
+    for ticket in staying:
+        ticket.sweep()  # where a signal handler has struck an earlier call
+    return answers
+
+
+def _must_stay(engine: Engine) -> bool:
+    """Whether this client still has, or may have, contenders in a shared session."""
+    return any(ticket.session.shared for ticket in engine.tickets)
+
+
+def _leave_once_gone(engine: Engine) -> None:
+    if not engine.tickets:
+        _leave(engine)
+
+
+def _leave(engine: Engine) -> None:
+    _disconnect(engine)
+    engine.timers.close()
+
+
+def _disconnect(engine: Engine) -> Promise[None]:
+    engine.sessions.end()
+    return engine.backend.close()
+
+
 def _close_when_unused(engine: Engine) -> None:
-    engine.call_when_unused(partial(_close_abandoned, engine))
+    """Close ``engine``, which was dropped, once nothing is held or waited for."""
+    engine.tickets.on_forgotten = partial(_close_if_unused, engine)
+    _close_if_unused(engine)
+
+
+def _close_if_unused(engine: Engine) -> None:
+    if not engine.closed and all(ticket.is_leaving for ticket in engine.tickets):
+        soon(engine.timers, partial(_close_abandoned, engine))
 
 
 def _close_abandoned(engine: Engine) -> None:
-    closing = run_in_background(engine.close())
+    closing = run_in_background(close(engine))
     closing.add_done_callback(lambda _: _abandoned.discard(engine))
 
 
@@ -145,7 +231,7 @@ def _close_abandoned(engine: Engine) -> None:
 def _close_all() -> None:
     PROCESS.is_exiting = True
     closings = [access.close(_EXIT_PATIENCE_S) for access in [*_unclosed]]
-    closings += [engine.close(_EXIT_PATIENCE_S) for engine in [*_abandoned]]
+    closings += [close(engine, _EXIT_PATIENCE_S) for engine in [*_abandoned]]
     _close_together(closings)
 
 

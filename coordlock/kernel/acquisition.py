@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from coordlock.errors import (
-    BackendUnavailable,
     CoordlockError,
     Evicted,
     NameConflict,
@@ -28,7 +27,7 @@ from coordlock.model.handover import Departure, after
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.cancellation import ENDING, Cancellation
 from coordlock.runtime.clock import within
-from coordlock.runtime.deadline import Cancelled, DeadlineReached
+from coordlock.runtime.deadline import Cancelled, Deadline
 from coordlock.runtime.driver import Call, Steps
 from coordlock.runtime.promise import Promise
 
@@ -70,36 +69,61 @@ def acquisition(
     once = timeout == 0
     seconds = engine.settings.request_timeout if once else timeout
     deadline = engine.until(seconds, *cancellations)
-    report = Report(engine, claims, name, caller, once, None if seconds is None else deadline)
-    attempt = _Acquisition(engine, claims, kind, caller, label, report, announcement, once)
+    ends = None if seconds is None else deadline
+    report = Report(engine, claims, name, caller, once, ends, engine.clock.now())
+    attempt = _Acquisition(engine, caller, report, once)
+    ticket: Ticket | None = None
+    call: Call | None = None
+    former: Deadline | None = None
     try:
-        for one in cancellations:
-            if one.reason is not None:
-                raise WaitCancelled(report.name, one.reason)
-        attempt.call = yield deadline
-        return (yield from attempt.steps())
+        for cancellation in cancellations:
+            if cancellation.reason is not None:
+                raise WaitCancelled(report.name, cancellation.reason)
+        call = yield deadline
+        former = None if call is None else call.former
+        while True:
+            session = yield from engine.session()
+            ticket = engine.ticket(session, claims, label, announcement, call)
+            ticket.kind, ticket.called = kind, name
+            try:
+                if engine.backend.capabilities.ordered:
+                    looks_first = once and engine.refusals.looks_first(claims)
+                    queues = yield from ticket.enqueue(unless_blocked=looks_first)
+                else:
+                    from coordlock.kernel.polling import poll
+
+                    queues = yield from poll(engine, ticket, report, once)
+                if not (ticket.contenders and are_alone(queues)):
+                    queues = yield from attempt.wait(ticket, queues)
+                # The snapshots prove the grant: no contender enters a queue before me, and one
+                # that has left never returns. And I am still there: see `handover`.
+                engine.tickets.grant(ticket, queues, caller)
+                ticket.waited = report.waited
+                return ticket
+            except (SessionLost, Evicted) as gone:
+                yield from attempt.go_on_or_raise(ticket, gone)
     except BaseException as error:
-        if attempt.ticket is not None:
-            attempt.ticket.withdraw()  # where a signal handler strikes here, the sweep does it
-        if isinstance(error, WaitError):
-            error.kind = kind
+        if ticket is not None:
+            ticket.withdraw()  # where a signal handler strikes here, the sweep does it
+        ended = report.ended(error, ticket)
+        if isinstance(ended, WaitError):
+            ended.kind = kind
+        if ended is not error:
+            raise ended from ended.__cause__
         raise
+    finally:
+        if call is not None:
+            call.deadline = former
 
 
 @dataclass(slots=True, eq=False)
 class _Acquisition:
-    """One call of acquire."""
+    """One call of acquire, where it is not granted the lock at once."""
 
     engine: Engine
-    claims: Mapping[str, AnyClaim]
-    kind: str
     caller: Caller | None
-    label: str | None
     report: Report
-    announcement: Announcement | None
     once: bool
-    call: Call | None = None
-    ticket: Ticket | None = None
     #: The contenders that it waits for, and the tickets of those that are this client's.
     own: dict[Contender, Ticket | None] = field(default_factory=dict)
     #: Ends the detection of deadlocks, where it has begun.
@@ -107,37 +131,11 @@ class _Acquisition:
     #: How many sessions in a row have ended before the contender was in its queues.
     lost_sessions: int = 0
 
-    def steps(self) -> Steps[Ticket]:
-        try:
-            while True:
-                session = yield from self.engine.session()
-                self.ticket = ticket = self.engine.ticket(
-                    session, self.claims, self.label, self.announcement, self.call
-                )
-                ticket.kind, ticket.called = self.kind, self.report.called
-                try:
-                    queues = yield from self._enqueue(ticket)
-                    if not are_alone(queues):
-                        yield from self._check_kind(queues, ticket.contenders)
-                        queues = yield from self._wait_for_turn(ticket, queues)
-                    # The snapshots prove the grant: no contender enters a queue before me, and one
-                    # that has left never returns. And I am still there: see `handover`.
-                    self.engine.grant(ticket, queues, self.caller)
-                    return ticket
-                except (SessionLost, Evicted) as gone:
-                    yield from self._go_on_or_raise(ticket, gone)
-        except Cancelled as cancelled:
-            raise WaitCancelled(self.report.name, str(cancelled)) from cancelled.__cause__
-        except BackendUnavailable as silent:
-            raise self.report.unavailable(silent) from silent
-        except DeadlineReached as late:
-            if (silence := self.report.silence(late, self.ticket)) is not None:
-                raise self.report.unavailable(silence) from silence
-            raise self.report.busy() from None
-
-    def _wait_for_turn(self, ticket: Ticket, queues: Queues) -> Steps[Queues]:
+    def wait(self, ticket: Ticket, queues: Queues) -> Steps[Queues]:
         """Wait until no contender is in the way of ``ticket`` in any queue; the queues then."""
-        mine = ticket.contenders
+        # A try that was refused has no contenders; the queues show what is in its way.
+        mine = ticket.contenders or tuple(map(newcomer, ticket.entries))
+        yield from self._check_kind(queues, mine)
         try:
             while True:
                 ahead = list(map(blockers, queues, mine))
@@ -199,28 +197,14 @@ class _Acquisition:
         def read() -> Promise[Queues]:
             return ticket.unless_lost(ticket.waiting.read(conflicting=conflicting))
 
-        queues = yield from retried(read, self.engine.timers)
+        queues = yield from retried(read, self.engine.timers, pause=ticket.pause)
         for snapshot, me in zip(queues, ticket.contenders, strict=True):
             if not any(are_same(one, me) for one in snapshot.contenders):
                 raise Evicted(self.report.called or snapshot.queue)
         yield from self._check_kind(queues, ticket.contenders)
         return queues
 
-    # Before the wait
-
-    def _enqueue(self, ticket: Ticket) -> Steps[Queues]:
-        """Put ``ticket`` into its queues, and read them."""
-        if not self.engine.backend.capabilities.ordered:
-            from coordlock.kernel.polling import poll
-
-            return tuple((yield from poll(self.engine, ticket, self.report, self.once)))
-        looks_first = self.once and self.engine.refusals.looks_first(self.claims)
-        queues = yield from ticket.enqueue(unless_blocked=looks_first)
-        if not ticket.contenders:  # a try was refused; the queues show what is in its way
-            mine = list(map(newcomer, ticket.entries))
-            yield from self._check_kind(queues, mine)
-            yield from self._may_wait(ticket, mine, queues, list(map(blockers, queues, mine)))
-        return queues
+    # What may keep it from waiting
 
     def _check_kind(self, queues: Queues, mine: Sequence[Contender]) -> Steps[None]:
         """Raise `NameConflict` where one of ``queues`` is in use as another kind of lock."""
@@ -246,7 +230,7 @@ class _Acquisition:
 
     # Rare cases
 
-    def _go_on_or_raise(self, ticket: Ticket, gone: SessionLost | Evicted) -> Steps[None]:
+    def go_on_or_raise(self, ticket: Ticket, gone: SessionLost | Evicted) -> Steps[None]:
         """Withdraw ``ticket``, which is lost. Return to send another one, or raise the loss."""
         ticket.withdraw()
         lost: CoordlockError | None = gone

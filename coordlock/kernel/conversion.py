@@ -6,7 +6,6 @@ weaker before the service hears of it, and as stronger only when the service has
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
@@ -28,9 +27,8 @@ from coordlock.model.claim import Convertible, Mode
 from coordlock.model.contender import Contender, Snapshot, are_same
 from coordlock.model.conversion import Publish, WaitFor
 from coordlock.runtime.cancellation import ENDING, Cancellation
-from coordlock.runtime.clock import sleep
 from coordlock.runtime.deadline import Cancelled, DeadlineReached
-from coordlock.runtime.driver import Steps
+from coordlock.runtime.driver import Steps, bounded
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, resolved, settled
 
@@ -55,8 +53,8 @@ class Conversions:
         self._ticket = ticket
         self._check = check
         self._publisher = Publisher(engine, ticket)
-        self._lock = threading.Lock()
-        self._is_busy = False
+        #: What stands for the conversion that is under way.
+        self._under_way: object | None = None
         #: Whether the conversion that is under way asks once and waits for nobody.
         self._once = False
         #: What the conversion that is under way waits for, and those in its way.
@@ -68,16 +66,27 @@ class Conversions:
         self, target: Mode, seconds: float | None, cancellation: Cancellation | None = None
     ) -> Steps[None]:
         """Hold mode EX or PR, the ``target``, from now on, within ``seconds``; 0 tries once."""
-        with self._lock:
-            if self._is_busy:
-                raise RuntimeError(f"the grant of {self._ticket.name!r} is being converted already")
-            self._is_busy = True
+        mine = object()
+        try:
+            with self._engine.lock:
+                if self._under_way is not None:
+                    raise RuntimeError(
+                        f"the grant of {self._ticket.name!r} is being converted already"
+                    )
+                self._under_way = mine
+            yield from self._within(target, seconds, cancellation)
+        finally:
+            if self._under_way is mine:  # in no step of which a signal handler can raise
+                self._under_way = None
+
+    def _within(
+        self, target: Mode, seconds: float | None, cancellation: Cancellation | None
+    ) -> Steps[None]:
         started = self._engine.clock.now()
         try:
             self._once = seconds == 0
             patience = self._engine.settings.request_timeout if self._once else seconds
-            yield self._engine.until(patience, cancellation)
-            yield from self._convert(target)
+            yield from bounded(self._convert(target), self._engine.until(patience, cancellation))
         except Cancelled as cancelled:
             raise WaitCancelled(
                 self._ticket.name, str(cancelled), problem=self._kept(target)
@@ -95,7 +104,6 @@ class Conversions:
         finally:
             self._in_the_way = ()
             self._publish(self._settled).add_done_callback(self._taken_back)
-            self._is_busy = False
 
     def _convert(self, target: Mode) -> Steps[None]:
         if target is self.mode:
@@ -166,13 +174,13 @@ class Conversions:
             return ticket.unless_lost(backend.snapshot(queue, owners=True))
 
         while True:
-            snapshot = yield from retried(ask, self._engine.timers)
+            snapshot = yield from retried(ask, self._engine.timers, pause=ticket.pause)
             found = next((one for one in snapshot.contenders if are_same(one, self._mine())), None)
             if found is None:
                 raise Evicted(queue)
             if found.version >= self._mine().version:
                 return snapshot
-            yield sleep(self._engine.timers, _PAUSE)  # some servers show the past after a pause
+            yield ticket.pause(_PAUSE)  # some servers show the past after a pause
 
     def _wait(self, contender: Contender, revision: int) -> Steps[None]:
         """Wait until ``contender`` has left, or the grant has ended."""

@@ -5,33 +5,25 @@ from __future__ import annotations
 import math
 import weakref
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
+from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from coordlock.backend import Backend
-from coordlock.errors import (
-    BackendUnavailable,
-    ClientClosed,
-    ForkedClient,
-    SessionLost,
-)
-from coordlock.kernel.closing import Closing
+from coordlock.errors import BackendUnavailable, ClientClosed, SessionLost
 from coordlock.kernel.entries import Announcement, Entries
 from coordlock.kernel.removal import removal
 from coordlock.kernel.retry import retried
-from coordlock.kernel.session import Session
-from coordlock.kernel.sessions import Sessions
-from coordlock.kernel.sweep import Sweep
+from coordlock.kernel.session import Session, Sessions
 from coordlock.kernel.ticket import Ticket
 from coordlock.kernel.tickets import Tickets
 from coordlock.model.claim import AnyClaim
-from coordlock.model.contender import Entry, Snapshot
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.cancellation import ENDING, Cancellation, checked
 from coordlock.runtime.clock import SystemTimers, Timers, soon, within
 from coordlock.runtime.deadline import Deadline, DeadlineReached
-from coordlock.runtime.driver import Call, Steps, run_in_background
+from coordlock.runtime.driver import Call, Steps, bounded
 from coordlock.runtime.process import PROCESS
 from coordlock.runtime.promise import Promise
 from coordlock.runtime.worker import Worker
@@ -75,35 +67,26 @@ class Engine:
         self.callbacks: Final = SystemTimers("coordlock-callbacks")
         #: Makes calls that take long, in no thread that heartbeats need.
         self.aside: Final = aside or Worker("coordlock-aside").run
-        self.tickets: Final = Tickets(settings, self.timers)
-        self.sweep: Final = Sweep(self.tickets, self.timers, settings.ttl)
+        self.tickets: Final = Tickets(settings, self.timers, settings.ttl)
         #: For what is short and shared; reentrant, as `Tickets.lock` is.
         self.lock: Final = self.tickets.lock
-        self.sessions: Final = Sessions(
-            backend,
-            settings,
-            self.timers,
-            self.sweep,
-            self.tickets.lose_session,
-            self.tickets.notice_period,
-        )
+        self.sessions: Final = Sessions(backend, settings, self.timers, self.tickets)
+        #: Kept when the client was closed; None until that begins.
+        self.closing: Promise[None] | None = None
         self._entries: Final = Entries(settings.label)
         #: What recipes keep for as long as this client lives.
         self._shared: dict[Hashable, Any] = {}
         #: What `share_while_used` has made and somebody uses, and what was used last.
         self._used: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
         self._used_lately: deque[Any] = deque(maxlen=_LATELY)
-        self._closing: Final = Closing(
-            backend, self.sessions, self.tickets, self.timers, self.callbacks
-        )
         _engines[id(self)] = self
 
     # What it is
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._closing.closed is not None
+        """Whether the client was closed, or is being closed."""
+        return self.closing is not None
 
     @property
     def was_open(self) -> bool:
@@ -133,10 +116,13 @@ class Engine:
         return one.hosts == two.hosts or not set(one.hosts).isdisjoint(two.hosts)
 
     def check(self) -> None:
-        """Raise `ForkedClient` or `ClientClosed` if the engine can no longer be used."""
+        """Raise `ClientClosed` or `ClientClosed` if the engine can no longer be used."""
         if PROCESS.id != self._pid:
-            raise ForkedClient(self._pid)
-        if self._closing.closed is not None:
+            raise ClientClosed(
+                f"this client belongs to the parent process {self._pid}: connect in the child, or "
+                "use coordlock.Client(), which connects in each process anew"
+            )
+        if self.closing is not None:
             raise ClientClosed
 
     # What it has
@@ -171,24 +157,40 @@ class Engine:
     def first_session(self) -> Steps[None]:
         """Open a session where none was open so far. Raises what `session` raises."""
         self.check()
+        self._refuse_in_outage()
         if not self.was_open:
             yield from self.session()
 
     def session(self) -> Steps[Session]:
         """The live session; opens one where there is none, once for all callers.
 
-        Raises `BackendUnavailable` if none was open so far within the ``connect_timeout``.
+        Raises `BackendUnavailable` if none was open so far within the ``connect_timeout``; and at
+        once with ``fail_fast`` while the service is known to be away.
         """
         self.check()
+        self._refuse_in_outage()
         if (latest := self.sessions.latest) is not None and latest.ended is None:
             return latest
         if latest is None:
-            first = run_in_background(self.sessions.live())
+            first = self.sessions.opening()
             yield within(self.timers, first, self.settings.connect_timeout)
             if not first.done():
-                raise self.silent(DeadlineReached())
-            return first.result()
+                raise self.doubted(self.silent(DeadlineReached()))
+            if (error := first.exception()) is not None:
+                raise copy(error)
         return (yield from self.sessions.live())
+
+    def _refuse_in_outage(self) -> None:
+        if not self.settings.fail_fast or (outage := self.sessions.outage) is None:
+            return
+        since, doubt = outage
+        away = self.clock.now() - since
+        raise BackendUnavailable(
+            self.backend.scheme,
+            f"no answer for {away:.3g} s: {doubt} ({self.settings}). With fail_fast, requests are "
+            "refused until the service answers the client's heartbeats: try again later",
+            away=away,
+        )
 
     def ticket(
         self,
@@ -204,46 +206,29 @@ class Engine:
         ``call`` is given up.
         """
         entries = self._entries.made(claims, label, announcement)
-        ticket = Ticket(
-            session,
-            entries,
-            self.backend,
-            self.timers,
-            self.sweep,
-            self._forget,
-            call=call,
-        )
+        ticket = Ticket(session, entries, self.backend, self.timers, self.tickets, call=call)
         self.tickets.add(ticket)
-        self.sweep.begin()
-        if self._closing.closed is not None:
+        if self.closing is not None:
             ticket.lose(ClientClosed())
         return ticket
-
-    def grant(self, ticket: Ticket, snapshots: Sequence[Snapshot], caller: Caller | None) -> None:
-        """Grant ``ticket`` to ``caller``, and note that until it is gone: see `Ticket.grant`."""
-        self.tickets.note_grant(ticket, caller)
-        ticket.grant(snapshots)
 
     def limit(self, ticket: Ticket, seconds: float) -> None:
         """Let ``ticket``, which was granted, be held for ``seconds`` from now."""
         self.tickets.limit(ticket, seconds)
 
-    def held_by(self, caller: Caller) -> list[Ticket]:
-        """What ``caller`` was granted by this service, through any client, and holds."""
+    def held_by(self, caller: Caller, queue: str | None = None) -> list[Ticket]:
+        """What ``caller`` was granted by this service, through any client, and holds.
+
+        Of ``queue``, if that is given.
+        """
         found: list[Ticket] = []
         for reference in _engines.valuerefs():
             engine = reference()
-            if engine is None or not engine.tickets.has_granted(caller) or engine.inherited:
+            if engine is None or engine.inherited:
                 continue  # a thread of the parent may hold its lock for ever
-            held = engine.tickets.held_by(caller)
-            if held and engine.is_of(self):
+            if (held := engine.tickets.held_by(caller, queue)) and engine.is_of(self):
                 found += held
         return found
-
-    def _forget(self, entries: tuple[Entry, ...]) -> None:
-        # Both each time: a signal handler that raised may have ended the last call between them.
-        self.tickets.forget(entries)
-        self._closing.forgotten()
 
     # What it asks the service
 
@@ -273,11 +258,10 @@ class Engine:
         the write may have been made, or may be yet.
         """
         yield from self.first_session()
-        yield self.deadline(self.settings.request_timeout)
         try:
-            return (yield from steps)
+            return (yield from bounded(steps, self.deadline(self.settings.request_timeout)))
         except DeadlineReached as late:
-            silent = self.silent(late)
+            silent = self.doubted(self.silent(late))
             if what is None:
                 raise silent from late.__cause__
         except BackendUnavailable as error:
@@ -285,7 +269,7 @@ class Engine:
             if what is None:
                 raise
         reason = f"{silent.reason}; {what} may have been made, or may be yet"
-        raise BackendUnavailable(silent.service, reason)
+        raise BackendUnavailable(silent.service, reason, away=silent.away)
 
     def repeated(self, request: Callable[[], Promise[T]]) -> Steps[T]:
         """The answer to an idempotent request, repeated until one comes.
@@ -302,8 +286,18 @@ class Engine:
     def silent(self, late: DeadlineReached) -> BackendUnavailable:
         """The error for a service that did not answer before ``late``."""
         last = late.__cause__ or self.sessions.trouble
-        reason = last.reason if isinstance(last, BackendUnavailable) else "no answer in time"
-        return BackendUnavailable(self.backend.scheme, f"{reason} ({self.settings})")
+        reason, away = "no answer in time", None
+        if (outage := self.sessions.outage) is not None:
+            away, reason = self.clock.now() - outage[0], outage[1]
+        if isinstance(last, BackendUnavailable):
+            reason = last.reason
+        return BackendUnavailable(self.backend.scheme, f"{reason} ({self.settings})", away=away)
+
+    def doubted(self, silent: BackendUnavailable) -> BackendUnavailable:
+        """``silent``, the error of a request that waited long: ``fail_fast`` refuses the next."""
+        if self.settings.fail_fast:
+            self.sessions.doubt("a request was not answered in time")
+        return silent
 
     def call_back(self, action: Callable[[], object]) -> None:
         """Call the user's ``action`` soon, in the thread for callbacks."""
@@ -318,27 +312,12 @@ class Engine:
 
         Raises TypeError for what is neither a `Cancellation` nor None.
         """
-        ends = list(filter(None, map(checked, cancellations)))
+        ends = tuple(filter(None, map(checked, cancellations)))
         if ENDING.waits is not None:
-            ends.append(ENDING.waits)
-        if not ends:
-            return self.deadline(seconds)
-        at = math.inf if seconds is None else self.clock.now() + seconds
-        return Deadline(self.clock, at, tuple(ends))
-
-    def close(self, patience: float | None = None) -> Steps[None]:
-        """Withdraw what is left, end the session and the connection. Idempotent.
-
-        After ``patience`` seconds, by default the ``request_timeout``, it stops waiting for the
-        service.
-        """
-        if not self.inherited:
-            seconds = self.settings.request_timeout if patience is None else patience
-            yield from self._closing.steps(self.deadline(seconds))
-
-    def call_when_unused(self, action: Callable[[], object]) -> None:
-        """Call ``action``, once, in the timers' thread when nothing is held or waited for."""
-        self._closing.call_when_unused(action)
+            ends += (ENDING.waits,)
+        if seconds is None:
+            return Deadline(self.clock, math.inf, ends) if ends else None
+        return Deadline(self.clock, self.clock.now() + seconds, ends)
 
 
 def _once(request: Callable[[], Promise[T]]) -> Steps[T]:

@@ -6,7 +6,6 @@ So each waits a time of its own before it asks again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from coordlock.kernel.engine import Engine
@@ -15,7 +14,6 @@ from coordlock.kernel.ticket import Ticket
 from coordlock.model.admission import blockers, newcomer
 from coordlock.model.contender import Snapshot
 from coordlock.runtime.cancellation import ENDING
-from coordlock.runtime.clock import sleep
 from coordlock.runtime.deadline import Cancelled
 from coordlock.runtime.driver import Steps
 
@@ -25,14 +23,14 @@ __all__ = ["poll"]
 _PAUSES: Final = (0.05, 0.4)
 
 
-def poll(engine: Engine, ticket: Ticket, report: Report, once: bool) -> Steps[Sequence[Snapshot]]:
+def poll(engine: Engine, ticket: Ticket, report: Report, once: bool) -> Steps[tuple[Snapshot, ...]]:
     """Ask until ``ticket`` is in its queues, where nothing is in its way; the queues.
 
     Raises `AcquireTimeout` if that is not so ``once``.
     """
     pause, longest = _PAUSES
     while True:
-        queues = list((yield from ticket.enqueue(unless_blocked=True)))
+        queues = yield from ticket.enqueue(unless_blocked=True)
         if ticket.contenders:
             return queues
         mine = tuple(map(newcomer, ticket.entries))
@@ -43,5 +41,5 @@ def poll(engine: Engine, ticket: Ticket, report: Report, once: bool) -> Steps[Se
             raise report.busy()
         if ENDING.reason is not None:
             raise Cancelled(ENDING.reason)
-        yield ticket.unless_lost(sleep(engine.timers, engine.timers.jitter(pause)))
+        yield ticket.pause(engine.timers.jitter(pause))
         pause = min(2 * pause, longest)

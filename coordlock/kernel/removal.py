@@ -6,33 +6,31 @@ import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol
 
 from coordlock.backend import Backend
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, SessionLost
 from coordlock.kernel.retry import retried
 from coordlock.kernel.session import Session
-from coordlock.kernel.sweep import Sweep
 from coordlock.model.contender import Entry
 from coordlock.model.names import joined
-from coordlock.runtime.clock import Timers
+from coordlock.runtime.clock import Timer, Timers
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, resolved
 
-__all__ = ["Removable", "removal"]
+__all__ = ["ANSWERED", "Registry", "Removable", "removal"]
 
 log = Log("coordlock")
-
-T = TypeVar("T")
 
 #: When a contender in doubt is looked for again after its removal: seconds from one to the next.
 _CONFIRMATIONS: Final = (1.0, 5.0, 15.0, 60.0)
 #: Seconds before a removal that has failed is repeated: up to the first after one failure, up to
 #: twice as long after each further one, up to the last.
 _FIRST_PAUSE: Final = 0.1
-_LONGEST_PAUSE: Final = 5.0
-_ANSWERED: Final[Promise[Any]] = resolved(None)
+_LONGEST_PAUSE: Final = 2.0
+#: In place of the answer to a request that added contenders, which need not be kept.
+ANSWERED: Final[Promise[Any]] = resolved(None)
 
 
 def removal(call: Callable[[], Promise[bool]], timers: Timers) -> Steps[bool]:
@@ -46,14 +44,26 @@ def removal(call: Callable[[], Promise[bool]], timers: Timers) -> Steps[bool]:
     return removed or bool(doubts)
 
 
+class Registry(Protocol):
+    """Where a client notes its tickets."""
+
+    def forget(self, entries: tuple[Entry, ...]) -> None:
+        """No contender of ``entries`` can be left. Perhaps more than once."""
+
+    def refused(self, name: str, error: BaseException) -> None:
+        """The service refuses to remove contenders from ``name``."""
+
+    def accepted(self) -> None:
+        """The service has removed what it refused to remove before."""
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class Removable:
     """What one ticket has put into queues, and how it leaves them: for certain, once that began.
 
     It knows the requests that may have added contenders. Neither an outage nor a refusal ends the
     withdrawal: the removal is repeated until the service has answered that none is left, or has
-    ended the session, which removes them, too. ``on_gone`` is called with the entries when no
-    contender can be left; perhaps more than once.
+    ended the session, which removes them, too.
 
     A signal handler may raise at each line here. So `_go_on` can be called at any time: it does
     what is left to be done, and the sweep calls it until all is.
@@ -63,8 +73,7 @@ class Removable:
     entries: tuple[Entry, ...]  #: one or more, each of another queue
     _backend: Backend
     _timers: Timers
-    _sweep: Sweep
-    _on_gone: Callable[[tuple[Entry, ...]], None]
+    _tickets: Registry
     #: Kept with the error by which a contender was lost, or with None when they were withdrawn
     #: before that.
     end: Promise[CoordlockError | None] = field(default_factory=Promise)
@@ -76,6 +85,8 @@ class Removable:
     replied: Promise[None] = field(default_factory=Promise)
     #: Whether it is certain that the withdrawal removed every contender, and nothing else did.
     removed_alone: bool = False
+    #: Whether a contender had left before it was removed.
+    found_nothing: bool = False
     #: Whether the service has refused the latest removal.
     is_refused: bool = False
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -90,38 +101,12 @@ class Removable:
     #: When the next one is due, and how many have looked for what came late.
     _due: float = -math.inf
     _confirmations: int = 0
+    _timer: Timer | None = None
     #: Whether it has ended.
     _is_over: bool = False
 
     def stop_watching(self) -> None:
         """Watch no contender any longer."""
-
-    @property
-    def found_nothing(self) -> bool:
-        """Whether a contender had left before it was removed."""
-        answer = self.withdrawn
-        return answer.done() and answer.exception() is None and not answer.result()
-
-    # Before the withdrawal
-
-    def _attempt(self, send: Callable[[], Promise[T]]) -> Promise[T] | None:
-        """Send a request that may add the contenders; None if the withdrawal has begun.
-
-        Each passes here, so that the withdrawal waits for the latest, and knows of earlier ones.
-        """
-        with self._lock:
-            self._attempts += 1  # first: a signal handler may begin the withdrawal at each line
-            self._request = None  # not the one before
-            if self.is_leaving:
-                return None
-        self._request = request = send()
-        return request
-
-    def _attempt_answered(self, *, added_nothing: bool = False) -> None:
-        """The latest request was answered. An earlier one may never be."""
-        self._request = _ANSWERED  # in place of the answer, which need not be kept
-        if added_nothing and self._attempts == 1:
-            self._attempts = 0
 
     # The withdrawal
 
@@ -136,7 +121,7 @@ class Removable:
             was_leaving, self.is_leaving = self.is_leaving, True
         if not was_leaving:
             request = self._request  # None where another thread is sending it
-            if not (request is _ANSWERED or request is None or request.done()):
+            if not (request is ANSWERED or request is None or request.done()):
                 request.add_done_callback(lambda _: self._go_on())
             self._go_on()
         return self.withdrawn
@@ -145,18 +130,15 @@ class Removable:
         """Send the next request that is due, unless one is under way. Safe as `withdraw` is."""
         self.end.resolve(self.session.ended)  # the deadline may have passed without a timer yet
         if self._is_over:
-            self._on_gone(self.entries)
+            self._tickets.forget(self.entries)
         elif self._removal is not None:
             self._take(self._removal)
         elif not self._attempts:
             self._finish(was_there=False)
-        elif self._is_answered and self._timers.clock.now() >= self._due:
-            self._remove()
-
-    @property
-    def _is_answered(self) -> bool:
-        """Whether no request to add them is known to be under way."""
-        return self._request is _ANSWERED or self._request is None or self._request.done()
+        elif self._timers.clock.now() >= self._due:
+            request = self._request
+            if request is ANSWERED or request is None or request.done():  # none is under way
+                self._remove()
 
     def _remove(self) -> None:
         with self._lock:
@@ -172,35 +154,36 @@ class Removable:
         """Look at the answer to ``removal``. May be called again, also for an earlier one."""
         if removal is not self._removal or not removal.done():
             return
-        error = removal.exception()
-        if error is None:
-            if self.is_refused:
-                self.is_refused = False
-                self._sweep.accepted()
-            self._removed(was_there=removal.result())
-        elif isinstance(error, SessionLost):
+        try:
+            was_there = removal.result()
+        except SessionLost as error:
             self.session.gone_with(error)
             self._removed(was_there=False)
-        elif isinstance(error, ClientClosed):
+        except ClientClosed as error:
             self._give_up(error)  # the session's end removes them
-        elif isinstance(error, CoordlockError):
+        except CoordlockError as error:
             self._failed(error)
-        else:
+        except BaseException:
             self._removal = None  # the sweep sends another one
-            raise error  # of a signal handler, which struck in the backend
+            raise  # of a signal handler, which struck in the backend
+        else:
+            if self.is_refused:
+                self.is_refused = False
+                self._tickets.accepted()
+            self._removed(was_there=was_there)
 
     def _removed(self, *, was_there: bool) -> None:
         """The service has answered, and none is left but for what may come late."""
         self._failures = 0
-        is_in_doubt = self._attempts > 1 or _may_take_effect_later(self._request)
         if not self.withdrawn.done():
             self.removed_alone = was_there and self._removals == 1
         # An earlier removal without an answer has removed what this one has not found.
         was_there = was_there or self._removals > 1
+        is_in_doubt = self._attempts > 1 or (
+            self._request is not ANSWERED and _may_take_effect_later(self._request)
+        )
         if is_in_doubt and not self.session.gone and self._confirmations < len(_CONFIRMATIONS):
-            self.withdrawn.resolve(was_there)
-            self.replied.resolve(None)
-            self.stop_watching()  # only now: the next contender waits for the answer
+            self._answer(was_there=was_there)
             pause = _CONFIRMATIONS[self._confirmations]
             self._due = self._timers.clock.now() + pause
             self._confirmations += 1
@@ -212,10 +195,15 @@ class Removable:
         """No contender is left."""
         self._is_over = True
         # First: a client that is being closed waits for the answer, then looks at what is left.
-        self._on_gone(self.entries)
+        self._tickets.forget(self.entries)
+        self._answer(was_there=was_there)
+
+    def _answer(self, *, was_there: bool) -> None:
+        if not self.withdrawn.done():
+            self.found_nothing = not was_there
         self.withdrawn.resolve(was_there)
         self.replied.resolve(None)
-        self.stop_watching()
+        self.stop_watching()  # only now: the next contender waits for the answer
 
     # Where a removal has failed
 
@@ -228,7 +216,7 @@ class Removable:
         else:
             self.is_refused = True
             self.replied.resolve(None)
-            self._sweep.refused(joined(entry.queue for entry in self.entries), error)
+            self._tickets.refused(joined(entry.queue for entry in self.entries), error)
         longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures, 10))
         self._failures += 1
         self._repeat_after(self._timers.jitter(longest))
@@ -245,7 +233,9 @@ class Removable:
         self._removal = None
         when = self._timers.clock.now() + seconds
         try:
-            self._timers.call_at(when, self._due_now)
+            timer, self._timer = self._timer, self._timers.call_at(when, self._due_now)
+            if timer is not None:
+                timer.cancel()  # the sweep was sooner
         except ClientClosed as error:
             self._give_up(error)
         except RuntimeError as error:  # no thread can be started
@@ -262,8 +252,6 @@ class Removable:
 
 def _may_take_effect_later(request: Promise[Any] | None) -> bool:
     """Whether ``request`` has no answer: it may add contenders after the removal."""
-    if request is _ANSWERED:
-        return False
     if request is None or not request.done():
         return True
     return isinstance(request.exception(), BackendUnavailable)

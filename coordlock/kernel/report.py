@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from coordlock.errors import AcquireTimeout, BackendUnavailable, WaitUnavailable
+from coordlock.errors import AcquireTimeout, BackendUnavailable, WaitCancelled, WaitUnavailable
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import AnyClaim, Permit
@@ -17,7 +17,7 @@ from coordlock.model.contender import Contender, Snapshot
 from coordlock.model.names import joined
 from coordlock.runtime.caller import Caller, described
 from coordlock.runtime.clock import within
-from coordlock.runtime.deadline import Deadline, DeadlineReached
+from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
@@ -29,6 +29,8 @@ log = Log("coordlock")
 #: How many seconds to wait for an answer that only makes an error better. So long before its
 #: deadline, a call asks the service who is ahead; at the deadline it ends with or without that.
 PATIENCE: Final = 0.5
+#: An acquire that has waited so long without an answer shows that the service is away.
+_SILENCE_S: Final = 1.0
 #: After how many seconds the log warns a caller that waits for itself.
 _ALONE: Final = 1.0
 
@@ -49,9 +51,9 @@ class Report:
     _caller: Caller | None
     _once: bool
     _deadline: Deadline | None
-    #: The queue that is waited for, once that is known; all of them before.
-    _queue: str = field(init=False)
-    _started: float = field(init=False)
+    _started: float
+    #: The queue that is waited for, once that is known.
+    _blocked: str | None = None
     #: How many stood before it at the latest reading, and of these behind the nearest blocker.
     _position: int | None = None
     _between: int = 0
@@ -59,14 +61,15 @@ class Report:
     _answer: Promise[Snapshot] | None = None
     _warns: bool = False
 
-    def __post_init__(self) -> None:
-        self._queue = joined(self._claims)
-        self._started = self._engine.clock.now()
-
     @property
     def name(self) -> str:
         """What errors and the log call it."""
         return self.called or self._queue
+
+    @property
+    def _queue(self) -> str:
+        """The queue that is waited for; all of them, until that is known."""
+        return self._blocked or joined(self._claims)
 
     def waits(
         self,
@@ -79,7 +82,7 @@ class Report:
         every = zip(ticket.entries, mine, queues, waiting_for, strict=True)
         blocked = [one for one in every if one[3]]
         entry, me, snapshot, ahead = blocked[0]
-        self._queue, self._ahead, self._position = entry.queue, ahead[-1], _position(snapshot, me)
+        self._blocked, self._ahead, self._position = entry.queue, ahead[-1], _position(snapshot, me)
         self._between = len([one for one in snapshot.before(me) if one.order > ahead[-1].order])
 
     def ask_before_deadline(self, departure: Promise[None], ticket: Ticket) -> Steps[None]:
@@ -100,28 +103,45 @@ class Report:
     def busy(self) -> AcquireTimeout:
         """The error of a call that asked once, or waited in vain, at a lock that is held."""
         held_here = None if self._once else self._held_here()
-        return AcquireTimeout(self.name, self._waited, self._seen(), self._described(), held_here)
+        return AcquireTimeout(self.name, self.waited, self._seen(), self._described(), held_here)
 
-    def unavailable(self, silent: BackendUnavailable) -> WaitUnavailable:
-        """The error of a call that ends without an answer, because of ``silent``."""
-        facts = self.name, self._waited, self._seen(), self._described(), self._held_here()
-        return WaitUnavailable(silent.service, silent.reason, *facts)
+    def ended(self, error: BaseException, ticket: Ticket | None) -> BaseException:
+        """The error of a call that ends because of ``error``, with its cause; most stay."""
+        if isinstance(error, Cancelled):
+            cancelled = WaitCancelled(self.name, str(error))
+            cancelled.__cause__ = error.__cause__
+            return cancelled
+        silent: BaseException = error
+        if isinstance(error, DeadlineReached):
+            if (silence := self._silence(error, ticket)) is None:
+                return self.busy()
+            silent = silence
+        if isinstance(silent, BackendUnavailable):
+            waited, patience = self.waited, self._engine.settings.request_timeout
+            if silent.away is None and waited >= min(_SILENCE_S, patience):
+                self._engine.doubted(silent)
+            facts = self.name, waited, self._seen(), self._described(), self._held_here()
+            unavailable = WaitUnavailable(silent.service, silent.reason, *facts, away=silent.away)
+            unavailable.__cause__ = silent
+            return unavailable
+        return error
 
-    def silence(self, late: DeadlineReached, ticket: Ticket | None) -> BackendUnavailable | None:
+    def _silence(self, late: DeadlineReached, ticket: Ticket | None) -> BackendUnavailable | None:
         """At the deadline, the error for a service that is silent; None for one that answers."""
         if self._position is None:
             return self._engine.silent(late)
         if self._once:
             return None
-        if ticket is not None and (doubt := ticket.session.suspicion) is not None:
-            return BackendUnavailable(self._engine.backend.scheme, doubt)
+        if ticket is not None and ticket.session.suspicion is not None:
+            return self._engine.silent(late)
         # In a shorter call the answer may just be on its way.
-        is_due = self._waited >= PATIENCE
+        is_due = self.waited >= PATIENCE
         asked = self._answer is not None and not self._answer.done()
         return self._engine.silent(late) if asked and is_due else None
 
     @property
-    def _waited(self) -> float:
+    def waited(self) -> float:
+        """Seconds since the call."""
         return self._engine.clock.now() - self._started
 
     def _seen(self) -> int | None:
@@ -154,9 +174,7 @@ class Report:
         """The caller's own grant of this lock, where it is what the caller waits for."""
         if self._caller is None:
             return None
-        if not (held := self._engine.held_by(self._caller)):
-            return None
-        own = [one for one in held if any(entry.queue == self._queue for entry in one.entries)]
+        own = self._engine.held_by(self._caller, self._queue)
         claim = self._claims.get(self._queue)
         enough = claim.of if isinstance(claim, Permit) else 1
         return own[0] if len(own) >= enough else None

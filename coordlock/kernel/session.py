@@ -1,23 +1,25 @@
-"""The client's liveness in the service: its deadline, its heartbeats and its end."""
+"""The client's liveness in the service: its sessions, their deadlines, heartbeats and ends."""
 
 from __future__ import annotations
 
 import math
 import threading
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from coordlock.backend import Backend
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, SessionLost
 from coordlock.kernel.retry import retried
-from coordlock.runtime.clock import Timer, Timers, soon
-from coordlock.runtime.driver import Steps
+from coordlock.runtime.clock import Timer, Timers, sleep, soon, within
+from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, failed
+from coordlock.settings import Settings
 
-__all__ = ["Session"]
+__all__ = ["Session", "Sessions"]
 
 log = Log("coordlock")
 
@@ -29,11 +31,26 @@ _RETRIES_PER_TTL: Final = 10
 _PROBE_GAP_S: Final = 0.1
 
 
+class _Tickets(Protocol):
+    """What depends on sessions."""
+
+    def lose_session(self, session: Session, error: CoordlockError) -> None:
+        """``session`` has ended with ``error``. Called once, in the timers' thread."""
+
+    def notice_period(self, session: Session) -> float:
+        """Seconds that pass before ``session``, which has ended, is replaced.
+
+        Opening another one makes the service forget it, with all that was held in it, and its
+        holders must have heard of the loss by then.
+        """
+
+    def sweep_soon(self) -> None:
+        """The service answers again."""
+
+
 @dataclass(eq=False, repr=False)
 class Session:
     """One session, from its opening until it is lost or closed. Backends tell it what they see.
-
-    ``on_end`` is called once at its end, in the timers' thread.
 
     The deadline is the moment at which the last ACKNOWLEDGED heartbeat was SENT, plus the
     time-to-live that the service granted with it. The service starts to count later than that, so
@@ -46,10 +63,11 @@ class Session:
 
     _backend: Backend
     _timers: Timers
-    _on_end: Callable[[Session, CoordlockError], None]
-    _on_recovery: Callable[[], object] = lambda: None
+    _tickets: _Tickets
     id: str = ""
     shared: bool = False
+    #: Called once if it is lost, in the timers' thread.
+    on_lost: Callable[[], object] | None = None
     #: The service itself said that the session is gone, and its contenders with it. It then ends
     #: here, too; but most sessions that end here, such as at their deadline, may not be gone there.
     gone: bool = False
@@ -59,6 +77,8 @@ class Session:
     beat_gap: float = 0.0
     #: Why the session is in doubt, or None: disconnected, or heartbeats are late.
     suspicion: str | None = None
+    #: Since when it has been free of doubt, by the timers' clock.
+    good_since: float = math.inf
     _sent: float = -math.inf
     _deadline: float = math.inf
     _end: CoordlockError | None = None
@@ -94,6 +114,16 @@ class Session:
         return self._end
 
     @property
+    def answered(self) -> float:
+        """When the last heartbeat that the service acknowledged was sent, by the timers' clock."""
+        return self._sent
+
+    @property
+    def deadline(self) -> float:
+        """When it ends unless another heartbeat is acknowledged, by the timers' clock."""
+        return self._deadline
+
+    @property
     def remaining(self) -> float:
         """Seconds until the deadline: infinite where sessions have none, 0 after the end."""
         if self.ended is not None:
@@ -113,7 +143,7 @@ class Session:
         if self._end is None:
             self.beat()
         else:
-            self._on_recovery()
+            self._tickets.sweep_soon()
 
     def lost(self, reason: str) -> None:
         """The service says that the session is gone."""
@@ -121,7 +151,10 @@ class Session:
         self.end(SessionLost(self._backend.scheme, reason))
 
     def gone_with(self, error: SessionLost) -> None:
-        """The service has answered a request with ``error``: the session is gone."""
+        """A request ended with ``error``: the session is gone, unless it had ended here before.
+
+        Then the error may be that end, or a later session's, and the service may still have this.
+        """
         if self.ended is None:
             self.lost(error.reason)
 
@@ -180,7 +213,9 @@ class Session:
             if timer is not None:
                 timer.cancel()
         if not has_told:
-            self._on_end(self, error)
+            self._tickets.lose_session(self, error)
+            if self.on_lost is not None and isinstance(error, SessionLost):
+                self.on_lost()
 
     def _too_late(self) -> SessionLost:
         seconds = f"{round(self.ttl, 2):g}"
@@ -196,7 +231,7 @@ class Session:
                 if self.suspicion is None:
                     # As visible as the doubt was.
                     log.warning("the %s session %s is good again", self._backend.scheme, self.id)
-                self._on_recovery()
+                self._tickets.sweep_soon()
             return
         if isinstance(error, SessionLost):
             self.lost(error.reason)
@@ -211,7 +246,8 @@ class Session:
             too_late = self._timers.clock.now() >= self._deadline
             if self._end is not None or too_late or sent < self._sent:
                 return
-            self.suspicion = None
+            if self.suspicion is not None or self.good_since == math.inf:
+                self.suspicion, self.good_since = None, sent
             self._sent, self.ttl, self._deadline = sent, ttl, sent + ttl
             self._schedule(sent + self._until_next_beat())
             if ttl < math.inf:
@@ -253,3 +289,163 @@ class Session:
                 self._expiry_timer = None
                 if self._end is None:
                     self._expire_at(self._deadline)
+
+
+@dataclass(eq=False, repr=False)
+class Sessions:
+    """At most one live session at a time.
+
+    The timers' thread opens it, and callers wait: Ctrl-C does not strike that thread, and a caller
+    that gives up does not end the opening for the others.
+    """
+
+    _backend: Backend
+    _settings: Settings
+    _timers: Timers
+    _tickets: _Tickets
+    #: The latest session that was opened; it may have ended since.
+    latest: Session | None = None
+    #: The one that is being opened.
+    _starting: Session | None = None
+    _is_opening: bool = False
+    #: What callers wait for: the outcome of the opening that is under way, or of the next one.
+    _opened: Promise[None] = field(default_factory=Promise)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    #: Why the last attempt at opening a session failed; None after one that succeeded.
+    trouble: BackendUnavailable | None = None
+    _trouble_since: float = 0.0
+    _is_refused: bool = False
+    _has_ended: bool = False
+
+    @property
+    def was_open(self) -> bool:
+        """Whether one was opened so far."""
+        return self.latest is not None
+
+    @property
+    def known(self) -> tuple[Session, ...]:
+        """The session that is being opened, and the latest one that was."""
+        # In this order, because one becomes the other.
+        found = self._starting, self.latest
+        return tuple(session for session in found if session is not None)
+
+    @property
+    def outage(self) -> tuple[float, str] | None:
+        """Since when the service is known to be away, by the timers' clock, and what shows it.
+
+        None where no heartbeat and no attempt at opening a session is bound to find its return.
+        """
+        latest = self.latest
+        if latest is not None and latest.ended is None:
+            doubt = latest.suspicion
+            return None if doubt is None else (latest.answered, doubt)
+        if not self._is_opening:
+            return None
+        if latest is not None and not latest.gone:
+            since, doubt = latest.answered, str(latest.ended)
+            return since, doubt if self.trouble is None else self.trouble.reason
+        return None if self.trouble is None else (self._trouble_since, self.trouble.reason)
+
+    def doubt(self, reason: str) -> None:
+        """A request got no answer: the service is away until a heartbeat is answered."""
+        session = self.latest
+        if session is not None and session.ended is None:
+            session.suspect(reason)
+            session.probe()
+        elif self._is_opening:
+            self._note_trouble(BackendUnavailable(self._backend.scheme, reason))
+
+    def live(self) -> Steps[Session]:
+        """The live session; opens one where there is none, once for all callers."""
+        while (session := self.latest) is None or session.ended is not None:
+            try:
+                yield self.opening()
+            except CoordlockError as error:
+                raise copy(error) from None  # each caller's collects a traceback
+        return session
+
+    def opening(self) -> Promise[None]:
+        """Open a session where there is none; the promise is kept when one is open."""
+        opened = self._opened
+        try:
+            self._timers.call_at(self._timers.clock.now(), self._begin)
+        except RuntimeError:  # no thread can be started
+            self._begin()
+        return opened
+
+    def refuse(self) -> None:
+        """Let no caller wait any longer for a session to be opened: `ClientClosed`."""
+        self._is_refused = True
+        self._answer(ClientClosed())
+
+    def end(self) -> None:
+        """End the sessions here, and open no other. The service is not asked."""
+        self._has_ended = True
+        for session in self.known:
+            session.end(ClientClosed())
+
+    def _begin(self) -> None:
+        """Open a session, unless there is one, or one is being opened."""
+        if self._is_refused:
+            self._answer(ClientClosed())
+        elif self.latest is not None and self.latest.ended is None:
+            self._answer(None)
+        elif not self._is_opening:
+            self._is_opening = True
+            run_in_background(self._open(), go_on=partial(soon, self._timers))
+
+    def _answer(self, error: Exception | None) -> None:
+        opened = self._opened
+        # First: a signal handler may strike a thread that closes the client after any line.
+        if error is None:
+            opened.resolve(None)
+        else:
+            opened.fail(error)
+        with self._lock:
+            if self._opened is opened:  # else another thread has answered, and callers wait anew
+                self._opened = Promise()
+
+    def _open(self) -> Steps[None]:
+        try:
+            session = yield from retried(
+                lambda: run_in_background(self._start()),
+                self._timers,
+                on_failure=self._note_trouble,
+            )
+        except Exception as error:
+            self._is_opening, self.trouble = False, None
+            self._answer(error)
+            return
+        # A recovery is as visible as its trouble.
+        say = log.warning if self.trouble or self.latest else log.info
+        self._is_opening, self._starting = False, None
+        self.latest = session
+        self.trouble = None
+        say("%s: session %s is open", self._settings, session.id)
+        self._tickets.sweep_soon()
+        self._answer(None)
+
+    def _note_trouble(self, error: BackendUnavailable) -> None:
+        if self.trouble is None:
+            self._trouble_since = self._timers.clock.now()
+            log.warning("%s: %s", self._settings, error)
+        self.trouble = error
+
+    def _start(self) -> Steps[Session]:
+        if self.latest is not None and (seconds := self._tickets.notice_period(self.latest)) > 0:
+            yield sleep(self._timers, seconds)
+        if self._has_ended:
+            raise ClientClosed
+        self._starting = session = Session(self._backend, self._timers, self._tickets)
+        if self._settings.fail_fast:
+            # No refused request opens the next one.
+            session.on_lost = lambda: run_in_background(self.live())
+        opened = run_in_background(session.open())
+        # Another attempt dials anew, so none goes on for ever, whatever it waits for.
+        seconds = self._settings.connect_timeout + self._settings.request_timeout
+        yield within(self._timers, opened, seconds)
+        if not opened.done():
+            late = BackendUnavailable(self._backend.scheme, f"no session was open in {seconds:g} s")
+            session.end(late)
+            raise late
+        return opened.result()

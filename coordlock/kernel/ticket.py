@@ -11,13 +11,13 @@ from typing import Any, Final, TypeVar
 
 from coordlock.backend.waiting import Waiting
 from coordlock.errors import ClientClosed, CoordlockError, Evicted, LockLost, SessionLost
-from coordlock.kernel.removal import Removable
+from coordlock.kernel.removal import ANSWERED, Removable
 from coordlock.kernel.retry import retried
 from coordlock.model.admission import is_blocked
 from coordlock.model.contender import Contender, Snapshot, are_same
 from coordlock.model.names import joined
 from coordlock.runtime.caller import Caller
-from coordlock.runtime.clock import Timer, Timers
+from coordlock.runtime.clock import Timer, Timers, sleep
 from coordlock.runtime.driver import Call, Steps
 from coordlock.runtime.promise import Promise, copied, failed
 
@@ -56,6 +56,8 @@ class Ticket(Removable):
     caller: Caller | None = None
     #: When it was granted, by the wall clock. From then on no earlier contender is in its way.
     granted_at: float | None = None
+    #: Seconds from the call to the grant.
+    waited: float = 0.0
     #: Tells whether the session was lost, too, where the service has reported that it vanished.
     probe: Promise[float] | None = None
     #: How long it may be held, where that has a limit.
@@ -97,12 +99,13 @@ class Ticket(Removable):
         come without them, and nothing is left to withdraw.
         """
         try:
-            snapshots = yield from retried(partial(self._send, unless_blocked), self._timers)
+            send = partial(self._send, unless_blocked)
+            snapshots = yield from retried(send, self._timers, pause=self.pause)
         except SessionLost as error:
             self.session.gone_with(error)
             raise
         is_refused = unless_blocked and self._was_refused(snapshots)
-        self._attempt_answered(added_nothing=is_refused)
+        self._request = ANSWERED
         if not is_refused:
             found = []
             for entry, snapshot in zip(self.entries, snapshots, strict=True):
@@ -110,16 +113,20 @@ class Ticket(Removable):
                     raise Evicted(entry.queue)  # before the queue was read
                 found.append(contender)
             self.contenders = tuple(found)
+        elif self._attempts == 1:  # else an earlier one, without an answer, may have added them
+            self._attempts = 0
         return snapshots
 
     def _send(self, unless_blocked: bool) -> Promise[tuple[Snapshot, ...]]:
         if (ended := self.session.ended) is not None:
             return failed(copy(ended))
-        send = partial(self._backend.enqueue, self.entries, unless_blocked=unless_blocked)
-        # They leave where another thread closes the client: nothing would remove them any more.
-        if (answer := self._attempt(send)) is None:
-            return failed(self._loss or ClientClosed())
-        return self.unless_lost(answer)
+        with self._lock:
+            self._attempts += 1  # first: a signal handler may begin the withdrawal at each line
+            self._request = None  # not the one before
+            if self.is_leaving:  # another thread closes the client: nothing would remove them
+                return failed(self._loss or ClientClosed())
+        self._request = answer = self._backend.enqueue(self.entries, unless_blocked=unless_blocked)
+        return answer if answer.done() else self._await(copied(answer))
 
     def _was_refused(self, snapshots: Sequence[Snapshot]) -> bool:
         """Whether ``snapshots`` show none of the entries, and what is in their way."""
@@ -180,6 +187,10 @@ class Ticket(Removable):
     def unless_lost(self, answer: Promise[T]) -> Promise[T]:
         """``answer``, but failing when the contender is lost, whether it is answered or not."""
         return answer if answer.done() else self._await(copied(answer))
+
+    def pause(self, seconds: float) -> Promise[None]:
+        """A promise that is kept after ``seconds``, but fails when the contender is lost."""
+        return self.unless_lost(sleep(self._timers, seconds))
 
     def _await(self, promise: Promise[T]) -> Promise[T]:
         with self._lock:
@@ -247,7 +258,7 @@ class Ticket(Removable):
     # Its withdrawal
 
     def sweep(self) -> None:
-        """Withdraw it if it was given up, or go on with that: see `Sweep`."""
+        """Withdraw it if it was given up, or go on with that. Never blocks."""
         if self.is_leaving:
             self._go_on()
         elif self.is_given_up or (self.call is not None and self.call.is_given_up):

@@ -1,23 +1,29 @@
-"""The live tickets of one client, and what follows when they are lost.
+"""The live tickets of one client: what follows a loss, and the sweep of what was given up.
 
 After a loss, the holders are told first; then the contenders are withdrawn, because the service may
 keep them for longer than this client counts on them, and other clients would wait for them.
+
+A signal handler may raise between any two lines of an acquire or a release, a service may refuse a
+removal for a while, and an event loop may be closed under a waiter. Each leaves a ticket that
+nobody goes on with. All tickets are noted before they are sent, so the sweep finds it, and whatever
+strikes its first removal, the sweep repeats it.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from copy import copy
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from coordlock.errors import ClientClosed, CoordlockError, LockLost
 from coordlock.kernel.session import Session
 from coordlock.kernel.ticket import HoldLimit, Ticket
-from coordlock.model.contender import Contender, Entry
+from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.caller import Caller
-from coordlock.runtime.clock import Timers
+from coordlock.runtime.clock import Timer, Timers, soon
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 
@@ -25,19 +31,19 @@ __all__ = ["Tickets"]
 
 log = Log("coordlock")
 
-K = TypeVar("K")
-
 #: Seconds from a loss to the withdrawal of what was held. The holder may wait for a processor, and
 #: should hear of the loss before the next one is granted.
 _NOTICE: Final = 0.2
 #: How many lost locks a line of the log names.
 _NAMED: Final = 5
+#: Seconds from one sweep to the next at most; a third of the time-to-live where that is shorter.
+SWEEP_PAUSE_S: Final = 5.0
 
 
 class Tickets:
     """The live tickets: each from before its entries are sent until it has no contender left."""
 
-    def __init__(self, service: object, timers: Timers) -> None:
+    def __init__(self, service: object, timers: Timers, ttl: float) -> None:
         """The log shows ``service`` as the place where a loss happened."""
         self._service: Final = service
         self._timers: Final = timers
@@ -45,9 +51,14 @@ class Tickets:
         # between any two steps of this thread.
         self.lock: Final = threading.RLock()
         self._by_id: Final[dict[str, Ticket]] = {}
-        #: The grants of each queue, and those of each caller, in that order.
-        self._granted: Final[dict[str, dict[Ticket, None]]] = {}
-        self._callers: Final[dict[Caller, dict[Ticket, None]]] = {}
+        #: Those that were granted, by caller and by queue, the oldest first.
+        self._granted: Final[dict[Caller | str | None, dict[Ticket, None]]] = {}
+        #: Called when a ticket has no contender left: of a client that closes, or was dropped.
+        self.on_forgotten: Callable[[], object] | None = None
+        self._pause: Final = min(SWEEP_PAUSE_S, ttl / 3)
+        self._timer: Timer | None = None
+        #: Why removals are refused, as the log has said.
+        self._refusals: Final[set[str]] = set()
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -62,29 +73,35 @@ class Tickets:
         with self.lock:
             for entry in ticket.entries:
                 self._by_id[entry.id] = ticket
+        if self._timer is None:
+            self._sweep_later()
 
-    def note_grant(self, ticket: Ticket, caller: Caller | None) -> None:
-        """``ticket`` is granted to ``caller``. Of several contenders, all go when one is lost."""
+    def grant(self, ticket: Ticket, snapshots: Sequence[Snapshot], caller: Caller | None) -> None:
+        """Grant ``ticket`` to ``caller``: see `Ticket.grant`. It is noted until it is gone."""
         ticket.caller = caller
         if len(ticket.entries) > 1:
             ticket.end.add_done_callback(partial(self._fall_together, ticket))
         with self.lock:
-            for entry in ticket.entries:
-                if self._by_id.get(entry.id) is ticket:  # else the client has been closed
+            if ticket.entries[0].id in self._by_id:  # else the client has been closed
+                self._granted.setdefault(caller, {})[ticket] = None
+                for entry in ticket.entries:
                     self._granted.setdefault(entry.queue, {})[ticket] = None
-                    if caller is not None:
-                        self._callers.setdefault(caller, {})[ticket] = None
+        ticket.grant(snapshots)
 
     def forget(self, entries: Iterable[Entry]) -> None:
         """No contender of ``entries`` is left. Idempotent."""
         with self.lock:
             for entry in entries:
                 if (ticket := self._by_id.get(entry.id)) is not None:
-                    _drop(self._granted, entry.queue, ticket)
-                    if ticket.caller is not None:
-                        _drop(self._callers, ticket.caller, ticket)
+                    for key in (ticket.caller, entry.queue):
+                        granted = self._granted.get(key, {})
+                        granted.pop(ticket, None)
+                        if not granted:
+                            self._granted.pop(key, None)
                     # Last: where a signal handler raises before this, the next call does it all.
                     self._by_id.pop(entry.id, None)
+        if self.on_forgotten is not None:
+            self.on_forgotten()
 
     def own(self, contender: Contender) -> Ticket | None:
         """The ticket of ``contender``, if it is one of this client's own and not gone for good."""
@@ -97,20 +114,17 @@ class Tickets:
         """
         with self.lock:
             granted = list(self._granted.get(queue, ()))
-        return [one for one in granted if one.lost is None and not one.is_leaving]
+        return [ticket for ticket in granted if ticket.lost is None and not ticket.is_leaving]
 
-    def has_granted(self, caller: Caller) -> bool:
-        """Whether ``caller`` was granted something that is not gone. Needs no lock."""
-        return caller in self._callers
-
-    def held_by(self, caller: Caller) -> list[Ticket]:
-        """What ``caller`` was granted and holds.
+    def held_by(self, caller: Caller, queue: str | None = None) -> list[Ticket]:
+        """What ``caller`` was granted and holds; of ``queue``, if that is given.
 
         Without what is lost or being withdrawn: that leaves its queue whatever the caller does.
         """
         with self.lock:
-            granted = self._callers.get(caller, ())
-            return [one for one in granted if not one.is_leaving and not one.end.done()]
+            granted = list(self._granted.get(queue or caller, ()))
+        own = [ticket for ticket in granted if ticket.caller == caller]
+        return [ticket for ticket in own if not ticket.is_leaving and not ticket.end.done()]
 
     # What follows a loss
 
@@ -165,6 +179,44 @@ class Tickets:
         except RuntimeError:  # no thread can be started
             _withdraw(lost)
 
+    # The sweep
+
+    def _sweep_later(self) -> None:
+        with suppress(ClientClosed, RuntimeError):  # or no thread can be started
+            when = self._timers.clock.now() + self._pause
+            self._timer = self._timers.call_at(when, self.sweep)
+
+    def sweep_soon(self) -> None:
+        """Sweep now: the service answers again."""
+        if self._by_id:
+            soon(self._timers, self.sweep)
+
+    def sweep(self) -> None:
+        """Look at all tickets, in the timers' thread, and again later while there are any."""
+        if (timer := self._timer) is not None:
+            timer.cancel()  # so that there is one at a time
+        self._timer = None
+        for ticket in self:
+            try:
+                ticket.sweep()
+            except Exception:
+                log.exception("a withdrawal failed, and is repeated")
+        if self._by_id and self._timer is None:
+            self._sweep_later()
+
+    def refused(self, name: str, error: BaseException) -> None:
+        """The service refuses to remove contenders from ``name``. The log says each reason once."""
+        reason = str(error)
+        if reason not in self._refusals:
+            self._refusals.add(reason)
+            log.error("could not withdraw from %r, and will try again: %s", name, error)
+
+    def accepted(self) -> None:
+        """The service has removed what it refused to remove before."""
+        if self._refusals:
+            self._refusals.clear()
+            log.warning("the service removes contenders again")
+
 
 def _what_is_lost(lost: Sequence[Ticket]) -> str:
     """For the log: "lost: lock 'a', lock 'b'", up to `_NAMED` of them."""
@@ -179,11 +231,3 @@ def _withdraw(tickets: Iterable[Ticket]) -> None:
     for ticket in tickets:
         if ticket.contenders:
             ticket.withdraw()  # else it is being sent, and its sender withdraws it
-
-
-def _drop(groups: dict[K, dict[Ticket, None]], key: K, ticket: Ticket) -> None:
-    """Take ``ticket`` out of the group of ``key``, and forget a group that is empty."""
-    if (group := groups.get(key)) is not None:
-        group.pop(ticket, None)
-        if not group:
-            del groups[key]

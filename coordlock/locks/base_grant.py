@@ -6,7 +6,7 @@ import sys
 import warnings
 from copy import copy
 from enum import Enum
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 from coordlock.backend.capabilities import reason_for
 from coordlock.errors import (
@@ -15,7 +15,7 @@ from coordlock.errors import (
     Evicted,
     LockLost,
     SessionLost,
-    Unfenceable,
+    Unsupported,
 )
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import HAD_LEFT, Ticket
@@ -70,15 +70,15 @@ class BaseGrant(Resident):
     def token(self) -> int:
         """The fencing token, 1 to 2**63 - 1: greater than that of all grants it waited for.
 
-        Raises `Unfenceable` where the service has none.
+        Raises `Unsupported` where the service has none.
         """
-        if not self._engine.backend.capabilities.fenced:
-            self._refuse_token()
+        self._check_fenced()
         return self._first_token
 
-    def _refuse_token(self) -> NoReturn:
-        problem = f"has no token: {self._engine.settings.scheme} {reason_for('fenced')}"
-        raise Unfenceable(self.name, 0, str(self.claim), problem)
+    def _check_fenced(self) -> None:
+        if not self._engine.backend.capabilities.fenced:
+            problem = f"has no token: {self._engine.settings.scheme} {reason_for('fenced')}"
+            raise Unsupported(f"the grant of {self.name!r} {problem}")
 
     @property
     def _first_token(self) -> int:
@@ -94,6 +94,14 @@ class BaseGrant(Resident):
         from coordlock.locks.sequencer import sequencer
 
         return sequencer(self.name, self.claim, self.token)
+
+    @property
+    def waited(self) -> float:
+        """Seconds from the call that acquired it to the grant, also where it did not have to wait.
+
+        Grants of one owner of a reentrant lock share that of the first.
+        """
+        return self._ticket.waited
 
     @property
     def label(self) -> str:
@@ -173,7 +181,7 @@ class BaseGrant(Resident):
         every loss at the deadline, but an eviction only when the service reports it. That may be
         after the next holder's grant: up to half a second later, in the first 0.2 s of a hold. A
         process can also be paused between this check and the step. Only a fence, the resource's own
-        check of the token, protects from both. Raises `ForkedClient` in a forked child.
+        check of the token, protects from both. Raises `ClientClosed` in a forked child.
         """
         if self._engine.inherited:
             self._engine.check()
@@ -219,7 +227,7 @@ class BaseGrant(Resident):
         ``request_timeout``; None: as long as it takes). The removal goes on in the background until
         it is certain, also when Ctrl-C or a cancellation ends this call. Another call waits for
         the same removal and gives the same answer. False, too, while the service refuses the
-        removal, as where it lacks a right or its disk is full. Raises `ForkedClient` in a forked
+        removal, as where it lacks a right or its disk is full. Raises `ClientClosed` in a forked
         child.
         """
         if sys.is_finalizing():
@@ -266,6 +274,8 @@ class BaseGrant(Resident):
         """The lock was lost during a block: raise that, or chain the block's exception to it."""
         if sys.is_finalizing():
             return  # the client was closed, and a generator that never ended is dropped
+        if self._loss() is None:
+            return  # still held: the service refuses the removal, which is logged and repeated
         lost = self._lost_error()
         is_told = isinstance(body, LockLost) and (body.name, body.token) == (lost.name, lost.token)
         if not is_told:

@@ -110,7 +110,7 @@ class BaseLock(Resident, Generic[G]):
         `WaitUnavailable` for a silent service, `WaitCancelled`, `DeadlockDetected` when it waits in
         a cycle with others, `SessionLost` or `Evicted` when the place in the queue was lost.
         Raises `NameConflict` when the name is in use as another kind of lock,
-        `AuthenticationFailed`, `ClientClosed` and `ForkedClient`.
+        `AuthenticationFailed`, `ClientClosed` and `ClientClosed`.
         """
         seconds = self.timeout if timeout is DEFAULT else timeout_of("acquire", timeout)
         return self._acquire_within(seconds, cancellation)
@@ -156,7 +156,6 @@ class BaseLock(Resident, Generic[G]):
         grant._is_entered = True
         if block is not None:
             block.grant = grant
-        if block is not None and block.lock is self:
             grant._hold_while(block)
         else:
             self._by_hand.enter(grant)
@@ -164,9 +163,9 @@ class BaseLock(Resident, Generic[G]):
 
     def _ending(self, block: Block | None) -> list[G]:
         """The grants to release as ``block`` ends: its own, or for a call by hand see `ByHand`."""
-        if block is not None and block.lock is self and block.grant is not None:
+        if block is not None and block.grant is not None:
             return [block.grant]
-        return self._by_hand.leave(None if block is None else block.grant)
+        return self._by_hand.leave()
 
     def _locked(self) -> Steps[bool]:
         """Whether any client holds the lock, as the service says. Raises `BackendUnavailable`.

@@ -9,9 +9,10 @@ both methods by hand do not.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
-from types import MethodType
+from types import CodeType, MethodType
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 from weakref import ref
 
@@ -28,10 +29,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Block:
     """One run of a `with` statement: what it has loaded as the lock's `__exit__`."""
 
-    __slots__ = ("__weakref__", "_exit", "grant", "lock")
+    __slots__ = ("__weakref__", "_exit", "grant", "loaded_at", "lock")
 
-    def __init__(self, exit: Callable[..., Any], lock: object) -> None:
+    def __init__(
+        self, exit: Callable[..., Any], lock: object, loaded_at: tuple[CodeType, int]
+    ) -> None:
         self._exit = exit
+        #: The function and the line that have loaded it.
+        self.loaded_at: Final = loaded_at
         #: None where it was loaded from the class, as by `contextlib.ExitStack`.
         self.lock: Final = lock
         #: What it has entered with.
@@ -59,7 +64,8 @@ class _BlockEnd:
         self.__wrapped__ = exit
 
     def __get__(self, lock: object, owner: type | None = None) -> Callable[..., Any]:
-        block = Block(self.__wrapped__, lock)
+        caller = sys._getframe(1)
+        block = Block(self.__wrapped__, lock, (caller.f_code, caller.f_lineno))
         _latest.block = ref(block)
         return block if lock is None else MethodType(block, lock)
 
@@ -70,10 +76,20 @@ def block_end(exit: F) -> F:
 
 
 def entering(lock: object) -> Block | None:
-    """The block that enters ``lock``; None for a call by hand. The first thing in `__enter__`."""
+    """The block that enters ``lock``; None for a call by hand. The first thing in `__enter__`.
+
+    A statement enters on the line that has loaded the block, and a stack in the same function. A
+    block that was loaded elsewhere is the end of another body, which somebody keeps or is at work.
+    """
     latest, _latest.block = _latest.block, None
     block = None if latest is None else latest()
-    return block if block is not None and (block.lock is None or block.lock is lock) else None
+    if block is None:
+        return None
+    caller = sys._getframe(2)
+    code, line = block.loaded_at
+    is_its_own = block.lock is lock and line == caller.f_lineno
+    is_its_own = is_its_own or block.lock is None
+    return block if is_its_own and code is caller.f_code else None
 
 
 class Holding(Call):
@@ -98,10 +114,10 @@ G = TypeVar("G", bound=_Inheritable)
 
 
 class ByHand(Generic[G]):
-    """The grants of one lock object that were entered by hand, or by a stack, and are not left.
+    """The grants of one lock object that were entered by hand, and are not left.
 
     An end by hand does not tell which of several it ends: it might release the lock under another
-    body. So all are held until as many bodies have ended. A stack's end nearly always tells.
+    body. So all are held until as many bodies have ended.
     """
 
     def __init__(self, name: str) -> None:
@@ -116,11 +132,10 @@ class ByHand(Generic[G]):
         with self._mutex:
             self._entered.append(grant)
 
-    def leave(self, known: G | None) -> list[G]:
+    def leave(self) -> list[G]:
         """The grants to release as a body ends: none while others are open, else all.
 
-        ``known`` is its own, if that is known and of this lock, and is released in any case. A
-        forked child releases none of its parent's. Raises RuntimeError if no body was entered.
+        A forked child releases none of its parent's. Raises RuntimeError if no body was entered.
         """
         with self._mutex:
             own_process = [grant for grant in self._entered if not grant._is_inherited]
@@ -130,22 +145,16 @@ class ByHand(Generic[G]):
                     return []
             if not self._entered:
                 raise RuntimeError(f"lock {self._name!r} was left where it was not entered")
-            leaving: list[G] = []
-            if known is not None and known in self._entered:
-                self._entered.remove(known)
-                leaving.append(known)
-            else:
-                self._ended += 1
-            if self._ended >= len(self._entered):
-                leaving += self._entered
-                self._entered, self._ended = [], 0
-            elif not leaving:
-                log.warning(
-                    "lock %r: __exit__ was called by hand, and does not tell which grant it ends: "
-                    "all are held until the last body has left",
-                    self._name,
-                )
-            return leaving
+            self._ended += 1
+            if self._ended == len(self._entered):
+                leaving, self._entered, self._ended = self._entered, [], 0
+                return leaving
+            log.warning(
+                "lock %r: __exit__ was called by hand, and does not tell which grant it ends: all "
+                "are held until the last body has left",
+                self._name,
+            )
+            return []
 
     def ambiguous(self, count: int) -> RuntimeError:
         """What the last of ``count`` bodies raises, beside the release of all."""

@@ -30,7 +30,7 @@ class _GuardingGrant(BaseGrant):
         `check` asks nothing, but may learn late of an eviction; this costs a round trip. The
         service answers by consensus, and the answer was true at a moment during this call. Raises
         `BackendUnavailable` when no answer came within the client's ``request_timeout``,
-        `AuthenticationFailed`, `ForkedClient`, and `Unsupported` where the service keeps no order.
+        `AuthenticationFailed`, `ClientClosed`, and `Unsupported` where the service keeps no order.
         """
         engine, mine = self._engine, self._ticket.contenders
         engine.backend.require("ordered")
@@ -47,7 +47,7 @@ class _GuardingGrant(BaseGrant):
 
         The value is of a moment at which the lock was held, and includes all earlier writes under
         the lock. Raises `LockLost`, `InvalidName`, `Unsupported`, `BackendUnavailable`,
-        `AuthenticationFailed`, `ForkedClient`.
+        `AuthenticationFailed`, `ClientClosed`.
         """
         from coordlock.locks.transaction import check_key
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from coordlock.errors import InvalidName, Unfenceable
+from coordlock.errors import InvalidName, Unsupported
 from coordlock.kernel.access import Access
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
@@ -76,7 +76,7 @@ class _MultiGrant(BaseGrant):
     def claim(self) -> Claim:
         """The mode, or the permit, of the only name; of a tree lock, the mode of its node.
 
-        Raises `Unfenceable` for several names.
+        Raises `Unsupported` for several names.
         """
         return self._part.claim
 
@@ -84,16 +84,18 @@ class _MultiGrant(BaseGrant):
     def token(self) -> int:
         """The fencing token of the only name; of a tree lock, that of its node.
 
-        Raises `Unfenceable` for several names.
+        Raises `Unsupported` for several names, and where the service has none.
         """
+        self._check_fenced()
         return self._part.token
 
     @property
     def sequencer(self) -> str:
         """The token of the only name, or of a tree lock's node, as a text: see `Grant.sequencer`.
 
-        Raises `Unfenceable` for several names.
+        Raises what ``token`` raises.
         """
+        self._check_fenced()
         return self._part.sequencer
 
     @property
@@ -104,7 +106,7 @@ class _MultiGrant(BaseGrant):
         if len(parts) > 1:
             first = next(iter(parts))
             problem = f"has several parts: use that of one lock, such as grant.parts[{first!r}]"
-            raise Unfenceable(self.name, self._first_token, "several locks", problem)
+            raise Unsupported(f"the grant of {self.name!r} {problem}")
         return parts[self.name]
 
 

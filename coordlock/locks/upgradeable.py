@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from coordlock.errors import Unfenceable
+from coordlock.errors import Unsupported
 from coordlock.kernel.access import Access
 from coordlock.locks.base_grant import BaseGrant
 from coordlock.locks.base_lock import AcquireOptions
@@ -42,14 +42,14 @@ class _UpgradeableGrant(BaseGrant):
     def token(self) -> int:
         """The fencing token, 1 to 2**63 - 1: greater than that of all grants it waited for.
 
-        Raises `Unfenceable` while the grant is upgraded.
+        Raises `Unsupported` while the grant is upgraded.
         """
-        if (held := self.claim) is Mode.EX:
+        if self.claim is Mode.EX:
             problem = (
                 "was upgraded, and readers had the lock with newer tokens before that: a fence "
                 "would refuse it. Use grant.transaction(), or acquire a write lock at once"
             )
-            raise Unfenceable(self.name, self._first_token, str(held), problem)
+            raise Unsupported(f"the grant of {self.name!r} {problem}")
         return self._first_token
 
     def _upgrade(
@@ -65,7 +65,7 @@ class _UpgradeableGrant(BaseGrant):
         `WaitCancelled` when ``cancellation`` is cancelled, or when it would have to wait
         after a signal handled by `release_on_signals`: after these the grant shares the lock as
         before. Raises `LockLost` once it is lost or released, `WaitUnavailable`,
-        `AuthenticationFailed`, `ForkedClient`.
+        `AuthenticationFailed`, `ClientClosed`.
         """
         self.check()
         default = self._engine.settings.timeout

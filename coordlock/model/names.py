@@ -20,6 +20,7 @@ __all__ = [
     "internal",
     "is_internal",
     "joined",
+    "name_in",
     "unescape",
 ]
 
@@ -92,6 +93,11 @@ def file_name(name: str, *, folds: bool = False) -> str:
             "=" + sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
         )  # no escaped name has a "="
     return escaped
+
+
+def name_in(key: str) -> str:
+    """The name whose `escape` is the last component of ``key``. Raises `InvalidName`."""
+    return check_name(unescape(key.rpartition("/")[2]) or "")
 
 
 def unescape(component: str) -> str | None:

@@ -153,7 +153,6 @@ class _BaseElection(QueueRecipe, Generic[T]):
                 return None
             except (SessionLost, Evicted, BackendUnavailable) as error:
                 log.warning("election %r: %s; campaigns again", self.name, error)
-            yield None  # no deadline
             yield sleep(self._access.engine.timers, _PAUSE)
 
 
@@ -220,7 +219,7 @@ class Election(_BaseElection[Term]):
         Returns after ``cancellation`` is cancelled: while it campaigns,
         or when ``lead`` has returned. Raises `WaitCancelled` after a signal: see
         `release_on_signals`; TypeError for a coroutine function; and, as `campaign` does,
-        `NameConflict`, `DeadlockDetected`, `ClientClosed`, `AuthenticationFailed`, `ForkedClient`.
+        `NameConflict`, `DeadlockDetected`, `ClientClosed`, `AuthenticationFailed`, `ClientClosed`.
         """
         _LEAD.check(lead)
         while (term := self._elected(cancellation)) is not None:

@@ -6,13 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, Self
 
-from coordlock.errors import (
-    BackendUnavailable,
-    ClientClosed,
-    CoordlockError,
-    Evicted,
-    SessionLost,
-)
+from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, Evicted, SessionLost
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.publisher import Publisher
 from coordlock.kernel.ticket import Ticket
@@ -177,7 +171,7 @@ class BasePresence(Resident):
         """Publish ``value``, up to 65,536 bytes, in the background, or once it is a member again.
 
         It does not wait for the service. Of several values in quick succession it publishes the
-        last. Raises ValueError after leaving the group, `ClientClosed` and `ForkedClient`.
+        last. Raises ValueError after leaving the group, `ClientClosed` and `ClientClosed`.
         """
         check_value(value)
         self._engine.check()

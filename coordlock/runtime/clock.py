@@ -242,14 +242,19 @@ def within(timers: Timers, future: Promise[Any], seconds: float | None) -> Promi
     if future.done() or seconds <= 0:
         return resolved(None)
     promise: Promise[None] = Promise()
-    try:
-        timer = timers.call_at(timers.clock.now() + seconds, partial(promise.resolve, None))
-    except ClientClosed:  # another thread has just closed them, which ends all that wait
-        return resolved(None)
+
+    def expire() -> None:
+        future.remove_done_callback(finish)
+        promise.resolve(None)
 
     def finish(_: Promise[Any]) -> None:
         timer.cancel()
         promise.resolve(None)
+
+    try:
+        timer = timers.call_at(timers.clock.now() + seconds, expire)
+    except ClientClosed:  # another thread has just closed them, which ends all that wait
+        return resolved(None)
 
     future.add_done_callback(finish)
     return promise

@@ -11,7 +11,7 @@ __all__ = ["Cancelled", "Deadline", "DeadlineReached"]
 
 
 class Deadline(NamedTuple):
-    """A moment on a clock. A protocol that yields one replaces its former deadline by it.
+    """A moment on a clock, until which a protocol, or a part of it, may take.
 
     At that moment its driver throws `DeadlineReached` into it, once; or `Cancelled`, when one of
     the cancellations comes earlier.
@@ -41,11 +41,6 @@ class Deadline(NamedTuple):
         if (seconds := self.remaining()) <= 0:
             raise DeadlineReached
         return seconds
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether one of the cancellations has come."""
-        return any(one.reason is not None for one in self.cancellations)
 
     def add(self, wake: Waker) -> None:
         """Let the cancellations call ``wake``."""

@@ -28,6 +28,7 @@ __all__ = [
     "Call",
     "LoopCalls",
     "Steps",
+    "bounded",
     "completion",
     "or_undo",
     "run",
@@ -41,8 +42,8 @@ _LONGEST_WAIT: Final = 5.0
 #: A task that has no deadline wakes up for its promise, and now and then lest that be forgotten.
 _LONGEST_SLEEP: Final = 60.0
 
-#: What a protocol yields: a promise, whose result it gets, or its deadline, from then on. For that
-#: it gets the `Call`, or None where nobody waits for its result.
+#: What a protocol yields: a promise, whose result it gets, or its deadline, from then on: see
+#: `bounded`. For that it gets the `Call`, or None where nobody waits for its result.
 Step = Promise[Any] | Deadline | None
 #: A protocol with a result of type T.
 Steps = Generator[Step, Any, T]
@@ -56,6 +57,9 @@ class Call:
 
     #: Whether its caller got an error.
     has_failed = False
+    #: The deadline in force, and the one before it.
+    deadline: Deadline | None = None
+    former: Deadline | None = None
     #: The loop in which the caller waits, until it has the result.
     loop: asyncio.AbstractEventLoop | None = None
 
@@ -74,7 +78,7 @@ def run(steps: Steps[T]) -> T:
     The deadline and whatever interrupts the wait, Ctrl-C too, are thrown into the protocol. What
     it does after that, to clean up, it must bound itself: the deadline is thrown once.
     """
-    call, deadline = Call(), None
+    call = Call()
     try:
         try:
             step = next(steps)
@@ -82,13 +86,16 @@ def run(steps: Steps[T]) -> T:
                 try:
                     if isinstance(step, Promise):
                         if not step.done():
-                            _wait(step, deadline)
+                            _wait(step, call.deadline)
                         outcome = step.result()
+                    elif step is None or isinstance(step, Deadline):
+                        call.former, call.deadline = call.deadline, step
+                        outcome = call
                     else:
-                        deadline, outcome = _deadline(step), call
+                        raise _wrong(step)
                 except BaseException as error:
                     if isinstance(error, DeadlineReached):
-                        deadline = None
+                        call.deadline = None
                     step = steps.throw(error)
                 else:
                     # A long wait must not keep the last answer in memory.
@@ -130,7 +137,7 @@ async def run_async(steps: Steps[T]) -> T:
             "no event loop of asyncio runs here, and coordlock's async clients need one: under "
             "trio, use a client of coordlock.connect() in trio.to_thread.run_sync()"
         ) from None
-    call, deadline = Call(), None
+    call = Call()
     call.loop = asyncio.get_running_loop()
     try:
         try:
@@ -139,13 +146,16 @@ async def run_async(steps: Steps[T]) -> T:
                 try:
                     if isinstance(step, Promise):
                         if not step.done():
-                            await _done(step, deadline)
+                            await _done(step, call.deadline)
                         outcome = step.result()
+                    elif step is None or isinstance(step, Deadline):
+                        call.former, call.deadline = call.deadline, step
+                        outcome = call
                     else:
-                        deadline, outcome = _deadline(step), call
+                        raise _wrong(step)
                 except BaseException as error:
                     if isinstance(error, DeadlineReached):
-                        deadline = None
+                        call.deadline = None
                     step = steps.throw(error)
                 else:
                     # A long wait must not keep the last answer in memory.
@@ -212,6 +222,19 @@ class _Background(Generic[T]):
         self.go_on(partial(self.advance, step))
 
 
+def bounded(steps: Steps[T], deadline: Deadline | None) -> Steps[T]:
+    """The result of ``steps``, to which ``deadline`` applies, and to nothing after them."""
+    call: Call | None = None
+    former: Deadline | None = None
+    try:
+        call = yield deadline
+        former = None if call is None else call.former
+        return (yield from steps)
+    finally:
+        if call is not None:
+            call.deadline = former
+
+
 def or_undo(steps: Steps[T], undo: Callable[[], object]) -> Steps[T]:
     """The result of ``steps``; where they end without one, ``undo`` is called."""
     try:
@@ -219,13 +242,6 @@ def or_undo(steps: Steps[T], undo: Callable[[], object]) -> Steps[T]:
     except BaseException:
         undo()
         raise
-
-
-def _deadline(step: Deadline | None) -> Deadline | None:
-    """``step``, which is no promise. Raises TypeError for what is no deadline either."""
-    if step is None or isinstance(step, Deadline):
-        return step
-    raise TypeError(f"a protocol waits for a Promise, as backends return, not for {step!r}")
 
 
 def _wait(promise: Promise[Any], deadline: Deadline | None) -> None:
@@ -401,13 +417,14 @@ def completion(future: Promise[Any]) -> asyncio.Future[None]:
 
 def _resume(steps: Steps[T], step: Step) -> Step:
     if not isinstance(step, Promise):
-        try:
-            _deadline(step)
-        except TypeError as wrong:
-            return steps.throw(wrong)
-        return steps.send(None)
+        known = step is None or isinstance(step, Deadline)
+        return steps.send(None) if known else steps.throw(_wrong(step))
     error = step.exception()
     return steps.send(step.result()) if error is None else steps.throw(error)
+
+
+def _wrong(step: object) -> TypeError:
+    return TypeError(f"a protocol waits for a Promise, as backends return, not for {step!r}")
 
 
 def _remaining(deadline: Deadline | None) -> float:

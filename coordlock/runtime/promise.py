@@ -45,11 +45,21 @@ class Promise(Generic[T]):
 
     def resolve(self, value: T) -> bool:
         """Complete with ``value``; False when something else came first."""
-        return self._settle((value, None))
+        if is_first := not self._outcomes:  # some are completed again and again
+            self._outcomes.append(outcome := (value, None))
+            is_first = self._outcomes[0] is outcome
+        if self._callbacks:  # also of an earlier call, which was struck before this line
+            self._call_back()
+        return is_first
 
     def fail(self, error: BaseException) -> bool:
         """Complete with ``error``; False when something else came first."""
-        return self._settle((None, error))
+        if is_first := not self._outcomes:
+            self._outcomes.append(outcome := (None, error))
+            is_first = self._outcomes[0] is outcome
+        if self._callbacks:
+            self._call_back()
+        return is_first
 
     def follow(self, done: Promise[T]) -> None:
         """Complete with the outcome of ``done``, unless something else came first."""
@@ -58,12 +68,6 @@ class Promise(Generic[T]):
             self.resolve(done.result())
         else:
             self.fail(error)
-
-    def _settle(self, outcome: tuple[Any, BaseException | None]) -> bool:
-        self._outcomes.append(outcome)
-        if self._callbacks:  # also of an earlier call, which was struck before this line
-            self._call_back()
-        return self._outcomes[0] is outcome
 
     def _call_back(self) -> None:
         callback: Callable[[Promise[T]], object] | None = None
@@ -184,12 +188,12 @@ def all_of(promises: Iterable[Promise[T]]) -> Promise[tuple[T, ...]]:
     """A promise of the values of ``promises``, in order; it fails with the first that fails."""
     awaited = list(promises)
     together: Promise[tuple[T, ...]] = Promise()
-    missing = list(awaited)  # popping is one step, so exactly one thread pops the last
+    missing = set(awaited)
 
-    def arrived(one: Promise[T]) -> None:
-        if (error := one.exception()) is not None:
+    def arrived(promise: Promise[T]) -> None:  # once more where a signal handler has struck it
+        if (error := promise.exception()) is not None:
             together.fail(error)
-        missing.pop()
+        missing.discard(promise)
         if not missing and not together.done():
             together.resolve(tuple([promise.result() for promise in awaited]))
 

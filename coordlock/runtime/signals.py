@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
+from coordlock.runtime.caller import running_loop
 from coordlock.runtime.cancellation import ENDING, Cancellation
 from coordlock.runtime.log import Log
-
-if TYPE_CHECKING:
-    import asyncio
 
 __all__ = ["release_on_signals"]
 
@@ -98,7 +95,7 @@ class _Ending:
         # Python's own handler for Ctrl-C would interrupt a task in the middle of a step.
         if callable(self._former) and self._former is not signal.default_int_handler:
             self._former(number, frame)
-        elif (loop := _running_loop()) is not None:
+        elif (loop := running_loop()) is not None:
             # Runs between two steps of the loop's tasks, all of which the loop then cancels.
             loop.call_soon_threadsafe(_exit, number)
         else:
@@ -109,17 +106,6 @@ def _exit(number: int) -> NoReturn:
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise SystemExit(128 + number)
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    """The loop that runs in this thread, in a program that has imported asyncio."""
-    if (module := sys.modules.get("asyncio")) is None:
-        return None
-    try:
-        loop: asyncio.AbstractEventLoop = module.get_running_loop()
-    except RuntimeError:
-        return None
-    return loop
 
 
 def _name(number: int) -> str:

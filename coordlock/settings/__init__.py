@@ -263,6 +263,12 @@ COMMON_OPTIONS: Final = (
     Option("connect_timeout", duration(0.1, 600), 10.0, "How long connect may take."),
     Option("request_timeout", duration(0.1, 600), 5.0, "How long one request may take."),
     Option(
+        "fail_fast",
+        boolean,
+        False,
+        "Refuse requests at once while the service is known to be away.",
+    ),
+    Option(
         "deadlock_delay",
         optional(duration(0.1, 3600)),
         1.0,
@@ -296,6 +302,7 @@ class Settings:
         timeout: default of acquire in seconds; None waits forever.
         max_hold: for how many seconds a lock may be held; None for as long as the session lives.
         connect_timeout, request_timeout: bounds in seconds.
+        fail_fast: whether requests are refused at once while the service is known to be away.
         deadlock_delay: after how many seconds a waiter that holds other locks looks for a deadlock;
             None for never.
         label: shown beside host and pid as the owner.
@@ -315,6 +322,7 @@ class Settings:
     max_hold: float | None = None
     connect_timeout: float = 10.0
     request_timeout: float = 5.0
+    fail_fast: bool = False
     deadlock_delay: float | None = 1.0
     label: str = ""
     reach: Reach = "process"

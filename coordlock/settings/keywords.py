@@ -30,6 +30,7 @@ class Options(TypedDict, total=False):
     deadlock_delay: Duration | None
     connect_timeout: Duration
     request_timeout: Duration
+    fail_fast: bool | str
     label: str
     reach: Reach
     tls: bool | str

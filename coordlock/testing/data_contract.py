@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -135,6 +137,8 @@ class DataContract(DisturbedSuite):
 
     def test_a_write_whose_reply_was_lost_is_not_repeated(self, one: Party, folder: str) -> None:
         key = folder + "key"
+        # Where a write is a script, the service knows it from then on.
+        one.backend.write([Put(folder + "other", b"")]).result(BOUND)
         self.lose_reply(one, "write")
         with pytest.raises(BackendUnavailable):
             one.backend.write([Put(key, b"1")]).result(BOUND)
@@ -155,6 +159,9 @@ class DataContract(DisturbedSuite):
     def _values(self, observed: Observation[Listing]) -> dict[str, bytes]:
         state = observed.view.state
         return {} if state is None else {key: one.data for key, one in state.values.items()}
+
+    def _shows(self, observed: Observation[Listing], values: dict[str, bytes]) -> bool:
+        return self._values(observed) == values
 
     def test_a_follower_sees_what_is_there_and_what_comes(
         self, one: Party, two: Party, folder: str
@@ -232,6 +239,26 @@ class DataContract(DisturbedSuite):
             for first, second in pairs:
                 assert state.values.get(first) == state.values.get(second)
         observed.cancel()
+
+    def test_a_follower_misses_no_change_whether_it_is_small_or_large(
+        self, one: Party, two: Party, folder: str
+    ) -> None:
+        chance = random.Random(1)
+        keys = [folder + name for name in ("a", "b", "c d", "\u00e9")]
+        observed = [two.backend.follow(place, lambda: None) for place in (folder, *keys)]
+        for _ in range(30):
+            writes: list[Operation] = []
+            for key in chance.choices(keys, k=3):
+                value = chance.randbytes(chance.choice((0, 1, 5000)))
+                writes.append(Delete(key) if chance.random() < 0.2 else Put(key, value))
+            for answer in [one.backend.write([write]) for write in writes]:
+                answer.result(BOUND)
+            found = {key: value.data for key, value in read(one, folder).items()}
+            eventually(partial(self._shows, observed[0], found))
+            for key, single in zip(keys, observed[1:], strict=True):
+                eventually(partial(self._shows, single, {key: found[key]} if key in found else {}))
+        for each in observed:
+            each.cancel()
 
     def test_a_follower_that_was_cut_off_sees_what_is_then_there(
         self, one: Party, two: Party, folder: str

@@ -21,7 +21,7 @@ import pytest
 
 import coordlock
 from coordlock import LockLost, Mode, StaleToken
-from coordlock.errors import InvalidToken, Unfenceable
+from coordlock.errors import InvalidToken, Unsupported
 from coordlock.fencing import MAX_TOKEN, FencingToken, Marks, Presented
 from coordlock.testing.portal import Portal
 
@@ -244,10 +244,10 @@ class FenceContract:
 
     def test_a_semaphore_cannot_be_fenced_by_order(self, protected: Protected) -> None:
         with coordlock.connect("memory://fences") as client:
-            with client.semaphore("pool", 3) as grant, pytest.raises(Unfenceable, match="pool"):
+            with client.semaphore("pool", 3) as grant, pytest.raises(Unsupported, match="pool"):
                 protected.check("alice", grant)
             for mode in (Mode.CR, Mode.CW, Mode.NL):
-                with client.lock("x", mode=mode) as grant, pytest.raises(Unfenceable):
+                with client.lock("x", mode=mode) as grant, pytest.raises(Unsupported):
                     protected.write("alice", grant, 1)
         assert protected.marks("alice") == Marks()
 

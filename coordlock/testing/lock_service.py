@@ -19,7 +19,7 @@ from coordlock.backend.config import configure
 from coordlock.client import Client, connect
 from coordlock.client import client as client_module
 from coordlock.errors import ClientClosed
-from coordlock.kernel.access import LazyAccess
+from coordlock.kernel.access import LazyAccess, close
 from coordlock.kernel.engine import Engine
 from coordlock.locks.grant import Grant
 from coordlock.model.claim import Mode
@@ -62,7 +62,7 @@ class LockService:
     ) -> None:
         setattr(client_module, "_engine_of", self._make_engine)  # noqa: B010
         for engine in reversed(self._engines):
-            run(engine.close())
+            run(close(engine))
         self._time.close()
 
     def connect(self, **options: Unpack[Options]) -> Client:

@@ -84,7 +84,8 @@ def returning(
     """
     changes = Put(layout.changes, b"")
     if limits is not None and (dead := limits.reason(retry)) is not None:
-        record = Dead(time.time(), reason or dead, retry.deliveries, retry.failures)
+        facts = retry.token, retry.deliveries, retry.failures
+        record = Dead(time.time(), reason or dead, *facts)
         return *layout.dead.adding(item, record.encode()), changes
     if retry.due:
         return *layout.delayed.adding(item, retry.due, retry.encode()), changes
@@ -176,18 +177,20 @@ class Chores:
                     self._engine.check()
                     log.debug("work queue %r: %s", self._layout.name, error)
                     seconds = _LOOK_S
-                with self._lock:
-                    is_idle = clock.now() >= self._until
-                    if is_idle and not self._consumer.is_waiting:
-                        self._is_running = False
-                        return
+                if clock.now() >= self._until and not self._consumer.is_waiting:
+                    return
                 yield within(self._engine.timers, notified, min(seconds, _LOOK_S))
+                if following.view.ended is not None:  # as where the service refused a password
+                    following = self._store.backend.follow(queue, self._changed.notify)
         finally:
             following.cancel()
             self._leave()
             self.are_others = False
             self._consumer.workers.retire()
-            self._is_running = False
+            with self._lock:
+                self._is_running = False
+            if clock.now() < self._until:  # there was a call meanwhile
+                self.go_on()
 
     def _do(self, following: Observation[Snapshot]) -> Steps[float]:
         """Do what there is to do; after how many seconds to look again."""

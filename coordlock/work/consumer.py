@@ -280,7 +280,7 @@ class Consumer:
     def look(self) -> Steps[None]:
         """Read what may be claimed now."""
         began = self.store.engine.clock.now()
-        state = yield from self.store.parts()
+        state = yield from self.store.state()
         self.read_at, self._made = began, 0
         yield from self._learn(state)
 

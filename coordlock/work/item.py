@@ -11,14 +11,7 @@ from types import TracebackType
 from typing import Final
 
 from coordlock.backend.data import Delete, Expect, Operation
-from coordlock.errors import (
-    BackendUnavailable,
-    CoordlockError,
-    Evicted,
-    ItemEnded,
-    LockLost,
-    Unsupported,
-)
+from coordlock.errors import BackendUnavailable, CoordlockError, Evicted, LockLost, Unsupported
 from coordlock.locks.base_grant import BaseGrant, GrantState
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.model.claim import Claim, Mode
@@ -139,8 +132,8 @@ class _BaseItem(BaseGrant):
         meanwhile, or that was evicted, gets `LockLost`, and another worker has the item, or will.
         Where an answer was lost before that, the error says that the outcome is unknown. Raises
         `BackendUnavailable` when no answer came within the client's ``request_timeout``: the item
-        may be acknowledged, or may be yet, and to call it again is safe. Raises `ItemEnded` when it
-        has ended.
+        may be acknowledged, or may be yet, and to call it again is safe. Raises
+        RuntimeError when it has ended.
         """
         item = self._consumer.store.layout.item(self._claimed.serial.id)
         yield from self._finish("acknowledged", [Delete(item)])
@@ -171,7 +164,9 @@ class _BaseItem(BaseGrant):
                 self.check()
             with self._lock:
                 if self._has_ended or self._ending not in (None, how):
-                    raise ItemEnded(self.name, self.id, str(self._ending))
+                    raise RuntimeError(
+                        f"item {self.id} of the work queue {self.name!r} was {self._ending} already"
+                    )
                 self._ending = how
             yield from self._guarded(self._write(how, operations))
         except LockLost as lost:

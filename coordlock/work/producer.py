@@ -45,20 +45,13 @@ _AFTER_OTHERS: Final = 0.006
 class Parcel:
     """One item on its way: ``id`` is kept with its id when it was put."""
 
-    __slots__ = ("also", "data", "delay", "id", "limit", "overtaken", "unanswered")
+    __slots__ = ("data", "delay", "id", "limit", "overtaken", "unanswered")
 
-    def __init__(
-        self,
-        data: bytes,
-        delay: float = 0.0,
-        limit: int | None = None,
-        also: Sequence[Operation] = (),
-    ) -> None:
-        """``limit`` is the depth up to which it may be put; ``also`` is done in the same step."""
+    def __init__(self, data: bytes, delay: float, limit: int | None) -> None:
+        """``limit`` is the depth up to which it may be put."""
         self.data: Final = data
         self.delay: Final = delay
         self.limit: Final = limit
-        self.also: Final = also
         self.id: Final[Promise[ItemId]] = Promise()
         #: How often another client put first.
         self.overtaken = 0
@@ -153,11 +146,9 @@ class Producer:
             for parcel in self._waiting:
                 size += len(parcel.data)
                 weight += _DELAYED if parcel.delay else 1
-                if number and (size > _BYTES or weight > _ITEMS or parcel.also):
+                if number and (size > _BYTES or weight > _ITEMS):
                     break
                 number += 1
-                if parcel.also:
-                    break
             batch, self._waiting = self._waiting[:number], self._waiting[number:]
             self._is_writing = bool(batch)
             return batch
@@ -176,7 +167,6 @@ class Producer:
         self._operation += 1
         begun = state.tail_version
         last: BackendUnavailable | None = None
-        refused: VersionMismatch | None = None
         while True:
             tail, operations = self._operations(batch, state)
             try:
@@ -184,15 +174,10 @@ class Producer:
                 self._state = replace(state, tail=tail, tail_version=state.tail_version + 1)
                 self._tell(batch, state.tail.next, state.tail.delayed)
                 return
-            except VersionMismatch as error:
-                if any(one.key == error.key for parcel in batch for one in parcel.also):
-                    if last is None:
-                        raise
-                    refused = error  # or an attempt without answer has changed it
-                else:
-                    for parcel in batch:
-                        parcel.overtaken += 1
-                    yield sleep(self._engine.timers, self._engine.timers.jitter(_AFTER_OTHERS))
+            except VersionMismatch:
+                for parcel in batch:
+                    parcel.overtaken += 1
+                yield sleep(self._engine.timers, self._engine.timers.jitter(_AFTER_OTHERS))
             except BackendUnavailable as error:
                 last = error
                 for parcel in batch:
@@ -203,17 +188,14 @@ class Producer:
                 batch = self._refuse_beyond(batch, state)
             elif self._was_made(batch, state, begun, last):
                 batch = []
-            elif refused is not None:
-                raise refused
             if not batch:
                 self._state = state
                 return
 
     def _look(self, batch: Sequence[Parcel]) -> Steps[State]:
         """The state; without the lanes, as if all items waited, where no limit counts."""
-        if any(parcel.limit is not None for parcel in batch):
-            return (yield from self._store.state())
-        return (yield from self._store.parts(lanes=False))
+        is_limited = any(parcel.limit is not None for parcel in batch)
+        return (yield from self._store.state(lanes=is_limited))
 
     def _refuse_beyond(self, batch: Sequence[Parcel], state: State) -> list[Parcel]:
         """What of ``batch`` there is room for; the rest is refused."""
@@ -237,7 +219,6 @@ class Producer:
                 due = now + parcel.delay
                 operations += layout.delayed.adding(Serial(id), due, Retry(due).encode())
                 operations.append(Put(layout.changes, b""))
-            operations += parcel.also
         if not (state.tail_version and tail.is_listed):
             operations += creating(layout.mark, marked())
         return after, list(dict.fromkeys(operations))  # several may mark the same bucket

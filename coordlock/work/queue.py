@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 
 from coordlock.errors import (
     BackendUnavailable,
-    VersionMismatch,
     WaitCancelled,
     WaitUnavailable,
     WorkQueueEmpty,
@@ -122,7 +120,7 @@ class _BaseWorkQueue(Resident, Generic[I]):
         are refused. Raises `BackendUnavailable` when no answer came within the client's
         ``request_timeout``: then it says whether the item may have been put, or may be yet. Raises
         TypeError and ValueError for other data, `NameConflict` where another release keeps the
-        queue in another way, `AuthenticationFailed`, `ClientClosed` and `ForkedClient`.
+        queue in another way, `AuthenticationFailed`, `ClientClosed` and `ClientClosed`.
         """
         [id] = yield from self._put_many([data], delay)
         return id
@@ -171,6 +169,7 @@ class _BaseWorkQueue(Resident, Generic[I]):
         """An item within so many seconds, or None; 0 looks once."""
         consumer = self._share().consumer
         engine = consumer.store.engine
+        began = engine.clock.now()
         yield from engine.first_session()
         deadline = engine.until(
             engine.settings.request_timeout if seconds == 0 else seconds, cancellation
@@ -180,6 +179,8 @@ class _BaseWorkQueue(Resident, Generic[I]):
             steps = self._answered(consumer, wanted, seconds, deadline)
             is_over, item = yield from or_undo(steps, partial(consumer.abandon, wanted))
             if is_over:
+                if item is not None:
+                    item._ticket.waited = engine.clock.now() - began
                 return wanted, item
 
     def _answered(
@@ -267,19 +268,13 @@ class _BaseWorkQueue(Resident, Generic[I]):
         """
         return (yield from self._asked(view.dead_items, _positive("limit", limit)))
 
-    def _retry(self, id: str) -> Steps[str]:
-        """Put the data of a dead item at the end of the queue, as a new item; its id.
+    def _retry(self, id: str) -> Steps[None]:
+        """Let a dead item be taken again, before new items, as if it had never been taken.
 
-        The dead one is removed in the same step, so it is never put twice. ``max_depth`` does not
-        count. Raises LookupError where no dead item has this ``id``, ValueError for what is no id,
-        and what `put` raises.
+        Raises LookupError where no dead item has this ``id``, ValueError for what is no id, and
+        `BackendUnavailable`: then it may be so, or may be yet.
         """
-        shared, dead_id = self._share(), ItemId.parse(id)
-        while True:
-            dead: Parcel = yield from self._asked(view.revived, dead_id)
-            with suppress(VersionMismatch):  # others have removed it meanwhile, or put it
-                [id] = yield from shared.producer.put([dead])
-                return id
+        yield from self._asked(view.ready_again, ItemId.parse(id))
 
     def _evict(self, id: str) -> Steps[bool]:
         """Take the item ``id`` away from the worker that has it; whether one had it. For operators.
@@ -361,11 +356,11 @@ class WorkQueue(_BaseWorkQueue[Item]):
         While the service is away it waits, and goes on. A handler whose item is lost meanwhile
         should end soon: see ``item.lost`` and ``item.check()``.
 
-        It ends when ``cancellation`` is cancelled; on SIGTERM, in the main thread of a program that
-        does not handle that; after a signal that `release_on_signals` heard; and where no item was
-        ready for ``timeout`` seconds, by default never. Then it takes no more items, and the
-        handlers have ``grace`` seconds to end. What they have not finished is given back, not
-        counted as a failure.
+        It ends when ``cancellation`` is cancelled; after a signal that `release_on_signals` heard;
+        where no item was ready for ``timeout`` seconds, by default never; and on SIGTERM, which
+        ends all runs of a program that has one in its main thread and does not handle SIGTERM
+        itself. Then it takes no more items, and the handlers have ``grace`` seconds to end. What
+        they have not finished is given back, not counted as a failure.
 
         Raises what `take` raises, but for outages and losses; TypeError for a coroutine function;
         and what else than an `Exception` a handler raises.

@@ -1,12 +1,10 @@
 """What the records of a work queue say, and how they are written down.
 
-Every record has a version, "v". Readers ignore fields that they don't know, keep them in the tail,
-which alone is rewritten, and refuse a record of another version by name.
+See `coordlock.model.record`. The tail alone is rewritten, so there unknown fields are kept.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from itertools import chain
@@ -15,6 +13,7 @@ from typing import Any, Final, NamedTuple, Self, TypeVar, cast
 from coordlock.backend.data import Listing, VersionedValue
 from coordlock.errors import BackendError, NameConflict
 from coordlock.model.contender import Contender
+from coordlock.model.record import NewerFormat, decode, encode
 from coordlock.work.layout import LANES, Layout, Serial
 
 __all__ = [
@@ -33,8 +32,6 @@ __all__ = [
 
 T = TypeVar("T")
 
-#: The version of the records and keys. Others are of other releases.
-VERSION: Final = 3
 #: Of how many producers the tail tells the last put.
 _PRODUCERS: Final = 64
 #: How the fields of records are read.
@@ -65,7 +62,7 @@ class Lane:
 
     def encode(self) -> bytes:
         """What is stored."""
-        return _encoded(next=self.number)
+        return encode({"next": self.number})
 
 
 class Made(NamedTuple):
@@ -119,14 +116,14 @@ class Tail:
         """What is stored."""
         unlisted: dict[str, Any] = {} if self.is_listed else {"listed": False}
         own = {"next": self.next, "delayed": self.delayed, "last": self.last, **unlisted}
-        return _encoded(**self.others, **own)
+        return encode(own, self.others)
 
     @classmethod
     def decode(cls, found: Mapping[str, Any]) -> Self:
         """The tail with what was ``found``."""
         last = {str(one): Made(*map(int, made)) for one, made in found["last"].items()}
         is_listed = found.get("listed") is not False
-        own = {"v", "next", "delayed", "last", "listed"}
+        own = {"format", "next", "delayed", "last", "listed"}
         others = {name: value for name, value in found.items() if name not in own}
         return cls(int(found["next"]), int(found["delayed"]), last, is_listed, others)
 
@@ -153,14 +150,14 @@ class State:
         tail, version = Tail(), 0
         if (stored := values.get(layout.tail)) is not None:
             version = stored.version
-            tail = _decoded(layout.tail, stored, lambda found: Tail.decode(found), layout)
+            tail = _decoded(layout.tail, stored.data, Tail.decode, layout.name)
         lanes = []
         for lane, key in enumerate(layout.lanes):
             stored = values.get(key)
             if stored is None:
                 lanes.append(Lane.new(lane))
             else:
-                number = _decoded(key, stored, lambda found: int(found["next"]), layout)
+                number = _decoded(key, stored.data, lambda found: int(found["next"]), layout.name)
                 lanes.append(Lane(lane, number, stored.version))
         changes = values.get(layout.changes)
         return cls(tail, version, tuple(lanes), 0 if changes is None else changes.version)
@@ -180,15 +177,13 @@ class Content:
 
     def encode(self) -> bytes:
         """What is stored: a line of JSON, then the data."""
-        return _encoded(put_at=self.put_at) + b"\n" + self.data
+        return encode({"put_at": self.put_at}) + b"\n" + self.data
 
     @classmethod
     def decode(cls, key: str, stored: VersionedValue) -> Self:
         """The item that ``stored`` is. Raises `BackendError` for something else."""
         head, _, data = stored.data.partition(b"\n")
-        return _decoded(
-            key, VersionedValue(head, 1), lambda found: cls(float(found["put_at"]), data)
-        )
+        return _decoded(key, head, lambda found: cls(float(found["put_at"]), data))
 
 
 class Record:
@@ -196,14 +191,14 @@ class Record:
 
     def encode(self) -> bytes:
         """What is stored."""
-        return _encoded(**asdict(cast(Any, self)))
+        return encode(asdict(cast(Any, self)))
 
     @classmethod
     def decode(cls, key: str, stored: VersionedValue) -> Self:
         """The record that ``stored`` is. Raises `BackendError` for something else."""
         kinds = {one.name: _TYPES[str(one.type)] for one in fields(cast(Any, cls))}
         return _decoded(
-            key, stored, lambda found: cls(**{one: kinds[one](found[one]) for one in kinds})
+            key, stored.data, lambda found: cls(**{one: kinds[one](found[one]) for one in kinds})
         )
 
 
@@ -249,10 +244,11 @@ class Retry(Record):
 
 @dataclass(frozen=True)
 class Dead(Record):
-    """Since when and why nobody takes an item any more."""
+    """Since when and why nobody takes an item any more; the rest is as in `Retry`."""
 
     at: float
     reason: str
+    token: int
     deliveries: int
     failures: int
 
@@ -270,42 +266,35 @@ def serials(*listings: Listing) -> dict[Serial, tuple[str, VersionedValue]]:
 
 def marked() -> bytes:
     """What is stored at the queue's own key."""
-    return _encoded(lanes=LANES)
+    return encode({"lanes": LANES})
 
 
 def check_mark(layout: Layout, listing: Listing) -> bool:
     """Whether ``listing``, of the queue's own key, says that it is begun. Raises `NameConflict`."""
     if (stored := listing.values.get(layout.mark)) is None:
         return False
-    if not stored.data:
-        raise _other_release(layout.name, 1)  # it kept nothing there, and all below
-    return _decoded(layout.mark, stored, lambda _: True, layout)
-
-
-def _encoded(**found: Any) -> bytes:
-    return json.dumps({"v": VERSION, **found}, separators=(",", ":")).encode()
-
-
-def _decoded(
-    key: str,
-    stored: VersionedValue,
-    make: Callable[[Mapping[str, Any]], T],
-    layout: Layout | None = None,
-) -> T:
-    """What ``make`` makes of the record that is ``stored`` at ``key``."""
     try:
-        found = json.loads(stored.data)
-        version = int(found["v"])
-        if version == VERSION:
-            return make(found)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        decode(stored.data)
+    except (NewerFormat, ValueError):
+        raise _of_another_release(layout.name) from None
+    return True
+
+
+def _decoded(key: str, data: bytes, make: Callable[[Mapping[str, Any]], T], queue: str = "") -> T:
+    """What ``make`` makes of the record at ``key``."""
+    try:
+        return make(decode(data))
+    except NewerFormat:
+        raise _of_another_release(queue or key) from None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        if data.startswith((b'{"v":', b'{"layout":')):  # as before 1.0
+            raise _of_another_release(queue or key) from None
         raise _damaged(key, error) from None
-    raise _other_release(key if layout is None else layout.name, version)
 
 
-def _other_release(name: str, version: int) -> NameConflict:
-    wanted = f"a work queue of layout {VERSION}"
-    return NameConflict(name, wanted, f"a work queue of layout {version}", "another release")
+def _of_another_release(name: str) -> NameConflict:
+    wanted, found = (f"a work queue of {which} release" for which in ("this", "another"))
+    return NameConflict(name, wanted, found, "")
 
 
 def _damaged(key: str, error: object) -> BackendError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
+import os
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -253,17 +254,18 @@ class AsyncRunning(_BaseRunning[AsyncItem]):
             raise asyncio.CancelledError
 
 
+#: The runs of this process, by what stops them, and whether they are in the main thread.
+_RUNS: Final[dict[Cancellation, bool]] = {}
+
+
 @contextlib.contextmanager
 def _stopped(stop: Cancellation, by: Cancellation | None) -> Iterator[None]:
-    """Let ``by`` cancel ``stop``.
+    """Let ``by`` cancel ``stop``; and SIGTERM, in a program that leaves that to the system.
 
-    In the main thread of a program that leaves SIGTERM to the system, let that do so, too. It may
-    come twice, to the program and to its process group: the second one must not cost the grace.
+    SIGTERM may come twice, to the program and to its process group: the second one must not cost
+    the grace.
     """
-    is_ours = (
-        threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    )
+    is_main = threading.current_thread() is threading.main_thread()
     with contextlib.ExitStack() as undo:
         if by is not None:
 
@@ -274,7 +276,27 @@ def _stopped(stop: Cancellation, by: Cancellation | None) -> Iterator[None]:
             undo.callback(by._discard_waker, wake)
             by._add_waker(wake)
             wake(None)  # it may have come before
-        if is_ours:
-            undo.callback(signal.signal, signal.SIGTERM, signal.SIG_DFL)
-            signal.signal(signal.SIGTERM, lambda *_: stop.cancel("the process received SIGTERM"))
+        undo.callback(_forget, stop)
+        _RUNS[stop] = is_main
+        if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, _stop_runs)
         yield
+
+
+def _forget(stop: Cancellation) -> None:
+    """That run has ended. The last one in the main thread gives SIGTERM back to the system."""
+    was_main = _RUNS.pop(stop, False)
+    if was_main and not any(_RUNS.values()) and signal.getsignal(signal.SIGTERM) is _stop_runs:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _stop_runs(number: int, _: object) -> None:
+    if not _RUNS:  # this is a child of the program
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+    for stop in list(_RUNS):
+        stop.cancel("the process received SIGTERM")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_RUNS.clear)

@@ -51,18 +51,13 @@ class Store:
         """What is kept at ``where``, asked for until there is an answer."""
         return (yield from self.engine.repeated(lambda: self.backend.read(where)))
 
-    def state(self) -> Steps[State]:
-        """What changes in the queue. Raises `NameConflict`."""
-        return (yield from self.state_in((yield from self.read(self.layout.state))))
-
-    def parts(self, *, lanes: bool = True) -> Steps[State]:
+    def state(self, *, lanes: bool = True) -> Steps[State]:
         """The state, of whose parts each may show a moment of its own. Raises `NameConflict`.
 
         Without ``lanes`` these are as in a new queue.
 
         The lanes come before the tail. So lanes that have all reached the tail had reached it at
-        one moment, when no new item was there. The changes come last. On ZooKeeper, `state` reads
-        again and again while others claim.
+        one moment, when no new item was there. The changes come last.
         """
         layout = self.layout
         keys = (*(layout.lanes if lanes else ()), layout.tail, layout.changes)
@@ -112,8 +107,6 @@ class Writing:
         self._guards: Final = guards
         #: Why an attempt has no answer, and may be made yet; None while all were answered.
         self.unanswered: BackendUnavailable | None = None
-        #: The key by which an attempt was refused; None for none.
-        self.refused_by: str | None = None
         #: What the write has found, once it was made and answered.
         self.written: Written | None = None
         self._answer = self._send()
@@ -130,8 +123,7 @@ class Writing:
                 try:
                     self.written = yield self._answer
                     return Outcome.MADE
-                except VersionMismatch as mismatch:
-                    self.refused_by = mismatch.key
+                except VersionMismatch:
                     return Outcome.REFUSED if self.unanswered is None else Outcome.UNCLEAR
                 except BackendUnavailable as error:
                     self.unanswered = error

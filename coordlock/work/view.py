@@ -8,13 +8,13 @@ from itertools import islice
 from typing import Any, Final
 
 from coordlock.backend.data import Delete, Expect, Listing, Operation, Put, VersionedValue
-from coordlock.errors import StillInUse
+from coordlock.errors import NameConflict
 from coordlock.kernel.retry import retried
 from coordlock.model.contender import Contender
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import all_of
+from coordlock.work.chores import returning
 from coordlock.work.layout import LANES, ItemId, Serial, ending
-from coordlock.work.producer import Parcel
 from coordlock.work.records import (
     Claim,
     Content,
@@ -31,8 +31,8 @@ __all__ = [
     "dead_items",
     "live_items",
     "purged",
+    "ready_again",
     "removed",
-    "revived",
     "stats",
     "taken_away",
     "unlisted",
@@ -176,14 +176,16 @@ def taken_away(store: Store, id: ItemId) -> Steps[Contender | None]:
     return None
 
 
-def revived(store: Store, id: ItemId) -> Steps[Parcel]:
-    """What puts a dead item anew, and removes it in the same step. Raises LookupError."""
-    item = store.layout.item(id)
-    dead = serials((yield from store.read(store.layout.dead.folder_of(id))))
-    stored = (yield from store.read(item)).values.get(item)
-    for one, (key, _) in dead.items():
-        if one.id == id and stored is not None:
-            return Parcel(Content.decode(item, stored).data, also=(*ending(key), Delete(item)))
+def ready_again(store: Store, id: ItemId) -> Steps[None]:
+    """Make a dead item ready. Raises LookupError."""
+    found = serials((yield from store.read(store.layout.dead.folder_of(id))))
+    for one, (key, stored) in found.items():
+        if one.id == id:
+            # A serial of its own: an item that was buried while ready has used this one's key.
+            retry = Retry(token=Dead.decode(key, stored).token)
+            ready = returning(store.layout, one.next, retry)
+            if (yield from store.write([*ending(key), *ready])) is not Outcome.REFUSED:
+                return
     raise LookupError(f"no dead item {id} in the work queue {store.layout.name!r}")
 
 
@@ -228,7 +230,7 @@ def unlisted(store: Store) -> Steps[bool]:
 
     Clients remember the versions of the state, so that stays, and grows: a queue made anew with
     smaller versions would hide items from them. The tail says that the mark has gone, and the next
-    put makes it again: consumers that wait go on. Raises `StillInUse`.
+    put makes it again: consumers that wait go on. Raises `NameConflict`.
     """
     layout, is_unclear = store.layout, False
     while True:
@@ -238,7 +240,8 @@ def unlisted(store: Store) -> Steps[bool]:
             return is_unclear
         if any(astuple((yield from stats(store)))):
             advice = "take its items or purge them first"
-            raise StillInUse(layout.name, "work queue", "it has items", advice)
+            what = f"the work queue {layout.name!r} was not deleted, because it has items: {advice}"
+            raise NameConflict(layout.name, "deleted", "work queue", "", what)
         # No item has come since the state was read, or the tail has another version.
         operations: list[Operation] = [
             Expect(layout.tail, state.tail_version),

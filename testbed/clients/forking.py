@@ -19,7 +19,7 @@ import time
 from typing import Final
 
 from coordlock.client import AsyncClient, Client
-from coordlock.errors import ForkedClient
+from coordlock.errors import ClientClosed
 
 __all__ = ["fork_now_and_then"]
 
@@ -54,10 +54,10 @@ def _try_both(client: Client, other: AsyncClient) -> None:
     """In the child: no lock that another thread may have had, no output, no exit handlers."""
     status = 1
     try:
-        with contextlib.suppress(ForkedClient):
+        with contextlib.suppress(ClientClosed):
             client.lock("forked").acquire(timeout=1)
             os._exit(2)
-        with contextlib.suppress(ForkedClient):
+        with contextlib.suppress(ClientClosed):
             asyncio.run(_acquire(other))
             os._exit(3)
         client.close()  # the parent's: nothing happens

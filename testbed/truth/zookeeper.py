@@ -52,7 +52,7 @@ class ZooKeeperObserver(Observer):
     """
 
     per_client = ("sessions in ZooKeeper", "connections to ZooKeeper")
-    #: One for its contenders, and one for what it observes: see decision 43.
+    #: One for its contenders, and one for what it observes: see docs/design/zookeeper.md.
     each_client = 2
 
     def __init__(self, nodes: Sequence[ZooKeeperServer], root: str, journal: Journal) -> None:
@@ -120,7 +120,8 @@ class ZooKeeperObserver(Observer):
         it: it goes when it expires, and until then would hide among those that clients may have.
         A watch goes with its path, and nobody can have two on one. So those on contenders that are
         there are few and will go; those on others would stay for good. What is observed leaves one
-        where it was looked at last, until that changes: on data, and on queues. See decision 43.
+        where it was looked at last, until that changes: on data, and on queues. See the
+        design note on ZooKeeper.
         """
         leaders: list[str] = []
         connections: list[str] = []

@@ -373,7 +373,7 @@ def test_the_library_does_not_import_the_command_line_nor_this_other_services(cl
         (errors.Evicted("x"), 75),
         (errors.LockLost("x", 1, "why"), 79),
         (errors.ConfigurationError("what"), 78),
-        (errors.MissingExtra("what", "etcd"), 78),
+        (errors.ConfigurationError.missing("what", "etcd"), 78),
         (errors.InvalidName("", "is empty"), 64),
         (errors.NameConflict("x", "a", "b", "c"), 64),
         (errors.BackendUnavailable("etcd", "why"), 69),

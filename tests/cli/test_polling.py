@@ -107,3 +107,20 @@ def test_programs_are_not_told_that_connecting_takes_a_while(cli: Cli, silent: s
     done = cli.run("ls", "--url", silent, "--connect-timeout", "1500ms")
     assert done.returncode == 69
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.etcd
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "x", "--timeout", "1s", "--", "true"],
+        ["run", "x", "--slot", "1", "--timeout", "1s", "--", "true"],
+        ["gate", "wait", "x", "--timeout", "1s"],
+        ["latch", "wait", "x", "3", "--timeout", "1s"],
+    ],
+)
+def test_the_timeout_of_a_wait_bounds_connecting(cli: Cli, silent: str, words: list[str]) -> None:
+    """The fault: a server that accepts connections, and nothing more."""
+    command = words.index("--") if "--" in words else len(words)
+    options = ["--url", silent, "--connect-timeout", "10m"]
+    assert cli.run(*words[:command], *options, *words[command:]).returncode == 69

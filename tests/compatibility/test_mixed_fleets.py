@@ -186,11 +186,11 @@ def test_they_pass_a_barrier_together(client: Client, earlier: Earlier, name: st
 def test_a_work_queue_of_an_earlier_layout_is_refused(
     client: Client, earlier: Earlier, name: str
 ) -> None:
-    """The error names both layouts. The earlier one finishes its items."""
+    """The earlier one finishes its items."""
     earlier("put", name, "a", "b")
     queue = client.work_queue(name)
     for call in (lambda: queue.put(b"c"), lambda: queue.take(0)):
-        with pytest.raises(NameConflict, match=rf"'{name}' .* layout [12] .* layout 3"):
+        with pytest.raises(NameConflict, match=f"'{name}' .* of another release"):
             call()
     assert sorted([earlier("take", name), earlier("take", name)]) == ["a", "b"]
 

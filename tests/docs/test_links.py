@@ -10,7 +10,7 @@ import pytest
 from tests.docs.pages import PAGES, REPOSITORY, links, page, rows
 
 INDEX: Final = "docs/index.md"
-DECISIONS: Final = "docs/decisions/README.md"
+NOTES: Final = "docs/design/README.md"
 
 
 def _local(name: str) -> list[tuple[str, str]]:
@@ -88,21 +88,14 @@ def test_the_glossary_is_in_alphabetical_order() -> None:
     assert words == sorted(words)
 
 
-def test_every_decision_is_in_their_index_once() -> None:
-    listed = [path for path, _ in _local(DECISIONS)]
-    written = [name for name in PAGES if re.match(r"docs/decisions/\d{4}-", name)]
-    assert sorted(path for path in listed if path.startswith("docs/decisions/0")) == written
-
-
-def test_the_index_of_decisions_says_which_numbers_were_never_used() -> None:
-    written = {int(found) for found in re.findall(r"decisions/(\d{4})-", "\n".join(PAGES))}
-    told = re.search(r"^The numbers ([\d, and]+) were never used", page(DECISIONS), re.MULTILINE)
-    assert told
-    unused = {int(number) for number in re.findall(r"\d+", told[1])}
-    assert written & unused == set()
-    # A number is given out before its page is written, so some of the newest may still be missing.
-    settled = set(range(1, max(written) - 9))
-    assert settled - written - unused == set()
+def test_every_design_note_is_in_their_index_and_ends_in_what_was_rejected() -> None:
+    notes = [name for name in PAGES if name.startswith("docs/design/") and name != NOTES]
+    assert sorted(path for path, _ in _local(NOTES)) == notes
+    for name in notes:
+        assert len(page(name).split()) <= 1200, name
+        assert (
+            re.findall(r"^## (.*)$", page(name), re.MULTILINE)[-1] == "Considered and rejected"
+        ), name
 
 
 def test_the_readme_keeps_its_order() -> None:

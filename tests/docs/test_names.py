@@ -19,7 +19,6 @@ import pytest
 
 import coordlock
 import coordlock.backend.contract
-from bench.page import SUMMARY, fill
 from coordlock.backend import Backend, Capability
 from tests.docs.pages import PAGES, blocks, page, rows
 
@@ -112,7 +111,7 @@ def test_what_docstrings_name_exists() -> None:
     assert wrong == set()
 
 
-@pytest.mark.parametrize("name", [name for name in PAGES if "/decisions/" not in name])
+@pytest.mark.parametrize("name", PAGES)
 def test_the_modules_that_pages_name_exist(name: str) -> None:
     assert [one for one in _IN_PAGE.findall(page(name)) if not exists(one)] == []
 
@@ -174,20 +173,3 @@ def test_no_example_waits_busily() -> None:
     for name in PAGES:
         for block in blocks(name):
             assert not re.search(r"^ *while .*:\n +pass$", block.text, re.MULTILINE), block.place
-
-
-def test_the_figures_of_the_results_are_those_of_the_raw_tables() -> None:
-    # Figures of two digits or more, without the targets, which are in no raw table.
-    raw = page("docs/performance-tables.md")
-    for line in page("docs/performance.md").splitlines():
-        if line.startswith("| ") and "--- |" not in line:
-            for figure in re.findall(r"(?<![\w.])\d+[.,]?\d+(?: %)?(?![\w.])", line):
-                assert figure in raw or figure == "1.10", line
-
-
-def test_the_tables_of_the_results_are_filled_from_the_raw_ones() -> None:
-    results = page("docs/performance.md")
-    assert fill(results, page("docs/performance-tables.md")) == results, (
-        "fill them again: python -m bench.page"
-    )
-    assert set(re.findall(r"(?<=<!-- figures: )\w+", results)) == SUMMARY.keys()

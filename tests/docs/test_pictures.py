@@ -11,15 +11,6 @@ from scripts.pictures.__main__ import DIRECTORY, PICTURES
 from scripts.pictures.canvas import COLOURS
 from tests.docs.pages import PAGES, page
 
-#: The benchmark and the soak draw these from what they measured.
-MEASURED = {
-    "performance-contended.svg",
-    "performance-queues.svg",
-    "performance-uncontended.svg",
-    "reliability-etcd.svg",
-    "reliability-zookeeper.svg",
-}
-
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_is_as_its_script_draws_it(name: str) -> None:
@@ -49,8 +40,8 @@ def test_every_picture_is_shown_with_words_for_those_who_do_not_see_it() -> None
         for name in PAGES
         for words, target in re.findall(r"!\[([^\]]*)\]\(\S*pictures/([\w-]+\.svg)\)", page(name))
     }
-    assert {file.name for file in DIRECTORY.iterdir()} == PICTURES.keys() | MEASURED
-    assert shown.keys() == PICTURES.keys() | MEASURED
+    assert {file.name for file in DIRECTORY.iterdir()} == PICTURES.keys()
+    assert shown.keys() == PICTURES.keys()
     assert all(len(words) > 20 for words in shown.values())
 
 

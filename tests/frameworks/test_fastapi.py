@@ -170,7 +170,8 @@ def test_an_application_starts_without_its_lock_service_and_locks_once_that_is_b
             ) as http:
                 assert (await http.get("/health")).status_code == 200
                 away = await http.get("/")
-                assert (away.status_code, away.headers["Retry-After"]) == (503, "5")
+                assert away.status_code == 503
+                assert away.headers["Retry-After"] in ("1", "2")  # as long as it is away
                 assert (await http.get("/health")).status_code == 200
                 server.start()
                 async with asyncio.timeout(BOUND):

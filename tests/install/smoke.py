@@ -119,7 +119,7 @@ def an_existing_etcd3_client_is_used(url: str) -> None:
 def a_missing_extra_is_named(scheme: str) -> None:
     try:
         coordlock.connect(f"{scheme}://127.0.0.1:1")
-    except coordlock.errors.MissingExtra as error:
+    except coordlock.errors.ConfigurationError as error:
         message = str(error)
     else:
         message = "nothing was raised"
@@ -155,7 +155,7 @@ def a_cron_line_names_its_times() -> None:
 def a_cron_line_names_its_missing_extra() -> None:
     try:
         coordlock.Cron("0 3 * * *")
-    except coordlock.errors.MissingExtra as error:
+    except coordlock.errors.ConfigurationError as error:
         message = str(error)
     else:
         message = "nothing was raised"
@@ -179,7 +179,7 @@ def the_fences_that_need_no_extra_work() -> None:
 def a_missing_extra_of_a_fence_is_named(extra: str) -> None:
     try:
         importlib.import_module(f"coordlock.fencing.{extra}")
-    except coordlock.errors.MissingExtra as error:
+    except coordlock.errors.ConfigurationError as error:
         message = str(error)
     else:
         message = "nothing was raised"

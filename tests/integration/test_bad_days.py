@@ -234,7 +234,7 @@ def test_a_release_during_an_outage_is_made_up_for_when_the_session_has_recovere
         held = client.lock("other").acquire()
         # No attempt is made but for a reason.
         monkeypatch.setattr(SystemTimers, "jitter", lambda *_: 300.0)
-        monkeypatch.setattr(client._engine.sweep, "_pause", 300)
+        monkeypatch.setattr(client._engine.tickets, "_pause", 300)
         proxy.refuse()
         proxy.drop_connections()
         assert grant.release(timeout=0.5)
@@ -606,7 +606,7 @@ if child == 0:
     for use in (client.lock("other").acquire, client.admin.names, grant.check, grant.release):
         try:
             use()
-        except coordlock.errors.ForkedClient:
+        except coordlock.errors.ClientClosed:
             continue
         os._exit(1)
     with coordlock.connect(sys.argv[1]) as own:

@@ -10,9 +10,9 @@ from coordlock_faults.leaks import Leaked
 from coordlock_faults.liveness import Unanswered
 from coordlock_faults.release import FalselyHeld, FalselyLost
 
+import coordlock.kernel.access
 import coordlock.kernel.removal
 import coordlock.kernel.tickets
-from coordlock.kernel.closing import Closing
 from coordlock.kernel.ticket import Ticket
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.runtime.driver import Steps
@@ -26,7 +26,7 @@ from tests.simulation.contention import Contention
 @mutant("What was given up or released stays in the queue.", simulated=(Contention,))
 def never_withdraws() -> Changes:
     def withdraw(self: Ticket) -> Promise[bool]:
-        self._on_gone(self.entries)
+        self._tickets.forget(self.entries)
         return resolved(False)
 
     return [(Ticket, "withdraw", withdraw)]
@@ -59,7 +59,7 @@ def never_looks_for_what_came_late() -> Changes:
     Play(scenarios.a_visitor_leaves_during_an_outage, Unanswered, ("zookeeper",)),
 )
 def leaves_its_contenders_when_it_is_closed() -> Changes:
-    return [(Closing, "_must_stay", lambda _: False)]
+    return [(coordlock.kernel.access, "_must_stay", lambda _: False)]
 
 
 @mutant(
@@ -111,6 +111,7 @@ def takes_its_own_removal_for_another_ones() -> Changes:
     removed = Ticket._removed
 
     def find_nothing(self: Ticket, *, was_there: bool) -> None:
+        self.found_nothing = True
         self.withdrawn.resolve(False)
         removed(self, was_there=was_there)
 

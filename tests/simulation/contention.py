@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from coordlock.backend import Departure
+from coordlock.kernel.access import close
 from coordlock.kernel.session import Session
 from coordlock.kernel.ticket import Ticket
 from coordlock.locks.grant import Grant, GrantState
@@ -100,7 +101,7 @@ class Contention(BadDay):
             elif how == "from outside":
                 call.cancel(Cancelled("by a Cancellation"))
             elif not party.engine.closed and len(self.world.parties) < PARTIES + 2:
-                party.run(party.engine.close())
+                party.run(close(party.engine))
                 self.world.party(TTL, network=self.network)
         self.check()
 

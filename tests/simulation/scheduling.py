@@ -21,7 +21,7 @@ from coordlock.errors import (
     AlreadyDone,
     AlreadyFailed,
     BackendUnavailable,
-    FutureSlot,
+    ConfigurationError,
     JobNotRun,
     LockLost,
 )
@@ -292,7 +292,7 @@ class Scheduling(BadDayForData):
                 ) and refused.owner.endswith(label)
                 self.refused_own |= is_own and slot not in self.bodies
                 continue
-            except FutureSlot:
+            except ConfigurationError:
                 return
             yield from self.running(party, run, plan)
 

@@ -21,6 +21,7 @@ from coordlock.locks.grant import Grant, GrantState
 from coordlock.locks.upgradeable import UpgradeableGrant
 from coordlock.model.claim import AnyClaim, Claim, Convertible, Mode
 from coordlock.model.contender import Contender
+from coordlock.runtime import driver
 from coordlock.runtime.clock import soon
 from coordlock.runtime.deadline import Deadline, DeadlineReached
 from coordlock.runtime.driver import Step, Steps
@@ -62,6 +63,20 @@ class Network(MemoryBackend):
         return super()._ask(method, action)
 
 
+class _Scope(driver.Call):
+    """What a protocol gets for a deadline: to restore the one before it."""
+
+    def __init__(self, call: Call[Any], former: Deadline | None) -> None:
+        self._call = call
+        self.former = former
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "deadline":
+            self._call._set(value)
+        else:
+            super().__setattr__(name, value)
+
+
 class Call(Generic[T]):
     """A protocol under way in a simulated process: advanced only while the process runs."""
 
@@ -74,6 +89,8 @@ class Call(Generic[T]):
         #: When its time is up, or when it was cancelled.
         self.due: float | None = None
         self._deadline: Deadline | None = None
+        #: Takes it off what it waits for.
+        self._forget: Callable[[], None] = lambda: None
         self._advance(lambda: next(steps))
 
     @property
@@ -95,14 +112,16 @@ class Call(Generic[T]):
         """Throw ``error`` into the protocol, unless it is done."""
         if not self.done:
             self._turn += 1
+            self._forget()
             self._advance(lambda: self._steps.throw(error))
 
     def _advance(self, take: Callable[[], Step]) -> None:
         try:
             step = take()
             while not isinstance(step, Promise):
+                scope = _Scope(self, self._deadline)
                 self._set(step)
-                step = self._steps.send(None)
+                step = self._steps.send(scope)
         except StopIteration as stop:
             self.done = True
             self.outcome.resolve(stop.value)
@@ -112,7 +131,12 @@ class Call(Generic[T]):
         else:
             resume = partial(self._resume, self._turn, step)
             process = self._party.process
-            step.add_done_callback(lambda _: process.call_at(self._party.time.now(), resume))
+
+            def wake(_: Promise[Any]) -> None:
+                process.call_at(self._party.time.now(), resume)
+
+            self._forget = partial(step.remove_done_callback, wake)
+            step.add_done_callback(wake)
 
     def _set(self, deadline: Deadline | None) -> None:
         self.due = deadline and deadline.at

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-import coordlock.kernel.sweep
+import coordlock.kernel.tickets
 from coordlock.client import Client
 from tests.simulation.world import Party, World
 from tests.unit.clients import Service
@@ -46,4 +46,4 @@ def generators_end_unheard(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def sweeps_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that are made from here on remove at once what a signal handler has struck."""
-    monkeypatch.setattr(coordlock.kernel.sweep, "_LONGEST_PAUSE", 0.1)
+    monkeypatch.setattr(coordlock.kernel.tickets, "SWEEP_PAUSE_S", 0.1)

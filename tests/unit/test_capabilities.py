@@ -18,7 +18,8 @@ from coordlock.backend import (
     SessionListener,
 )
 from coordlock.backend.capabilities import Capability
-from coordlock.errors import BackendUnavailable, SessionLost
+from coordlock.errors import BackendUnavailable, SessionLost, Unsupported
+from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Snapshot
 from coordlock.runtime.clock import Timers
 from coordlock.runtime.promise import Promise, failed, resolved
@@ -133,3 +134,15 @@ def test_a_grant_is_verified_where_the_service_keeps_no_data(
     without("data")
     with coordlock.connect("memory://verified") as client, client.lock("a") as grant:
         grant.verify()
+
+
+def test_a_grant_of_one_name_of_several_has_no_token_where_the_service_has_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    capabilities = replace(MemoryBackend.capabilities, fenced=False)
+    with coordlock.connect("memory://") as client, client.multi_lock(["a"]) as grant:
+        monkeypatch.setattr(client._engine.backend, "capabilities", capabilities)
+        for attribute in ("token", "sequencer"):
+            with pytest.raises(Unsupported, match="has no token"):
+                getattr(grant, attribute)
+        assert grant.claim is Mode.EX

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -19,17 +20,20 @@ from coordlock import (
     BackendUnavailable,
     Client,
     ConfigurationError,
+    GrantState,
     LockLost,
     Settings,
 )
 from coordlock.backend import SessionInfo, SessionListener
 from coordlock.client.client import _opening
-from coordlock.errors import ClientClosed
+from coordlock.errors import ClientClosed, WaitUnavailable
 from coordlock.kernel.access import Access
 from coordlock.kernel.engine import Engine
 from coordlock.runtime.driver import run
 from coordlock.runtime.promise import Promise, resolved
+from coordlock.testing.lock_service import LockService
 from coordlock.testing.waiting import eventually
+from coordlock.types import ClientState, ClientStatus
 from tests.unit.clients import Service, backend
 
 
@@ -363,8 +367,8 @@ if pid == 0:
                     client.admin.describe):
         try:
             said.append(repr(attempt()))
-        except coordlock.errors.ForkedClient as error:
-            said.append(str(error.parent))
+        except coordlock.errors.ClientClosed as error:
+            said.append(str(error).split()[7].strip(":"))
     client.close()
     os.write(write, ' '.join(said).encode())
     sys.exit(0)
@@ -400,7 +404,7 @@ def test_a_child_forked_while_threads_are_busy_is_refused_too() -> None:
         "    pid = os.fork()\n"
         "    if pid == 0:\n"
         "        try: client.lock('q').acquire()\n"
-        "        except coordlock.errors.ForkedClient: os._exit(7)\n"
+        "        except coordlock.errors.ClientClosed: os._exit(7)\n"
         "        os._exit(1)\n"
         "    codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
         "stop.set(); [t.join() for t in threads]\n"
@@ -457,6 +461,141 @@ def test_many_who_ask_at_once_share_one_new_session(service: Service, client: Cl
         grants = list(pool.map(lambda n: client.lock(f"q{n}").acquire(30), range(16)))
     assert len(service.service.sessions()) == 1
     assert all(grant.release() for grant in grants)
+
+
+# When the service is away
+
+
+@pytest.fixture
+def away() -> Iterator[LockService]:
+    with LockService() as service:
+        yield service
+
+
+def status(client: Client) -> ClientStatus:
+    return client.state.status
+
+
+def test_a_client_knows_its_state_without_a_request(away: LockService) -> None:
+    lazy = Client(away.url)
+    assert lazy.state == ClientState(ClientStatus.NOT_CONNECTED)
+    began = datetime.now(UTC)
+    with lazy:
+        grant = lazy.lock("q").acquire()
+        state = lazy.state
+        assert state.status is ClientStatus.CONNECTED
+        assert state.since is not None
+        assert state.deadline is not None
+        assert began <= state.since <= datetime.now(UTC)
+        assert 13 < (state.deadline - datetime.now(UTC)).total_seconds() <= 15
+        with away.silent():
+            away.advance(11)
+            doubt = lazy.state
+            assert (doubt.status, grant.state) == (ClientStatus.IN_DOUBT, GrantState.SUSPECT)
+            assert doubt.deadline is not None
+            assert (doubt.deadline - datetime.now(UTC)).total_seconds() <= 15 - 11
+            assert doubt.since is not None
+            assert 10 < (datetime.now(UTC) - doubt.since).total_seconds() < 20
+            assert "not acknowledged" in doubt.reason
+            away.advance(9)
+            assert (status(lazy), grant.state) == (ClientStatus.LOST, GrantState.LOST)
+            assert "15 s" in lazy.state.reason
+        lazy.lock("other", timeout=60).acquire().release()
+        assert status(lazy) is ClientStatus.CONNECTED
+        with pytest.raises(LockLost):
+            grant.check()
+        grant.release()
+    assert lazy.state == ClientState(ClientStatus.CLOSED)
+
+
+def test_a_client_of_the_parent_process_has_lost_its_session(client: Client) -> None:
+    if (child := os.fork()) == 0:
+        os._exit(status(client) is not ClientStatus.LOST)
+    assert os.waitpid(child, 0)[1] == 0
+    assert status(client) is ClientStatus.CONNECTED
+
+
+def test_with_fail_fast_the_first_request_finds_the_outage_and_others_are_refused_at_once(
+    away: LockService,
+) -> None:
+    client = away.connect(fail_fast=True, request_timeout=0.5)
+    held = client.lock("held").acquire()
+    queue, value = client.work_queue("w"), client.value("/v")
+    with away.silent():
+        with pytest.raises(BackendUnavailable) as first:
+            client.admin.names()
+        assert first.value.away is None
+        began = time.monotonic()
+        with pytest.raises(WaitUnavailable, match=r"no answer for .* fail_fast") as refused:
+            client.lock("q").acquire(timeout=60)
+        assert refused.value.away is not None
+        for request in (
+            lambda: client.lock("q").try_acquire(),
+            lambda: client.election("e").campaign(timeout=60),
+            lambda: queue.put(b"1"),
+            lambda: queue.take(timeout=60),
+            lambda: value.set(b"1"),
+            lambda: client.counter("c").add(1),
+            client.admin.names,
+            held.verify,
+        ):
+            with pytest.raises(BackendUnavailable, match="fail_fast"):
+                request()
+        assert time.monotonic() - began < 0.4
+        assert status(client) is ClientStatus.IN_DOUBT
+        assert held.release(timeout=0.01)  # which is sent later
+    away.advance(2)
+    eventually(lambda: status(client) is ClientStatus.CONNECTED)
+    with client.lock("held", timeout=60) as grant:
+        assert grant.token > held.token
+
+
+def test_with_fail_fast_a_lost_session_is_replaced_though_nothing_asks_for_it(
+    away: LockService,
+) -> None:
+    client = away.connect(fail_fast=True)
+    with away.silent():
+        away.advance(20)
+        with pytest.raises(WaitUnavailable, match="fail_fast"):
+            client.lock("q").acquire()
+    away.advance(3)
+    eventually(lambda: status(client) is ClientStatus.CONNECTED)
+    client.lock("q", timeout=60).acquire().release()
+
+
+def test_with_fail_fast_a_client_that_never_connected_waits_only_once(away: LockService) -> None:
+    with Client(away.url, fail_fast=True, connect_timeout=0.2) as client, away.silent():
+        with pytest.raises(BackendUnavailable, match="no answer in time"):
+            client.admin.names()
+        assert status(client) is ClientStatus.NOT_CONNECTED
+        assert client.state.since is not None
+        with pytest.raises(WaitUnavailable, match="fail_fast"):
+            client.lock("q").acquire()
+
+
+def test_a_request_that_is_impatient_shows_no_outage(away: LockService) -> None:
+    client = away.connect(fail_fast=True)
+    with away.silent(), pytest.raises(WaitUnavailable, match="no answer in time"):
+        client.lock("q").acquire(timeout=0.05)
+    client.lock("q", timeout=60).acquire().release()
+
+
+def test_a_grant_says_how_long_it_was_waited_for(away: LockService) -> None:
+    client = away.connect()
+    assert 0 <= client.lock("q").acquire().waited < 1  # and dropped: it stays held
+    with ThreadPoolExecutor() as pool, away.connect() as other:
+        [holder] = client.admin.contenders("q")
+        waiting = pool.submit(other.lock("q", timeout=600).acquire)
+        eventually(lambda: len(client.admin.contenders("q")) == 2)
+        away.advance(7)
+        assert client.admin.evict(holder)
+        with waiting.result(60) as grant:
+            assert 7 <= grant.waited < 60
+        client.work_queue("w").put(b"1")
+        with other.work_queue("w").take(timeout=60) as item:
+            assert 0 <= item.waited < 60
+        with other.job("j").run(1) as run:
+            assert 0 <= run.waited < 60
 
 
 # Operators

@@ -12,7 +12,7 @@ from coordlock_memory import Fault
 
 from coordlock import BackendError, BackendUnavailable, Client
 from coordlock.backend import Operation, Put
-from coordlock.errors import StillInUse, VersionMismatch, WaitTimeout, WaitUnavailable
+from coordlock.errors import NameConflict, VersionMismatch, WaitTimeout, WaitUnavailable
 from coordlock.model.contender import Contender
 from coordlock.model.record import encode
 from coordlock.runtime.promise import failed
@@ -197,7 +197,7 @@ def test_a_deletion_gives_way_to_a_change_and_checks_the_record_again(
 
     calls: list[object] = []
     monkeypatch.setattr(backend(client), "write", write)
-    with pytest.raises(StillInUse, match=r"gate 'n' was not deleted, because it is shut.* open it"):
+    with pytest.raises(NameConflict, match=r"gate 'n' was not deleted.* shut.* open it"):
         client.admin.delete("n", "gate")
     assert len(calls) == 1
     assert not client.gate("n").is_open()
@@ -230,7 +230,7 @@ def test_what_belongs_to_a_queue_is_not_deleted_while_somebody_is_there(
     with client.lock("n"):
         assert client.admin.request_release("n", "please")
         for kind in ("barrier", "release request"):
-            with pytest.raises(StillInUse, match=rf"the {kind} 'n' .* is in the queue 'n'"):
+            with pytest.raises(NameConflict, match=rf"the {kind} 'n' .* is in the queue 'n'"):
                 client.admin.delete("n", kind)
     eventually(lambda: service.size("n") == 0)
     assert client.admin.delete("n", "release request")
@@ -243,7 +243,7 @@ def test_a_work_queue_with_items_is_not_deleted_and_one_with_consumers_is(
     queue.put(b"1")
     for prepare in (lambda: None, queue.take):
         prepare()
-        with pytest.raises(StillInUse, match=r"work queue 'q' .* it has items.* purge"):
+        with pytest.raises(NameConflict, match=r"work queue 'q' .* it has items.* purge"):
             other.admin.delete("q", "work queue")
     with ThreadPoolExecutor(1) as pool:
         waiting = service.client().work_queue("q")

@@ -12,10 +12,12 @@ import pytest
 from coordlock_memory import Fault
 
 from coordlock import Client, Grant, GrantState, LockLost
+from coordlock.errors import AuthenticationFailed
 from coordlock.locks.base_lock import AcquireOptions
 from coordlock.locks.lock import Lock
 from coordlock.model.claim import Mode
 from coordlock.runtime.log import flush
+from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.waiting import eventually
 from tests.simulation.world import TTL, Party, World
 from tests.unit.clients import Service, backend
@@ -725,3 +727,20 @@ def test_a_loop_that_is_closed_before_the_loss_is_left_alone(
         asyncio.run(client.close())
     assert flush(30)
     assert caplog.text == ""
+
+
+def test_a_block_whose_release_the_service_refuses_raises_no_loss(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[Promise[bool]] = [failed(AuthenticationFailed("memory", "no right to delete"))]
+    withdraw = backend(client).withdraw
+    monkeypatch.setattr(
+        backend(client),
+        "withdraw",
+        lambda entries: answers.pop() if answers else withdraw(entries),
+    )
+    with client.lock("q") as grant:
+        pass
+    assert not answers
+    eventually(lambda: not client.admin.contenders("q"))
+    assert grant.state is GrantState.RELEASED

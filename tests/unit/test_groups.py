@@ -7,13 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from coordlock.client import Client
-from coordlock.errors import (
-    AuthenticationFailed,
-    ClientClosed,
-    CoordlockError,
-    ForkedClient,
-    NameConflict,
-)
+from coordlock.errors import AuthenticationFailed, ClientClosed, CoordlockError, NameConflict
 from coordlock.kernel.publisher import Publisher
 from coordlock.kernel.ticket import Ticket
 from coordlock.runtime.driver import Steps
@@ -74,7 +68,7 @@ def test_a_presence_is_the_parents_in_a_forked_child(
             child.setattr(PROCESS, "id", -1)
             in_child = presence.is_member
             assert not in_child
-            with pytest.raises(ForkedClient):
+            with pytest.raises(ClientClosed):
                 presence.publish(b"the child's")
             presence.leave()
         assert presence.is_member

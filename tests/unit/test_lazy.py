@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from coordlock import AsyncClient, BackendUnavailable, Client, ConfigurationError, GrantState, Mode
-from coordlock.errors import ClientClosed, ForkedClient
+from coordlock.errors import ClientClosed
 from coordlock.kernel.access import LazyAccess
 from coordlock.runtime import log
 from coordlock.runtime.caller import this_caller
@@ -192,7 +192,7 @@ def test_a_child_has_a_session_of_its_own(url: str, tmp_path: Path) -> None:
             assert grant.state is GrantState.LOST
             assert "not this forked child" in str(grant.lost.reason)
             for use in (grant.check, grant.release):
-                with pytest.raises(ForkedClient):
+                with pytest.raises(ClientClosed):
                     use()
             with lock as own:
                 assert own.token > grant.token
@@ -273,7 +273,7 @@ def test_a_client_of_another_library_stays_with_its_process(service: Service) ->
     engine = service.engine()
     access = LazyAccess(engine, None)
     client = Client._of(access)
-    in_child(lambda: raises(ForkedClient, client))
+    in_child(lambda: raises(ClientClosed, client))
     client.close()
 
 

@@ -293,6 +293,21 @@ def test_an_exit_that_was_only_looked_at_belongs_to_nothing(client: Client) -> N
     assert not tokens(client)
 
 
+def test_an_end_by_hand_that_is_kept_or_at_work_is_not_that_of_a_later_body(client: Client) -> None:
+    lock = client.lock("q")
+    lock.__enter__()
+    end = lock.__exit__
+    threading.Timer(0.05, end, (None, None, None)).start()
+    later = lock.__enter__()  # waits for that
+    del end
+    gc.collect()
+    client._engine.tickets.sweep()
+    assert tokens(client) == [later.token]
+    later.check()
+    lock.__exit__(None, None, None)
+    assert not tokens(client)
+
+
 def test_leaving_without_having_entered_is_an_error(client: Client) -> None:
     lock = client.lock("q")
     for _ in range(2):

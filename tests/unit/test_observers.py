@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from coordlock.client import Client
-from coordlock.kernel.access import Access
+from coordlock.kernel.access import Access, close
 from coordlock.recipes.shared.observer import Observer
 from coordlock.runtime.driver import run
 from tests.unit.clients import Service
@@ -38,4 +38,4 @@ def test_an_observer_keeps_its_client(
     gc.collect()
     assert access() is not None
     observer.close()
-    run(engine.close())
+    run(close(engine))

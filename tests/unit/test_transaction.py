@@ -379,7 +379,7 @@ if child == 0:
     for use in (transaction.commit, lambda: grant.read("/k"), grant.transaction().commit):
         try:
             use()
-        except coordlock.errors.ForkedClient:
+        except coordlock.errors.ClientClosed:
             continue
         os._exit(1)
     os._exit(0)

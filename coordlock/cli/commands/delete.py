@@ -19,7 +19,6 @@ from coordlock.errors import (
     BackendUnavailable,
     NameConflict,
     SessionLost,
-    StillInUse,
 )
 
 __all__ = ["delete"]
@@ -69,7 +68,7 @@ def delete(
                 was_there = client.admin.delete(one.name, one.kind)
             except (AuthenticationFailed, BackendUnavailable, SessionLost):
                 raise
-            except (BackendError, NameConflict, StillInUse) as error:
+            except (BackendError, NameConflict) as error:
                 problem = str(error)
                 complain(problem)
             documents.append(_document(one, was_there, problem))

@@ -120,7 +120,9 @@ def _examine(service: Service) -> Iterator[Finding]:
     yield _configuration(settings)
     yield from _variables(settings)
     yield _reach(settings)
-    yield _clock()
+    if not hasattr(time, "CLOCK_BOOTTIME") and sys.platform != "darwin":
+        detail = "CLOCK_MONOTONIC: may stand still in a suspend, while leases run out"
+        yield Finding("clock", "note", detail)
     started = time.perf_counter()
     with _logged() as warnings:
         with connected(settings) as client:
@@ -180,15 +182,6 @@ def _variables(settings: Settings) -> Iterator[Finding]:
 def _reach(settings: Settings) -> Finding:
     reach = backend_for_scheme(settings.scheme).capabilities.reach
     return Finding("reach", _REACH_STATES[reach], f"locks exclude {_REACHES[reach]}")
-
-
-def _clock() -> Finding:
-    if hasattr(time, "CLOCK_BOOTTIME"):
-        return Finding("clock", "ok", "CLOCK_BOOTTIME: deadlines count the time of a suspend")
-    if sys.platform == "darwin":
-        return Finding("clock", "ok", "CLOCK_MONOTONIC: deadlines count the time of a suspend")
-    detail = "CLOCK_MONOTONIC: may stand still in a suspend, while leases run out"
-    return Finding("clock", "note", detail)
 
 
 def _service(client: Client) -> Iterator[Finding]:
@@ -299,9 +292,7 @@ def _dead_items(client: Client) -> Iterator[Finding]:
         yield Finding("work queues", "warning", detail, advice)
     if dead:
         detail = f"dead items, which nobody takes any more, in {listed(dead)}"
-        advice = (
-            "`coordlock queue ls NAME --dead` tells why, `coordlock queue retry` puts them again"
-        )
+        advice = "`coordlock queue ls NAME --dead` tells why, `coordlock queue retry` revives them"
         yield Finding("work queues", "warning", detail, advice)
     elif queues and not damaged:
         yield Finding("work queues", "ok", f"{len(queues)}, without dead items")

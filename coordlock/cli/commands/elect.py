@@ -16,7 +16,7 @@ from coordlock.cli.commands.run import supervise
 from coordlock.cli.data import given
 from coordlock.cli.guard import Guard
 from coordlock.cli.lock_request import LockRequest
-from coordlock.cli.parser import Lost, UsageError
+from coordlock.cli.parser import Lost, UsageError, usage_errors
 from coordlock.client import Client
 from coordlock.errors import BackendUnavailable, Evicted, LockLost, SessionLost
 from coordlock.locks.grant import Grant
@@ -115,7 +115,10 @@ def elect(
     answered, and once it has been silent for the time-to-live. Without COMMAND it does not read
     stdin then.
     """
-    encoded = None if value is None else _value(value)
+    from coordlock.recipes.term import check_candidate_value  # the other commands need no recipes
+
+    with usage_errors():
+        encoded = None if value is None else check_candidate_value(given(value))
     request = _Campaign([name], value=encoded, exit_on_loss=exit_on_loss, http=http, **options)
     if command and as_json:
         raise UsageError("--json prints the tokens of an election without COMMAND: leave one out")
@@ -138,13 +141,3 @@ def elect(
                     if isinstance(lost, LockLost):  # too late to start COMMAND
                         request.warn(str(lost))
                     request.warn(f"{request.what}: campaigns again")
-
-
-def _value(text: str) -> bytes:
-    """The bytes that were given. Raises `UsageError` for what cannot be published."""
-    from coordlock.recipes.term import check_candidate_value  # the other commands need no recipes
-
-    try:
-        return check_candidate_value(given(text))
-    except ValueError as error:
-        raise UsageError(str(error)) from None

@@ -8,7 +8,7 @@ from typing import Final
 from coordlock.cli.confirm import confirm
 from coordlock.cli.connection import Service
 from coordlock.cli.exits import Exit, complain
-from coordlock.cli.parser import UsageError
+from coordlock.cli.parser import UsageError, usage_errors
 from coordlock.cli.queues import mode_of
 from coordlock.cli.text import age, dashed, echo, listed, printable
 from coordlock.client import Client
@@ -45,7 +45,10 @@ def evict(
     if ask and everybody:
         raise UsageError("--ask asks all holders, and --all is for evicting: leave one of them out")
     if ask:
-        _check_reason(reason or "")
+        from coordlock.locks.release_requests import check_reason
+
+        with usage_errors():
+            check_reason(reason or "")
         with service.connected() as client:
             return _ask(client, name, token, reason or "", timeout)
     if reason is not None or timeout is not None:
@@ -70,16 +73,6 @@ def evict(
     for one in evicted:
         echo(f"evicted: {_describe(one)}")
     return Exit.OK if evicted else Exit.FAILED
-
-
-def _check_reason(reason: str) -> None:
-    """Raises `UsageError` for one that is too long."""
-    from coordlock.locks.release_requests import check_reason  # the other commands need no recipes
-
-    try:
-        check_reason(reason)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
 
 
 def _ask(client: Client, name: str, token: int | None, reason: str, timeout: float | None) -> int:

@@ -50,5 +50,5 @@ def wait(*, name: str, nonblock: bool, timeout: float | None, service: Service) 
 
     The exit status is 75 if it is still shut after --timeout, or at once with -n.
     """
-    with service.connected() as client:
+    with service.connected(timeout) as client:
         client.gate(name).wait(0 if nonblock else timeout)

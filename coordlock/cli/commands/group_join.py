@@ -15,7 +15,7 @@ from coordlock.cli.data import given
 from coordlock.cli.exits import Exit, complain, killed_by
 from coordlock.cli.guard import Guard
 from coordlock.cli.lock_request import LockRequest
-from coordlock.cli.parser import UsageError
+from coordlock.cli.parser import usage_errors
 from coordlock.cli.signals import ENDING, Inbox
 from coordlock.cli.supervision import Supervision
 from coordlock.cli.terminal import Terminal
@@ -52,7 +52,12 @@ def join(*, name: str, command: tuple[str, ...], value: str | None, **options: A
 
     Without COMMAND, it is a member until stdin closes or a signal comes.
     """
-    published, request = _published(value), LockRequest([name], **options)
+    from coordlock.recipes.shared.publishing_grant import check_value
+
+    known_by = f"{socket.gethostname()}:{os.getpid()}" if value is None else value
+    with usage_errors():
+        published = check_value(given(known_by))
+    request = LockRequest([name], **options)
     if not command:
         check_stdin("the group would be left")
         with (
@@ -77,15 +82,3 @@ def join(*, name: str, command: tuple[str, ...], value: str | None, **options: A
             except CommandFailed as error:
                 complain(error)
                 return error.status
-
-
-def _published(value: str | None) -> bytes:
-    """The bytes to publish. Raises `UsageError` for too many."""
-    from coordlock.recipes.shared.publishing_grant import check_value
-
-    try:
-        return check_value(
-            f"{socket.gethostname()}:{os.getpid()}".encode() if value is None else given(value)
-        )
-    except ValueError as error:
-        raise UsageError(str(error)) from None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from coordlock.cli.connection import Service
 from coordlock.cli.exits import Exit, complain
 from coordlock.cli.job_health import health_of, present_of, stderr_of
-from coordlock.cli.parser import UsageError
+from coordlock.cli.parser import usage_errors
 from coordlock.cli.table import print_table
 from coordlock.cli.text import echo, printable
 from coordlock.errors import AlreadyRunning, CoordlockError
@@ -118,10 +118,8 @@ def retry(*, name: str, slot: str, service: Service) -> int:
     The next start of the slot runs it, whether it was done or has failed. The exit status is 1 if
     the slot is not known, or the job is at work.
     """
-    try:
+    with usage_errors():
         which = parsed(slot)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
     try:
         with service.connected() as client:
             client.job(name).retry(which)

@@ -44,5 +44,5 @@ def wait(*, name: str, count: int, nonblock: bool, timeout: float | None, servic
 
     The exit status is 75 if it is still closed after --timeout, or at once with -n.
     """
-    with service.connected() as client:
+    with service.connected(timeout) as client:
         client.latch(name, count).wait(0 if nonblock else timeout)

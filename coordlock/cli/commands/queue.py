@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, fields
 from typing import Final
 
@@ -133,62 +134,66 @@ def _document(item: ItemView) -> dict[str, object]:
     return {**asdict(item), **in_json(item.data)}
 
 
-def retry(*, name: str, ids: list[int], is_all: bool, service: Service, as_json: bool) -> int:
-    """Put dead items of the work queue NAME again.
+def retry(*, name: str, ids: list[str], is_all: bool, service: Service, as_json: bool) -> int:
+    """Let dead items of the work queue NAME be taken again.
 
-    Each becomes a new item at the end of the queue. Prints the new ids. The exit status is 1 if an
-    ID is not of a dead item.
+    They are taken before new items, as if they had never been taken. Prints their ids. The exit
+    status is 1 if an ID is not of a dead item.
     """
     if is_all == bool(ids):
         raise UsageError("give an ID, or --all")
-    again: dict[str, str | None] = {}
+    again: list[str] = []
+    status = Exit.OK
     with service.connected() as client:
         queue = client.work_queue(name)
-        for id in [one.id for one in queue.dead(10**9)] if is_all else map(str, ids):
+        for id in [one.id for one in queue.dead(10**9)] if is_all else ids:
             try:
-                again[id] = queue.retry(id)
+                queue.retry(id)
             except LookupError as error:
-                again[id] = None
                 complain(error)
+                status = Exit.FAILED
             else:
+                again.append(id)
                 if not as_json:
-                    echo(again[id])
+                    echo(id)
     if as_json:
         echo(json.dumps(again))
-    return Exit.FAILED if None in again.values() else Exit.OK
+    return status
 
 
-def evict(*, name: str, ids: list[int], yes: bool, service: Service) -> int:
+def evict(*, name: str, ids: list[str], yes: bool, service: Service) -> int:
     """Take items of the work queue NAME from their workers.
 
     Each is ready again at once, without counting a failure. Its worker learns that it lost the
     item, but may still be at work. The exit status is 1 if no worker has an item.
     """
     with service.connected() as client:
-        confirm(f"Take {listed(list(map(str, ids)))} from the workers of {name!r}?", yes=yes)
-        evicted = [id for id in map(str, ids) if client.work_queue(name).evict(id)]
-    return _tell(name, "evicted", ids, evicted, "is not with a worker")
+        confirm(f"Take {listed(ids)} from the workers of {name!r}?", yes=yes)
+        return _each(ids, client.work_queue(name).evict, "evicted", "is not with a worker")
 
 
-def remove(*, name: str, ids: list[int], yes: bool, service: Service) -> int:
+def remove(*, name: str, ids: list[str], yes: bool, service: Service) -> int:
     """Remove items of the work queue NAME that nobody works on.
 
     The items may be waiting, delayed or dead. The exit status is 1 if no item has an ID, or a
     worker has the item.
     """
     with service.connected() as client:
-        confirm(f"Remove {listed(list(map(str, ids)))} from {name!r}?", yes=yes)
-        removed = [id for id in map(str, ids) if client.work_queue(name).remove(id)]
-    return _tell(name, "removed", ids, removed, "is not there, or a worker has it")
+        confirm(f"Remove {listed(ids)} from {name!r}?", yes=yes)
+        removal = client.work_queue(name).remove
+        return _each(ids, removal, "removed", "is not there, or a worker has it")
 
 
-def _tell(name: str, what: str, ids: list[int], done: list[str], otherwise: str) -> int:
-    for id in map(str, ids):
-        if id in done:
-            echo(f"{what}: {id}")
+def _each(ids: list[str], do: Callable[[str], bool], done: str, otherwise: str) -> int:
+    """Do it to each item, and say what came of it; the exit status."""
+    status = Exit.OK
+    for id in dict.fromkeys(ids):
+        if do(id):
+            echo(f"{done}: {id}")
         else:
-            complain(f"{name!r}: item {id} {otherwise}")
-    return Exit.OK if len(done) == len(ids) else Exit.FAILED
+            complain(f"item {id} {otherwise}")
+            status = Exit.FAILED
+    return status
 
 
 def purge(*, name: str, yes: bool, service: Service) -> None:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from coordlock.cli.child import Child, CommandFailed, Unguarded
-from coordlock.cli.exits import Exit, killed_by
+from coordlock.cli.child import Child, CommandFailed
+from coordlock.cli.exits import Exit
 from coordlock.cli.guard import Guard
 from coordlock.cli.lock_request import LockRequest, show_log
 from coordlock.cli.parser import Refused
-from coordlock.cli.signals import ENDING, Inbox, Interrupted
-from coordlock.cli.supervision import Limits
+from coordlock.cli.signals import ENDING, Bell, Inbox, Interrupted
+from coordlock.cli.supervision import Supervision
 from coordlock.errors import BackendUnavailable, LockLost
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.clock import SYSTEM_CLOCK
@@ -25,7 +24,7 @@ from coordlock.work.running import Running
 __all__ = ["work"]
 
 
-#: Seconds between two looks at how long an item's lease still lasts.
+#: Seconds between two looks whether a signal has asked to end.
 _LOOK: Final = 0.25
 
 
@@ -153,63 +152,34 @@ class _Crew:
             "COORDLOCK_DELIVERY": str(item.deliveries),
             "COORDLOCK_TOKEN": str(item.token),
         }
-        now = SYSTEM_CLOCK.now()  # first, here and below: a pause moves no deadline back
-        limits = Limits.of(item.remaining(), self._grace)
-        deadline = now + item.remaining() - limits.kill / 2
         with contextlib.closing(Child(self._guard, self._command, item.data)) as child:
+            supervision = _ItemSupervision(child, item, self._grace, self._warn, self.stop)
             try:
-                child.start(variables, deadline)
-                reason, status = self._until_end(child, item, limits)
+                status = supervision.run(variables)
             except CommandFailed as error:
                 self.failed = error.status
                 self._warn(str(error))
                 self.stop.cancellation.cancel()
                 return None
-        if child.was_late and not reason:
-            late = f"ran out while coordlock did not run; {self._follows()}"
-            self._warn(f"item {item.id} of work queue {item.name!r} {late}")
-        if reason or child.was_late:
+        if supervision.lost:
             self.status = Exit.LOST
             return None
         self.status = status
         is_told = self.stop.signal is not None
         return None if is_told and not (status == 0 and self._zero_is_done) else status
 
-    def _until_end(self, child: Child, item: Item, limits: Limits) -> tuple[str | None, int]:
-        """Why the command had to end, as `_reason_to_end` tells; and its status."""
-        while (reason := self._reason_to_end(child, item, limits)) is None:
-            change = child.change(_LOOK)
-            if change is not None and change.unguarded:
-                raise Unguarded
-            if change is not None and change.status is not None:
-                return None, change.status
-        if reason:
-            self._warn(f"item {item.id} of work queue {item.name!r} {reason}")
-        now, left = SYSTEM_CLOCK.now(), limits.until_kill(item.remaining())
-        child.extend(now + left + limits.kill / 2)
-        child.send(signal.SIGTERM)
-        status = killed_by(signal.SIGKILL)
-        while (remaining := now + left - SYSTEM_CLOCK.now()) > 0:
-            change = child.change(remaining)
-            if change is not None and change.status is not None:
-                status = change.status
-                break
-        child.send(signal.SIGKILL)  # whatever it started, too
-        return reason, status
 
-    def _reason_to_end(self, child: Child, item: Item, limits: Limits) -> str | None:
-        """Why the command for ``item`` must end now, "" for a signal; None where it need not."""
-        now = SYSTEM_CLOCK.now()
-        remaining = item.remaining()
-        if item.lost.is_set():
-            return f"is lost: {item.lost.reason}; {self._follows()}"
-        if self.stop.signal is not None:
-            return ""
-        if remaining <= limits.terminate:
-            late = f"runs out in {remaining:.1f} s and heartbeats are not answered"
-            return f"{late}; {self._follows()}"
-        child.extend(now + remaining - limits.kill / 2)
-        return None
+class _ItemSupervision(Supervision):
+    """One run of a command for an item, in a thread: a signal to the main thread ends it, too."""
 
-    def _follows(self) -> str:
-        return f"ending {self._command[0]}, and another worker takes the item"
+    def __init__(
+        self, child: Child, item: Item, grace: float, warn: Callable[[str], None], stop: _Stop
+    ) -> None:
+        what = f"item {item.id} of work queue {item.name!r}"
+        super().__init__(child, item, what, grace, None, warn, inbox=Bell(_LOOK))
+        self._stop = stop
+
+    def _look_at_lease(self) -> float | None:
+        if self._kill_at is None and self._stop.signal is not None:
+            self._terminate(SYSTEM_CLOCK.now(), self._grant.remaining())
+        return super()._look_at_lease()

@@ -50,7 +50,7 @@ class _Session(Protocol[R_co]):
 def fencing_headers(token: Presented, shared: bool = False) -> dict[str, str]:
     """The header that carries ``token``: a grant, or a number; then ``shared`` for a read lock's.
 
-    Raises `InvalidToken`; `Unfenceable` for a grant of a semaphore; and `LockLost` for one that is
+    Raises `InvalidToken`; `Unsupported` for a grant of a semaphore; and `LockLost` for one that is
     known to be released or lost.
     """
     return {HEADER: format_token(FencingToken.of(token, shared))}
@@ -173,7 +173,7 @@ def fenced(session: _Session[R], token: Presented, shared: bool = False) -> Fenc
     """``session``, an ``httpx.Client`` or a ``requests.Session``, for requests under ``token``.
 
     Its methods send the header beside the caller's own and raise `StaleToken`. Raises
-    `InvalidToken`, and `Unfenceable` for a grant of a semaphore, before anything is sent; so do its
+    `InvalidToken`, and `Unsupported` for a grant of a semaphore, before anything is sent; so do its
     methods with `LockLost` for a grant that is known to be released or lost.
     """
     return FencedSession(session, token, shared)

@@ -13,12 +13,12 @@ PostgreSQL and SQLite, sync and asyncio. The newest tokens are kept in a table b
 `fence_ddl` prints it for a migration written by hand.
 """
 
-from coordlock.errors import MissingExtra
+from coordlock.errors import ConfigurationError
 
 try:
     import sqlalchemy  # noqa: F401
 except ImportError:
-    raise MissingExtra(problem="SQL fences need the package sqlalchemy", extra="sql") from None
+    raise ConfigurationError.missing("SQL fences need the package sqlalchemy", "sql") from None
 
 from coordlock.fencing.sql.fence import AsyncSQLFence, SQLFence
 from coordlock.fencing.sql.guarding import AsyncSQLGuardingFence, SQLGuardingFence

@@ -27,8 +27,4 @@ class LockMiddleware(MiddlewareMixin):  # type: ignore[misc]  # Django has no ty
         if (refusal := refusal_of(exception)) is None:
             return None
         log.warning("%s %s: %d: %s", request.method, request.path, refusal.status, exception)
-        return JsonResponse(
-            {"detail": refusal.detail},
-            status=refusal.status,
-            headers={"Retry-After": str(refusal.retry_after)},
-        )
+        return JsonResponse(refusal.body, status=refusal.status, headers=refusal.headers)

@@ -14,7 +14,7 @@ from coordlock.model.contender import Snapshot
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.clock import soon
 from coordlock.runtime.deadline import Cancelled, DeadlineReached
-from coordlock.runtime.driver import Steps
+from coordlock.runtime.driver import Steps, bounded
 from coordlock.runtime.methods import (
     EnteredByAsyncWith,
     EnteredByWith,
@@ -100,9 +100,9 @@ class BaseObserver(Resident, Generic[T]):
         is closed, and what ends the observation, such as `AuthenticationFailed`.
         """
         seconds = timeout_of("next", timeout)
-        yield self._engine.until(seconds, cancellation)
+        within = self._engine.until(seconds, cancellation)
         try:
-            if (yield from self._advance()):
+            if (yield from bounded(self._advance(), within)):
                 return self._told[0]
         except Cancelled as cancelled:
             raise WaitCancelled(self._name, str(cancelled), kind=self._kind) from None

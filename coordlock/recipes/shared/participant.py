@@ -46,7 +46,7 @@ from coordlock.recipes.shared.rendezvous import Generations, Rendezvous
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import Cancelled, DeadlineReached
-from coordlock.runtime.driver import Steps
+from coordlock.runtime.driver import Steps, bounded
 from coordlock.runtime.promise import Condition
 
 __all__ = ["BarrierRecipe", "Participant"]
@@ -101,9 +101,10 @@ class Participant:
         try:
             left = None if seconds is None else seconds - (engine.clock.now() - started)
             left = engine.settings.request_timeout if seconds == 0 else left
-            yield engine.until(left, cancellation)
+            within = engine.until(left, cancellation)
             try:
-                self._generation = yield from self._passing(ticket, once=seconds == 0)
+                passing = self._passing(ticket, once=seconds == 0)
+                self._generation = yield from bounded(passing, within)
             except Cancelled as cancelled:  # which is a DeadlineReached, too
                 self._generation = yield from self._withdrawn(ticket)
                 if not self._generation:

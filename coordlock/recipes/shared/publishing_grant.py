@@ -10,7 +10,7 @@ from coordlock.kernel.publisher import Publisher
 from coordlock.kernel.ticket import Ticket
 from coordlock.locks.base_grant import BaseGrant
 from coordlock.runtime.deadline import DeadlineReached
-from coordlock.runtime.driver import Steps
+from coordlock.runtime.driver import Steps, bounded
 from coordlock.runtime.promise import Promise
 
 __all__ = ["MAX_VALUE", "PublishingGrant", "check_value"]
@@ -54,9 +54,11 @@ class PublishingGrant(BaseGrant):
     def _publish(self, value: bytes) -> Steps[None]:
         """Publish ``value`` after what was to be published before. Raises as `Term.publish`."""
         self.check()
-        yield self._engine.deadline(self._engine.settings.request_timeout)
+        yield from self._engine.first_session()
+        published = _answered(self._publisher.publish(lambda _: value))
+        within = self._engine.deadline(self._engine.settings.request_timeout)
         try:
-            yield from self._guarded(_answered(self._publisher.publish(lambda _: value)))
+            yield from bounded(self._guarded(published), within)
         except DeadlineReached as late:
             silent = self._engine.silent(late)
             reason = f"{silent.reason}; the value may be published yet"

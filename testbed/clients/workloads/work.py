@@ -12,13 +12,7 @@ from coordlock_faults.events import Act, Present
 from coordlock_faults.journal import Journal
 
 import coordlock
-from coordlock.errors import (
-    BackendUnavailable,
-    ItemEnded,
-    LockLost,
-    WorkQueueEmpty,
-    WorkQueueFull,
-)
+from coordlock.errors import BackendUnavailable, LockLost, WorkQueueEmpty, WorkQueueFull
 from coordlock.model.claim import Mode
 from testbed.clients.attempt_log import AttemptLog
 from testbed.clients.call_log import CallLog
@@ -111,7 +105,7 @@ class Work(Workload):
                 yield end
             except BackendUnavailable as error:
                 log.raised(type(error).__name__, str(error))
-            except (LockLost, ItemEnded) as error:
+            except (LockLost, RuntimeError) as error:
                 log.raised(type(error).__name__, str(error))
                 attempt.release_failed(error)
                 return

@@ -15,7 +15,7 @@ import pytest
 
 import coordlock
 from coordlock import LockLost, Mode
-from coordlock.errors import Unfenceable, WaitTimeout
+from coordlock.errors import Unsupported, WaitTimeout
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
 from coordlock.types import Convertible
@@ -267,7 +267,7 @@ class ConversionContract(ClientSuite):
         with client.upgradeable_lock("a") as grant:
             token = grant.token
             grant.upgrade()
-            with pytest.raises(Unfenceable, match="transaction"):
+            with pytest.raises(Unsupported, match="transaction"):
                 _ = grant.token
             grant.downgrade()
             assert grant.token == token > 0

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from coordlock.backend import Put
-from coordlock.errors import ClientClosed, NameConflict, StillInUse, WaitTimeout
+from coordlock.errors import ClientClosed, NameConflict, WaitTimeout
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
 from coordlock.types import Record
@@ -190,7 +190,7 @@ class CounterContract(ClientSuite):
         kinds = [one.kind for one in other.admin.records(name)]
         assert len(kinds) == 6
         for kind in ("gate", "work queue"):
-            with pytest.raises(StillInUse):
+            with pytest.raises(NameConflict):
                 other.admin.delete(name, kind)
         client.gate(name).open()
         queue.purge()

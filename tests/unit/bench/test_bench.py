@@ -23,7 +23,6 @@ from bench.contestants import ENTRANTS, entrants
 from bench.environments import OURS, Environment, NotInstalled
 from bench.field import turns
 from bench.figures import Spread, percentile, ratios, spread
-from bench.page import fill
 from bench.plots import draw
 from bench.progress import Progress, doing
 from bench.table import Plot, Table
@@ -149,23 +148,6 @@ def test_a_table_is_text_markdown_and_json(table: Table) -> None:
     assert text[7] == "! under load"
     assert table.markdown().splitlines()[4] == "| coordlock | 1.25 (1.00 to 1.50) |"
     assert json.loads(json.dumps(asdict(table)))["rows"][0]["x floor"]["median"] == 1.25
-
-
-def test_a_table_of_the_summary_has_a_column_for_each_that_was_measured() -> None:
-    measured = ""
-    for service, peer in (("zookeeper", "tooz (kazoo)"), ("etcd", "tooz (etcd3gw)")):
-        one = Table(f"Handoff from process to process: {service}", ("who", "x commit and event"))
-        one.add("floor", Spread(1.0, 0.9, 1.1))
-        one.add("coordlock", Spread(1.5, 1.25, 1.75))
-        one.add(peer, 514.6)
-        measured += one.markdown() + "\n"
-    heading = "## Handoff\n\n<!-- figures: handoff -->\n\n"
-    page = fill(heading + "| old |\n\nWords.\n", measured)
-    assert page == heading + (
-        "|  | ZooKeeper | etcd |\n| --- | --- | --- |\n"
-        "| coordlock | 1.50 | 1.50 |\n| tooz | 515 | 515 |\n\nWords.\n"
-    )
-    assert fill(page, measured) == page
 
 
 def test_a_picture_is_drawn_of_bars_and_of_lines(table: Table, tmp_path: Path) -> None:

@@ -75,10 +75,10 @@ def test_without_its_packages_the_backend_names_the_extra(missing: str) -> None:
         f"import sys; sys.modules[{missing!r}] = None\n"
         "import coordlock.errors\n"
         "try: import coordlock_etcd\n"
-        "except coordlock.errors.MissingExtra as error: print(error.extra, error)\n"
+        "except coordlock.errors.ConfigurationError as error: print(error)\n"
     )
     said = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     ).stdout
-    assert said.startswith("etcd the etcd backend needs grpcio and protobuf")
+    assert said.startswith("the etcd backend needs grpcio and protobuf")
     assert "pip install 'coordlock[etcd]'" in said

@@ -16,7 +16,7 @@ from requests.structures import CaseInsensitiveDict
 
 import coordlock
 from coordlock import LockLost, StaleToken
-from coordlock.errors import InvalidToken, Unfenceable
+from coordlock.errors import InvalidToken, Unsupported
 from coordlock.fencing.http import (
     Problem,
     fenced,
@@ -123,9 +123,9 @@ def test_the_header_of_a_grant_tells_whether_it_is_shared() -> None:
 def test_nothing_is_sent_for_what_cannot_be_fenced() -> None:
     session, asynchronous = Session(), AsyncSession()
     with coordlock.connect("memory://") as client, client.semaphore("x", 3) as grant:
-        with pytest.raises(Unfenceable):
+        with pytest.raises(Unsupported):
             fenced(session, grant).get("/")
-        with pytest.raises(Unfenceable):
+        with pytest.raises(Unsupported):
             fenced_async(asynchronous, grant)
         with pytest.raises(InvalidToken):
             fenced(session, 0)

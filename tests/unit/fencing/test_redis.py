@@ -89,7 +89,7 @@ def test_without_redis_the_error_names_the_extra() -> None:
         "import sys; sys.modules['redis'] = None\n"
         "import coordlock.fencing\n"
         "try: import coordlock.fencing.redis\n"
-        "except coordlock.errors.MissingExtra as error: print(error)"
+        "except coordlock.errors.ConfigurationError as error: print(error)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True

@@ -17,7 +17,7 @@ def test_without_sqlalchemy_the_error_names_the_extra() -> None:
         "import sys; sys.modules['sqlalchemy'] = None\n"
         "import coordlock.fencing\n"
         "try: import coordlock.fencing.sql\n"
-        "except coordlock.errors.MissingExtra as error: print(error)"
+        "except coordlock.errors.ConfigurationError as error: print(error)"
     ) == ("SQL fences need the package sqlalchemy; install it with: pip install 'coordlock[sql]'\n")
 
 

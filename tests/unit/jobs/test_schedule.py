@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordlock import Cron, Every
-from coordlock.errors import MissingExtra
+from coordlock.errors import ConfigurationError
 from coordlock.jobs import ledger as ledger_module
 from coordlock.jobs.ledger import Ledger, Policy, Rules, State, due
 from coordlock.jobs.schedule import latest
@@ -108,7 +108,7 @@ def test_what_is_no_schedule_is_refused(expression: str, zone: str) -> None:
 def test_a_missing_extra_says_how_to_install_it() -> None:
     with (
         patch.dict("sys.modules", cronsim=None),
-        pytest.raises(MissingExtra, match=r"coordlock\[cron\]"),
+        pytest.raises(ConfigurationError, match=r"coordlock\[cron\]"),
     ):
         Cron("0 3 * * *")
 

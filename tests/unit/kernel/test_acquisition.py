@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from coordlock_memory import Fault
 
@@ -9,11 +11,14 @@ from coordlock.errors import (
     NameConflict,
     WaitUnavailable,
 )
+from coordlock.kernel.acquisition import acquisition
 from coordlock.locks.grant import GrantState
 from coordlock.model.claim import Claim, Mode, Permit
+from coordlock.runtime.driver import Steps, run
 from tests.simulation.contention import Knowing
 from tests.simulation.polling import TwoSteps
 from tests.simulation.world import Party, World
+from tests.unit.clients import Service
 from tests.unit.kernel.parties import delay, release
 
 
@@ -22,6 +27,23 @@ def reads(party: Party) -> int:
 
 
 # The way through the queue
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_the_deadline_of_an_acquire_ends_with_it(is_held: bool) -> None:
+    service = Service()
+    engine = service.engine()
+    if is_held:
+        run(acquisition(service.engine(), {"q": Mode.EX}))
+
+    def steps() -> Steps[bool]:
+        outer = engine.deadline(60.0)
+        call = yield outer
+        with suppress(AcquireTimeout):
+            yield from acquisition(engine, {"q": Mode.EX}, 0.1)
+        return call.deadline is outer
+
+    assert run(steps())
 
 
 def test_a_free_lock_takes_one_request(world: World, party: Party) -> None:

@@ -9,12 +9,8 @@ from typing import Any
 import pytest
 from coordlock_memory import Fault
 
-from coordlock.errors import (
-    ClientClosed,
-    Evicted,
-    ForkedClient,
-    SessionLost,
-)
+from coordlock.errors import ClientClosed, Evicted, SessionLost
+from coordlock.kernel.access import close
 from coordlock.kernel.tickets import _NOTICE as NOTICE
 from coordlock.locks.grant import GrantState
 from coordlock.model.claim import Mode
@@ -355,7 +351,7 @@ def test_a_request_that_is_never_answered_ends_when_the_client_closes(
     party.held("x")
     party.cut_off()
     call = party.acquire()
-    closing = party.run(party.engine.close())
+    closing = party.run(close(party.engine))
     world.advance(5)
     assert closing.done
     assert isinstance(call.error, ClientClosed)
@@ -365,7 +361,7 @@ def test_a_waiter_of_a_client_that_closes_is_told(world: World, party: Party, ot
     other.held()
     call = party.acquire()
     world.settle()
-    closing = party.run(party.engine.close())
+    closing = party.run(close(party.engine))
     world.settle()
     assert closing.done
     assert isinstance(call.error, ClientClosed)
@@ -380,7 +376,7 @@ def test_the_link_of_another_process_is_refused(
     party.held("x")
     monkeypatch.setattr(PROCESS, "id", -1)
     call = party.acquire()
-    assert isinstance(call.error, ForkedClient)
+    assert isinstance(call.error, ClientClosed)
 
 
 @pytest.mark.parametrize("spoil", ["withdraw", "expire"])

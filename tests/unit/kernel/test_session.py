@@ -53,9 +53,7 @@ class Stage:
         self.backend = ByHand(self.time, ttl)
         self.ends: list[CoordlockError] = []
         self.recoveries = 0
-        self.session = Session(
-            self.backend, self.timers, lambda _, error: self.ends.append(error), self.recover
-        )
+        self.session = Session(self.backend, self.timers, self)
         self.opened = run_in_background(self.session.open())
 
     def start(self) -> Stage:
@@ -63,7 +61,13 @@ class Stage:
         assert self.opened.result(0) is self.session
         return self
 
-    def recover(self) -> None:
+    def lose_session(self, _: Session, error: CoordlockError) -> None:
+        self.ends.append(error)
+
+    def notice_period(self, _: Session) -> float:
+        return 0.0
+
+    def sweep_soon(self) -> None:
         self.recoveries += 1
 
     def end(self) -> CoordlockError | None:

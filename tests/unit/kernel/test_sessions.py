@@ -12,6 +12,7 @@ from coordlock import GrantState, connect
 from coordlock.errors import CoordlockError
 from coordlock.runtime import log
 from coordlock.runtime.clock import SystemTimers
+from coordlock.runtime.driver import run_in_background
 from coordlock.testing.waiting import eventually
 from tests.simulation.world import World
 
@@ -34,15 +35,33 @@ def test_callers_that_wait_for_a_session_are_answered_first_come_first_served(
     assert orders == sorted(orders)
 
 
-def test_callers_that_give_up_are_forgotten(world: World) -> None:
+def test_two_threads_that_answer_callers_for_a_session_lose_none_that_comes_between(
+    world: World,
+) -> None:
+    sessions = world.party().engine.sessions
+    callers = []
+
+    def interleave(_: object) -> None:
+        sessions._answer(None)  # the other thread, after the first has answered
+        callers.append(run_in_background(sessions.live()))
+
+    sessions._opened.add_done_callback(interleave)
+    sessions._answer(None)
+    world.advance(1)
+    assert callers[0].done()
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["the first session", "another one"])
+def test_callers_that_give_up_are_forgotten(world: World, first: bool) -> None:
     party = world.party()
-    party.held()
+    if not first:
+        party.held()
     party.cut_off()
     world.advance(60)
     calls = [party.acquire(timeout=1.0) for _ in range(20)]
-    world.advance(2)
+    world.advance(20)
     assert all(isinstance(call.error, CoordlockError) for call in calls)
-    assert party.engine.sessions._waiting == []
+    assert party.engine.sessions._opened._callbacks == []
 
 
 def test_a_loss_is_told_and_another_session_opened_where_no_thread_can_be_started(
@@ -55,7 +74,7 @@ def test_a_loss_is_told_and_another_session_opened_where_no_thread_can_be_starte
         grant = client.lock("q").acquire()
         timers = client._engine.timers
         assert isinstance(timers, SystemTimers)
-        sweep = client._engine.sweep._timer
+        sweep = client._engine.tickets._timer
         assert sweep is not None
         sweep.cancel()
         eventually(lambda: timers._thread is None)

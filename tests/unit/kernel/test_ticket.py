@@ -15,12 +15,13 @@ from coordlock.errors import (
     Evicted,
     SessionLost,
 )
+from coordlock.kernel.access import close
 from coordlock.kernel.ticket import Ticket
 from coordlock.locks.grant import GrantState
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Snapshot
 from coordlock.runtime.log import flush
-from coordlock.runtime.promise import failed
+from coordlock.runtime.promise import Promise, failed
 from tests.simulation.world import TTL, Call, Party, World
 
 #: After this many seconds the last look for a late contender is over.
@@ -286,6 +287,66 @@ def test_a_contender_of_a_session_lost_only_here_is_still_removed(
     assert world.queue() == ()
 
 
+def test_a_contender_is_removed_whose_session_ended_here_while_it_was_being_enqueued(
+    world: World, party: Party
+) -> None:
+    """The fault: the client's own end of the session counted as the service's word."""
+    ticket = ticket_of(party)
+    party.network.faults.inject("enqueue", Fault.LOSE_REPLY)
+    call = party.run(ticket.enqueue())
+    assert len(world.queue()) == 1
+    ticket.session.end(SessionLost("memory", "the deadline has passed"))
+    world.advance(1)
+    assert isinstance(call.error, SessionLost)
+    ticket.withdraw()
+    assert world.queue() == ()
+
+
+def test_a_ticket_that_is_lost_between_two_attempts_ends_its_call_at_once(
+    world: World, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(VirtualTimers, "jitter", lambda _, longest: longest)
+    ticket = ticket_of(party)
+    party.network.faults.inject("enqueue", Fault.LOSE_REQUEST, 1000)
+    call = party.run(ticket.enqueue())
+    world.advance(3)
+    ticket.lose(ClientClosed())
+    world.settle()
+    assert isinstance(call.error, ClientClosed)
+
+
+def test_a_removal_is_tried_again_soon_after_an_outage_that_left_the_session_alone(
+    world: World, party: Party, queued: Ticket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(VirtualTimers, "jitter", lambda _, longest: longest)
+    monkeypatch.setattr(Ticket, "sweep", lambda _: None)
+    party.network.faults.inject("withdraw", Fault.LOSE_REQUEST, 1000)
+    removal = queued.withdraw()
+    world.advance(4.0)
+    party.network.faults._next.clear()
+    world.advance(2.1)
+    assert removal.result(0) is True
+
+
+def test_removals_do_not_become_more_frequent_in_a_long_outage(
+    world: World, party: Party, queued: Ticket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fault: each sweep sent one, and each that failed set one more timer."""
+    monkeypatch.setattr(VirtualTimers, "jitter", lambda _, longest: longest)
+    sent: list[float] = []
+
+    def withdraw(_: object) -> Promise[bool]:
+        sent.append(world.time.now())
+        return failed(BackendUnavailable("memory", "no connection"))
+
+    monkeypatch.setattr(party.engine.backend, "withdraw", withdraw)
+    queued.withdraw()
+    world.advance(100)
+    begun = len(sent)
+    world.advance(100)
+    assert 40 < len(sent) - begun < 80
+
+
 def test_a_removal_is_tried_again_as_soon_as_the_session_has_recovered(
     world: World, party: Party, queued: Ticket
 ) -> None:
@@ -524,7 +585,7 @@ def test_nothing_is_watched_after_the_client_was_closed(
     party.held()
     watched: list[object] = []
     monkeypatch.setattr(party.network, "watch", lambda *args: watched.append(args))
-    party.run(party.engine.close())
+    party.run(close(party.engine))
     world.advance(5)
     assert watched == []
 

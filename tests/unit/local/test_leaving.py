@@ -14,7 +14,7 @@ import pytest
 from coordlock_local.slots import Slot, Slots
 
 import coordlock
-import coordlock.kernel.sweep
+import coordlock.kernel.tickets
 from coordlock.testing.waiting import eventually
 from tests.unit.signals import Signal, interrupted
 
@@ -59,7 +59,7 @@ def test_a_release_that_ctrl_c_ends_keeps_no_other_thread_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fault: Ctrl-C at each moment at which the backend tells that the holder has left."""
-    monkeypatch.setattr(coordlock.kernel.sweep, "_LONGEST_PAUSE", 0.1)
+    monkeypatch.setattr(coordlock.kernel.tickets, "SWEEP_PAUSE_S", 0.1)
     tmp_path.chmod(0o700)
     with coordlock.connect(f"local://{tmp_path}") as client, ThreadPoolExecutor(1) as pool:
         moment, came = 0, True

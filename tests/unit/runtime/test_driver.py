@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from coordlock.errors import BackendUnavailable
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
-from coordlock.runtime.driver import Steps, run, run_async, run_in_background
+from coordlock.runtime.driver import Call, Steps, bounded, run, run_async, run_in_background
 from coordlock.runtime.log import flush
 from coordlock.runtime.promise import Promise, failed, resolved
 from coordlock.testing.waiting import eventually
@@ -191,6 +192,25 @@ def test_a_deadline_replaces_the_one_before_and_none_takes_it_back() -> None:
         return f"{first}, {second}"
 
     assert both(steps) == ["first, second"] * 2
+
+
+def test_a_deadline_that_bounds_a_part_is_the_former_one_again_after_it() -> None:
+    outer, inner = Deadline(SYSTEM_CLOCK, math.inf), Deadline(SYSTEM_CLOCK, 0.0)
+
+    def part() -> Steps[None]:
+        yield Promise[None]()
+
+    def steps() -> Steps[list[object]]:
+        call = yield outer
+        with suppress(DeadlineReached):
+            yield from bounded(part(), inner)
+        return [call.deadline, (yield from bounded(deadline_of(call), inner)), call.deadline]
+
+    def deadline_of(call: Call) -> Steps[object]:
+        yield resolved(None)
+        return call.deadline
+
+    assert both(steps) == [[outer, inner, outer]] * 2
 
 
 def test_a_protocol_in_the_background_has_no_deadline() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from coordlock.runtime.driver import completion
 from coordlock.runtime.log import flush
-from coordlock.runtime.promise import Promise, copied, failed, resolved, settled
+from coordlock.runtime.promise import Promise, all_of, copied, failed, resolved, settled
 
 
 def test_only_the_first_outcome_counts() -> None:
@@ -133,3 +133,15 @@ def test_a_copy_takes_the_outcome_unless_something_came_first() -> None:
     assert first.result(0) == 7
     assert isinstance(second.exception(0), KeyError)
     assert isinstance(copied(failed(ValueError())).exception(0), ValueError)
+
+
+def test_a_promise_that_counts_again_after_a_signal_completes_no_set() -> None:
+    """The fault: the set then waited for the others in the thread that completes promises."""
+    first, second = Promise[int](), Promise[int]()
+    together = all_of([first, second])
+    [arrived] = first._callbacks
+    first.resolve(1)
+    arrived(first)
+    assert not together.done()
+    second.resolve(2)
+    assert together.result(0) == (1, 2)

@@ -49,24 +49,23 @@ def begin(client: coordlock.Client) -> None:
 def test_every_call_on_it_is_refused(root: str, call: str) -> None:
     with coordlock.connect(f"memory://{root}") as client:
         begin(client)
-        with pytest.raises(NameConflict, match=r"'q' .*layout 1") as refused:
+        with pytest.raises(NameConflict, match=r"'q' .*of another release"):
             CALLS[call](client.work_queue("q"))
-        assert "layout 3" in str(refused.value)
 
 
 def test_a_queue_whose_records_are_gone_is_no_empty_queue(root: str) -> None:
     with coordlock.connect(f"memory://{root}") as client:
         engine = client._access.engine
-        engine.backend.write([Put(f"{engine.data_root}/@work/q", b'{"v": 3}')]).result(BOUND)
+        engine.backend.write([Put(f"{engine.data_root}/@work/q", b'{"format": 1}')]).result(BOUND)
         for call in ("put", "take", "stats"):
             with pytest.raises(BackendError, match="@work/q' is there"):
                 CALLS[call](client.work_queue("q"))
 
 
-def test_a_later_layout_is_refused_before_anything_is_put(root: str) -> None:
+def test_a_later_format_is_refused_before_anything_is_put(root: str) -> None:
     with coordlock.connect(f"memory://{root}") as client:
         engine = client._access.engine
-        engine.backend.write([Put(f"{engine.data_root}/@work/q", b'{"v": 4}')]).result(BOUND)
+        engine.backend.write([Put(f"{engine.data_root}/@work/q", b'{"format": 2}')]).result(BOUND)
         for call in ("put", "try_take", "stats"):
-            with pytest.raises(NameConflict, match="layout 4"):
+            with pytest.raises(NameConflict, match="another release"):
                 CALLS[call](client.work_queue("q"))

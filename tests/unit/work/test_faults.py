@@ -85,7 +85,8 @@ def take_all(queue: coordlock.WorkQueue) -> list[bytes]:
 def bury_and_retry(queue: coordlock.WorkQueue) -> str:
     with queue.take(BOUND) as item:
         item.nack(reason="no good")
-    return queue.retry(item.id)
+    queue.retry(item.id)
+    return item.id
 
 
 def producing(client: coordlock.Client, other: coordlock.Client, disturbance: Disturbance) -> None:

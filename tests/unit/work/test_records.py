@@ -81,23 +81,27 @@ def test_a_tail_that_may_have_forgotten_a_producer_says_so() -> None:
 
 
 @pytest.mark.parametrize("record", ["tail", "lane_3"])
-def test_another_layout_is_refused(record: str) -> None:
-    with pytest.raises(NameConflict, match="layout 4"):
-        state(**{record: b'{"v": 4}'})
+def test_a_later_format_is_refused(record: str) -> None:
+    with pytest.raises(NameConflict, match="another release"):
+        state(**{record: b'{"format": 2}'})
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"\xff", b"null", b"{}", b'{"v": 3}'])
+@pytest.mark.parametrize("data", [b"", b"[]", b"\xff", b"null", b"{}", b'{"format": 1}'])
 def test_what_coordlock_has_not_written_is_refused(data: bytes) -> None:
     with pytest.raises(BackendError, match="not as coordlock writes it"):
         state(tail=data)
     for kind in (Retry, Claim, Content):
-        if kind is not Retry or data != b'{"v": 3}':
+        if kind is not Retry or data != b'{"format": 1}':
             with pytest.raises(BackendError, match="'/key' is not as coordlock writes it"):
                 kind.decode("/key", VersionedValue(data, 1))
 
 
 def test_records_are_read_as_they_were_written_and_unknown_fields_are_ignored() -> None:
-    for record in (Retry(1.5, 7, 2, 1), Claim("/key", 3, 7, 1.5, 1, 0), Dead(1.5, "no good", 2, 2)):
+    for record in (
+        Retry(1.5, 7, 2, 1),
+        Claim("/key", 3, 7, 1.5, 1, 0),
+        Dead(1.5, "no good", 7, 2, 2),
+    ):
         assert type(record).decode("/key", VersionedValue(record.encode(), 1)) == record
         more = record.encode()[:-1] + b', "new": 1}'
         assert type(record).decode("/key", VersionedValue(more, 1)) == record

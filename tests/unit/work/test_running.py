@@ -283,11 +283,45 @@ async def main():
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 asyncio.run(main())
 """
+SIGTERM_FOR_TWO_RUNS = """
+import asyncio, coordlock, os, signal
+async def handle(item):
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.sleep(0.2)
+async def main():
+    async with coordlock.connect_async("memory://") as client:
+        queues = [client.work_queue(name) for name in ("a", "b")]
+        await queues[0].put(b"one")
+        print(sum(await asyncio.gather(*(queue.run(handle) for queue in queues))))
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+asyncio.run(main())
+"""
+SIGTERM_FOR_A_CHILD = """
+import coordlock, multiprocessing, signal, time
+def work(begun):
+    begun.set()
+    time.sleep(60)
+def handle(item):
+    fork = multiprocessing.get_context("fork")
+    begun = fork.Event()
+    child = fork.Process(target=work, args=[begun])
+    child.start()
+    begun.wait(20)
+    child.terminate()
+    child.join(20)
+    assert child.exitcode == -signal.SIGTERM
+with coordlock.connect("memory://") as client:
+    queue = client.work_queue("q")
+    queue.put(b"one")
+    print(queue.run(handle, timeout=0.1))
+"""
 
 
-@pytest.mark.parametrize("program", [SIGTERM_IN_THREADS, SIGTERM_IN_TASKS])
+@pytest.mark.parametrize(
+    "program", [SIGTERM_IN_THREADS, SIGTERM_IN_TASKS, SIGTERM_FOR_TWO_RUNS, SIGTERM_FOR_A_CHILD]
+)
 def test_sigterm_once_or_twice_ends_a_run_with_grace(program: str) -> None:
-    """Where the program leaves SIGTERM to the system."""
+    """Where the program leaves SIGTERM to the system: all its runs, and no child's end."""
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=BOUND)
     assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")

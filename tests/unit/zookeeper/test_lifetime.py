@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from coordlock.backend import SessionInfo, SessionListener
 from coordlock.kernel.session import Session
+from coordlock.kernel.tickets import Tickets
 from coordlock.runtime.driver import run_in_background
 from coordlock.runtime.promise import Promise, resolved
 
@@ -76,7 +77,8 @@ class Reporting(MemoryBackend):
 def test_more_than_a_third_of_the_time_to_live_remains_while_all_is_well() -> None:
     time = VirtualTime()
     backend = Reporting(time)
-    session = Session(backend, VirtualTimers(time), lambda _, error: None)
+    timers = VirtualTimers(time)
+    session = Session(backend, timers, Tickets("zookeeper", timers, 15.0))
     run_in_background(session.open())
     for _ in range(1000):
         assert session.remaining > TTL / 3

@@ -1,0 +1,171 @@
+"""A web service and two leaders, on real services: twenty seconds without the service of locks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+import coordlock
+from coordlock.testing.proxy import FaultProxy
+from coordlock.testing.waiting import eventually
+from testbed.servers.ports import free_port
+from tests.cli.command import Cli
+
+pytestmark = [pytest.mark.faults, pytest.mark.long_on("redis", "zookeeper")]
+
+BOUND = 120.0
+OUTAGE_S = 20.0
+#: Where a busy machine keeps a process from its processor, a single request takes longer.
+MOST = 0.9
+
+SERVICE = """
+import os
+from typing import Annotated
+from fastapi import FastAPI
+from coordlock import AsyncGrant
+from coordlock.integrations.fastapi import LockMiddleware, held, lifespan
+
+fail_fast = os.environ["FAIL_FAST"] == "1"
+app = FastAPI(lifespan=lifespan(os.environ["LOCKS"], fail_fast=fail_fast))
+app.add_middleware(LockMiddleware)
+
+@app.get("/")
+async def work(grant: Annotated[AsyncGrant, held("report", timeout=5)]) -> float:
+    return grant.waited
+"""
+
+
+class Answer(NamedTuple):
+    asked: float
+    took: float
+    status: int
+    retry_after: int
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=getattr(pytest.mark, name))
+        for name in ("etcd", "redis", "zookeeper")
+    ]
+)
+def service(request: pytest.FixtureRequest, root: str) -> Iterator[tuple[str, FaultProxy]]:
+    """The URL of a service behind a proxy, and that."""
+    parts = urlsplit(request.getfixturevalue(request.param).url)
+    with FaultProxy(str(parts.hostname), int(parts.port or 0)) as proxy:
+        yield f"{request.param}://127.0.0.1:{proxy.port}{root}", proxy
+
+
+@contextmanager
+def outage(proxy: FaultProxy) -> Iterator[None]:
+    proxy.refuse()
+    proxy.drop_connections()
+    yield
+    proxy.heal()
+
+
+@pytest.mark.parametrize("fail_fast", [True, False], ids=["fail_fast", "patient"])
+def test_a_web_service_refuses_at_once_what_cannot_be_locked_and_works_again_soon(
+    service: tuple[str, FaultProxy], fail_fast: bool, tmp_path: Path
+) -> None:
+    url, proxy = service
+    (tmp_path / "service.py").write_text(SERVICE)
+    port = free_port()
+    environment = {**os.environ, "LOCKS": url, "FAIL_FAST": str(int(fail_fast))}
+    command = [sys.executable, "-m", "uvicorn", "--port", str(port), "service:app"]
+    with (
+        open(tmp_path / "output", "wb") as output,
+        subprocess.Popen(
+            command, cwd=tmp_path, env=environment, stdout=output, stderr=output
+        ) as server,
+        httpx.Client(timeout=BOUND, base_url=f"http://127.0.0.1:{port}") as http,
+    ):
+
+        def ask() -> Answer:
+            began = time.monotonic()
+            try:
+                answer = http.get("/")
+            except httpx.TransportError:  # it is not up
+                return Answer(began, 0.0, 0, 0)
+            took = time.monotonic() - began
+            again = int(answer.headers.get("Retry-After", 0))
+            return Answer(began, took, answer.status_code, again)
+
+        try:
+            eventually(lambda: ask().status == 200, within=BOUND)
+            began, answers = time.monotonic(), list[Answer]()
+            with outage(proxy):
+                while time.monotonic() < began + OUTAGE_S:
+                    answers.append(ask())
+                    time.sleep(0.05)
+            healed = time.monotonic()
+            eventually(lambda: ask().status == 200, within=BOUND)
+            back = time.monotonic() - healed
+        finally:
+            server.kill()
+    assert {answer.status for answer in answers} == {503}
+    first, *others = answers
+    assert first.took < 6
+    if fail_fast:
+        quick = [answer for answer in others if answer.took < 0.1]
+        assert len(quick) > MOST * len(others) > 100
+        assert 10 < answers[-1].retry_after <= 30
+    else:
+        assert len(answers) <= 6
+    assert back < 4
+
+
+def test_a_leader_in_the_shell_is_back_about_as_soon_as_one_in_a_program(
+    service: tuple[str, FaultProxy], tmp_path: Path
+) -> None:
+    url, proxy = service
+    cli, log = Cli(f"{url}?ttl=5", tmp_path), tmp_path / "log"
+    terms: list[float] = []
+    stop = coordlock.Cancellation()
+
+    def lead(term: coordlock.Term) -> None:
+        terms.append(time.time())
+        while stop.reason is None and not term.lost.wait(0.1):
+            continue
+
+    def run() -> None:
+        with coordlock.connect(url, ttl=5) as client:
+            client.election("program").run(lead, cancellation=stop)
+
+    def started() -> list[float]:
+        return list(map(float, log.read_text().split())) if log.exists() else []
+
+    words = (
+        "elect",
+        "shell",
+        "--grace",
+        "1s",
+        "--",
+        "sh",
+        "-c",
+        "date +%s.%N >>log; exec sleep 600",
+    )
+    program = threading.Thread(target=run, daemon=True)
+    program.start()
+    with cli.started(*words) as shell:
+        for day in range(1, 3):
+            eventually(lambda day=day: len(terms) == len(started()) == day, within=BOUND)  # type: ignore[misc]  # bound per day
+            with outage(proxy):
+                time.sleep(OUTAGE_S / 2)
+            eventually(lambda day=day: len(terms) == len(started()) == day + 1, within=BOUND)  # type: ignore[misc]
+            # A start of the command, and a pause of up to a second in either.
+            assert started()[-1] < terms[-1] + 2
+        assert shell.poll() is None
+    stop.cancel()
+    program.join(BOUND)
+    assert not program.is_alive()
