@@ -176,8 +176,7 @@ class Followers:
             reason = translated(error).reason if isinstance(error, OSError) else str(error)
             answer.fail(BackendUnavailable(SERVICE, reason))
         else:
-            known = self._observers.state(path)
-            answer.resolve(known if _are_same(known, found) else found)
+            answer.resolve(found)
             if any(self._ends.get(session, path) is None for session in self._sessions(path)):
                 # A process's pipe ends an instant before its contenders are gone.
                 self._retries.append(partial(self._observers.changed, path))

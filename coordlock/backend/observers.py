@@ -50,9 +50,9 @@ class _Observed:
         self.read_at = since
 
     def doubt(self, since: float) -> None:
-        """What came after ``since`` may be missed, unless it has been read."""
+        """What came after ``since`` may be missed, or was reported, and is not read yet."""
         self.doubts += 1
-        self.source.doubt(max(since, self.read_at))
+        self.source.doubt(self.read_at if self.reading else max(since, self.read_at))
 
     def break_off(self) -> None:
         """Ignore the reading that goes on."""
@@ -159,8 +159,8 @@ class Observers:
         with self._lock:
             for observed in self._observed.values():
                 observed.is_live &= is_over
-                observed.break_off()
                 observed.doubt(since)
+                observed.break_off()
         if is_shown:
             self.tell()
         for place in self.places():
@@ -198,7 +198,7 @@ class Observers:
                         if observed.reading is not me:
                             return
                         observed.is_wanted = True
-                        observed.source.doubt(asked_at)
+                        observed.source.doubt(observed.read_at)
                     observed.source.tell()
                     yield self._reporter.pause()
                 else:
