@@ -72,7 +72,7 @@ class Followers:
             read: Callable[[], Any] = partial(self._data.read, place)
         else:
             queue = LocalQueue(self._directory, place.name)
-            path = f"{self._directory.observed}/{os.path.basename(queue.path)}"
+            path = self._directory.observers(os.path.basename(queue.path))
             read = partial(_agreed, queue)
 
         def reading() -> Promise[Any]:

@@ -197,7 +197,7 @@ def clear(directory: Directory) -> None:
                 living.remove(id)
                 with suppress(OSError):
                     os.unlink(directory.pipe(id))
-    for kind in (directory.watched, directory.observed, directory.changes):
+    for kind in (directory.observed, directory.changes):
         for thing in os.listdir(kind):
             path = f"{kind}/{thing}"
             with suppress(OSError):  # gone meanwhile, or not empty

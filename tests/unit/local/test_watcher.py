@@ -123,7 +123,7 @@ def test_who_has_left_before_is_told_at_once(
     told: list[int] = []
     watcher.watch(contender, lambda _: told.append(1))
     assert told == [1]
-    assert os.listdir(directory.watched) == []
+    assert os.listdir(directory.observed) == []
 
 
 def test_an_eviction_is_told_too(
@@ -172,7 +172,7 @@ def test_the_sessions_own_contenders_are_told_of_here_without_a_subscription(
     contender = add(directory, watcher._session)
     told: list[Departure] = []
     watcher.watch(contender, told.append)
-    assert os.listdir(directory.watched) == []
+    assert os.listdir(directory.observed) == []
     remove(directory, contender)
     watcher.own_left(contender.key)
     watcher.own_left(contender.key)
@@ -187,7 +187,7 @@ def test_who_waits_behind_it_is_told_without_a_subscription(
         me = add(directory, watcher._session, "b" * 32)
         departures = list[Departure]()
         watcher.watch(ahead, departures.append, (me,))
-        assert os.listdir(directory.watched) == []
+        assert os.listdir(directory.observed) == []
         remove(directory, ahead)
         eventually(lambda: departures)  # noqa: B023
         assert departures == [Departure.FIRST]
@@ -201,11 +201,11 @@ def test_who_stands_before_it_subscribes(
     behind = add(directory, session)
     departures = list[Departure]()
     watcher.watch(behind, departures.append, (me,))
-    assert os.listdir(directory.watched) == [f"{session.id}-{behind.id}"]
+    assert os.listdir(directory.observed) == ["q"]
     remove(directory, behind)
     eventually(lambda: departures)
     assert departures == [Departure.IN_ORDER]
-    eventually(lambda: os.listdir(directory.watched) == [])
+    eventually(lambda: os.listdir(directory.observed) == [])
 
 
 claims = st.one_of(
