@@ -46,6 +46,12 @@ class Worker:
         if self._server is None:
             self._start()
 
+    def end(self) -> None:
+        """Let the thread end after the calls that wait, as after all that come later."""
+        self._idle = 0.0
+        if self._server is not None:
+            self.run(lambda: None)
+
     def finish(self, patience: float) -> bool:
         """Wait up to ``patience`` seconds until every call was made; whether all were.
 
@@ -61,16 +67,14 @@ class Worker:
 
     def _start(self) -> None:
         # The first thread to come serves; a second one ends at once.
-        serve = threading.Thread(
-            target=self._serve, args=(self._idle, True), name=self._name, daemon=True
-        )
+        serve = threading.Thread(target=self._serve, args=(True,), name=self._name, daemon=True)
         if not sys.is_finalizing():  # Python 3.11 would wait for a thread that never runs
             with suppress(RuntimeError):
                 serve.start()
                 return
-        self._serve(0.0, False)
+        self._serve(False)
 
-    def _serve(self, patience: float, has_thread: bool) -> None:
+    def _serve(self, has_thread: bool) -> None:
         with self._lock:
             if self._server is not None:
                 return
@@ -79,7 +83,7 @@ class Worker:
         try:
             with suppress(Empty):
                 while True:
-                    _make(self._calls.get(timeout=patience))
+                    _make(self._calls.get(timeout=self._idle if has_thread else 0.0))
                     time.sleep(0)  # under gevent, other greenlets go on between two calls
         finally:
             self._server = None
