@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
 from contextlib import suppress
 from itertools import filterfalse
 from typing import Final
@@ -58,14 +58,13 @@ class LocalQueue:
         entry: Entry,
         session: LocalSession,
         take: Callable[[], int],
-        note: Callable[[str, Slot, bool], None],
+        own: MutableMapping[str, Slot],
         unless_blocked: bool,
     ) -> Snapshot:
         """Add a contender with the token that ``take`` returns, and read the queue.
 
-        The caller holds the counter, and the session's lock ``changing``. ``note`` gets the id, the
-        slot, and whether there will be a file in ``values``. This calls it before it writes the
-        contender, so a contender that stands in the queue is always known.
+        The caller holds the counter, and the session's lock ``changing``. ``own`` gets the slot, by
+        the entry's id, before the contender is written: one that stands in the queue is known.
         """
         flags = os.O_RDWR | os.O_CREAT
         with Slots(self._directory, self.path, flags, self._header) as slots:
@@ -88,7 +87,7 @@ class LocalQueue:
             token = take()
             slot = Slot(self.path, index.index(0) if 0 in index else len(index), token)
             line = record(token, entry, session.id)
-            note(entry.id, slot, bool(entry.value))
+            own[entry.id] = slot
             if entry.value:
                 values.write(self._directory, session.id, entry.id, entry.value)
             slots.add(slot.number, token, line)

@@ -9,7 +9,6 @@ contender without a file publishes nothing, in the first version.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -50,14 +49,8 @@ def version_of(directory: Directory, contender: Contender) -> int:
     return _read(directory, contender)[1]
 
 
-def publish(
-    session: LocalSession,
-    contender: Contender,
-    value: bytes,
-    version: int,
-    note: Callable[[], object],
-) -> None:
-    """See `Backend.publish`. Calls ``note`` before it makes a file."""
+def publish(session: LocalSession, contender: Contender, value: bytes, version: int) -> None:
+    """See `Backend.publish`."""
     directory, slot = session.directory, Slot.of(contender)
     with session.changing:
         if session.has_ended or not stands(directory, slot):
@@ -67,7 +60,6 @@ def publish(
             return
         if found[1] != version:
             raise VersionMismatch(contender.key, version)
-        note()
         write(directory, session.id, contender.id, value, version + 1)
     tell_observers(directory, slot.path)
 
