@@ -37,7 +37,7 @@ class _Observed:
     """One place, and its observers."""
 
     def __init__(self, read: Read, since: float) -> None:
-        self.read: Final = read
+        self.read = read
         self.source: Final[Source[Any]] = Source(since)
         #: Whether the service reports its changes.
         self.is_live = False
@@ -50,9 +50,9 @@ class _Observed:
         self.read_at = since
 
     def doubt(self, since: float) -> None:
-        """What came after ``since`` may be missed, unless it has been read."""
+        """What came after ``since`` may be missed, or was reported, and is not read yet."""
         self.doubts += 1
-        self.source.doubt(max(since, self.read_at))
+        self.source.doubt(self.read_at if self.reading else max(since, self.read_at))
 
     def break_off(self) -> None:
         """Ignore the reading that goes on."""
@@ -122,10 +122,15 @@ class Observers:
 
     # What the service reports
 
-    def places(self) -> dict[Any, Any]:
-        """All that is observed, with the state that is shown; None before the first."""
+    def places(self) -> list[Any]:
+        """All that is observed."""
         with self._lock:
-            return {place: one.source.view.state for place, one in self._observed.items()}
+            return list(self._observed)
+
+    def state(self, place: Hashable) -> Any:
+        """What is shown of ``place``; None before the first reading."""
+        observed = self._observed.get(place)
+        return None if observed is None else observed.source.view.state
 
     def live(self, place: Hashable) -> None:
         """Changes of ``place`` are reported from now on."""
@@ -154,8 +159,8 @@ class Observers:
         with self._lock:
             for observed in self._observed.values():
                 observed.is_live &= is_over
-                observed.break_off()
                 observed.doubt(since)
+                observed.break_off()
         if is_shown:
             self.tell()
         for place in self.places():
@@ -193,7 +198,7 @@ class Observers:
                         if observed.reading is not me:
                             return
                         observed.is_wanted = True
-                        observed.source.doubt(asked_at)
+                        observed.source.doubt(observed.read_at)
                     observed.source.tell()
                     yield self._reporter.pause()
                 else:
