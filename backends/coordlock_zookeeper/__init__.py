@@ -24,7 +24,6 @@
     multis           the transactions that writes become; pure
     data_session     the session for what needs no lock
     observing        when an observed place is read, and when it is in doubt
-    following        one observed place, and its observers
     places           its complete state, put together from answers; pure
 
   kazoo

@@ -37,7 +37,6 @@ from coordlock_zookeeper.errors import SERVICE, closed
 from coordlock_zookeeper.observing import Observations
 from coordlock_zookeeper.own_client import OwnClient
 from coordlock_zookeeper.own_contenders import OwnContenders
-from coordlock_zookeeper.places import FolderPlace, KeyPlace, QueuePlace
 from coordlock_zookeeper.queues import QueueReader
 from coordlock_zookeeper.session import SessionClient, ZookeeperSession, in_doubt
 
@@ -118,7 +117,7 @@ class ZookeeperBackend(Backend):
         self._stopping: set[Promise[None]] = set()
         self._closed: Promise[None] | None = None
         self._data_session: Final = DataSession(self._new_session)
-        self._observations: Final = Observations(self._data_session, timers)
+        self._observations: Final = Observations(self._layout, self._data_session, timers)
 
     @classmethod
     def configure(cls, settings: Settings, client: object | None = None, *, timers: Timers) -> Self:
@@ -250,7 +249,7 @@ class ZookeeperBackend(Backend):
         if guard is not None:
             return self._submit(lambda opened: opened.data.read_guarded(where, guard))
         if where.endswith("/"):
-            return self._observations.read(FolderPlace(where))
+            return self._observations.read(where)
         return self._data_session.submit(lambda session: self._data(session).read(where))
 
     def write(
@@ -270,10 +269,7 @@ class ZookeeperBackend(Backend):
         return self._data_session.submit(lambda session: self._data(session).time(key))
 
     def follow(self, place: Queue | str, news: Callable[[], None]) -> Observation[Any]:
-        if isinstance(place, Queue):
-            return self._observations.observe(QueuePlace(place.name, self._layout), news)
-        kind = FolderPlace if place.endswith("/") else KeyPlace
-        return self._observations.observe(kind(place), news)
+        return self._observations.observe(place, news)
 
     def _new_session(self, listener: SessionListener) -> ZookeeperSession:
         return ZookeeperSession(self._connect(), listener, self._clock)
