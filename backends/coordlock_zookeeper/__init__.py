@@ -14,6 +14,7 @@
 
   contenders
     nodes            contenders as znodes: names, order, what they hold; pure
+    curator          names as Curator's recipes look for them; pure
     own_contenders   making contenders, one or several in one step, and removing them
     parents          the nodes above contenders
     queues           reading queues, by lists that are shared
