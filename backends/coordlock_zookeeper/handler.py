@@ -17,7 +17,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Sized
-from typing import Any
+from typing import Any, Final
 
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import Callback
@@ -32,6 +32,10 @@ from coordlock_zookeeper.io_thread import Wakeups
 __all__ = ["Handler"]
 
 log = Log("coordlock.zookeeper")
+
+#: How often it does what is there before it looks at the system for more: requests must not keep
+#: answers waiting.
+_MAX_PASSED: Final = 8
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
@@ -65,6 +69,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         #: When to abort, by `time.monotonic`.
         self._end: float | None = None
         self._poll = Poll()
+        #: How often in a row there was something to do, so that it did not wait.
+        self._passed = 0
         #: Called with `failure`, on the connection's thread, repeatedly, while kazoo pauses because
         #: a whole round of attempts failed; must not block.
         self.failed: Callable[[str], None] | None = None
@@ -235,9 +241,12 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             self._abort_on_time()
             is_ready = any(one.pending() > 0 for one in sockets)
             is_ready = not wakeups.falls_asleep() or is_ready
-            # Requests that are there must not keep answers waiting.
-            patience = 0.0 if is_ready else self._limited(timeout)
-            found = self._poll.ready([wakeups, *sockets], timeout=patience)
+            found: list[Any] = []
+            self._passed = self._passed + 1 if is_ready else 0
+            if not is_ready or self._passed > _MAX_PASSED:
+                self._passed = 0
+                patience = 0.0 if is_ready else self._limited(timeout)
+                found = self._poll.ready([wakeups, *sockets], timeout=patience)
             wakeups.awakes(wakeups in found)
             for one in found:
                 if one is not wakeups:
