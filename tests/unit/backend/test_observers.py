@@ -219,3 +219,18 @@ def test_a_reading_that_a_signal_handler_ends_does_not_keep_the_next_from_beginn
     service.observers.changed("x")
     service.answer(2)
     assert shown(observation) == (2, None)
+
+
+def test_where_readings_may_show_the_past_the_service_says_since_when_they_are_stale() -> None:
+    service = Service()
+    service.observers = Observers(
+        service, service.time, threading.RLock(), known_at=lambda place: 7.0
+    )
+    observation = service.observe()
+    service.answer(1)
+    service.observers.gap(9.0, "y", is_over=True)
+    assert shown(observation) == (1, None)
+    service.observers.gap(9.0, "x", is_over=True)
+    assert shown(observation) == (1, 7.0)
+    service.answer(2)
+    assert shown(observation) == (2, None)
