@@ -147,9 +147,7 @@ def test_a_leader_in_the_shell_is_back_about_as_soon_as_one_in_a_program(
 
     def watch(shell: coordlock.Election) -> None:
         with suppress(ClientClosed), shell.observe() as leaders:
-            for leader in leaders:
-                if leader is not None:
-                    elected.append(time.time())
+            elected.extend(time.time() for leader in leaders if leader is not None)
 
     def started() -> list[float]:
         return list(map(float, log.read_text().split())) if log.exists() else []
