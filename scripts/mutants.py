@@ -148,7 +148,8 @@ def tests(tree: Path, workers: int, *arguments: str) -> tuple[str, str]:
     paths = os.pathsep.join(str(tree / folder) for folder in folders)
     pytest = (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider")
     spread = ("-n", str(workers)) if workers else ()
-    command = [*pytest, *spread, f"--timeout={TEST_TIMEOUT_S}", *arguments]
+    command = [*pytest, *spread, f"--timeout={TEST_TIMEOUT_S}"]
+    command += ["--timeout-method=thread", *arguments]
     try:
         done = subprocess.run(
             command,

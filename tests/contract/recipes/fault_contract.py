@@ -288,8 +288,9 @@ class KillContract:
 
             eventually(converts)
             converting.kill()
-            # The first reader holds the lock all the time.
-            assert client.read_lock("q").acquire(BOUND).release()
+            # The first reader holds the lock all the time; in this thread, it would be a deadlock.
+            with ThreadPoolExecutor(1) as pool:
+                assert pool.submit(client.read_lock("q").acquire, BOUND).result().release()
         assert reader.release()
 
     def test_a_party_that_was_killed_does_not_count(
