@@ -267,3 +267,21 @@ def compares_orders_as_texts() -> Changes:
         return tuple(one for one in snapshot.contenders if str(one.order) < str(me.order))[-1:]
 
     return [(coordlock.kernel.acquisition, "blockers", textual)]
+
+
+# What it costs.
+
+
+@mutant(
+    "An acquire is two round trips.",
+    "tests/integration/test_messages.py"
+    "::test_an_uncontended_acquire_is_one_round_trip_and_a_release_is_one",
+)
+def looks_before_it_enqueues() -> Changes:
+    enqueue = Ticket.enqueue
+
+    def look_first(self: Ticket, *, unless_blocked: bool = False) -> Steps[Queues]:
+        yield self._backend.snapshot(self.entries[0].queue)
+        return (yield from enqueue(self, unless_blocked=unless_blocked))
+
+    return [(Ticket, "enqueue", look_first)]

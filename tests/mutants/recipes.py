@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 from coordlock.backend import Expect, Operation
 from coordlock.errors import BackendUnavailable
+from coordlock.kernel import stored_record
 from coordlock.kernel.access import Access
 from coordlock.kernel.publisher import Publisher
 from coordlock.recipes import value
@@ -196,3 +198,12 @@ def sees_no_retries() -> Changes:
         learn_retries(self, changes, {})
 
     return [(Ready, "learn_retries", blind)]
+
+
+@mutant(
+    "A record that a newer release wrote is rewritten as one of this release.",
+    "tests/unit/test_stored_records.py"
+    "::test_a_record_in_a_newer_format_is_refused_by_name_and_left_alone",
+)
+def reads_any_format() -> Changes:
+    return [(stored_record, "decode", json.loads)]

@@ -108,3 +108,12 @@ def takes_its_own_removal_for_another_ones() -> Changes:
         removed(self, was_there=was_there)
 
     return [(Ticket, "_removed", find_nothing)]
+
+
+@mutant(
+    "What a signal handler struck stays in the queue.",
+    "tests/unit/test_interrupts.py"
+    "::test_wherever_a_signal_handler_raises_the_lock_is_free_at_the_next_sweep[memory-23-acquire]",
+)
+def never_sweeps() -> Changes:
+    return [(coordlock.kernel.tickets.Tickets, "sweep", nothing)]

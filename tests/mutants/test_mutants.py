@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from tests.mutants.catalogue import FAILING, SIMULATED
+from tests.mutants.catalogue import FAILING, MUTANTS, SIMULATED
 from tests.mutants.mutant import Mutant
 from tests.simulation.bad_day import BadDay, search
 
@@ -53,7 +54,7 @@ def needs(test: str) -> list[pytest.MarkDecorator]:
     return [
         getattr(pytest.mark, one)
         for one in ("etcd", "zookeeper")
-        if f"on{one}:" in test.lower() or f"integration/{one}" in test
+        if f"on{one}:" in test.lower() or f"integration/{one}" in test or "integration/test" in test
     ]
 
 
@@ -83,3 +84,26 @@ def test_the_home_of_a_promise_fails_on_a_mutant(mutant: Mutant, test: str) -> N
     )
     assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout
     assert "1 failed" in done.stdout
+
+
+def test_the_table_of_promises_names_what_there_is() -> None:
+    """In CONTRIBUTING.md: files, suites, kinds of bad days, mutants and their modules."""
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("| promise | home | mutants |")[2]
+    rows = [row.split("|")[2:4] for row in table.splitlines() if row.startswith("| ")][1:]
+    classes = {
+        found
+        for folder in ("coordlock/testing", "tests/contract", "tests/simulation")
+        for file in (ROOT / folder).rglob("*.py")
+        for found in re.findall(r"^class (\w+)", file.read_text(), re.MULTILINE)
+    }
+    modules = {file.stem for file in Path(__file__).parent.glob("*.py")}
+    named: set[str] = set()
+    for home, mutants in rows:
+        for name in re.findall(r"`([^`]+)`", home):
+            assert name in classes or (ROOT / name).exists(), name
+        for name in re.findall(r"`([^`]+)`", mutants):
+            assert name in classes | modules | MUTANTS.keys() or (ROOT / name).exists(), name
+            named.add(name)
+        assert "`" in mutants or re.search("no mutant yet|in the file", mutants), home
+    assert len(rows) > 25
+    assert len(named & MUTANTS.keys()) > len(MUTANTS) / 2
