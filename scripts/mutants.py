@@ -164,8 +164,12 @@ def tests(tree: Path, workers: int, *arguments: str) -> tuple[str, str]:
         return "caught", "the tests did not end"
     if done.returncode == 0:
         return "survived", ""
-    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-    return "caught", failed[1] if failed else (done.stdout + done.stderr).strip()[-200:]
+    if failed := re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE):
+        return "caught", failed[1]
+    output = done.stdout + done.stderr
+    if hung := re.search(r'/(tests/\S+\.py)", line \d+, in (test_\w+)', output):
+        return "caught", f"{hung[1]}::{hung[2]} did not end"
+    return "caught", output.strip()[-200:]
 
 
 def copy(tree: Path) -> None:

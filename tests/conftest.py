@@ -105,7 +105,11 @@ SLOW: Final = {
 }
 #: Tests that a stall of the machine can fail, by name, and why they are not mended yet: they run,
 #: and fail no run. Each run says how many there are.
-QUARANTINE: Final[dict[str, str]] = {}
+QUARANTINE: Final[dict[str, str]] = {
+    "test_a_client_whose_files_were_closed_fails_and_loses_its_locks": (
+        "gRPC may abort the process as soon as its poller meets a closed file"
+    ),
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -215,7 +219,7 @@ def pytest_terminal_summary(
 ) -> None:
     for name, count in config.stash[left_out_key].items():
         terminalreporter.write_line(f"left out by --without: {count} tests that need {name}")
-    terminalreporter.write_line(f"in quarantine: {len(QUARANTINE)} tests")
+    terminalreporter.write_line(f"in quarantine: {len(QUARANTINE)} tests, see QUARANTINE")
 
 
 def is_long(item: pytest.Item) -> bool:
