@@ -16,6 +16,8 @@ from sphinx.environment import BuildEnvironment
 from sphinx.ext.napoleon import GoogleDocstring
 from sphinx.util.nodes import make_refnode
 
+from tests.unit.test_api import FOR_APPLICATIONS, FOR_BACKENDS
+
 project = "coordlock"
 release = version = importlib.metadata.version("coordlock")
 
@@ -43,13 +45,11 @@ autodoc_default_options = {
 #: The sidebar: below which page, under which title, stand which pages. Patterns stand for the rest.
 NAVIGATION: Final = {
     "docs/index": {
-        "Start": ["which-recipe", "/README", "tutorial"],
-        "How-to guides": ["how-to/*"],
+        "Start": ["/README", "tutorial", "before-production", "troubleshooting", "comparison"],
+        "How-to guides": ["how-to/*", "fencing", "fencing/*"],
         "Integrations": ["integrations/*", "/examples/shop/README"],
         "Concepts": [
             "concepts",
-            "glossary",
-            "fencing",
             "reliability",
             "performance",
             "architecture",
@@ -57,7 +57,6 @@ NAVIGATION: Final = {
         "Reference": ["reference/*", "command-line", "backends/*"],
         "Project": ["design/README", "/C*", "/RELEASING", "/SECURITY", "/compose/README"],
     },
-    "docs/reference/api": {"Modules": ["modules/*"]},
     "docs/design/README": {"Design notes": ["*"]},
 }
 
@@ -67,6 +66,16 @@ def add_navigation(_app: Sphinx, page: str, source: list[str]) -> None:
     for title, pages in NAVIGATION.get(page, {}).items():
         listed = "\n".join(pages)
         source[0] += f"\n```{{toctree}}\n:hidden:\n:glob:\n:caption: {title}\n\n{listed}\n```\n"
+
+
+def add_docstrings(_app: Sphinx, page: str, source: list[str]) -> None:
+    """Add every public module's docstrings below the overview of the API."""
+    if page == "docs/reference/api":
+        for name in (*FOR_APPLICATIONS, *FOR_BACKENDS):
+            option = "\n   :imported-members:" if name == "coordlock" else ""
+            source[0] += (
+                f"\n## The module {name}\n\n```{{eval-rst}}\n.. automodule:: {name}{option}\n```\n"
+            )
 
 
 def link_to_public_name(
@@ -109,4 +118,5 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-docstring", read_sections)
     app.connect("autodoc-process-bases", hide_private_bases)
     app.connect("source-read", add_navigation)
+    app.connect("source-read", add_docstrings)
     app.connect("missing-reference", link_to_public_name)

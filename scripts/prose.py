@@ -23,26 +23,10 @@ COLUMNS: Final = 120
 GENERATED: Final = (
     "docs/reference/api.md",
     "docs/reference/command-line.md",
-    "docs/reference/modules/",
 )
 
 #: Pages that are not checked yet. Take a page off once it is rewritten; the list ends empty.
-NOT_YET: Final = (
-    "README.md",
-    "CHANGELOG.md",
-    "docs/command-line.md",
-    "docs/concepts.md",
-    "docs/fencing.md",
-    "docs/fencing/",
-    "docs/glossary.md",
-    "docs/how-to/",
-    "docs/index.md",
-    "docs/integrations/",
-    "docs/reference/configuration.md",
-    "docs/reference/errors.md",
-    "docs/tutorial.md",
-    "docs/which-recipe.md",
-)
+NOT_YET: Final = ("CHANGELOG.md",)
 
 #: What style.md calls riddles, as far as a pattern can tell them from plain words.
 RIDDLES: Final = {

@@ -158,7 +158,7 @@ def _made_by(method: Callable[..., object]) -> str:
 
 def test_the_glossary_has_what_clients_make() -> None:
     words = {
-        row[0].strip("* ").replace("-", " ") for row in rows("docs/glossary.md", "## The words")
+        row[0].strip("* ").replace("-", " ") for row in rows("docs/concepts.md", "## The words")
     }
     made = [
         name.replace("_", " ")
