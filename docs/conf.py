@@ -22,7 +22,13 @@ project = "coordlock"
 release = version = importlib.metadata.version("coordlock")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
-include_patterns = ["*.md", "compose/README.md", "docs/**", "examples/shop/README.md"]
+include_patterns = [
+    "*.md",
+    "compose/README.md",
+    "docs/**",
+    "examples/shop/README.md",
+    "packages/*/README.md",
+]
 root_doc = "docs/index"
 
 myst_heading_anchors = 4
@@ -55,9 +61,31 @@ NAVIGATION: Final = {
             "architecture",
         ],
         "Reference": ["reference/*", "command-line", "backends/*"],
-        "Project": ["design/README", "/C*", "/RELEASING", "/SECURITY", "/compose/README"],
+        "Project": [
+            "design/README",
+            "/C*",
+            "/RELEASING",
+            "/SECURITY",
+            "/compose/README",
+            "/packages/*/README",
+        ],
     },
     "docs/design/README": {"Design notes": ["*"]},
+}
+
+#: Options of autodoc, by module: what frameworks define is theirs, and what two modules have is
+#: described once.
+AUTODOC_OPTIONS: Final = {
+    "coordlock": ("imported-members:",),
+    "coordlock.backend": ("imported-members:", "exclude-members: ServiceInfo, VersionedValue"),
+    "coordlock.fencing": ("imported-members:",),
+    "coordlock.integrations.apscheduler": ("no-inherited-members:",),
+    "coordlock.integrations.celery": ("no-inherited-members:", "exclude-members: LockedTask"),
+    "coordlock.integrations.django": ("no-inherited-members:", "imported-members:"),
+    "coordlock.model.contender": ("exclude-members: Contender",),
+    "coordlock.settings": ("imported-members:", "exclude-members: Settings, DEFAULT"),
+    "coordlock_memory": ("imported-members:",),
+    "coordlock.types": ("imported-members:", "exclude-members: AsyncTransaction, Transaction"),
 }
 
 
@@ -71,11 +99,10 @@ def add_navigation(_app: Sphinx, page: str, source: list[str]) -> None:
 def add_docstrings(_app: Sphinx, page: str, source: list[str]) -> None:
     """Add every public module's docstrings below the overview of the API."""
     if page == "docs/reference/api":
-        for name in (*FOR_APPLICATIONS, *FOR_BACKENDS):
-            option = "\n   :imported-members:" if name == "coordlock" else ""
-            source[0] += (
-                f"\n## The module {name}\n\n```{{eval-rst}}\n.. automodule:: {name}{option}\n```\n"
-            )
+        for name in (*FOR_APPLICATIONS, *FOR_BACKENDS, "coordlock_memory"):
+            options = "".join(f"\n   :{option}" for option in AUTODOC_OPTIONS.get(name, ()))
+            module = f"```{{eval-rst}}\n.. automodule:: {name}{options}\n```"
+            source[0] += f"\n## The module {name}\n\n{module}\n"
 
 
 def link_to_public_name(
