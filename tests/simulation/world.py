@@ -21,6 +21,7 @@ from coordlock.locks.grant import Grant, GrantState
 from coordlock.locks.upgradeable import UpgradeableGrant
 from coordlock.model.claim import AnyClaim, Claim, Convertible, Mode
 from coordlock.model.contender import Contender
+from coordlock.runtime import driver
 from coordlock.runtime.clock import soon
 from coordlock.runtime.deadline import Deadline, DeadlineReached
 from coordlock.runtime.driver import Step, Steps
@@ -60,6 +61,20 @@ class Network(MemoryBackend):
     def _ask(self, method: str, action: Callable[[], T]) -> Promise[T]:
         self.requests.append(method)
         return super()._ask(method, action)
+
+
+class _Scope(driver.Call):
+    """What a protocol gets for a deadline: to restore the one before it."""
+
+    def __init__(self, call: Call[Any], former: Deadline | None) -> None:
+        self._call = call
+        self.former = former
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "deadline":
+            self._call._set(value)
+        else:
+            super().__setattr__(name, value)
 
 
 class Call(Generic[T]):
@@ -104,8 +119,9 @@ class Call(Generic[T]):
         try:
             step = take()
             while not isinstance(step, Promise):
+                scope = _Scope(self, self._deadline)
                 self._set(step)
-                step = self._steps.send(None)
+                step = self._steps.send(scope)
         except StopIteration as stop:
             self.done = True
             self.outcome.resolve(stop.value)
