@@ -201,7 +201,7 @@ def main() -> int:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     commands = parser.add_subparsers(dest="command", required=True)
-    drawing = commands.add_parser("draw", help="pick faults; needs the extra `mutation`")
+    drawing = commands.add_parser("draw", help="pick faults; needs `pip install cosmic-ray`")
     drawing.add_argument("--seed", type=int, required=True)
     drawing.add_argument("--count", type=int, default=60)
     running = commands.add_parser("run", help="plant each fault, and run the tests")

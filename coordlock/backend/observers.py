@@ -1,4 +1,4 @@
-"""All that a client observes: told that something has changed, it reads that anew."""
+"""All that a client observes: it reads a place anew when the service reports a change there."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Reporter(Protocol):
         """
 
     def unreport(self, place: Any) -> None:
-        """Nobody observes ``place`` any more."""
+        """The last observer of ``place`` has left."""
 
     def pause(self) -> Promise[None]:
         """A promise that is kept when a reading is to be repeated that got no answer."""
 
 
 class _Observed:
-    """One place, and all who observe it."""
+    """One place, and its observers."""
 
     def __init__(self, read: Read, since: float) -> None:
         self.read: Final = read

@@ -41,8 +41,8 @@ def schemes() -> tuple[str, ...]:
 def backend_for_scheme(scheme: str) -> type[Backend]:
     """The backend class that is registered for ``scheme``.
 
-    Raises `ConfigurationError` when its dependencies are not installed, and when there is none,
-    naming those there are.
+    Raises `ConfigurationError` when its dependencies are not installed. Where no backend has the
+    scheme, the error names the schemes that there are.
     """
     if scheme in _OWN:
         return _load(scheme, _OWN[scheme])

@@ -66,7 +66,7 @@ class WatchTable(Generic[W]):
 
     Args:
         lock: a reentrant lock, which the caller of `add` and `clear` holds.
-        unwatch: called with the lock held when nobody waits for a contender any more.
+        unwatch: called with the lock held when a contender's last watch has gone.
 
     Attributes:
         watched: all that is watched, by key.
@@ -107,7 +107,7 @@ class WatchTable(Generic[W]):
     ) -> None:
         """It has left: call all its watches, also those that are added meanwhile.
 
-        ``proof`` is asked what this proves to a watch's waiters, just before the watch is called.
+        ``proof`` says what this proves to a watch's waiters; it is called just before the watch.
         """
         watch: Watch | None = None
         try:
@@ -152,6 +152,6 @@ class WatchTable(Generic[W]):
             return True
 
     def _forget(self, watched: Watched) -> None:
-        """Watch it no more, if nobody waits for it."""
+        """Stop watching it once its last watch has gone."""
         if not watched.watches and self.watched.get(watched.key) is watched:
             self._unwatch(self.watched.pop(watched.key))

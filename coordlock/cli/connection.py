@@ -59,8 +59,8 @@ class Service:
 def connected(settings: Settings, timeout: float | None = None) -> Iterator[Client]:
     """A client, closed at the end. A terminal on stderr shows when connecting takes a while.
 
-    A ``timeout`` in seconds bounds connecting to at least a second: a busy lock is to be told from
-    a dead service. None and 0 set no bound.
+    A ``timeout`` in seconds bounds connecting, to a second at least, so that a short one still
+    tells a busy lock from a dead service. None and 0 set no bound.
     """
     if timeout:
         bound = min(settings.connect_timeout, max(timeout, _CONNECT_AT_LEAST))
