@@ -26,7 +26,7 @@ GENERATED: Final = (
 )
 
 #: Pages that are not checked yet. Take a page off once it is rewritten; the list ends empty.
-NOT_YET: Final = ("CHANGELOG.md",)
+NOT_YET: Final = ()
 
 #: What style.md calls riddles, as far as a pattern can tell them from plain words.
 RIDDLES: Final = {
