@@ -39,8 +39,8 @@ RIDDLES: Final = {
         r"\bso many\b(?! as)": "say how many",
         r"\bends? so\b|\bso, too\b": "say how",
         r"\bas it was(?=[.,;:)])": "say what it was",
-        r"\bis told\b|\bare told\b|\bwas told (?!to\b)": "name who tells, or say learns",
-        r"\bgets on\b|\bfor good\b|\bby and by\b": "say it plainly",
+        r"\b(?:is|are|be|when|unless) told\b|\bwas told (?!to\b)": "name who tells, or say learns",
+        r"\bgets on\b|\bgo(?:es)? on\b|\bfor good\b|\bby and by\b|\bas far as\b": "say it plainly",
         r"\bnobody\b(?=[^.]*\bwho\b)": "name the actor",
     }.items()
 }
