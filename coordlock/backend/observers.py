@@ -37,7 +37,7 @@ class _Observed:
     """One place, and its observers."""
 
     def __init__(self, read: Read, since: float) -> None:
-        self.read: Final = read
+        self.read = read
         self.source: Final[Source[Any]] = Source(since)
         #: Whether the service reports its changes.
         self.is_live = False
@@ -122,10 +122,15 @@ class Observers:
 
     # What the service reports
 
-    def places(self) -> dict[Any, Any]:
-        """All that is observed, with the state that is shown; None before the first."""
+    def places(self) -> list[Any]:
+        """All that is observed."""
         with self._lock:
-            return {place: one.source.view.state for place, one in self._observed.items()}
+            return list(self._observed)
+
+    def state(self, place: Hashable) -> Any:
+        """What is shown of ``place``; None before the first reading."""
+        observed = self._observed.get(place)
+        return None if observed is None else observed.source.view.state
 
     def live(self, place: Hashable) -> None:
         """Changes of ``place`` are reported from now on."""

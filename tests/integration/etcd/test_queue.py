@@ -133,7 +133,7 @@ def test_who_wait_to_be_sent_fail_with_their_session(
         entries = [Entry("q", uuid.uuid4().hex, Mode.EX, OWNER) for _ in range(50)]
         coming = [backend.enqueue([entry]) for entry in entries]
         assert len(sent) == 16
-        backend._lost(backend._lease, "it expired")
+        backend._session.lose(backend._lease, "it expired")
         sent[0].fail(SessionLost("etcd", "it expired"))
         assert all(isinstance(one.exception(BOUND), SessionLost) for one in coming[16:])
         assert len(sent) == 16

@@ -241,7 +241,7 @@ def test_an_event_that_the_server_never_sends_is_made_up_for(
     told = Told()
     watcher.backend.watch(contender, snapshot.revision, told, waiters=(mine,))
     monkeypatch.setattr(requests, "watch", real)
-    monkeypatch.setattr("coordlock_etcd.rechecks._INTERVAL", 0.0)
+    monkeypatch.setattr("coordlock_etcd.watcher.RECHECK_INTERVAL_S", 0.0)
     other.backend.withdraw([entry]).result(BOUND)
     assert told.times == 0
     watcher.backend.heartbeat().result(BOUND)

@@ -199,6 +199,22 @@ def test_a_session_whose_file_was_removed_is_dead_to_itself_too(
     assert one.ids() == []
 
 
+def test_a_session_that_is_lost_while_its_watcher_sleeps_leaves_no_thread(
+    party: Callable[..., Party], root: str, no_leaks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coordlock_local.watcher._INTERVAL_S", 0.05)
+    one = party()
+    entry, mine, _ = one.enqueue()
+    gone = one.departure(mine)
+    assert one.backend.withdraw([entry]).result(BOUND)
+    assert gone.wait(BOUND)
+    watcher = one.backend._session.current.watcher  # type: ignore[union-attr]
+    eventually(lambda: watcher._is_idle)
+    os.unlink(Path(root) / "sessions" / one.info.id)
+    with pytest.raises(SessionLost):
+        one.backend.heartbeat().result(BOUND)
+
+
 def test_a_holder_whose_program_closed_all_descriptors_is_told_of_its_loss(
     party: Callable[..., Party], root: str
 ) -> None:

@@ -161,7 +161,7 @@ def test_the_last_observer_that_leaves_ends_the_reports_and_the_reading() -> Non
     assert service.reported == ["x"]
     second.cancel()
     assert service.reported == []
-    assert service.observers.places() == {}
+    assert service.observers.places() == []
     service.fail()
     assert service.pauses == []
 
@@ -187,7 +187,7 @@ def test_a_place_that_could_not_be_reported_leaves_nothing_behind(
         patch.setattr(service, "report", refuse)
         with pytest.raises(RuntimeError):
             service.observe()
-    assert service.observers.places() == {}
+    assert service.observers.places() == []
     service.observe()
     assert service.reported == ["x"]
 
@@ -201,10 +201,10 @@ def test_a_reading_that_a_signal_handler_ends_does_not_keep_the_next_from_beginn
         raise KeyboardInterrupt
 
     observed = service.observers._observed["x"]
-    real, observed.read = observed.read, interrupted  # type: ignore[misc, assignment]
+    real, observed.read = observed.read, interrupted  # type: ignore[assignment]
     with pytest.raises(KeyboardInterrupt):
         service.observers.changed("x")
-    observed.read = real  # type: ignore[misc]
+    observed.read = real
     service.observers.changed("x")
     service.answer(2)
     assert shown(observation) == (2, None)
