@@ -3,10 +3,9 @@
 ::
 
     backend       the contract: queues, data, observations
-    session       the session, and what the client hears
+    session       the session, and what Redis publishes
     heartbeats    the requests that extend it, on a connection of their own
     watches       departures: what is watched, and how the client learns of them
-    following     what is followed
     data          what is read and written beside the queues; pure
     contenders    contenders as arguments and answers of scripts; pure
     request_thread  sends requests, and receives answers and messages

@@ -25,24 +25,32 @@ def channel(where: str) -> str:
     return f"key:{folder}{key}" if key else f"folder:{folder}"
 
 
-def changed(where: str, known: Listing, message: bytes) -> Listing | None:
-    """What ``where`` holds after a change, from before; None if that is to be read."""
-    revision, _, changes = message.partition(b" ")
-    if not changes or len(known.values) > _MAX_COPIED:
-        return None
-    folder, _ = _split(where)
-    reader = Reader()
-    reader.feed(changes)
-    words = list(iter(reader.gets, False))
-    values = dict(known.values)
-    for name, version, value in zip(words[::3], words[1::3], words[2::3], strict=True):
-        key = folder + decoded(name)
-        before = values.pop(key, None)
-        if version != b"0":
-            if int(version) != (before.version if before is not None else 0) + 1:
-                return None  # this is not what was read
-            values[key] = VersionedValue(value, int(version))
-    return Listing({key: values[key] for key in sorted(values)}, int(revision))
+def changed(channel: bytes, message: bytes, known: Any) -> Any:
+    """What is kept there after the change of which ``message`` tells; ``known`` was before.
+
+    None if it is to be read.
+    """
+    text, _, changes = message.partition(b" ")
+    try:
+        if (revision := int(text)) <= known.revision:
+            return known  # a reading has shown it
+        if not changes or len(known.values) > _MAX_COPIED:
+            return None
+        folder, _ = _split(decoded(channel.partition(b"}:")[2].partition(b":")[2]))
+        reader = Reader(protocolError=ValueError)
+        reader.feed(changes)
+        words = list(iter(reader.gets, False))
+        values = dict(known.values)
+        for name, version, value in zip(words[::3], words[1::3], words[2::3], strict=True):
+            key = folder + decoded(name)
+            before = values.pop(key, None)
+            if version != b"0":
+                if int(version) != (before.version if before is not None else 0) + 1:
+                    return None  # this is not what was read
+                values[key] = VersionedValue(value, int(version))
+    except (ValueError, TypeError, AttributeError):
+        return None  # no message of coordlock's
+    return Listing({key: values[key] for key in sorted(values)}, revision)
 
 
 def read(where: str, guard: Contender | None) -> Request[Listing]:

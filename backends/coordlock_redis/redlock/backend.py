@@ -21,7 +21,8 @@ from coordlock.backend import (
     SessionInfo,
     SessionListener,
 )
-from coordlock.errors import BackendError, BackendUnavailable, ConfigurationError, SessionLost
+from coordlock.backend.session import OneSession
+from coordlock.errors import BackendError, BackendUnavailable, ConfigurationError
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 from coordlock.runtime.clock import Timers
@@ -35,7 +36,6 @@ from coordlock_redis.request_thread import RequestThread
 from coordlock_redis.requests import Argument, Request, ScriptContext
 from coordlock_redis.scripts import Script, Scripts
 from coordlock_redis.servers import Connection
-from coordlock_redis.session import no_session
 from coordlock_redis.subscription import Subscription
 
 __all__ = ["RedlockBackend"]
@@ -119,7 +119,7 @@ class RedlockBackend(Backend):
         ]
         self._lock: Final = threading.RLock()
         self._held: dict[str, _Held] = {}
-        self._session = ""
+        self._session: OneSession[str] = OneSession(SERVICE, self._lock)
         self._closing: Promise[None] | None = None
 
     @classmethod
@@ -153,7 +153,8 @@ class RedlockBackend(Backend):
 
         def decide(came: list[Any], failures: list[BackendError]) -> Promise[SessionInfo] | None:
             if len(came) >= self._majority:
-                self._session = session
+                if not self._session.begin(session, listener):
+                    return failed(client_closed())
                 return resolved(SessionInfo(session, self._ttl - self._drift))
             return self._silence(failures)
 
@@ -162,8 +163,8 @@ class RedlockBackend(Backend):
 
     def heartbeat(self) -> Promise[float]:
         with self._lock:
-            if not self._session:
-                return failed(no_session())
+            if not (session := self._session.current):
+                return failed(self._session.missing())
             # In this order, because an acquire may be granted in between: one that is too old now
             # is never granted later, and one that is granted here is in both lists.
             now = self._clock.now()
@@ -189,12 +190,11 @@ class RedlockBackend(Backend):
             for id in missing:
                 without = len(came) - counts[id]
                 if without > out_of - self._majority and id in self._held:
-                    self._session = ""
                     reason = (
                         f"{without} of {out_of} servers have lost the lock {held[id].queue!r}: "
                         "they were restarted, or their clocks went wrong"
                     )
-                    return failed(SessionLost(SERVICE, reason))
+                    return failed(self._session.lose(session, reason))
             if len(came) + len(failures) < out_of:
                 return None
             if all(id not in self._held for id in missing) and len(came) >= self._majority:
@@ -208,8 +208,8 @@ class RedlockBackend(Backend):
     ) -> Promise[tuple[Snapshot, ...]]:
         [entry] = entries
         with self._lock:
-            if not (session := self._session):
-                return failed(no_session())
+            if not (session := self._session.current):
+                return failed(self._session.missing())
             key = self._prefix + entry.queue.encode("utf-8", "surrogatepass")
             value = f"{entry.id} {session} ".encode() + entry.owner.encode()
             # Before it is sent, so that a heartbeat meanwhile extends it.
@@ -226,8 +226,8 @@ class RedlockBackend(Backend):
                 mine.is_asked = False  # before the look at the clock: see `heartbeat`
             took = self._clock.now() - mine.since
             if votes >= self._majority and took < self._longest:
-                if session != self._session:
-                    return failed(no_session())
+                if session != self._session.current:
+                    return failed(self._session.missing())
                 found = _contender(entry.queue, value)
                 return resolved((Snapshot(entry.queue, (found,)),))
             left = len(self._servers) - len(came) - len(failures)
@@ -270,7 +270,7 @@ class RedlockBackend(Backend):
             if self._closing is not None:
                 return self._closing
             self._closing = closing = Promise[None]()
-            self._session = ""
+            self._session.forget(closes=True)
             arguments: list[Argument] = [
                 word for id, one in self._held.items() for word in (one.key, id)
             ]
