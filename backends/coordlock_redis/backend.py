@@ -19,7 +19,7 @@ from coordlock_redis.contenders import names
 from coordlock_redis.errors import SERVICE
 from coordlock_redis.options import OPTIONS, TCP, TLS, UNIX, restart_delay
 from coordlock_redis.requests import MICROSECONDS, Argument, Request, decoded
-from coordlock_redis.scripts import SCRIPTS
+from coordlock_redis.scripts import usual
 from coordlock_redis.session import RedisSession
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class RedisBackend(RedisSession):
             delay=restart_delay(settings),
             replicas=settings.options["wait_replicas"],
             may_evict=settings.options["allow_eviction"],
-            scripts=SCRIPTS if settings.options["compat"] is None else compat.SCRIPTS,
+            script=usual() if settings.options["compat"] is None else compat.script(),
         )
 
     def describe(self) -> Promise[ServiceInfo]:

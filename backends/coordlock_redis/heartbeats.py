@@ -80,16 +80,15 @@ class Heartbeats:
         is_new = self._connection is None
         if (connection := self._connection) is None:
             connection = self._connection = self._servers.connect()
-        # A `WAIT` behind a script that the server does not know would hold up the next attempt.
-        by_source = is_new and self._replicas > 0
         try:
             try:
-                self._transmit(request, connection, patience, by_source=by_source)
+                self._transmit(request, connection, patience)
                 answer = connection.receive()
             except exceptions.NoScriptError:
+                request.is_by_source = True
                 if self._replicas:
                     connection.receive()
-                self._transmit(request, connection, patience, by_source=True)
+                self._transmit(request, connection, patience)
                 answer = connection.receive()
             copies = connection.receive() if self._replicas else 0
         except BROKEN as error:
@@ -103,11 +102,9 @@ class Heartbeats:
             raise not_copied(copies, self._replicas)
         return answer
 
-    def _transmit(
-        self, request: Request[float], connection: Connection, patience: float, *, by_source: bool
-    ) -> None:
+    def _transmit(self, request: Request[float], connection: Connection, patience: float) -> None:
         connection.socket.settimeout(min(patience, self._servers.timeout))
-        data = request.command(self._context, connection, by_source=by_source)
+        data = request.command(self._context, connection)
         if self._replicas:
             seconds = min(patience, self._servers.timeout / 2)
             data += packed("WAIT", self._replicas, max(1, int(seconds * 1000)))

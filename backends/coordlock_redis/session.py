@@ -20,9 +20,9 @@ from coordlock_redis.errors import SERVICE, client_closed
 from coordlock_redis.heartbeats import Heartbeats
 from coordlock_redis.request_thread import RequestThread
 from coordlock_redis.requests import MICROSECONDS, Argument, Request, ScriptContext, loss
-from coordlock_redis.scripts import SCRIPTS, Scripts
+from coordlock_redis.scripts import Script
 from coordlock_redis.servers import Servers
-from coordlock_redis.subscription import Subscription
+from coordlock_redis.subscription import Subscription, SubscriptionListener
 from coordlock_redis.watches import Watches
 
 __all__ = ["RedisSession"]
@@ -35,15 +35,15 @@ T = TypeVar("T")
 log = Log("coordlock")
 
 
-class RedisSession(Backend):
-    """What a client needs for its session, and what it hears.
+class RedisSession(SubscriptionListener, Backend):
+    """What a client needs for its session, and what Redis publishes for it.
 
     Args:
         prefix: of the names of all keys and channels of the root.
         delay: see `ScriptContext`.
         replicas: how many must have what the client changes.
         may_evict: whether a server will do that deletes keys when its memory is full.
-        scripts: what is run.
+        script: what is run.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class RedisSession(Backend):
         prefix: bytes,
         ttl: float,
         timers: Timers,
+        script: Script,
         *,
         delay: float | None = None,
         replicas: int = 0,
         may_evict: bool = False,
-        scripts: Scripts = SCRIPTS,
     ) -> None:
         self._servers: Final = servers
         self._ttl: Final = ttl
@@ -66,7 +66,7 @@ class RedisSession(Backend):
         self._client: Final = uuid4().hex[:16]
         self._root: Final = prefix
         self._inbox: Final = prefix + b"inbox:" + self._client.encode()
-        self._context: Final = ScriptContext(servers.key, self._client, delay, ttl, scripts)
+        self._context: Final = ScriptContext(servers.key, self._client, delay, ttl, script)
         self._lock: Final = threading.RLock()
         self._subscription: Final = Subscription(
             self._inbox, timers, ttl / 3 + 1.0, servers.timeout

@@ -41,6 +41,6 @@ for at = operations, #ARGV, 4 do
   end
 end
 for place, written in pairs(news) do
-  tell(place, int(last) .. (#written <= LONGEST_NEWS and written or ''))
+  publish(place, int(last) .. (#written <= LONGEST_NEWS and written or ''))
 end
 return finish('ok', last, now, read)

@@ -33,8 +33,8 @@ from coordlock_redis.errors import client_closed
 from coordlock_redis.options import DB, delay_or_auto, restart_delay
 from coordlock_redis.redlock.nodes import SERVICE, Node, Runs, described
 from coordlock_redis.request_thread import RequestThread
-from coordlock_redis.requests import Argument, Request, ScriptContext
-from coordlock_redis.scripts import Script, Scripts
+from coordlock_redis.requests import MICROSECONDS, Argument, Request, ScriptContext
+from coordlock_redis.scripts import Script, operations
 from coordlock_redis.servers import Connection
 from coordlock_redis.subscription import Subscription
 
@@ -68,14 +68,14 @@ _OPTIONS: Final[Sequence[Option]] = (
     ),
     *TLS_OPTIONS,
 )
-_SCRIPTS: Final = Scripts(lambda name: [("coordlock_redis.redlock", name)])
+_SCRIPT: Final = Script(operations("coordlock_redis.redlock", "lock", "extend", "unlock"))
 
 
 class _Header(ScriptContext):
-    """What the scripts of this module are told: when the server counts."""
+    """What the script of this module is given: when the server counts."""
 
-    def arguments(self, script: Script, connection: Connection) -> tuple[Argument, ...]:
-        return 0, connection.started + int((self.delay or 0) * 1_000_000)
+    def arguments(self, name: str, connection: Connection) -> tuple[Argument, ...]:
+        return 0, name, connection.started + int((self.delay or 0) * MICROSECONDS)
 
 
 @dataclass(slots=True)
@@ -112,7 +112,7 @@ class RedlockBackend(Backend):
         self._longest: Final = ttl * _ACQUIRE
         self._majority: Final = len(nodes) // 2 + 1
         self._clock: Final = timers.clock
-        context = _Header(prefix, "", delay, ttl, _SCRIPTS)
+        context = _Header(prefix, "", delay, ttl, _SCRIPT)
         self._nodes: Final = [
             RequestThread(one, context, Subscription(b"", timers, ttl, one.timeout), timers.clock)
             for one in nodes
