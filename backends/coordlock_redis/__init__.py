@@ -10,7 +10,7 @@
     contenders    contenders as arguments and answers of scripts; pure
     request_thread  sends requests, and receives answers and messages
     subscription  the connection that has subscribed to the client's inbox
-    requests      one script to run, and what all of them are told
+    requests      one run of the script, and what each of them is given
     scripts       the scripts, from the files in ``lua``
     servers       which server has the data, and a connection to it
     access        how to reach it, by the settings

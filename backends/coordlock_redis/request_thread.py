@@ -145,13 +145,9 @@ class RequestThread:
     def _encoded(self, request: Request[Any], connection: Connection) -> bytes:
         request.sent_at = self._clock.now()
         command = request.command(self.context, connection)
-        if self._answers(request) > 1:
+        if self._replicas and request.changes:
             command += packed("WAIT", self._replicas, int(self._timeout * 1000))
         return command
-
-    def _answers(self, request: Request[Any]) -> int:
-        """How many answers there are to ``request``."""
-        return 2 if self._replicas and request.changes else 1
 
     def listen(self) -> None:
         """Keep the subscription from now on."""
@@ -234,7 +230,7 @@ class RequestThread:
             self._subscription.connect_when_due(self._servers)
             other, connection = self._subscription.connection, self.connection
             if other is not None and connection is not None and other.run != connection.run:
-                # What leaves there is not told here.
+                # What leaves there is not reported here.
                 self._drop(BackendUnavailable(SERVICE, "the client has moved to another server"))
         self._flush()
         if self._asked:
@@ -335,7 +331,7 @@ class RequestThread:
                 return
             request, answers = self._slots[0]
             answers.append(answer)
-            if len(answers) == self._answers(request):
+            if len(answers) == (2 if self._replicas and request.changes else 1):
                 self._slots.popleft()
                 self._take(request, connection, *answers)
             if self.connection is not connection:

@@ -87,8 +87,9 @@ class Request(Generic[T]):
     is_by_source: bool = False
 
     def command(self, context: ScriptContext, connection: Connection) -> bytes:
-        """The command. Redis forgets scripts at its restart; then the source makes it known."""
-        if self.is_by_source:
+        """The command. The first of a connection makes the script known, by its source."""
+        if self.is_by_source or not connection.knows_script:
+            connection.knows_script = True
             given = context.arguments(self.name, connection)
             return packed("EVAL", context.script.source, *given, *self.arguments)
         count, beginning = context.beginning(self.name, connection)

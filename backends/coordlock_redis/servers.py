@@ -46,7 +46,6 @@ class Connection:
 
     Attributes:
         run: names the server's process: another one after each restart.
-        version: of the server, or of the Redis that it is compatible with.
         is_encrypted: by TLS.
         is_direct: whether the descriptor can be written without waiting.
         number: of the descriptor. It may be another's once the connection is closed, which the
@@ -57,12 +56,13 @@ class Connection:
     _redis_py: Any
     where: str
     run: bytes
-    version: tuple[int, ...]
     is_cluster: bool
     started: int
     is_encrypted: bool
     is_direct: bool = field(init=False)
     number: int = field(init=False)
+    #: Whether the script's source was sent.
+    knows_script: bool = False
     #: What requests to it begin with, for `ScriptContext`.
     beginnings: dict[object, tuple[int, bytes]] = field(default_factory=dict)
     _reader: Reader = field(init=False)
@@ -82,7 +82,7 @@ class Connection:
 
     def send(self, *commands: Sequence[Word]) -> None:
         """Send all of ``commands`` at once."""
-        self.socket.sendall(b"".join([packed(*one) for one in commands]))
+        self.socket.sendall(b"".join([packed(*command) for command in commands]))
 
     def read(self) -> list[Any]:
         """The answers that have come, as bytes; an error is one of them. For a readable socket."""
@@ -102,11 +102,17 @@ class Connection:
             raise answer
         return answer
 
+    def ask(self, *command: Word) -> Any:
+        """The answer to ``command``. Blocks; raises redis-py's errors."""
+        self.send(command)
+        return self.receive()
+
     def _fill(self) -> None:
         if not (data := self.socket.recv(_CHUNK)):
             raise exceptions.ConnectionError("the server closed the connection")
         self._reader.feed(data)
-        self._ready += iter(self._reader.gets, False)
+        while (answer := self._reader.gets()) is not False:  # which 0 equals
+            self._ready.append(answer)
 
     def has_more(self) -> bool:
         """Whether `read` has something though nothing can be read from the socket."""
@@ -160,8 +166,8 @@ class Servers:
         if host is None:
             unix: Any = UnixDomainSocketConnection
             return unix(path=self.path or "", **arguments)
-        kind = SSLConnection if self.tls else TCPConnection
-        return kind(host=host[0], port=host[1], **arguments)
+        transport = SSLConnection if self.tls else TCPConnection
+        return transport(host=host[0], port=host[1], **arguments)
 
     def connect(self) -> Connection:
         """A connection to the primary. Blocks; raises coordlock's errors alone."""
@@ -171,7 +177,7 @@ class Servers:
             try:
                 connection = self._follow(host, until)
             except BackendError as error:
-                # The answer of a server tells more than the silence of the next one.
+                # The answer of a server is worth more than the silence of the next one.
                 if refusal is None or isinstance(refusal, BackendUnavailable):
                     refusal = error
             else:
@@ -217,8 +223,8 @@ class Servers:
         except Exception as error:
             raise translate(error, where, is_plain=not self.sentinel_tls) from None
         finally:
-            for one in sentinel.sentinels:
-                one.close()
+            for client in sentinel.sentinels:
+                client.close()
         answered = sentinel.sentinels[0].connection_pool.connection_kwargs
         self._answered = answered["host"], answered["port"]
         return str(host), int(port)
@@ -276,7 +282,7 @@ class Servers:
 
     def _arguments(self, given: Mapping[str, Any], patience: float) -> dict[str, Any]:
         # Else OpenSSL asks for the pass phrase of an encrypted key on the terminal.
-        password = {"ssl_password": ""} if any(one.startswith("ssl_") for one in given) else {}
+        password = {"ssl_password": ""} if any(name.startswith("ssl_") for name in given) else {}
         patience = max(0.05, min(self.timeout, patience))
         return {
             **password,
@@ -300,7 +306,7 @@ def _connected(opened: Any, where: str, answers: list[Any]) -> Connection:
     fields = info(server) | info(replication)
     version = tuple(int(part) for part in re.findall(r"\d+", fields.get("redis_version", ""))[:3])
     if version < _OLDEST:
-        shown = fields.get("redis_version") or "a server that tells no version"
+        shown = fields.get("redis_version") or "a server of unknown version"
         raise BackendError(SERVICE, f"{where}: coordlock needs Redis 6.2 or later, not {shown}")
     if fields.get("role", "master") != "master":
         primary = f"{fields.get('master_host')}:{fields.get('master_port')}"
@@ -310,7 +316,7 @@ def _connected(opened: Any, where: str, answers: list[Any]) -> Connection:
     if not (run := fields.get("run_id")):
         raise BackendError(
             SERVICE,
-            f"{where} tells no run_id, by which coordlock notices that Redis has lost its data: "
+            f"{where} gives no run_id, by which coordlock notices that Redis has lost its data: "
             "connect to Redis or Valkey itself, not to a proxy or another server",
         )
     now = int(time[0]) * 1_000_000 + int(time[1])
@@ -323,7 +329,6 @@ def _connected(opened: Any, where: str, answers: list[Any]) -> Connection:
         opened,
         where,
         run.encode(),
-        version,
         _mode(fields) == "cluster",
         started,
         isinstance(opened, SSLConnection),

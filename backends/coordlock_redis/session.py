@@ -79,11 +79,11 @@ class RedisSession(SubscriptionListener, Backend):
         self._watches: Final = Watches(self._look, self._is_own, timers, self._lock)
         self._observers: Final = Observers(self, timers.clock, self._lock)
         self._subscription.listener = self
-        #: The channel that tells that data may be gone.
+        #: On this channel, Redis reports that data may be gone.
         self._anew: Final = prefix + b"anew"
         self._subscription.subscribe(self._anew)
         self._opened = self._beats = 0
-        #: When each heartbeat that was not heard of yet was sent.
+        #: When each heartbeat was sent whose message has not come yet.
         self._beaten: dict[int, float] = {}
         self._closing: Promise[None] | None = None
 

@@ -32,13 +32,13 @@ class SubscriptionListener:
         """The server has answered after a silence."""
 
     def on_subscribed(self, channel: bytes) -> None:
-        """What happens from now on is told on this channel."""
+        """What happens from now on is reported on this channel."""
 
     def on_live(self) -> None:
         """The connection is there, with all channels."""
 
     def on_silence(self, since: float, reason: str) -> None:
-        """The connection is gone; all until ``since`` was told."""
+        """The connection is gone; all until ``since`` was reported."""
 
 
 class Subscription:
@@ -67,7 +67,7 @@ class Subscription:
         self._pause = RECONNECT_DELAYS_S[0]
         self._due = 0.0
         self._received_at = 0.0
-        #: All that happened until then has been told.
+        #: All that happened until then has been reported.
         self.complete_until = 0.0
         self._asked_at: float | None = None
 

@@ -2,7 +2,7 @@
 
 The algorithm is the published one: ask all servers at once; a majority of them, in less than the
 time-to-live less a drift, is the lock; else take back what was got, everywhere. No server knows
-the others, so there is no order, no number that grows, and nobody who tells when a lock is free.
+the others, so there is no order, no number that grows, and nothing that reports a free lock.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ class RedlockBackend(Backend):
         self._clock: Final = timers.clock
         context = _Header(prefix, "", delay, ttl, _SCRIPT)
         self._nodes: Final = [
-            RequestThread(one, context, Subscription(b"", timers, ttl, one.timeout), timers.clock)
-            for one in nodes
+            RequestThread(node, context, Subscription(b"", timers, ttl, node.timeout), timers.clock)
+            for node in nodes
         ]
         self._lock: Final = threading.RLock()
         self._held: dict[str, _Held] = {}
@@ -136,8 +136,8 @@ class RedlockBackend(Backend):
         runs = Runs()
         nodes = []
         for host in settings.hosts:
-            one = access.servers(replace(settings, hosts=(host,)), None, timers.clock, tls=tls)
-            fields = vars(one) | {"timeout": timeout}
+            node = access.servers(replace(settings, hosts=(host,)), None, timers.clock, tls=tls)
+            fields = vars(node) | {"timeout": timeout}
             nodes.append(Node(**fields, may_evict=may_evict, runs=runs))
         delay = restart_delay(settings)
         return cls(
@@ -168,16 +168,16 @@ class RedlockBackend(Backend):
             # In this order, because an acquire may be granted in between: one that is too old now
             # is never granted later, and one that is granted here is in both lists.
             now = self._clock.now()
-            asked = [one for one in self._held.values() if one.is_asked]
-            held = {id: one for id, one in self._held.items() if not one.is_asked}
+            asked = [key for key in self._held.values() if key.is_asked]
+            held = {id: key for id, key in self._held.items() if not key.is_asked}
             # The session's next deadline is theirs, too. Those who answer this need not be those
             # that vote for them, so it counts from when they were asked for.
-            ages = [now - one.since for one in asked]
+            ages = [now - key.since for key in asked]
             late = max([age for age in ages if age < self._longest], default=0.0)
             certain = self._ttl - self._drift - late
             arguments: list[Argument] = [self._milliseconds]
-            for one in (*held.values(), *asked):
-                arguments += (one.key, one.value)
+            for each in (*held.values(), *asked):
+                arguments += (each.key, each.value)
             # Under the lock: none of them is deleted before.
             answers = self._ask("extend", arguments, lambda answer: answer[1:])
 
@@ -239,7 +239,7 @@ class RedlockBackend(Backend):
                 if votes >= self._majority:
                     failures = [BackendUnavailable(SERVICE, f"the servers took {took:.1f} s")]
                 return failed(self._unavailable(failures))
-            blocking = tuple(_contender(entry.queue, one) for one in others)
+            blocking = tuple(_contender(entry.queue, other) for other in others)
             return resolved((Snapshot(entry.queue, blocking),))
 
         return _decided(answers, decide)
@@ -272,7 +272,7 @@ class RedlockBackend(Backend):
             self._closing = closing = Promise[None]()
             self._session.forget(closes=True)
             arguments: list[Argument] = [
-                word for id, one in self._held.items() for word in (one.key, id)
+                word for id, held in self._held.items() for word in (held.key, id)
             ]
         ended = all_of(
             node.close(lambda: Request("unlock", arguments, lambda _: True)) for node in self._nodes
@@ -306,10 +306,10 @@ class RedlockBackend(Backend):
 
     def _unavailable(self, failures: Sequence[BackendError]) -> BackendError:
         """Why no majority answered; only one that waiting may mend is a `BackendUnavailable`."""
-        refusals = [one for one in failures if not isinstance(one, BackendUnavailable)]
+        refusals = [error for error in failures if not isinstance(error, BackendUnavailable)]
         if len(self._servers) - len(refusals) < self._majority:
             return refusals[0]
-        reasons = "; ".join(dict.fromkeys(one.reason for one in failures))
+        reasons = "; ".join(dict.fromkeys(error.reason for error in failures))
         return BackendUnavailable(SERVICE, f"no majority of the servers answers: {reasons}")
 
 
@@ -317,7 +317,7 @@ def _decided(
     answers: Sequence[Promise[T]],
     decide: Callable[[list[T], list[BackendError]], Promise[Any] | None],
 ) -> Promise[Any]:
-    """What ``decide`` says, as soon as it says something of what has come and what has failed."""
+    """What ``decide`` makes of the answers and failures so far, once that is not None."""
     came: list[T] = []
     failures: list[BackendError] = []
     lock = threading.RLock()

@@ -220,14 +220,14 @@ def test_a_heartbeat_that_nobody_expected_to_fail_so_is_answered(
     with coordlock.connect(only.url_for(root, ttl="3s")) as client:
         grant = client.lock("a").acquire(timeout=10)
         errors = iter([RuntimeError("odd")])
-        transmit = Heartbeats._transmit
+        ask = Heartbeats._ask
 
-        def fail(self: Heartbeats, *arguments: Any, **options: Any) -> None:
+        def fail(self: Heartbeats, *arguments: Any) -> Any:
             for error in errors:
                 raise error
-            transmit(self, *arguments, **options)
+            return ask(self, *arguments)
 
-        monkeypatch.setattr(Heartbeats, "_transmit", fail)
+        monkeypatch.setattr(Heartbeats, "_ask", fail)
         time.sleep(4)
         grant.check()
 
