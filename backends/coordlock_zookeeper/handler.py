@@ -36,7 +36,7 @@ log = Log("coordlock.zookeeper")
 
 #: How often it does what is there before it looks at the system for more: requests must not keep
 #: answers waiting.
-_PASSED: Final = 8
+_MAX_PASSED: Final = 8
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
@@ -245,7 +245,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             is_ready = not wakeups.falls_asleep() or is_ready
             found: list[Any] = []
             self._passed = self._passed + 1 if is_ready else 0
-            if not is_ready or self._passed > _PASSED:
+            if not is_ready or self._passed > _MAX_PASSED:
                 self._passed = 0
                 patience = 0.0 if is_ready else self._limited(timeout)
                 found = self._poll.ready([wakeups, *sockets], timeout=patience)

@@ -164,7 +164,8 @@ class Engine:
     def first_session(self) -> Steps[None]:
         """Open a session where none was open so far. Raises what `session` raises."""
         self.check()
-        self._refuse_in_outage()
+        if self.settings.fail_fast:
+            self._refuse_in_outage()
         if not self.was_open:
             yield from self.session()
 
@@ -175,7 +176,8 @@ class Engine:
         once with ``fail_fast`` while the service is known to be away.
         """
         self.check()
-        self._refuse_in_outage()
+        if self.settings.fail_fast:
+            self._refuse_in_outage()
         if (latest := self.sessions.latest) is not None and latest.ended is None:
             return latest
         if latest is None:
@@ -188,7 +190,7 @@ class Engine:
         return (yield from self.sessions.live())
 
     def _refuse_in_outage(self) -> None:
-        if not self.settings.fail_fast or (outage := self.sessions.outage) is None:
+        if (outage := self.sessions.outage) is None:
             return
         since, doubt = outage
         away = self.clock.now() - since

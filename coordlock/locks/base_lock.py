@@ -114,10 +114,6 @@ class BaseLock(Resident, Generic[G]):
         `AuthenticationFailed`, `ClientClosed` and `ClientClosed`.
         """
         seconds = self.timeout if timeout is DEFAULT else timeout_of("acquire", timeout)
-        return self._acquire_within(seconds, cancellation)
-
-    def _acquire_within(self, seconds: float | None, cancellation: Cancellation | None) -> Steps[G]:
-        """Acquire within ``seconds``; returns the grant."""
         engine = self._access.engine
         ticket = yield from acquisition(
             engine, self._claims, seconds, this_caller(), self.label, cancellation

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -63,14 +64,12 @@ class _SystemClock:
 SYSTEM_CLOCK: Final[Clock] = _SystemClock()
 
 
+@dataclass(slots=True, eq=False)
 class Timer:
     """A call that is due at ``when`` on the clock, unless it is cancelled before."""
 
-    __slots__ = ("action", "when")
-
-    def __init__(self, when: float, action: Callable[[], object]) -> None:
-        self.when = when
-        self.action: Callable[[], object] | None = action
+    when: float
+    action: Callable[[], object] | None
 
     def cancel(self) -> None:
         """Never make the call; harmless after it was made."""
