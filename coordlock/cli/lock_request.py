@@ -21,6 +21,7 @@ from coordlock.model.claim import Mode
 from coordlock.settings import Settings
 
 if TYPE_CHECKING:
+    from coordlock.cli.event_lines import EventLines
     from coordlock.locks.several import MultiGrant, MultiLock
 
 __all__ = ["LockRequest"]
@@ -45,6 +46,8 @@ class LockRequest:
     permits: int | None = None
     label: str | None = None
     max_hold: str | None = None
+    #: What prints the events of the client; None for nothing.
+    lines: EventLines | None = None
 
     def __post_init__(self) -> None:
         if not self.names and not self.trees:
@@ -76,6 +79,8 @@ class LockRequest:
         """A client, closed at the end. The timeout bounds connecting."""
         with connected(settings, self._timeout(settings)) as client:
             self.say(f"connected to {settings}")
+            if self.lines is not None:
+                self.lines.listen(client)
             yield client
 
     def acquire(self, client: Client, settings: Settings, waited: float = 0.0) -> Grant:

@@ -213,12 +213,13 @@ def test_a_lost_lead_ends_a_command_that_is_to_exit_then(cli: Cli) -> None:
         assert "election 'sched' is lost" in process.stderr.read()
 
 
-def test_json_says_what_is_held(cli: Cli) -> None:
+def test_json_has_a_line_for_each_event(cli: Cli) -> None:
     with cli.started("elect", "sched", "--json") as process:
         assert process.stdout is not None
-        told = json.loads(process.stdout.readline())
-        assert (told["name"], told["backend"]) == ("sched", "local")
-        process.communicate(timeout=60)
+        held = json.loads(process.stdout.readline())
+        assert (held["event"], held["name"], held["backend"]) == ("held", "sched", "local")
+        released, _ = process.communicate(timeout=60)
+        assert json.loads(released)["event"] == "released"
     done = cli.run("elect", "sched", "--json", "--", "true")
     assert done.returncode == 64
     assert "without COMMAND" in done.stderr

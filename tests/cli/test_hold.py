@@ -6,11 +6,15 @@ import json
 import signal
 import subprocess
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
+from testbed.servers.etcd import EtcdServer
 from tests.cli.command import Cli
 from tests.cli.terminals import Terminal
+
+DOCS: Final = Path(__file__).parents[2] / "docs"
 
 
 def test_it_prints_the_token_and_holds_until_stdin_closes(cli: Cli) -> None:
@@ -28,9 +32,48 @@ def test_it_prints_the_token_and_holds_until_stdin_closes(cli: Cli) -> None:
 def test_the_token_is_the_one_in_the_queue(cli: Cli) -> None:
     with cli.started("hold", "x", "--json") as holder:
         assert holder.stdout is not None
-        told = json.loads(holder.stdout.readline())
+        line = json.loads(holder.stdout.readline())
         (shown,) = cli.show("x")
-        assert told == {"name": "x", "token": shown["token"], "backend": "local"}
+        assert line["token"] == shown["token"]
+
+
+def fits(line: dict[str, Any], schema: dict[str, Any]) -> bool:
+    """Whether ``line`` has the fields of the ``schema``, with their types, and no others."""
+    types = {"string": str, "integer": int, "number": (int, float), "null": type(None)}
+    for name, value in line.items():
+        known = schema["properties"][name]
+        allowed = known.get("type", [])
+        kinds = [allowed] if isinstance(allowed, str) else allowed
+        if kinds and not any(isinstance(value, types.get(kind, dict)) for kind in kinds):
+            return False
+        if value not in known.get("enum", [value]) or value != known.get("const", value):
+            return False
+    return set(schema["required"]) <= line.keys()
+
+
+@pytest.mark.etcd
+def test_json_has_a_line_for_each_event_by_the_schema(tmp_path: Path) -> None:
+    schema = json.loads((DOCS / "reference" / "hold-events.schema.json").read_text())
+    with EtcdServer(tmp_path / "etcd") as server:
+        cli = Cli(server.endpoint.url("/t", ttl="3s"), tmp_path)
+        with cli.holding("x") as first, cli.started("hold", "x", "--json") as second:
+            assert second.stdout is not None
+            waiting = json.loads(second.stdout.readline())
+            first.send_signal(signal.SIGTERM)
+            first.wait(60)
+            held = json.loads(second.stdout.readline())
+            server.pause()
+            suspect = json.loads(second.stdout.readline())
+            lost = json.loads(second.stdout.readline())
+            assert second.wait(60) == 79
+            server.resume()
+        done = cli.run("hold", "x", "--json", "--for", "10ms")
+        lines = [waiting, held, suspect, lost, *map(json.loads, done.stdout.splitlines())]
+    events = [line["event"] for line in lines]
+    assert events == ["waiting", "held", "suspect", "lost", "held", "released"]
+    assert all(fits(line, schema) for line in lines), lines
+    assert waiting["position"] == 1
+    assert lost["token"] == held["token"] < lines[-1]["token"]
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"])

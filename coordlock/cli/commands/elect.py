@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from coordlock.cli.child import Child
-from coordlock.cli.commands.hold import check_stdin, keep
+from coordlock.cli.commands.hold import check_stdin, event_lines, keep
 from coordlock.cli.commands.run import supervise
 from coordlock.cli.data import given
 from coordlock.cli.guard import Guard
@@ -108,7 +108,7 @@ def elect(
     69 if the session was lost during the wait.
 
     Without COMMAND it leads until stdin closes or a signal arrives, and prints the fencing token of
-    each term.
+    each term; with --json a line for each event: waiting, held, suspect, lost, released.
 
     With --http, other programs ask it who leads, also while it waits: / answers with JSON, /leading
     with 200 while this process leads and 503 while not, /healthz with 503 until the service has
@@ -121,7 +121,8 @@ def elect(
         encoded = None if value is None else check_candidate_value(given(value))
     request = _Campaign([name], value=encoded, exit_on_loss=exit_on_loss, http=http, **options)
     if command and as_json:
-        raise UsageError("--json prints the tokens of an election without COMMAND: leave one out")
+        raise UsageError("--json prints the events of an election without COMMAND: leave one out")
+    request.lines = event_lines() if as_json else None
     if not command and http is None:
         check_stdin("coordlock would resign", "give it a COMMAND or --http, or ")
     with Guard() if command else nullcontext() as guard:  # forks: before the client's threads
@@ -132,7 +133,7 @@ def elect(
                     term = request.acquire(client, settings)
                     if guard is None:
                         duration = None if http is None else math.inf
-                        return keep(request, term, settings, duration, as_json)
+                        return keep(request, term, settings, duration)
                     child = Child(guard, command)
                     return supervise(request, child, term, settings, grace, on_ask)
                 except (Lost, LockLost) as lost:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from coordlock.cli.exits import Exit, killed_by
 from coordlock.cli.lock_request import LockRequest
@@ -16,6 +15,9 @@ from coordlock.cli.text import echo
 from coordlock.locks.grant import Grant, GrantState
 from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.settings import Settings
+
+if TYPE_CHECKING:
+    from coordlock.cli.event_lines import EventLines
 
 __all__ = ["check_stdin", "hold", "keep", "wait_for_end"]
 
@@ -29,30 +31,40 @@ _LONGEST: Final = 3600.0
 def hold(*, duration: float | None, as_json: bool, **options: Any) -> int:
     """Hold the lock NAME until stdin closes or a signal comes.
 
-    Prints the fencing token, on a line of its own, as soon as the lock is held. The exit status is
+    Prints the fencing token, on a line of its own, as soon as the lock is held. With --json it
+    prints a line for each event: waiting, held, suspect, lost, released. The exit status is
     0, 128+N if signal N ended it, 75 if the lock was not acquired, 79 if it was lost. With -l and
     --tree it holds several locks, acquired in one step.
     """
-    request = LockRequest(**options)
+    request = LockRequest(lines=event_lines() if as_json else None, **options)
     if duration is None:
         check_stdin("the lock would be released", "add --for, or ")
     settings = request.settings()
     with request.acquired(settings) as grant:
-        return keep(request, grant, settings, duration, as_json)
+        return keep(request, grant, settings, duration)
 
 
-def keep(
-    request: LockRequest, grant: Grant, settings: Settings, duration: float | None, as_json: bool
-) -> int:
+def event_lines() -> EventLines:
+    """What prints lines of JSON."""
+    from coordlock.cli.event_lines import EventLines  # few need it
+
+    return EventLines()
+
+
+def keep(request: LockRequest, grant: Grant, settings: Settings, duration: float | None) -> int:
     """Show ``grant``, keep it until the end, and release it; the exit status.
 
     Raises `Lost` when the lock was lost.
     """
     with contextlib.closing(Inbox(ENDING)) as inbox:
-        line = {**request.description(grant), "backend": settings.scheme}
-        echo(json.dumps(line) if as_json else request.token(grant))
+        if (lines := request.lines) is None:
+            echo(request.token(grant))
+        else:
+            lines.held({**request.description(grant), "backend": settings.scheme})
         number = wait_for_end(grant, inbox, duration)
         is_released = grant.release()
+        if lines is not None:
+            lines.flush()
     if not is_released:
         request.warn(f"{request.what} is lost: {grant.lost.reason}")
         raise Lost(ending=bool(inbox.ending))
