@@ -16,11 +16,19 @@ from sphinx.environment import BuildEnvironment
 from sphinx.ext.napoleon import GoogleDocstring
 from sphinx.util.nodes import make_refnode
 
+from tests.unit.test_api import FOR_APPLICATIONS, FOR_BACKENDS
+
 project = "coordlock"
 release = version = importlib.metadata.version("coordlock")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
-include_patterns = ["*.md", "compose/README.md", "docs/**", "examples/shop/README.md"]
+include_patterns = [
+    "*.md",
+    "compose/README.md",
+    "docs/**",
+    "examples/shop/README.md",
+    "packages/*/README.md",
+]
 root_doc = "docs/index"
 
 myst_heading_anchors = 4
@@ -43,22 +51,41 @@ autodoc_default_options = {
 #: The sidebar: below which page, under which title, stand which pages. Patterns stand for the rest.
 NAVIGATION: Final = {
     "docs/index": {
-        "Start": ["which-recipe", "/README", "tutorial"],
-        "How-to guides": ["how-to/*"],
+        "Start": ["/README", "tutorial", "before-production", "troubleshooting", "comparison"],
+        "How-to guides": ["how-to/*", "fencing", "fencing/*"],
         "Integrations": ["integrations/*", "/examples/shop/README"],
         "Concepts": [
             "concepts",
-            "glossary",
-            "fencing",
             "reliability",
             "performance",
             "architecture",
         ],
         "Reference": ["reference/*", "command-line", "backends/*"],
-        "Project": ["design/README", "/C*", "/RELEASING", "/SECURITY", "/compose/README"],
+        "Project": [
+            "design/README",
+            "/C*",
+            "/RELEASING",
+            "/SECURITY",
+            "/compose/README",
+            "/packages/*/README",
+        ],
     },
-    "docs/reference/api": {"Modules": ["modules/*"]},
     "docs/design/README": {"Design notes": ["*"]},
+}
+
+#: Options of autodoc, by module: what frameworks define is theirs, and what two modules have is
+#: described once.
+AUTODOC_OPTIONS: Final = {
+    "coordlock": ("imported-members:",),
+    "coordlock.backend": ("imported-members:", "exclude-members: ServiceInfo, VersionedValue"),
+    "coordlock.fencing": ("imported-members:",),
+    "coordlock.integrations.apscheduler": ("no-inherited-members:",),
+    "coordlock.integrations.celery": ("no-inherited-members:", "exclude-members: LockedTask"),
+    "coordlock.integrations.django": ("no-inherited-members:", "imported-members:"),
+    "coordlock.model.contender": ("exclude-members: Contender",),
+    "coordlock.settings": ("imported-members:", "exclude-members: Settings, DEFAULT"),
+    "coordlock_memory": ("imported-members:",),
+    "coordlock.types": ("imported-members:", "exclude-members: AsyncTransaction, Transaction"),
 }
 
 
@@ -67,6 +94,15 @@ def add_navigation(_app: Sphinx, page: str, source: list[str]) -> None:
     for title, pages in NAVIGATION.get(page, {}).items():
         listed = "\n".join(pages)
         source[0] += f"\n```{{toctree}}\n:hidden:\n:glob:\n:caption: {title}\n\n{listed}\n```\n"
+
+
+def add_docstrings(_app: Sphinx, page: str, source: list[str]) -> None:
+    """Add every public module's docstrings below the overview of the API."""
+    if page == "docs/reference/api":
+        for name in (*FOR_APPLICATIONS, *FOR_BACKENDS, "coordlock_memory"):
+            options = "".join(f"\n   :{option}" for option in AUTODOC_OPTIONS.get(name, ()))
+            module = f"```{{eval-rst}}\n.. automodule:: {name}{options}\n```"
+            source[0] += f"\n## The module {name}\n\n{module}\n"
 
 
 def link_to_public_name(
@@ -109,4 +145,5 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-docstring", read_sections)
     app.connect("autodoc-process-bases", hide_private_bases)
     app.connect("source-read", add_navigation)
+    app.connect("source-read", add_docstrings)
     app.connect("missing-reference", link_to_public_name)

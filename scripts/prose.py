@@ -23,26 +23,10 @@ COLUMNS: Final = 120
 GENERATED: Final = (
     "docs/reference/api.md",
     "docs/reference/command-line.md",
-    "docs/reference/modules/",
 )
 
 #: Pages that are not checked yet. Take a page off once it is rewritten; the list ends empty.
-NOT_YET: Final = (
-    "README.md",
-    "CHANGELOG.md",
-    "docs/command-line.md",
-    "docs/concepts.md",
-    "docs/fencing.md",
-    "docs/fencing/",
-    "docs/glossary.md",
-    "docs/how-to/",
-    "docs/index.md",
-    "docs/integrations/",
-    "docs/reference/configuration.md",
-    "docs/reference/errors.md",
-    "docs/tutorial.md",
-    "docs/which-recipe.md",
-)
+NOT_YET: Final = ()
 
 #: What style.md calls riddles, as far as a pattern can tell them from plain words.
 RIDDLES: Final = {
@@ -55,8 +39,8 @@ RIDDLES: Final = {
         r"\bso many\b(?! as)": "say how many",
         r"\bends? so\b|\bso, too\b": "say how",
         r"\bas it was(?=[.,;:)])": "say what it was",
-        r"\bis told\b|\bare told\b|\bwas told (?!to\b)": "name who tells, or say learns",
-        r"\bgets on\b|\bfor good\b|\bby and by\b": "say it plainly",
+        r"\b(?:is|are|be|when|unless) told\b|\bwas told (?!to\b)": "name who tells, or say learns",
+        r"\bgets on\b|\bgo(?:es)? on\b|\bfor good\b|\bby and by\b|\bas far as\b": "say it plainly",
         r"\bnobody\b(?=[^.]*\bwho\b)": "name the actor",
     }.items()
 }

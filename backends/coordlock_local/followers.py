@@ -22,6 +22,7 @@ from coordlock.backend.observers import Observers
 from coordlock.errors import BackendUnavailable, CoordlockError
 from coordlock.model.contender import Snapshot
 from coordlock.runtime.clock import Clock
+from coordlock.runtime.process import THREAD
 from coordlock.runtime.promise import Promise
 from coordlock.runtime.shared_file import Descriptor, close_kept
 from coordlock_local.data import DataFile
@@ -58,8 +59,9 @@ class Followers:
         self._pipe = Pipe(directory, self._id)
         #: The pipes of sessions that have contenders in what is followed; None for one that ended.
         self._ends: dict[str, Descriptor | None] = {}
-        #: What the thread does in its next turn.
+        #: What the thread does next, and what it tries again after a while.
         self._tasks: deque[Callable[[], object]] = deque()
+        self._retries: list[Callable[[], object]] = []
         self._thread: threading.Thread | None = None
         #: Whether it was closed in its own thread, which closes the pipe then.
         self._ends_itself = self._is_closed = False
@@ -71,27 +73,23 @@ class Followers:
             read: Callable[[], Any] = partial(self._data.read, place)
         else:
             queue = LocalQueue(self._directory, place.name)
-            path = f"{self._directory.observed}/{os.path.basename(queue.path)}"
+            path = self._directory.observers(os.path.basename(queue.path))
             read = partial(_agreed, queue)
 
         def reading() -> Promise[Any]:
             promise: Promise[Any] = Promise()
-            self._tasks.append(partial(self._read, path, read, promise))
-            if threading.current_thread() is not self._thread:
-                self._pipe.wake()
+            self._do(partial(self._read, path, read, promise))
             return promise
 
         return self._observers.observe(path, reading, news)
 
     def close(self) -> None:
         """End all observations and the thread."""
-        with self._lock:
-            if self._is_closed:
-                return
-            self._ends_itself = self._thread is threading.current_thread()
-            self._is_closed = True
-            thread = self._thread
         self._observers.close(BackendUnavailable(SERVICE, "the client was closed"))
+        with self._lock:
+            thread = self._thread
+            self._ends_itself |= thread is threading.current_thread()
+            self._is_closed = True
         if thread is threading.current_thread():
             return  # it closes the pipe
         if thread is not None and self._pipe.wake():
@@ -107,41 +105,44 @@ class Followers:
             )
             thread.start()
             self._thread = thread
-        self._pipe.wake()
+        self._do(partial(self._begin, path))
         return False
 
     def unreport(self, path: str) -> None:
-        pass  # the thread finds that nobody observes it
+        self._do(partial(self._finish, path))
 
     def pause(self) -> Promise[None]:
         promise: Promise[None] = Promise()
-        self._tasks.append(partial(promise.resolve, None))
+        self._retries.append(partial(promise.resolve, None))
         return promise
 
     # The thread
 
+    def _do(self, task: Callable[[], object]) -> None:
+        self._tasks.append(task)
+        if threading.current_thread() is not self._thread:
+            self._pipe.wake()
+
     def _run(self) -> None:
-        subscribed: set[str] = set()
-        reread = 0.0  # when everything is to be read again
+        THREAD.must_not_wait = True
+        reread = time.monotonic() + _INTERVAL_S  # when everything is to be read again
         while not self._is_closed:
-            places = self._observers.places()
-            if is_due := time.monotonic() >= reread:
+            if time.monotonic() >= reread:
                 reread = time.monotonic() + _INTERVAL_S
-                subscribed.clear()  # somebody may have removed it
-            new = self._subscribe(subscribed, places)
-            # After it has subscribed, so that nothing falls between.
-            for path in places if is_due else new:
-                self._observers.live(path)
-            for _ in range(len(self._tasks)):
+                for path in self._observers.places():
+                    self._begin(path)  # somebody may have removed the subscription
+            while self._tasks:
                 self._tasks.popleft()()
             ends = self._open_ends()
             pause = max(0.0, reread - time.monotonic())
             try:
-                timeout = min(pause, _RETRY_S) if self._tasks else pause  # another attempt
+                timeout = min(pause, _RETRY_S) if self._retries else pause
                 names, ended = self._pipe.read(timeout, ends)
             except OSError:  # the program has closed the pipe
                 time.sleep(_RETRY_S)
                 names, ended = None, set()
+            self._tasks.extend(self._retries)
+            self._retries.clear()
             for number in ended:
                 self._end(ends[number])
             dead = {ends[number] for number in ended}
@@ -149,23 +150,21 @@ class Followers:
                 is_named = names is None or os.path.basename(path) in names
                 if is_named or not dead.isdisjoint(self._sessions(path)):
                     self._observers.changed(path)
-        self._subscribe(subscribed, ())
+        while self._tasks:  # the subscriptions end
+            self._tasks.popleft()()
         for session in self._ends:
             self._end(session)
         if self._ends_itself:
             self._pipe.close()
 
-    def _subscribe(self, subscribed: set[str], paths: Collection[str]) -> list[str]:
-        """Be ``subscribed`` to ``paths`` and nothing else; those that are new."""
-        for path in subscribed.difference(paths):
+    def _begin(self, path: str) -> None:
+        with suppress(OSError):  # then it is read now and then
+            subscribe(self._directory, path, self._id)
+        self._observers.live(path)  # after it has subscribed, so that nothing falls between
+
+    def _finish(self, path: str) -> None:
+        if path not in self._observers.places():
             unsubscribe(path, self._id)
-            subscribed.discard(path)
-        new = [path for path in paths if path not in subscribed]
-        for path in new:
-            with suppress(OSError):  # then it is read now and then
-                subscribe(self._directory, path, self._id)
-                subscribed.add(path)
-        return new
 
     def _read(self, path: str, read: Callable[[], Any], answer: Promise[Any]) -> None:
         """Answer with what ``read`` finds once the ends of all sessions in it would be seen."""
@@ -174,16 +173,15 @@ class Followers:
             while self._open_new_ends(found):
                 found = read()
         except Busy:
-            self._tasks.append(partial(self._read, path, read, answer))
+            self._retries.append(partial(self._read, path, read, answer))
         except (OSError, CoordlockError) as error:
             reason = translated(error).reason if isinstance(error, OSError) else str(error)
             answer.fail(BackendUnavailable(SERVICE, reason))
         else:
-            known = self._observers.state(path)
-            answer.resolve(known if _are_same(known, found) else found)
+            answer.resolve(found)
             if any(self._ends.get(session, path) is None for session in self._sessions(path)):
                 # A process's pipe ends an instant before its contenders are gone.
-                self._tasks.append(partial(self._observers.changed, path))
+                self._retries.append(partial(self._observers.changed, path))
 
     def _open_new_ends(self, state: object) -> bool:
         """Open the pipes of sessions that are new in ``state``; whether there are any."""

@@ -14,7 +14,7 @@ from coordlock.backend import Departure
 from coordlock.backend.watch_table import Watched, WatchTable
 from coordlock.model.contender import Contender
 from coordlock.runtime.log import Log
-from coordlock.runtime.process import PROCESS
+from coordlock.runtime.process import PROCESS, THREAD
 from coordlock.runtime.shared_file import Descriptor, close_kept
 from coordlock_local import values
 from coordlock_local.pipes import open_end, subscribe, unsubscribe
@@ -39,7 +39,7 @@ _IDLE_ENDS: Final = 16
 class _Watched(Watched):
     """A contender that is watched, under its key."""
 
-    __slots__ = ("contender", "is_subscribed", "queue", "slot", "was_first")
+    __slots__ = ("contender", "queue", "slot", "was_first")
 
     def __init__(self, contender: Contender) -> None:
         super().__init__(contender.key)
@@ -47,7 +47,6 @@ class _Watched(Watched):
         self.slot = Slot.of(contender)
         #: What messages call its queue.
         self.queue = os.path.basename(self.slot.path)
-        self.is_subscribed = False
         #: Whether a look has shown that none stood before it when it had left.
         self.was_first = False
 
@@ -84,6 +83,8 @@ class Watcher:
         self._lock: Final = threading.RLock()
         self._table: WatchTable[_Watched] = WatchTable(self._lock, self._unwatch)
         self._in_queue: dict[str, set[_Watched]] = {}
+        #: The queues of which all changes are reported.
+        self._subscribed: set[str] = set()
         self._ends: dict[str, _End] = {}  # by session
         #: Those for which the thread waits.
         self._polled: Collection[_End] = ()
@@ -141,8 +142,8 @@ class Watcher:
             self._closed = True
             for end in self._ends.values():
                 end.close()
-            for watched in self._table.watched.values():
-                self._unsubscribe(watched)
+            for queue in tuple(self._subscribed):
+                self._unsubscribe(queue)
             self._table.clear()
         return self._session.pipe.wake()
 
@@ -170,16 +171,15 @@ class Watcher:
         if end.descriptor is None and session != self._session.id:
             end.descriptor = open_end(self._directory, session)
         self._close_idle()
-        if subscribes and not watched.is_subscribed and session != self._session.id:
-            watched.is_subscribed = True
+        if subscribes and watched.queue not in self._subscribed and session != self._session.id:
+            self._subscribed.add(watched.queue)
             with suppress(OSError):  # no space: it looks now and then
-                subscribe(self._directory, self._subscription(watched), self._session.id)
+                subscribe(
+                    self._directory, self._directory.observers(watched.queue), self._session.id
+                )
         if self._is_idle or (end.descriptor is not None and end not in self._polled):
             self._is_idle = False
             self._session.pipe.wake()
-
-    def _subscription(self, watched: _Watched) -> str:
-        return self._directory.watch(watched.contender.session, watched.contender.id)
 
     def _close_idle(self) -> None:
         for session, end in list(self._ends.items()):
@@ -194,15 +194,17 @@ class Watcher:
         beside.discard(watched)
         if not beside:
             self._in_queue.pop(watched.queue, None)
-        self._unsubscribe(watched)
+            self._unsubscribe(watched.queue)
 
-    def _unsubscribe(self, watched: _Watched) -> None:
-        if watched.is_subscribed:
-            unsubscribe(self._subscription(watched), self._session.id)
+    def _unsubscribe(self, queue: str) -> None:
+        if queue in self._subscribed:
+            self._subscribed.discard(queue)
+            unsubscribe(self._directory.observers(queue), self._session.id)
 
     # The thread
 
     def _run(self) -> None:
+        THREAD.must_not_wait = True
         looked, pause, cost = time.monotonic(), _INTERVAL_S, 0.0
         while True:
             with self._lock:

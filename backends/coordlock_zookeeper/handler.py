@@ -24,6 +24,7 @@ from kazoo.protocol.states import Callback
 
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.log import Log
+from coordlock.runtime.process import THREAD
 from coordlock.runtime.sockets import Poll
 from coordlock_zookeeper.buffered_socket import BufferedSocket
 from coordlock_zookeeper.connection import Connection
@@ -117,6 +118,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         """Start kazoo's I/O thread, which raises at the end what it has logged."""
 
         def run() -> None:
+            THREAD.must_not_wait = True
             with contextlib.suppress(Exception):
                 func(*args, **kwargs)
 

@@ -31,8 +31,8 @@ class Guard:
     """Starts commands, and watches over their process groups, from a process of its own.
 
     It kills a group when this process has died (SIGKILL too: the pipe closes), and when this
-    process has not extended the group's deadline in time (stopped, starved). So nothing that
-    coordlock started works on without the lock, whatever happens to coordlock itself.
+    process has not extended the group's deadline in time (stopped, starved). Processes that have
+    left the group, or that a command left behind when it ended, are not killed.
 
     Made by a fork: only while there is one thread, so before connecting. The guard keeps one
     thread, so it can fork commands at any time.

@@ -24,12 +24,18 @@ from coordlock.model.claim import Claim, in_force
 from coordlock.runtime.clock import within
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import Resident
+from coordlock.runtime.process import THREAD
 from coordlock.runtime.promise import Promise
 from coordlock.settings import DEFAULT, Duration, Timeout, max_hold_of, timeout_of
 
-__all__ = ["BaseGrant", "GrantState", "raise_or_chain"]
+__all__ = ["BaseGrant", "GrantState", "no_token", "raise_or_chain"]
 
 T = TypeVar("T")
+
+
+def no_token(name: str, scheme: str) -> Unsupported:
+    """The error for the token of a grant of ``name`` where the service has none."""
+    return Unsupported(f"the grant of {name!r} has no token: {scheme} {reason_for('fenced')}")
 
 
 class GrantState(Enum):
@@ -77,8 +83,7 @@ class BaseGrant(Resident):
 
     def _check_fenced(self) -> None:
         if not self._engine.backend.capabilities.fenced:
-            problem = f"has no token: {self._engine.settings.scheme} {reason_for('fenced')}"
-            raise Unsupported(f"the grant of {self.name!r} {problem}")
+            raise no_token(self.name, self._engine.settings.scheme)
 
     @property
     def _first_token(self) -> int:
@@ -234,8 +239,9 @@ class BaseGrant(Resident):
             return False  # the client was closed before
         if self._engine.inherited:
             self._engine.check()
-        patience = self._engine.settings.request_timeout
-        seconds = timeout_of("release", patience if timeout is DEFAULT else timeout)
+        seconds: float | None = self._engine.settings.request_timeout
+        if timeout is not DEFAULT:
+            seconds = timeout_of("release", timeout)
         if self._let_go():
             try:
                 yield from self._leave_queue(seconds)
@@ -246,12 +252,14 @@ class BaseGrant(Resident):
 
     def _leave_queue(self, seconds: float | None) -> Steps[None]:
         """Withdraw, and wait up to ``seconds`` for the answer unless the lock is lost anyway."""
-        held = self._ticket.lost is None
-        self._ticket.withdraw()
+        ticket = self._ticket
+        if ticket.limit is not None:
+            ticket.limit.look()
+        ticket.withdraw()
         self._released = True
-        reply = self._ticket.replied
-        if not reply.done():
-            yield within(self._engine.timers, reply, seconds if held else 0.0)
+        if ticket.replied.done() or ticket.end.result() is not None or THREAD.must_not_wait:
+            return
+        yield within(self._engine.timers, ticket.replied, seconds)
 
     def _guarded(self, steps: Steps[T]) -> Steps[T]:
         """The result of ``steps``; raises `LockLost` when they find that the contender has gone.

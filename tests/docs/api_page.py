@@ -23,18 +23,17 @@ PAGE: Final = REPOSITORY / "docs/reference/api.md"
 TABLES: Final = {
     "Clients": (
         "client",
-        "[Choose a backend](../how-to/choose-a-backend.md), [clients of modules]"
-        "(../how-to/module-level-clients.md), [operate](../how-to/operate.md).",
+        "[Configure](../how-to/configure.md), [clients in a program](../how-to/clients.md), "
+        "[operate](../how-to/operate.md).",
     ),
     "Locks and grants": (
         "locks",
-        "[Which recipe do I need?](../which-recipe.md), [concepts](../concepts.md).",
+        "[Which recipe](../index.md), [concepts](../concepts.md).",
     ),
     "Recipes": (
         "recipes",
-        "[Elections](../how-to/elect-a-leader.md), [groups](../how-to/discover-services.md), "
-        "[values](../how-to/share-configuration.md), [counters and latches](../how-to/count.md), "
-        "[gates and barriers](../how-to/wait-for-each-other.md).",
+        "[Elections and groups](../how-to/elect-a-leader.md), "
+        "[values, counters, latches, gates and barriers](../how-to/share-state.md).",
     ),
     "Work queues": ("work", "[Share work](../how-to/share-work.md)."),
     "Jobs": (

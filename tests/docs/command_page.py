@@ -6,16 +6,19 @@ After a change, write it anew with ``python -m tests.docs.command_page``.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 from coordlock.cli.command_table import COMMANDS
-from coordlock.cli.parser import SERVICE, Option
+from coordlock.cli.parser import SERVICE, Command, Option
 from tests.docs.pages import REPOSITORY
 
 __all__ = ["PAGE", "text"]
 
 PAGE: Final = REPOSITORY / "docs/reference/command-line.md"
+#: An option that as many commands take is described once.
+SHARED: Final = 3
 HEAD: Final = """# The command line: options
 
 [The guide](../command-line.md) shows how to use the commands, and `coordlock COMMAND --help` says
@@ -33,17 +36,27 @@ def _rows(options: Iterable[Option]) -> Iterator[str]:
         yield f"| {', '.join(filter(None, (names, shown)))} | {option.help} |"
 
 
+def _own(command: Command) -> list[Option]:
+    return [option for option in command.options[:-1] if option not in SERVICE]
+
+
 def _lines() -> Iterator[str]:
     yield HEAD
     yield from _rows(SERVICE)
+    uses = Counter(option for command in COMMANDS.values() for option in _own(command))
+    shared = [option for option, count in uses.items() if count >= SHARED]
+    yield "\n## Options of several commands\n"
+    yield from _rows(shared)
     for command in COMMANDS.values():
         yield f"\n## {command.name}\n"
         yield "```text"
         yield from command.usage
         yield "```\n"
         yield f"{command.summary}\n"
-        if options := [one for one in command.options[:-1] if one not in SERVICE]:
-            yield from _rows(options)
+        if own := [option for option in _own(command) if option not in shared]:
+            yield from _rows(own)
+        if others := [option for option in _own(command) if option in shared]:
+            yield f"\nAlso {', '.join(f'`{option.names[-1]}`' for option in others)}.\n"
 
 
 def text() -> str:

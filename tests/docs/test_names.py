@@ -121,6 +121,9 @@ def test_the_modules_of_the_architecture_exist() -> None:
     names = [name for cell in cells for name in re.findall(r"`([\w.]+)`", cell)]
     assert names
     assert [name for name in names if not exists(f"coordlock.{name}")] == []
+    methods = re.findall(r"`([A-Z]\w+\.\w+)`", page("docs/architecture.md"))
+    assert methods
+    assert [name for name in methods if not exists(name)] == []
 
 
 @pytest.mark.parametrize(
@@ -158,7 +161,7 @@ def _made_by(method: Callable[..., object]) -> str:
 
 def test_the_glossary_has_what_clients_make() -> None:
     words = {
-        row[0].strip("* ").replace("-", " ") for row in rows("docs/glossary.md", "## The words")
+        row[0].strip("* ").replace("-", " ") for row in rows("docs/concepts.md", "## The words")
     }
     made = [
         name.replace("_", " ")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scripts.prose import find, pages
+from tests.docs.pages import PAGES, page
 
 LONG = " ".join(["word"] * 31) + "."
 
@@ -31,3 +32,11 @@ def test_code_is_not_read() -> None:
 
 def test_the_pages_are_easy_to_read() -> None:
     assert [(page.name, found) for page in pages() for found in find(page.read_text("utf-8"))] == []
+
+
+def test_the_pages_stay_few_and_short() -> None:
+    read_by_users = [name for name in PAGES if name.startswith("docs/") and "/design/" not in name]
+    assert len(read_by_users) <= 57
+    assert sum(len(page(name).split()) for name in read_by_users) <= 60_000
+    before_the_table, _ = page("README.md").split("## What there is")
+    assert len(before_the_table.split()) <= 900

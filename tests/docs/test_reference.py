@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import pytest
 
+import coordlock
 from coordlock import errors
 from coordlock.backend.registry import backend_for_scheme, schemes
 from coordlock.cli.exits import Exit
+from coordlock.integrations.statuses import refusal_of
 from coordlock.model.claim import Mode
 from coordlock.settings import COMMON_OPTIONS, TLS_OPTIONS, Option
 from tests.docs import api_page, command_page
 from tests.docs.pages import PAGES, REPOSITORY, page, rows
-from tests.unit.test_api import FOR_APPLICATIONS, MODULES
+from tests.unit.test_api import FOR_APPLICATIONS
 
 CONFIGURATION = "docs/reference/configuration.md"
 ERRORS = "docs/reference/errors.md"
-MODULE_PAGES = REPOSITORY / "docs/reference/modules"
 
 
 def _default(value: Any) -> str:
@@ -64,8 +66,8 @@ NEEDS: Final[dict[str, tuple[str, ...]]] = {
     "tokens that keep growing": ("durable",),
     "several locks": ("sets",),
     "locks that can be upgraded": ("publishing", "data"),
-    "elections": ("publishing",),
-    "values": ("data", "publishing"),
+    "elections, groups": ("publishing",),
+    "values, counters": ("data", "publishing"),
     "work queues": ("data", "ordered"),
 }
 
@@ -97,10 +99,20 @@ def test_the_options_for_tls_are_documented() -> None:
     assert rows(CONFIGURATION, "### Of TLS") == _table(TLS_OPTIONS)
 
 
-@pytest.mark.parametrize("scheme", schemes())
+#: The schemes whose options stand in one table, below the heading of the first.
+REDIS: Final = ("redis", "rediss", "redis+unix", "valkey")
+
+
+@pytest.mark.parametrize("scheme", sorted({"redis", *schemes()} - set(REDIS[1:])))
 def test_the_options_of_a_backend_are_documented(scheme: str) -> None:
-    own = [one for one in backend_for_scheme(scheme).options if one not in TLS_OPTIONS]
-    assert rows(CONFIGURATION, f"### Of {scheme}://") == _table(own)
+    together = REDIS if scheme == "redis" else (scheme,)
+    own = {
+        option.name: option
+        for one in together
+        for option in backend_for_scheme(one).options
+        if option not in TLS_OPTIONS
+    }
+    assert rows(CONFIGURATION, f"### Of {scheme}://") == _table(list(own.values()))
 
 
 def test_the_backends_that_speak_tls_are_named() -> None:
@@ -171,13 +183,6 @@ def test_the_overview_names_the_whole_api() -> None:
     assert wanted - named == set(errors.__all__)
 
 
-def test_every_public_module_has_a_page_of_the_site() -> None:
-    pages = {file.stem: file.read_text("utf-8") for file in MODULE_PAGES.glob("*.rst")}
-    assert {module.__name__ for module in MODULES} <= pages.keys()
-    for name, text in pages.items():
-        assert text.startswith(f"{name}\n{'=' * len(name)}\n\n.. automodule:: {name}\n")
-
-
 def test_the_table_of_modes_is_the_matrix() -> None:
     table = rows("docs/concepts.md", "## Modes")
     marks = {"yes": False, "no": True}
@@ -204,15 +209,42 @@ def test_every_command_that_is_named_exists() -> None:
     assert named <= commands
 
 
-@pytest.mark.parametrize(
-    ("status", "words"),
-    [
-        (Exit.NOT_ACQUIRED, "when the lock was not acquired"),
-        (Exit.LOST, "when it was lost"),
-        (Exit.UNAVAILABLE, "when the service cannot be reached"),
-        (Exit.CONFIG, "for a bad configuration"),
-        (Exit.USAGE, "for a wrong command line"),
-    ],
-)
-def test_the_exit_statuses_of_the_readme_are_those_of_the_code(status: Exit, words: str) -> None:
-    assert f"{status:d} {words}" in " ".join(page("README.md").split())
+def test_the_exit_statuses_of_the_command_line_are_those_of_the_code() -> None:
+    shown = [row[0] for row in rows("docs/command-line.md", "## Exit statuses")]
+    assert shown == [*(str(int(status)) for status in sorted(Exit)), "128+N"]
+
+
+def _texts() -> Iterator[str]:
+    """Every literal text of the library; what an f-string fills in is a NUL."""
+    for folder in ("coordlock", "backends"):
+        for file in sorted((REPOSITORY / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+                match node:
+                    case ast.Constant(value=str(text)):
+                        yield text
+                    case ast.JoinedStr(values=parts):
+                        yield "".join(
+                            str(part.value) if isinstance(part, ast.Constant) else "\0"
+                            for part in parts
+                        )
+
+
+def test_the_messages_that_troubleshooting_explains_are_real() -> None:
+    shown = re.findall(r"^### `(.*)`$", page("docs/troubleshooting.md"), re.MULTILINE)
+    assert len(shown) > 20
+    texts = "\n".join(_texts())
+    for message in shown:
+        if message[0].isupper():
+            continue  # a symptom, in the reader's words
+        for part in filter(None, map(str.strip, message.split("..."))):
+            assert part in texts, (message, part)
+
+
+def test_409_is_on_all_pages_the_answer_to_a_stale_token_and_to_nothing_else() -> None:
+    refusal = refusal_of(coordlock.AcquireTimeout("x", 1.0))
+    assert refusal is not None
+    assert refusal.status == 423
+    for name in [name for name in PAGES if "/design/" not in name]:
+        for paragraph in re.split(r"\n\s*\n|\n(?=[-|])", page(name)):
+            if re.search(r"\b409\b", paragraph):
+                assert "stale" in paragraph.casefold() or "StaleToken" in paragraph, name

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.faults
 
 BOUND = 120.0
 TTL = 2.0
-KUBERNETES = Path(__file__).parents[2] / "docs" / "integrations" / "kubernetes.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "deploy.md"
 
 
 @pytest.fixture(
@@ -138,7 +138,7 @@ def command_of_the_page(*options: str) -> list[str]:
     """The words of the page's CronJob behind coordlock, up to its command."""
     [manifest] = [
         block.split("```")[0]
-        for block in KUBERNETES.read_text("utf-8").split("```yaml\n")
+        for block in PAGE.read_text("utf-8").split("```yaml\n")
         if "kind: CronJob" in block
     ]
     pod = yaml.safe_load(manifest)["spec"]["jobTemplate"]["spec"]["template"]["spec"]

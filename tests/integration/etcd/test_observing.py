@@ -17,7 +17,7 @@ from coordlock_etcd.requests import watch
 
 from coordlock.backend import Delete, Expect, Listing, Observation, Put, Queue
 from coordlock.backend.config import configure
-from coordlock.errors import TooLarge, VersionMismatch
+from coordlock.errors import VersionMismatch
 from coordlock.runtime.clock import SYSTEM_CLOCK, SystemTimers
 from coordlock.testing.backend_contract import BOUND, Party, backend_for
 from coordlock.testing.connection import Connection
@@ -405,25 +405,6 @@ def test_keys_without_a_leading_slash_are_those_of_the_same_paths(
     eventually(lambda: values(observed) == {"b": b"2"})
 
 
-def test_conditions_alone_are_compared_and_change_nothing(other: EtcdBackend, folder: str) -> None:
-    other.write([Put(folder + "a", b"1")]).result(BOUND)
-    before = other.read(folder).result(BOUND)
-    met = other.write([Expect(folder + "a", 1), Expect(folder + "b", 0)]).result(BOUND)
-    assert met.revision >= before.revision
-    with pytest.raises(VersionMismatch):
-        other.write([Expect(folder + "a", 2)]).result(BOUND)
-    assert other.write([]).result(BOUND).revision >= met.revision
-    assert other.read(folder).result(BOUND).values == before.values
-
-
-def test_a_write_that_is_too_large_is_refused_and_not_done(other: EtcdBackend, folder: str) -> None:
-    with pytest.raises(TooLarge, match="max-request-bytes"):
-        other.write([Put(folder + "a", b"x" * 2_000_000)]).result(BOUND)
-    with pytest.raises(TooLarge, match="max-txn-ops"):
-        other.write([Put(f"{folder}{number}", b"") for number in range(129)]).result(BOUND)
-    assert other.read(folder).result(BOUND).values == {}
-
-
 def test_other_programs_contenders_are_observed(etcd: Etcd, other: EtcdBackend, root: str) -> None:
     observed = other.follow(Queue("q"), lambda: None)
     eventually(lambda: is_fresh(observed))
@@ -434,16 +415,6 @@ def test_other_programs_contenders_are_observed(etcd: Etcd, other: EtcdBackend, 
     assert contender.owner is not None
     assert contender.owner.label == "somebody"
     assert contender == other.snapshot("q", owners=True).result(BOUND).contenders[0]
-
-
-def test_an_observation_outlives_a_session(
-    party: Party, observer: EtcdBackend, other: EtcdBackend, folder: str
-) -> None:
-    observed = follow(observer, folder)
-    observer.open(party.listener).result(BOUND)
-    assert is_fresh(observed)
-    put(other, a="1")(folder)
-    eventually(lambda: values(observed) == {"a": b"1"})
 
 
 def test_a_thousand_places_are_read_anew_after_a_reconnect(

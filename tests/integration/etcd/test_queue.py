@@ -48,20 +48,6 @@ def test_a_heartbeat_is_one_message(party: Party, proxy: FaultProxy) -> None:
     assert [kind.rpartition("/")[2] for kind in sent.requests.elements()] == ["LeaseKeepAlive"]
 
 
-def test_a_reply_that_is_lost_does_not_make_a_second_contender(
-    etcd: Etcd, party: Party, proxy: FaultProxy, root: str
-) -> None:
-    entry = Entry("q", uuid.uuid4().hex, Mode.EX, OWNER)
-    trap = proxy.on_request("*Txn", Connection.lose_reply)
-    with pytest.raises(BackendUnavailable):
-        party.backend.enqueue([entry]).result(BOUND)
-    assert trap.sprung
-    assert len(keys(etcd, root)) == 1
-    [snapshot] = party.backend.enqueue([entry]).result(BOUND)
-    assert [c.id for c in snapshot.contenders] == [entry.id]
-    assert len(keys(etcd, root)) == 1
-
-
 def test_an_answer_without_its_message_is_none(
     etcd: Etcd, party: Party, proxy: FaultProxy, root: str
 ) -> None:

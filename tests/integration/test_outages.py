@@ -1,0 +1,437 @@
+"""What servers and their operators do to clients: clear errors within bounds, and nothing lost.
+
+What networks do, and processes that die, is in the suite `FaultContract`, on every backend.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from typing import Any
+
+import pytest
+
+import coordlock
+from coordlock.errors import TooLarge
+from coordlock.testing.grpc_frames import GrpcFrames
+from coordlock.testing.proxy import FaultProxy
+from coordlock.testing.waiting import eventually
+from coordlock.testing.zookeeper_frames import ZooKeeperFrames
+from testbed.servers.etcd import Etcd, EtcdServer
+from testbed.servers.zookeeper import ZooKeeper, ZooKeeperServer
+
+pytestmark = pytest.mark.faults
+
+Start = Callable[..., Future[Any]]
+Server = EtcdServer | ZooKeeperServer
+
+both = pytest.mark.parametrize("scheme", ["etcd", "zookeeper"])
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    with ThreadPoolExecutor(8) as pool:
+        yield pool.submit
+
+
+@pytest.fixture(scope="module", params=["etcd", "zookeeper"])
+def own_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """A server that the tests may stop, kill and pause; it runs when a test begins."""
+    request.getfixturevalue(request.param)  # so that --without leaves it out
+    kind = {"etcd": EtcdServer, "zookeeper": ZooKeeperServer}[request.param]
+    with kind(tmp_path_factory.mktemp("own")) as server:
+        yield server
+
+
+@pytest.fixture
+def proxy(own_server: Server) -> Iterator[FaultProxy]:
+    framer = GrpcFrames if isinstance(own_server, EtcdServer) else ZooKeeperFrames
+    with FaultProxy(own_server.host, own_server.port, framer) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def shared(request: pytest.FixtureRequest, scheme: str) -> Etcd | ZooKeeper:
+    """The run's server, which nobody stops."""
+    server: Etcd | ZooKeeper = request.getfixturevalue(scheme)
+    return server
+
+
+def through(proxy: FaultProxy, server: Server, root: str, options: str) -> str:
+    return f"{server.endpoint.scheme}://127.0.0.1:{proxy.port}{root}?{options}"
+
+
+def length(client: coordlock.Client, name: str = "orders") -> int:
+    return len(client.admin.contenders(name))
+
+
+def hold_and_wait(
+    start: Start, holder: coordlock.Client, waiter: coordlock.Client
+) -> tuple[coordlock.Grant, Future[coordlock.Grant]]:
+    """One of them is granted the lock, and the other stands in the queue for it."""
+    grant = holder.lock("orders").acquire()
+    waiting = start(waiter.lock("orders").acquire)
+    eventually(lambda: length(holder) == 2)
+    return grant, waiting
+
+
+@contextmanager
+def silent(server: Server) -> Iterator[None]:
+    """The server gives no answer."""
+    server.pause()
+    try:
+        yield
+    finally:
+        server.resume()
+
+
+@contextmanager
+def bounded() -> Iterator[None]:
+    """What happens within takes some seconds at most, though no server answers."""
+    started = time.monotonic()
+    yield
+    assert time.monotonic() - started < 20
+
+
+# Connecting
+
+
+@pytest.fixture(params=["nothing listens", "silence", "another protocol"])
+def wrong_port(request: pytest.FixtureRequest, scheme: str) -> Iterator[int]:
+    """A port of this machine where no server of that scheme answers."""
+    if request.param == "another protocol":
+        other = {"etcd": "zookeeper", "zookeeper": "etcd"}[scheme]
+        server: Etcd | ZooKeeper = request.getfixturevalue(other)
+        yield server.port
+        return
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        port: int = listener.getsockname()[1]
+        if request.param == "nothing listens":
+            listener.close()
+        yield port
+
+
+@both
+def test_a_port_without_a_server_is_an_error_within_the_timeout(
+    scheme: str, wrong_port: int
+) -> None:
+    with bounded(), pytest.raises(coordlock.BackendUnavailable) as caught:
+        coordlock.connect(f"{scheme}://127.0.0.1:{wrong_port}", connect_timeout=1)
+    assert str(wrong_port) in str(caught.value)
+
+
+@both
+def test_a_host_that_does_not_exist_is_an_error_within_the_timeout(scheme: str) -> None:
+    with pytest.raises(coordlock.BackendUnavailable, match=r"nowhere\.invalid"):
+        coordlock.connect(f"{scheme}://nowhere.invalid", connect_timeout=1)
+
+
+# Restarts and outages
+
+
+@pytest.mark.parametrize("how", ["restart", "kill and start"])
+def test_holders_and_waiters_survive_a_server_that_comes_back_within_the_ttl(
+    own_server: Server, root: str, how: str, start: Start
+) -> None:
+    with coordlock.connect(own_server.url_for(root, ttl="60s")) as client:
+        holding, waiting = hold_and_wait(start, client, client)
+        if how == "restart":
+            own_server.restart()
+        else:
+            own_server.kill()
+            own_server.start()
+        eventually(lambda: holding.state is coordlock.GrantState.HELD)
+        assert not waiting.done()
+        assert holding.release()
+        grant = waiting.result(60)
+        assert grant.token > holding.token
+        assert grant.release()
+
+
+def test_an_outage_longer_than_the_ttl_loses_the_lock_at_the_local_deadline(
+    own_server: Server, root: str, start: Start
+) -> None:
+    with coordlock.connect(own_server.url_for(root, ttl="2s", request_timeout="2s")) as client:
+        holding, waiting = hold_and_wait(start, client, client)
+        with silent(own_server):
+            paused = time.monotonic()
+            deadline = paused + holding.remaining()
+            assert holding.lost.wait(30)
+            assert holding.state is coordlock.GrantState.LOST
+            # An acknowledgement that was on its way when the server stopped may have renewed it.
+            assert time.monotonic() < deadline + 2 + 5
+            with pytest.raises(coordlock.SessionLost):
+                waiting.result(30)
+            with pytest.raises(coordlock.LockLost):
+                holding.check()
+            with pytest.raises(coordlock.BackendUnavailable):
+                client.lock("orders").try_acquire()
+            with pytest.raises(coordlock.errors.WaitUnavailable):
+                client.lock("orders").acquire(timeout=0.3)
+        # The same client goes on with a new session.
+        grant = client.lock("orders").acquire(timeout=60)
+        assert grant.token > holding.token
+        assert holding.release() is False
+        assert holding.state is coordlock.GrantState.LOST
+        assert grant.release()
+        eventually(lambda: length(client) == 0)
+
+
+def test_a_client_that_only_looks_goes_on_after_its_session_has_ended(
+    own_server: Server, root: str
+) -> None:
+    with (
+        coordlock.connect(own_server.url_for(root, ttl="2s", request_timeout="1s")) as client,
+        coordlock.connect(own_server.url_for(root, ttl="60s")) as other,
+    ):
+        grant = other.lock("orders").acquire()
+        assert length(client) == 1
+        with silent(own_server):
+            time.sleep(4)  # until the server, too, finds the session expired
+
+        def looks() -> bool:
+            with suppress(coordlock.BackendUnavailable):
+                return length(client) == 1
+            return False
+
+        eventually(looks)
+        assert client.admin.names() == ["orders"]
+        assert len(client.election("orders").candidates()) == 1
+        assert client.admin.deadlocks() == ()
+        assert grant.release()
+
+
+def test_a_release_is_bounded_while_the_server_is_silent_and_is_made_up_for(
+    own_server: Server, root: str
+) -> None:
+    with coordlock.connect(own_server.url_for(root, ttl="60s", request_timeout="1s")) as client:
+        grant = client.lock("orders").acquire()
+        with silent(own_server), bounded():
+            assert grant.release()
+        with coordlock.connect(own_server.url_for(root)) as other:
+            assert other.lock("orders").acquire(60).release()
+
+
+class BlockingLog(logging.Handler):
+    """As one that goes over the network may be, in the outage in which the lock is lost."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.is_reached, self.goes_on = threading.Event(), threading.Event()
+
+    def emit(self, _: logging.LogRecord) -> None:
+        self.is_reached.set()
+        self.goes_on.wait()
+
+
+@pytest.fixture
+def blocking_log() -> Iterator[BlockingLog]:
+    handler, logger = BlockingLog(), logging.getLogger("coordlock")
+    logger.addHandler(handler)
+    yield handler
+    logger.removeHandler(handler)
+    handler.goes_on.set()
+
+
+def test_a_log_that_blocks_keeps_no_loss_from_being_told_and_no_call_from_its_bound(
+    own_server: Server, proxy: FaultProxy, root: str, blocking_log: BlockingLog, start: Start
+) -> None:
+    url = through(proxy, own_server, root, "ttl=3s&request_timeout=1s")
+    with coordlock.connect(url) as client:
+        told = threading.Event()
+        grant = client.lock("orders").acquire()
+        grant.on_lost(lambda _: told.set())
+        proxy.black_hole()
+        # Nobody else asks for anything: who does looks at the clock himself.
+        assert told.wait(30)
+        assert blocking_log.is_reached.wait(30)
+        waiting = start(client.lock("orders").acquire, timeout=0.5)
+        assert isinstance(waiting.exception(30), coordlock.errors.WaitUnavailable)
+        assert not start(grant.release).result(30)
+        start(client.close).result(30)
+
+
+def test_closing_is_bounded_while_the_server_is_silent(own_server: Server, root: str) -> None:
+    client = coordlock.connect(own_server.url_for(root, ttl="2s", request_timeout="1s"))
+    client.lock("orders").acquire()
+    with silent(own_server), bounded():
+        client.close()
+
+
+# Lost messages
+
+
+# Operators
+
+
+def test_an_operator_deletes_the_contender_in_the_service(own_server: Server, root: str) -> None:
+    with coordlock.connect(own_server.url_for(root, ttl="60s")) as client:
+        grant = client.lock("orders").acquire()
+        [standing] = client.admin.contenders("orders")
+        if isinstance(own_server, EtcdServer):
+            own_server.etcdctl("del", standing.contender.key)
+        else:
+            with own_server.kazoo() as kazoo:
+                [node] = kazoo.get_children(f"{root}/orders")
+                kazoo.delete(f"{root}/orders/{node}")
+        assert grant.lost.wait(30)
+        with pytest.raises(coordlock.LockLost, match="removed"):
+            grant.check()
+        assert client.lock("orders").acquire(30).token > grant.token
+
+
+def test_an_operator_revokes_the_lease_under_holder_and_waiter(
+    etcd: Etcd, root: str, start: Start
+) -> None:
+    with coordlock.connect(etcd.url_for(root, ttl="60s")) as client:
+        lose_the_session(client, start, lambda session: etcd.etcdctl("lease", "revoke", session))
+
+
+def test_an_operator_ends_the_session_under_holder_and_waiter(
+    zookeeper: ZooKeeper, root: str, start: Start
+) -> None:
+    def end(session: str) -> None:
+        # Whoever knows a session's id and password may close it.
+        with zookeeper.kazoo(client_id=kazoo.client_id):
+            pass
+
+    with zookeeper.kazoo(timeout=60) as kazoo, coordlock.connect(client=kazoo, root=root) as client:
+        lose_the_session(client, start, end)
+
+
+def lose_the_session(client: coordlock.Client, start: Start, end: Callable[[str], object]) -> None:
+    """Hold and wait, end the session, and see that both are told."""
+    grant, waiting = hold_and_wait(start, client, client)
+    sessions = {standing.session for standing in client.admin.contenders("orders")}
+    end(next(iter(sessions)))
+    assert grant.lost.wait(60)
+    with pytest.raises(coordlock.SessionLost):
+        waiting.result(60)
+    assert client.lock("orders").acquire(60).token > grant.token
+
+
+# Processes
+
+FORKER = """
+import os, sys, coordlock
+client = coordlock.connect(sys.argv[1])
+grant = client.lock("orders").acquire()
+child = os.fork()
+if child == 0:
+    for use in (client.lock("other").acquire, client.admin.names, grant.check, grant.release):
+        try:
+            use()
+        except coordlock.errors.ClientClosed:
+            continue
+        os._exit(1)
+    with coordlock.connect(sys.argv[1]) as own:
+        os._exit(0 if own.lock("orders").try_acquire() is None else 2)
+assert os.waitpid(child, 0)[1] == 0
+grant.check()
+assert grant.release()
+client.close()
+"""
+
+
+def script(code: str, url: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code, url],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@both
+def test_a_forked_child_is_refused_and_harms_nothing(
+    scheme: str, shared: Etcd | ZooKeeper, root: str
+) -> None:
+    with script(FORKER, shared.url_for(root, ttl="60s")) as process:
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+
+
+# What only one of them can do
+
+
+def test_the_parent_is_deleted_under_waiters(zookeeper: ZooKeeper, root: str, start: Start) -> None:
+    with coordlock.connect(zookeeper.url_for(root, ttl="60s")) as client:
+        holding, waiting = hold_and_wait(start, client, client)
+        with zookeeper.kazoo() as kazoo:
+            # At once: child by child, the waiter would be granted the lock for a moment.
+            deletion = kazoo.transaction()
+            for node in kazoo.get_children(f"{root}/orders"):
+                deletion.delete(f"{root}/orders/{node}")
+            deletion.delete(f"{root}/orders")
+            assert deletion.commit() == [True] * 3
+        assert holding.lost.wait(60)
+        with pytest.raises(coordlock.errors.Evicted):
+            waiting.result(60)
+        # Its sequence starts again at 0; tokens go on growing.
+        grant = client.lock("orders").acquire(60)
+        assert grant.token > holding.token
+        assert grant.release()
+
+
+def test_history_is_compacted_under_waiters(etcd: Etcd, root: str, start: Start) -> None:
+    with coordlock.connect(etcd.url_for(root, ttl="60s")) as client:
+        holding, waiting = hold_and_wait(start, client, client)
+        etcd.etcdctl("put", "/elsewhere", "x")
+        etcd.compact()
+        assert not waiting.done()
+        holding.release()
+        assert waiting.result(60).release()
+
+
+def test_history_is_compacted_while_a_waiter_is_cut_off(
+    etcd: Etcd, root: str, start: Start
+) -> None:
+    with (
+        FaultProxy(etcd.host, etcd.port) as proxy,
+        coordlock.connect(f"etcd://127.0.0.1:{proxy.port}{root}?ttl=60s") as client,
+        coordlock.connect(etcd.url_for(root)) as other,
+    ):
+        holding, waiting = hold_and_wait(start, other, client)
+        proxy.refuse()
+        proxy.drop_connections()
+        holding.release()
+        etcd.etcdctl("put", "/elsewhere", "x")
+        etcd.compact()
+        proxy.heal()
+        assert waiting.result(60).release()
+
+
+# Limits
+
+
+def test_more_names_than_etcd_takes_in_one_step_are_refused_with_the_number(
+    etcd: Etcd, root: str
+) -> None:
+    names = [f"n{number}" for number in range(65)]
+    with coordlock.connect(etcd.url_for(root)) as client:
+        with pytest.raises(TooLarge, match="65 locks in one step are too many: they take 130"):
+            client.multi_lock(names).acquire()
+        assert client.admin.names() == []
+        with client.multi_lock(names[:64]) as grant:
+            assert len(grant.parts) == 64
+
+
+def test_more_names_than_zookeeper_takes_in_one_step_are_refused_with_the_size(
+    zookeeper: ZooKeeper, root: str
+) -> None:
+    names = [f"{'n' * 200}{number}" for number in range(3000)]
+    with coordlock.connect(zookeeper.url_for(root)) as client:
+        with pytest.raises(TooLarge, match="3000 locks in one step are too many"):
+            client.multi_lock(names).acquire()
+        with client.multi_lock(names[:500]) as grant:
+            assert len(grant.parts) == 500
