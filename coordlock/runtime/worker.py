@@ -13,7 +13,7 @@ from typing import Final
 __all__ = ["Worker"]
 
 #: Seconds without calls after which the thread ends.
-_IDLE: Final = 0.1
+_IDLE_S: Final = 0.1
 
 
 class Worker:
@@ -22,7 +22,7 @@ class Worker:
     The thread runs while there are calls, and for ``idle`` seconds after the last.
     """
 
-    def __init__(self, name: str, idle: float = _IDLE) -> None:
+    def __init__(self, name: str, idle: float = _IDLE_S) -> None:
         self._name = name
         self._idle = idle
         self._calls: SimpleQueue[Callable[[], object]] = SimpleQueue()

@@ -116,7 +116,7 @@ def test_of_a_loss_and_a_release_at_once_the_first_to_be_written_is_the_end(desk
     def lose(attempt: AttemptLog, after: float) -> None:
         at_once.wait()
         time.sleep(after)
-        attempt.grant._ticket.vanished("q")  # as the service would tell it
+        attempt.grant._ticket.removed_by_service("q")  # as the service would tell it
 
     for number in range(150):
         attempt = desk.hold(f"c1-{number}")
