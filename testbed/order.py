@@ -15,7 +15,7 @@ __all__ = ["is_told_in_order"]
 def is_told_in_order(backend: Backend, mine: Contender) -> bool:
     """What ``backend`` would say now on behalf of ``mine`` if another contender departed."""
     if isinstance(backend, EtcdBackend):
-        watch = backend._watcher._watches.get((mine.key, mine.order, 0))
+        watch = backend._watcher._watches.watched.get((mine.key, mine.order, 0))
         return watch is not None and watch.is_covered
     if isinstance(backend, RedisBackend):
         return (mine.id, mine.order) in backend._watches._watched

@@ -7,12 +7,9 @@
     sets          contenders in several queues, in one transaction
     data          what is read and written beside the queues
     clock         the time, as a member tells it over HTTP
-    watcher       departures, over one stream
+    watcher       departures, over one stream, and readings of keys where no watch is certain
     watches       one watch of a contender, or of a whole queue, where that is short; pure
-    rechecks      readings of watched keys, where no watch is certain
     observing     what is observed, over one stream
-    following     one place that is observed, and its observers
-    places        its complete state, put together from readings and events; pure
     probes        until when a stream has certainly delivered everything
     status        the members, and known bugs of their versions
     transport     how requests reach the cluster, and answers the caller

@@ -24,7 +24,7 @@ from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.errors import SERVICE, UNKNOWN_LEASE
 from coordlock_etcd.keys import Layout
 from coordlock_etcd.rpc import RANGE, TXN
-from coordlock_etcd.session import EtcdSession, no_session
+from coordlock_etcd.session import EtcdSession
 from coordlock_etcd.transport import Batches, Connection, Limiter
 
 if TYPE_CHECKING:
@@ -112,8 +112,8 @@ class EtcdBackend(EtcdSession):
     def enqueue(
         self, entries: Sequence[Entry], *, unless_blocked: bool = False
     ) -> Promise[Snapshots]:
-        if not (lease := self._live_lease):
-            return failed(no_session())
+        if not (lease := self._session.current):
+            return failed(self._session.missing())
         send = self._add
         if unless_blocked:
             # A transaction compares keys, and can't count permits.
@@ -126,11 +126,11 @@ class EtcdBackend(EtcdSession):
     def _notice_loss(self, lease: int, answer: Promise[Any]) -> None:
         error = answer.exception()
         if isinstance(error, SessionLost) and error.reason == UNKNOWN_LEASE:
-            self._lost(lease, error.reason)
+            self._session.lose(lease, error.reason)
 
     def _add(self, entries: Sequence[Entry], lease: int) -> Promise[Snapshots]:
-        if self._live_lease != lease:  # it was lost while the request waited for its turn
-            return failed(no_session())
+        if self._session.current != lease:  # it was lost while the request waited for its turn
+            return failed(self._session.missing())
         if len(entries) > 1:
             from coordlock_etcd import sets
 
@@ -155,8 +155,8 @@ class EtcdBackend(EtcdSession):
         In a transaction of its own: beside another one of the same queue, both would find nothing
         in their way, and a batch fails as a whole.
         """
-        if self._live_lease != lease:  # it was lost while the request waited for its turn
-            return failed(no_session())
+        if self._session.current != lease:  # it was lost while the request waited for its turn
+            return failed(self._session.missing())
         [entry] = entries
         within = self._adding(entry)
         request = requests.enqueue_unless_blocked(self._layout, entry, lease)
@@ -364,19 +364,21 @@ class EtcdBackend(EtcdSession):
     def follow(self, place: str, news: Callable[[], None]) -> Observation[Listing]: ...
     def follow(self, place: Queue | str, news: Callable[[], None]) -> Observation[Any]:
         from coordlock_etcd.observing import Observations
-        from coordlock_etcd.places import DataPlace, QueuePlace
 
         with self._lock:
             if self._observations is None:
                 # As often as heartbeats: an observation goes stale when a session is suspect.
                 self._observations = Observations(
-                    self._connection, self._timers, interval=self._ttl / 3
+                    self._layout, self._connection, self._timers, interval=self._ttl / 3
                 )
                 if self._closing is not None:
                     self._observations.close()
+        read: Callable[[], Promise[Any]]
         if isinstance(place, str):
-            return self._observations.observe(DataPlace(self._layout, place), news)
-        return self._observations.observe(QueuePlace(self._layout, place.name), news)
+            read = partial(self.read, place)
+        else:
+            read = partial(self.snapshot, place.name, owners=True)
+        return self._observations.observe(place, read, news)
 
 
 def _check(revision: int, upto: Contender | None) -> None:

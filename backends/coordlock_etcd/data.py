@@ -33,7 +33,6 @@ from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
 from coordlock_etcd.errors import SERVICE, NoSpace
 from coordlock_etcd.keys import Layout
-from coordlock_etcd.places import DataPlace
 from coordlock_etcd.rpc import RANGE, TXN
 from coordlock_etcd.transport import Connection
 
@@ -44,18 +43,22 @@ def read(
     layout: Layout, connection: Connection, where: str, guard: Contender | None
 ) -> Promise[Listing]:
     """See `Backend.read`."""
-    place = DataPlace(layout, where)
+    key, end = layout.range_of(where)
+    reading = pb.RangeRequest(key=key, range_end=end)
     seen = connection.cluster.revision
 
     def listing(revision: int, kvs: Iterable[pb.KeyValue]) -> Listing:
         _check(revision, seen)
-        place.read(place.parts(kvs), revision)
-        assert place.state is not None
-        return place.state
+        found = {
+            layout.path(kv.key): VersionedValue(kv.value, kv.version)
+            for kv in kvs
+            if layout.is_at(where, kv.key)
+        }
+        return Listing(dict(sorted(found.items())), revision)
 
     if guard is None:
         return connection.call(
-            RANGE, place.reading(), lambda reply: listing(reply.header.revision, reply.kvs)
+            RANGE, reading, lambda reply: listing(reply.header.revision, reply.kvs)
         )
 
     def guarded(reply: pb.TxnResponse) -> Listing:
@@ -64,7 +67,7 @@ def read(
             raise Evicted(guard.key)
         return listing(reply.header.revision, reply.responses[0].response_range.kvs)
 
-    return connection.call(TXN, requests.guarded_read(guard, place.reading()), guarded)
+    return connection.call(TXN, requests.guarded_read(guard, reading), guarded)
 
 
 def write(

@@ -107,6 +107,17 @@ class Layout:
         slash = "" if self.has_slash else "/"
         return slash + key.decode("utf-8", "surrogateescape")
 
+    def range_of(self, where: str) -> tuple[bytes, bytes]:
+        """The key ``where``, or all keys in that folder; the end is empty for a key."""
+        key = self.at(where)
+        # A zero byte stands for the first of all keys.
+        return key or b"\0", prefix_end(key) if where.endswith("/") else b""
+
+    def is_at(self, where: str, key: bytes) -> bool:
+        """Whether ``key`` is ``where``, or lies in that folder and not deeper."""
+        below = self.path(key).removeprefix(where)
+        return "/" not in below and bool(below) is where.endswith("/")
+
     @property
     def has_slash(self) -> bool:
         """Whether keys begin with a slash, as paths do."""

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from coordlock.backend import Backend, SessionInfo, SessionListener
+from coordlock.backend.session import OneSession
 from coordlock.errors import BackendError, BackendUnavailable, SessionLost
 from coordlock.runtime.clock import Timers
 from coordlock.runtime.log import Log
@@ -22,14 +23,9 @@ from coordlock_etcd.watcher import Watcher
 if TYPE_CHECKING:
     from coordlock_etcd.observing import Observations
 
-__all__ = ["EtcdSession", "no_session"]
+__all__ = ["EtcdSession"]
 
 log = Log("coordlock")
-
-
-def no_session() -> SessionLost:
-    """Why a request for the session is not sent."""
-    return SessionLost(SERVICE, "there is no session")
 
 
 def _conclude(answer: Promise[float], beat: Promise[float]) -> None:
@@ -53,16 +49,15 @@ class EtcdSession(Backend):
         # etcd counts in whole seconds.
         self._ttl = math.ceil(ttl)
         self._room = GeventRoom(len(connection.cluster.endpoints))
-        self._watcher = Watcher(connection, timers.clock, self)
+        # Re-entrant, because a call may be answered before `call` returns.
+        self._lock = threading.RLock()
+        self._session: OneSession[int] = OneSession(SERVICE, self._lock, self._ended)
+        self._watcher = Watcher(connection, timers.clock, self._session)
         #: Made when something is followed for the first time.
         self._observations: Observations | None = None
         connection.cluster.moved = self._moved
-        # Re-entrant, because a call may be answered before `call` returns.
-        self._lock = threading.RLock()
+        #: The lease until it has ended, also after `close`; 0 for none.
         self._lease = 0
-        #: The lease, while it may be used: not after `close`.
-        self._live_lease = 0
-        self._listener: SessionListener | None = None
         self._opening: Promise[SessionInfo] | None = None
         self._closing: Promise[None] | None = None
 
@@ -75,9 +70,8 @@ class EtcdSession(Backend):
             # A cluster that was restored from a backup starts from there.
             self._connection.cluster.revision = 0
             # Contenders of the session before would stand in queues until it expires.
+            self._session.forget()
             forsaken, self._lease = self._lease, 0
-            self._live_lease = 0
-            self._listener = None
             if forsaken:
                 self._revoke(forsaken)
             request = pb.LeaseGrantRequest(TTL=self._ttl)
@@ -86,8 +80,8 @@ class EtcdSession(Backend):
             return self._opening
 
     def heartbeat(self) -> Promise[float]:
-        if not (lease := self._live_lease):
-            return failed(no_session())
+        if not (lease := self._session.current):
+            return failed(self._session.missing())
         self._watcher.recheck_when_due()
         if self._connection.members is not None:
             self._connection.members.learn_when_due()
@@ -105,7 +99,7 @@ class EtcdSession(Backend):
             if self._closing is not None:
                 return self._closing
             closing = self._closing = Promise()
-            self._listener, self._live_lease = None, 0
+            self._session.forget(closes=True)
         self._watcher.close()
         if self._observations is not None:
             self._observations.close()
@@ -128,44 +122,22 @@ class EtcdSession(Backend):
         for host in self._hosts:
             host.restart()
 
-    # Called by the watcher
-
-    def suspect(self, reason: str) -> None:
-        """The watch stream is broken."""
-        if (listener := self._listener) is not None:
-            listener.suspect(reason)
-
-    def recovered(self) -> None:
-        """The watch stream is back."""
-        if (listener := self._listener) is not None:
-            listener.recovered()
-
     # What answers mean; called by gRPC's threads
 
     def _opened(self, listener: SessionListener, reply: pb.LeaseGrantResponse) -> SessionInfo:
-        with self._lock:
-            self._lease = reply.ID
-            if self._closing is not None:
-                raise client_closed()
-            self._listener, self._live_lease = listener, reply.ID
+        self._lease = reply.ID
+        if not self._session.begin(reply.ID, listener):
+            raise client_closed()
         return SessionInfo(id=keys.session(reply.ID), ttl=float(reply.TTL))
 
     def _beaten(self, lease: int, reply: pb.LeaseKeepAliveResponse) -> float:
         if reply.TTL <= 0:
-            raise self._lost(lease, "its lease has expired or was revoked")
+            raise self._session.lose(lease, "its lease has expired or was revoked")
         return float(reply.TTL)
 
-    def _lost(self, lease: int, reason: str) -> SessionLost:
-        listener = None
-        with self._lock:
-            if self._lease == lease:
-                # Under the lock, so that the watches of a next session are not dropped.
-                self._watcher.reset()
-                listener, self._listener = self._listener, None
-                self._lease = self._live_lease = 0
-        if listener is not None:
-            listener.lost(reason)
-        return SessionLost(SERVICE, reason)
+    def _ended(self) -> None:
+        self._watcher.reset()
+        self._lease = 0
 
     def _revoke(self, lease: int) -> Promise[None]:
         request = pb.LeaseRevokeRequest(ID=lease)

@@ -14,59 +14,57 @@ No departure is missed:
   the client reads the key. The contender has departed if no key with its creation revision is
   there.
 - Servers have lost watch events. So the client also reads all watched keys after every reconnect,
-  and once a minute: see `rechecks`.
+  and once a minute.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from functools import partial
+from typing import Final
 
 from coordlock.backend import Departure
-from coordlock.errors import CoordlockError
+from coordlock.backend.session import OneSession
+from coordlock.backend.watch_table import WatchTable
+from coordlock.errors import BackendUnavailable, CoordlockError
 from coordlock.model.contender import Contender
 from coordlock.runtime.clock import Clock
-from coordlock.runtime.log import Log
+from coordlock.runtime.promise import Promise
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
+from coordlock_etcd.errors import SERVICE
 from coordlock_etcd.keys import prefix_end
-from coordlock_etcd.rechecks import Rechecks
+from coordlock_etcd.rpc import TXN
 from coordlock_etcd.transport import Connection, StreamHost
-from coordlock_etcd.watches import Callback, QueueWatch, QueueWatches, Watch
+from coordlock_etcd.watches import QueueWatch, QueueWatches, Watch
 
-__all__ = ["ConnectionListener", "Watcher"]
+__all__ = ["Watcher"]
 
-log = Log("coordlock")
-
-
-class ConnectionListener(Protocol):
-    """Learns how the stream is, from the watcher's thread and gRPC's."""
-
-    def suspect(self, reason: str) -> None:
-        """The stream is broken."""
-
-    def recovered(self) -> None:
-        """The stream is back."""
+#: Seconds after which the watched keys are read, even if the stream is well.
+RECHECK_INTERVAL_S: Final = 60.0
 
 
 class Watcher:
-    """The watches of one client."""
+    """The watches of one client.
 
-    def __init__(self, connection: Connection, clock: Clock, listener: ConnectionListener) -> None:
+    Args:
+        session: learns how the stream is, from the watcher's thread and gRPC's.
+    """
+
+    def __init__(self, connection: Connection, clock: Clock, session: OneSession[int]) -> None:
         self._connection = connection
         self._clock = clock
-        self._listener = listener
+        self._session = session
         self.host: StreamHost[Watch | QueueWatch] = StreamHost(
             connection, "coordlock-etcd-watch", self
         )
         self._lock = self.host.lock
-        self._watches: dict[tuple[str, int, int], Watch] = {}
+        self._watches: WatchTable[Watch] = WatchTable(self._lock, self._unwatch)
         self._queues = QueueWatches()
-        self._cancelled = self._cancel  # one for all callbacks
         self._broken = False
         #: Whether watches are on a stream again, and their keys are to be read for that.
         self._is_resent = False
-        self._rechecks = Rechecks(connection, clock, self)
+        self._rechecked_at = clock.now()
 
     def watch(
         self,
@@ -89,22 +87,20 @@ class Watcher:
         with self._lock:
             if self.host.closed:
                 return lambda: None
-            watch = self._watches.setdefault(wanted.identity, wanted)
+            self.host.start()
+            watch, cancel = self._watches.add(wanted, on_departure, waiters, version)
             if watch is wanted:
                 queue = self._queues.get(prefix)
                 if queue is None or not queue.take(watch):
                     self._send(watch)
                 else:
-                    has_left = queue.has_left(watch.key, watch.order)
+                    has_left = queue.has_left(watch.name, watch.order)
                     is_unsure = queue.is_filed and not watch.is_covered
-            callback = Callback(on_departure, waiters, watch, self._cancelled)
-            watch.callbacks.append(callback)
-            self.host.start()
         if has_left:
             self._depart(watch)
         elif is_unsure:
-            self._rechecks.read([watch])
-        return callback
+            self._recheck([watch])
+        return cancel
 
     def enqueued(
         self, prefix: bytes, found: pb.RangeResponse, revision: int, *, waits: bool
@@ -131,8 +127,8 @@ class Watcher:
         with self._lock:
             for queue in self._queues.unused(self._clock.now()):
                 self._end(queue)
-        if self._rechecks.are_due:
-            self._rechecks.read_all()
+        if self._clock.now() - self._rechecked_at >= RECHECK_INTERVAL_S:
+            self._recheck_all()
 
     def reset(self) -> None:
         """Drop all watches: their session has ended. Never blocks."""
@@ -148,20 +144,11 @@ class Watcher:
         self.host.close()
         self.reset()
 
-    def _cancel(self, callback: Callback) -> None:
-        watch = callback.watch
-        with self._lock:
-            if callback in watch.callbacks:
-                watch.callbacks.remove(callback)
-            if not watch.callbacks:
-                self._remove(watch)
-                self.host.unwatch(watch.id)
-
     # With the lock held
 
     def _send(self, watch: Watch) -> None:
         if self.host.is_open and not watch.id:
-            key, puts = watch.key, watch.version > 0
+            key, puts = watch.name, watch.version > 0
             start = requests.NOW if puts else watch.start
             watch.id = self.host.watch(watch, lambda id: requests.watch(id, key, start, puts=puts))
 
@@ -178,41 +165,23 @@ class Watcher:
         for watch in self._queues.end(queue):
             self._send(watch)
 
-    def _is_live(self, watch: Watch) -> bool:
-        return self._watches.get(watch.identity) is watch
-
-    def _remove(self, watch: Watch) -> None:
-        if self._is_live(watch):
-            del self._watches[watch.identity]
-            if watch.queue is not None:
-                watch.queue.drop(watch)
-
-    def _proof(self, watch: Watch, waiters: Sequence[Contender]) -> Departure:
-        """What a departure that ``watch`` has reported proves to ``waiters``."""
-        queue = watch.queue
-        if queue is None or not waiters:
-            return Departure.UNORDERED
-        for waiter in waiters:
-            own = self._watches.get((waiter.key, waiter.order, 0))
-            # Its own departure may be among those that are about to be reported.
-            if own is None or own.queue is not queue or not own.is_covered:
-                return Departure.UNORDERED
-            if queue.has_left(own.key, own.order):
-                return Departure.UNORDERED
-        return Departure.FIRST if queue.is_first(watch.order) else Departure.IN_ORDER
+    def _unwatch(self, watch: Watch) -> None:
+        if watch.queue is not None:
+            watch.queue.drop(watch)
+        self.host.unwatch(watch.id)
 
     # Called by the host
 
     def needs_stream(self) -> bool:
         """See `StreamUser`, as for the following three."""
-        return bool(self._watches)
+        return bool(self._watches.watched)
 
     def opened(self) -> None:
         """Send all watches."""
         with self._lock:
             for queue in self._queues:
                 self._send_queue(queue)
-            for watch in self._watches.values():
+            for watch in self._watches.watched.values():
                 if watch.queue is None:
                     self._send(watch)
 
@@ -221,13 +190,13 @@ class Watcher:
         with self._lock:
             for queue in self._queues:
                 queue.broke()
-            for watch in self._watches.values():
+            for watch in self._watches.watched.values():
                 watch.id, watch.is_covered = 0, False
-            self._is_resent = bool(self._watches)
-            if error is None or is_forgiven or self._broken or not self._watches:
+            self._is_resent = bool(self._watches.watched)
+            if error is None or is_forgiven or self._broken or not self._watches.watched:
                 return
             self._broken = True
-        self._listener.suspect(str(error))
+        self._session.suspect(str(error))
 
     def received(self, response: pb.WatchResponse) -> None:
         """Take what etcd says of a watch."""
@@ -259,59 +228,79 @@ class Watcher:
             self._depart(watch)
         if unsure:
             self._connection.cluster.saw(response.header.revision)
-            self._rechecks.read(unsure)
+            self._recheck(unsure)
 
     def _mend(self) -> None:
         with self._lock:
             was_broken, self._broken = self._broken, False
             is_resent, self._is_resent = self._is_resent, False
         if was_broken:
-            self._listener.recovered()
+            self._session.recovered()
         if is_resent:
-            self._rechecks.read_all()
+            self._recheck_all()
 
-    def _depart(self, watch: Watch, *, is_reported: bool = True) -> None:
+    def _depart(self, watch: Watch) -> None:
+        """Etcd has reported what ``watch`` waits for."""
+        self._watches.report(watch, partial(self._proof, watch))
+
+    def _proof(self, watch: Watch, waiters: Sequence[Contender]) -> Departure:
+        """What that proves. Decided now: when waiters wake, they may be on another stream."""
         with self._lock:
-            callbacks = watch.callbacks if self._is_live(watch) else []
-            watch.callbacks = []  # a callback cancelled from now on finds nothing
-            self._remove(watch)
-        for callback in callbacks:
-            departure = Departure.UNORDERED
-            if is_reported:
-                # Decided now: when the waiters wake, their watches may be on another stream.
-                with self._lock:
-                    departure = self._proof(watch, callback.waiters)
-            try:
-                callback.on_departure(departure)
-            except Exception:
-                log.exception("etcd: the callback of a watch failed")
-        # Only now: gRPC's thread for requests would compete with the callbacks for the interpreter.
+            queue = watch.queue
+            if queue is None:
+                return Departure.UNORDERED
+            for waiter in waiters:
+                own = self._watches.watched.get((waiter.key, waiter.order, 0))
+                # Its own departure may be among those that are about to be reported.
+                if own is None or own.queue is not queue or not own.is_covered:
+                    return Departure.UNORDERED
+                if queue.has_left(own.name, own.order):
+                    return Departure.UNORDERED
+            return Departure.FIRST if queue.is_first(watch.order) else Departure.IN_ORDER
+
+    # Readings of watched keys, where no watch is certain to report what has happened
+
+    def _recheck_all(self) -> None:
+        self._rechecked_at = self._clock.now()
         with self._lock:
-            self.host.unwatch(watch.id)
+            watches = list(self._watches.watched.values())
+        self._recheck(watches)
 
-    # Called by the rechecks
+    def _recheck(self, watches: Sequence[Watch]) -> None:
+        for start in range(0, len(watches), requests.MAX_OPERATIONS):
+            batch = watches[start : start + requests.MAX_OPERATIONS]
+            request = requests.presence([watch.name for watch in batch])
+            seen = self._connection.cluster.revision
+            answer = self._connection.call(TXN, request, partial(self._found, batch, seen))
+            answer.add_done_callback(partial(self._rechecked, batch))
 
-    def watched(self) -> list[Watch]:
-        """See `Rechecked`, as for the following three."""
+    def _found(self, batch: Sequence[Watch], seen: int, reply: pb.TxnResponse) -> None:
+        revision = reply.header.revision
+        if revision < seen:  # see `data`
+            raise BackendUnavailable(SERVICE, "the answer is older than what was seen before")
+        for watch, operation in zip(batch, reply.responses, strict=True):
+            has_left = not watch.still_waits(operation.response_range.kvs)
+            with self._lock:
+                if has_left:
+                    watch.is_covered = False  # its event has been lost, or comes too late
+                else:
+                    self._stays(watch, revision)
+            if has_left:
+                self._watches.report(watch)
+
+    def _stays(self, watch: Watch, revision: int) -> None:
+        watch.start = max(watch.start, revision + 1)
+        if watch.queue is not None:
+            watch.queue.seen(watch)
+        elif watch.id:
+            watch.is_covered = True
+        elif watch.watches:
+            self._send(watch)
+
+    def _rechecked(self, batch: Sequence[Watch], answer: Promise[None]) -> None:
+        if answer.exception() is None:
+            return
         with self._lock:
-            return list(self._watches.values())
-
-    def went(self, watch: Watch) -> None:
-        self._depart(watch, is_reported=False)
-
-    def stays(self, watch: Watch, revision: int) -> None:
-        with self._lock:
-            watch.start = max(watch.start, revision + 1)
-            if watch.queue is not None:
-                watch.queue.seen(watch)
-            elif watch.id:
-                watch.is_covered = True
-            elif self._is_live(watch):
-                self._send(watch)
-
-    def not_read(self, watches: Sequence[Watch]) -> None:
-        with self._lock:
-            live = filter(self._is_live, watches)
-            are_unsure = any(not watch.is_covered for watch in live)
+            are_unsure = any(watch.watches and not watch.is_covered for watch in batch)
         if are_unsure:
             self.host.restart()  # which sends them again, after a while

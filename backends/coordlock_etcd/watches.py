@@ -18,16 +18,15 @@ Three facts follow from its being one watch, to which etcd reports in the order 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from coordlock.backend import Departure
+from coordlock.backend.watch_table import Watched
 from coordlock.model.contender import Contender
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.keys import key_of
 
-__all__ = ["Callback", "QueueWatch", "QueueWatches", "Watch"]
+__all__ = ["QueueWatch", "QueueWatches", "Watch"]
 
 #: The longest queue that a client begins to watch whole.
 SHORT: Final = 16
@@ -37,21 +36,7 @@ UNUSED_S: Final = 2.0
 REMEMBERED: Final = 128
 
 
-@dataclass(eq=False, slots=True)
-class Callback:
-    """What to call at a departure, and for which waiters. Calling this cancels it."""
-
-    on_departure: Callable[[Departure], None]
-    waiters: Sequence[Contender]
-    watch: Watch
-    cancel: Callable[[Callback], None]
-
-    def __call__(self) -> None:
-        self.cancel(self)
-
-
-@dataclass(eq=False, slots=True)
-class Watch:
+class Watch(Watched):
     """One contender's watch, shared by all waiters for it.
 
     Attributes:
@@ -59,35 +44,36 @@ class Watch:
         own: whether it is this client's own contender.
         start: the revision from which it must be watched: the contender was there just before.
         version: the version of the value whose change counts, too; 0 where only departures do.
+        name: the contender's key in etcd. It may have several contenders, one after another.
+        order: the revision that created the contender.
         id: its id on the current stream; 0 while it is on no stream.
         queue: the watch on the whole queue that serves it in place of one of its own.
         is_covered: whether a watch on the stream reports for certain what it waits for.
-        callbacks: what to call at the departure; few, so a list is smallest.
     """
 
-    contender: Contender
-    own: bool
-    start: int
-    version: int = 0
-    id: int = 0
-    queue: QueueWatch | None = None
-    is_covered: bool = False
-    callbacks: list[Callback] = field(default_factory=list)
+    __slots__ = (
+        "contender",
+        "id",
+        "is_covered",
+        "name",
+        "order",
+        "own",
+        "queue",
+        "start",
+        "version",
+    )
 
-    @property
-    def key(self) -> bytes:
-        """The contender's key."""
-        return key_of(self.contender)
-
-    @property
-    def order(self) -> int:
-        """The revision that created the contender."""
-        return self.contender.order
-
-    @property
-    def identity(self) -> tuple[str, int, int]:
-        """Identifies it. A key may have several contenders, one after another."""
-        return self.contender.key, self.contender.order, self.version
+    def __init__(self, contender: Contender, own: bool, start: int, version: int = 0) -> None:
+        super().__init__((contender.key, contender.order, version))
+        self.contender = contender
+        self.own = own
+        self.start = start
+        self.version = version
+        self.name = key_of(contender)
+        self.order = contender.order
+        self.id = 0
+        self.queue: QueueWatch | None = None
+        self.is_covered = False
 
     def is_over_with(self, event: pb.Event) -> bool:
         """Whether ``event`` is what it waits for."""
@@ -164,9 +150,9 @@ class QueueWatch:
 
     def take(self, watch: Watch) -> bool:
         """Take over ``watch``, unless this does not report what it waits for; whether it did."""
-        if watch.version or watch.key in self._watches:
+        if watch.version or watch.name in self._watches:
             return False
-        self._watches[watch.key] = watch
+        self._watches[watch.name] = watch
         watch.queue, watch.is_covered = self, watch.start > self._since
         return True
 
@@ -176,7 +162,7 @@ class QueueWatch:
 
     def drop(self, watch: Watch) -> None:
         """Serve ``watch`` no longer."""
-        del self._watches[watch.key]
+        del self._watches[watch.name]
 
     def drop_all(self) -> list[Watch]:
         """Serve no watch any longer; those that were."""

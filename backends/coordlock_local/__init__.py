@@ -12,17 +12,17 @@ tells which processes live. A process that dies, by SIGKILL too, leaves its queu
     counter      the directory's lock, whose holder takes the next token and adds contenders
     queue        one queue: adding to it, reading it, removing the dead
     slots        its file: an index and a record for each contender
-    values       a file for what a contender publishes, where it is not in a slot
+    values       a file for each value that a contender publishes
     data         keys and their values, in SQLite
 
   this process
     session      a locked file, by which others see that the process lives
     contenders   the session's own contenders
     attempts     what waits for a lock of the directory: here for an instant, then in a thread
+    leaving      leaves a queue, and writes to those that wait for that
     watcher      watches contenders until they leave
-    listening    the files that tell of that, and the threads that hear them
-    followers    waits until data or queues change
-    notices      tells both which files have changed: by inotify, or by polling
+    followers    reads data and queues when they change
+    pipes        how processes tell each other what has changed
     flock        locks on files; errors
 """
 

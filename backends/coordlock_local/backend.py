@@ -24,6 +24,7 @@ from coordlock.backend import (
     SessionListener,
     Written,
 )
+from coordlock.backend.session import OneSession
 from coordlock.errors import ConfigurationError, CoordlockError, Evicted, SessionLost
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.clock import SYSTEM_CLOCK, Clock, Timers
@@ -104,9 +105,7 @@ class LocalBackend(Backend):
         #: Uses of the data, which wait for its lock and for the disk.
         self._uses = Attempts(os.path.join(root, "data.lock"))
         self._followers: Followers | None = None
-        self._listener: SessionListener | None = None
-        #: Those of the session; None without a session.
-        self._contenders: Contenders | None = None
+        self._session: OneSession[Contenders] = OneSession(SERVICE, self._lock)
         self._closed = False
 
     @classmethod
@@ -151,9 +150,7 @@ class LocalBackend(Backend):
         self._uses.close(self._request_timeout)
         if self._followers is not None:
             self._followers.close()
-        with self._lock:
-            contenders, self._contenders = self._contenders, None
-        if contenders is not None:
+        if (contenders := self._session.forget(closes=True)) is not None:
             contenders.end()
         return resolved(None)
 
@@ -174,7 +171,7 @@ class LocalBackend(Backend):
         conflicting: bool = False,
     ) -> Promise[Snapshot]:
         def read() -> Snapshot:
-            known = self._contenders
+            known = self._session.current
             found = known.queue(queue) if known else LocalQueue(self._prepared(), queue)
             return found.snapshot(upto, owners=owners, conflicting=conflicting)
 
@@ -189,7 +186,7 @@ class LocalBackend(Backend):
         waiters: Sequence[Contender] = (),
         changes: bool = False,
     ) -> Callable[[], None]:
-        contenders = self._contenders
+        contenders = self._session.current
         if contenders is None or self._ended() is not None:
             return lambda: None
         return contenders.watch(contender, on_departure, waiters, changes)
@@ -265,12 +262,7 @@ class LocalBackend(Backend):
         directory = self._prepare()
         session = LocalSession(directory)
         others = session.start()
-        with self._lock:
-            closed = self._closed
-            if not closed:
-                self._contenders = Contenders(session, self._died)
-                self._listener = listener
-        if closed:
+        if not self._session.begin(Contenders(session, self._died), listener):
             session.end()
             raise SessionLost(SERVICE, "the client was closed")
         try:
@@ -287,7 +279,7 @@ class LocalBackend(Backend):
         return math.inf
 
     def _enqueue(self, entries: Sequence[Entry], unless_blocked: bool) -> tuple[Snapshot, ...]:
-        contenders = self._contenders
+        contenders = self._session.current
         if contenders is None:
             raise self._lose(None)
         snapshots = contenders.add(entries, unless_blocked)
@@ -296,7 +288,7 @@ class LocalBackend(Backend):
         return snapshots
 
     def _withdraw(self, entries: Sequence[Entry]) -> bool:
-        contenders = self._contenders
+        contenders = self._session.current
         if contenders is None:
             return False  # they have gone with their session
         removed = [contenders.remove(entry.id) for entry in entries]  # each, whatever came before
@@ -315,7 +307,7 @@ class LocalBackend(Backend):
 
     def _living(self) -> Contenders:
         """The contenders of the session. Raises `SessionLost` when it is not alive."""
-        contenders = self._contenders
+        contenders = self._session.current
         if contenders is None or not contenders.session.is_alive():
             raise self._lose(contenders)
         return contenders
@@ -327,16 +319,11 @@ class LocalBackend(Backend):
 
     def _lose(self, contenders: Contenders | None) -> SessionLost:
         """End a session whose file is not where others look: to them it is dead."""
-        reason = "it has ended" if contenders is None else contenders.session.why_dead()
-        lost = SessionLost(SERVICE, reason)
-        with self._lock:
-            if contenders is None or contenders is not self._contenders:
-                return lost
-            self._contenders = None
+        if contenders is None:
+            return self._session.missing()
+        lost = self._session.lose(contenders, contenders.session.why_dead())
+        contenders.watcher.stop()  # first: its thread waits for the session's pipe
         contenders.session.end()
-        contenders.watcher.close()
-        if self._listener is not None:
-            self._listener.lost(lost.reason)
         return lost
 
     def _describe(self) -> ServiceInfo:

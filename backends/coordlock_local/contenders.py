@@ -38,7 +38,6 @@ class Contenders:
         self._queues: dict[str, LocalQueue] = {}  # by name; the longest in use comes first
         self._slots: dict[str, Slot] = {}  # by entry id
         self._own: dict[str, Contender] = {}  # by key
-        self._published: set[str] = set()  # the ids of those that may have a file in `values`
 
     def queue(self, name: str) -> LocalQueue:
         """The queue ``name``: the one that this session uses, or another look at its file."""
@@ -85,13 +84,8 @@ class Contenders:
             return token
 
         return tuple(
-            [queue.add(entry, self.session, take, self._note, at_once) for queue, entry in wanted]
+            [queue.add(entry, self.session, take, self._slots, at_once) for queue, entry in wanted]
         )
-
-    def _note(self, id: str, slot: Slot, has_file: bool) -> None:
-        if has_file:
-            self._published.add(id)
-        self._slots[id] = slot
 
     def remove(self, id: str) -> bool:
         """Remove the contender of the entry ``id``; whether it was there."""
@@ -111,9 +105,7 @@ class Contenders:
         key = slot.key
         self.watcher.own_left(key)
         self._own.pop(key, None)
-        if id in self._published:
-            values.remove(self._directory, session.id, id)
-            self._published.discard(id)
+        values.remove(self._directory, session.id, id)
         self._slots.pop(id, None)
         return was_there
 
@@ -124,8 +116,7 @@ class Contenders:
 
     def publish(self, contender: Contender, value: bytes, version: int) -> None:
         """See `Backend.publish`."""
-        note = partial(self._published.add, contender.id)
-        values.publish(self.session, contender, value, version, note)
+        values.publish(self.session, contender, value, version)
         self.watcher.own_changed(contender.key)
 
     def watch(

@@ -10,8 +10,7 @@
     <root>/values/<session>-<entry id>    what that contender publishes (values.py)
     <root>/data                           what applications keep, in SQLite (data.py), with
     <root>/data.lock                      locked while a process reads or writes it
-    <root>/watched/<session>-<entry id>/  the pipes that are told when that contender changes,
-    <root>/observed/<name>/               when that queue does,
+    <root>/observed/<name>/               the pipes that are told when that queue changes,
     <root>/changes/<key or folder>/       and when that data does
 
 A private directory (mode 0700, as are those made here) belongs to one user. One that an
@@ -98,7 +97,6 @@ class Directory:
         self.sessions: Final = os.path.join(root, "sessions")
         self.queues: Final = os.path.join(root, "queues")
         self.pipes: Final = os.path.join(root, "pipes")
-        self.watched: Final = os.path.join(root, "watched")
         self.observed: Final = os.path.join(root, "observed")
         self.values: Final = os.path.join(root, "values")
         self._mode = mode
@@ -132,7 +130,7 @@ class Directory:
                 "coordinate machines with zookeeper:// or etcd://; or, if no other machine uses "
                 f"that file system, trust it with local://{root}?{_TRUSTING}"
             )
-        for path in ("sessions", "pipes", "queues", "values", "watched", "observed", "changes"):
+        for path in ("sessions", "pipes", "queues", "values", "observed", "changes"):
             _make(os.path.join(root, path), mode)
         if os.path.exists(os.path.join(root, "SESSIONS")):
             return cls(root, mode, folds=True)
@@ -154,9 +152,9 @@ class Directory:
         """The named pipe ``id``, that of a session or of its observers."""
         return f"{self.pipes}/{id}"
 
-    def watch(self, session: str, id: str) -> str:
-        """Where pipes subscribe to changes of the contender ``id`` of ``session``."""
-        return f"{self.watched}/{session}-{id}"
+    def observers(self, name: str) -> str:
+        """Where pipes subscribe to changes of the queue whose file has this ``name``."""
+        return f"{self.observed}/{name}"
 
     def value(self, session: str, id: str) -> str:
         """The file with what the contender ``id`` of ``session`` publishes."""

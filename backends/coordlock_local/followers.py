@@ -11,15 +11,19 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections import deque
+from collections.abc import Callable, Collection
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from coordlock.backend import Observation, Queue
+from coordlock.backend.observers import Observers
 from coordlock.errors import BackendUnavailable, CoordlockError
 from coordlock.model.contender import Snapshot
 from coordlock.runtime.clock import Clock
-from coordlock.runtime.log import Log
+from coordlock.runtime.process import THREAD
+from coordlock.runtime.promise import Promise
 from coordlock.runtime.shared_file import Descriptor, close_kept
 from coordlock_local.data import DataFile
 from coordlock_local.directory import Directory
@@ -28,8 +32,6 @@ from coordlock_local.pipes import Pipe, open_end, subscribe, unsubscribe
 from coordlock_local.queue import LocalQueue
 
 __all__ = ["Followers"]
-
-log = Log("coordlock.local")
 
 #: Seconds until another attempt, where something could not be read.
 _RETRY_S: Final = 0.02
@@ -42,36 +44,24 @@ _MOST_ENDS: Final = 64
 _READINGS: Final = 20
 
 
-class _Followed:
-    """A place that is followed, and how it is read."""
-
-    def __init__(self, observation: Observation[Any], path: str, read: Callable[[], Any]) -> None:
-        self.observation: Final = observation
-        self.path: Final = path
-        self.read: Final = read
-        #: Whether it has to be read, because it has not been yet, or could not be.
-        self.is_due = True
-
-    def sessions(self) -> Collection[str]:
-        """Those whose end changes it, the first in the queue first."""
-        state = self.observation.view.state
-        contenders = state.contenders if isinstance(state, Snapshot) else ()
-        return dict.fromkeys(contender.session for contender in contenders)
-
-
 class Followers:
-    """The observations of one client. The thread starts with the first."""
+    """The observations of one client. The thread starts with the first, and reads all places.
+
+    A place is known by the path of the directory of those that have subscribed to it.
+    """
 
     def __init__(self, directory: Directory, clock: Clock) -> None:
         self._directory = directory
-        self._clock = clock
         self._data = DataFile(directory)
         self._lock = threading.RLock()
+        self._observers = Observers(self, clock, self._lock)
         self._id = os.urandom(16).hex()
         self._pipe = Pipe(directory, self._id)
-        self._followed: dict[object, _Followed] = {}
         #: The pipes of sessions that have contenders in what is followed; None for one that ended.
         self._ends: dict[str, Descriptor | None] = {}
+        #: What the thread does next, and what it tries again after a while.
+        self._tasks: deque[Callable[[], object]] = deque()
+        self._retries: list[Callable[[], object]] = []
         self._thread: threading.Thread | None = None
         #: Whether it was closed in its own thread, which closes the pipe then.
         self._ends_itself = self._is_closed = False
@@ -79,116 +69,134 @@ class Followers:
     def follow(self, place: Queue | str, news: Callable[[], None]) -> Observation[Any]:
         """See `Backend.follow`."""
         if isinstance(place, str):
-            return self._add(self._directory.change(place), lambda: self._data.read(place), news)
-        queue = LocalQueue(self._directory, place.name)
-        path = f"{self._directory.observed}/{os.path.basename(queue.path)}"
-        return self._add(path, lambda: _agreed(queue), news)
+            path = self._directory.change(place)
+            read: Callable[[], Any] = partial(self._data.read, place)
+        else:
+            queue = LocalQueue(self._directory, place.name)
+            path = self._directory.observers(os.path.basename(queue.path))
+            read = partial(_agreed, queue)
+
+        def reading() -> Promise[Any]:
+            promise: Promise[Any] = Promise()
+            self._do(partial(self._read, path, read, promise))
+            return promise
+
+        return self._observers.observe(path, reading, news)
 
     def close(self) -> None:
         """End all observations and the thread."""
+        self._observers.close(BackendUnavailable(SERVICE, "the client was closed"))
         with self._lock:
-            if self._is_closed:
-                return
-            self._ends_itself = self._thread is threading.current_thread()
+            thread = self._thread
+            self._ends_itself |= thread is threading.current_thread()
             self._is_closed = True
-            thread, left = self._thread, list(self._followed.values())
-        for followed in left:
-            followed.observation.end(_closed(), self._clock.now())
         if thread is threading.current_thread():
             return  # it closes the pipe
         if thread is not None and self._pipe.wake():
             thread.join()
         self._pipe.close()
 
-    def _add(
-        self, path: str, read: Callable[[], Any], news: Callable[[], None]
-    ) -> Observation[Any]:
-        def stop() -> None:
-            self._followed.pop(observation, None)
+    # See `Reporter`
 
-        observation: Observation[Any] = Observation(news, stop, self._clock.now())
-        with self._lock:
-            is_closed = self._is_closed
-            if not is_closed:
-                self._followed[observation] = _Followed(observation, path, read)
-                if self._thread is None:
-                    thread = threading.Thread(
-                        target=self._run, name="coordlock-local-observer", daemon=True
-                    )
-                    thread.start()
-                    self._thread = thread
-        if is_closed:
-            observation.end(_closed(), self._clock.now())
-        else:
-            self._pipe.wake()
-        return observation
+    def report(self, path: str) -> bool:
+        if self._thread is None:
+            thread = threading.Thread(
+                target=self._run, name="coordlock-local-observer", daemon=True
+            )
+            thread.start()
+            self._thread = thread
+        self._do(partial(self._begin, path))
+        return False
+
+    def unreport(self, path: str) -> None:
+        self._do(partial(self._finish, path))
+
+    def pause(self) -> Promise[None]:
+        promise: Promise[None] = Promise()
+        self._retries.append(partial(promise.resolve, None))
+        return promise
 
     # The thread
 
+    def _do(self, task: Callable[[], object]) -> None:
+        self._tasks.append(task)
+        if threading.current_thread() is not self._thread:
+            self._pipe.wake()
+
     def _run(self) -> None:
-        subscribed: set[str] = set()
-        reread = 0.0  # when everything is to be read again
+        THREAD.must_not_wait = True
+        reread = time.monotonic() + _INTERVAL_S  # when everything is to be read again
         while not self._is_closed:
-            followed = list(self._followed.values())
             if time.monotonic() >= reread:
                 reread = time.monotonic() + _INTERVAL_S
-                subscribed.clear()  # somebody may have removed it
-                _read_again(followed)
-            self._subscribe(subscribed, {place.path for place in followed})
-            # After it has subscribed, so that nothing falls between.
-            are_read = [self._is_read(place) for place in followed if place.is_due]
-            ends = self._open_ends(followed)
+                for path in self._observers.places():
+                    self._begin(path)  # somebody may have removed the subscription
+            while self._tasks:
+                self._tasks.popleft()()
+            ends = self._open_ends()
             pause = max(0.0, reread - time.monotonic())
             try:
-                timeout = pause if all(are_read) else min(pause, _RETRY_S)
+                timeout = min(pause, _RETRY_S) if self._retries else pause
                 names, ended = self._pipe.read(timeout, ends)
             except OSError:  # the program has closed the pipe
                 time.sleep(_RETRY_S)
                 names, ended = None, set()
+            self._tasks.extend(self._retries)
+            self._retries.clear()
             for number in ended:
                 self._end(ends[number])
-            _read_again(
-                place
-                for place in followed
-                if names is None
-                or os.path.basename(place.path) in names
-                or any(ends[number] in place.sessions() for number in ended)
-            )
-        self._subscribe(subscribed, set())
+            dead = {ends[number] for number in ended}
+            for path in self._observers.places():
+                is_named = names is None or os.path.basename(path) in names
+                if is_named or not dead.isdisjoint(self._sessions(path)):
+                    self._observers.changed(path)
+        while self._tasks:  # the subscriptions end
+            self._tasks.popleft()()
         for session in self._ends:
             self._end(session)
         if self._ends_itself:
             self._pipe.close()
 
-    def _subscribe(self, subscribed: set[str], paths: set[str]) -> None:
-        """Be ``subscribed`` to ``paths`` and nothing else."""
-        for path in subscribed - paths:
+    def _begin(self, path: str) -> None:
+        with suppress(OSError):  # then it is read now and then
+            subscribe(self._directory, path, self._id)
+        self._observers.live(path)  # after it has subscribed, so that nothing falls between
+
+    def _finish(self, path: str) -> None:
+        if path not in self._observers.places():
             unsubscribe(path, self._id)
-            subscribed.discard(path)
-        for path in paths - subscribed:
-            with suppress(OSError):  # then it is read now and then
-                subscribe(self._directory, path, self._id)
-                subscribed.add(path)
 
-    def _is_read(self, place: _Followed) -> bool:
-        """Read ``place``, until the ends of all sessions in it would be seen; whether it could."""
-        while self._look(place):
-            sessions = place.sessions()
-            new = [session for session in sessions if session not in self._ends]
-            new = new[: max(0, _MOST_ENDS - len(self._ends))]
-            for session in new:
-                self._ends[session] = open_end(self._directory, session)
-            if not new:
+    def _read(self, path: str, read: Callable[[], Any], answer: Promise[Any]) -> None:
+        """Answer with what ``read`` finds once the ends of all sessions in it would be seen."""
+        try:
+            found = read()
+            while self._open_new_ends(found):
+                found = read()
+        except Busy:
+            self._retries.append(partial(self._read, path, read, answer))
+        except (OSError, CoordlockError) as error:
+            reason = translated(error).reason if isinstance(error, OSError) else str(error)
+            answer.fail(BackendUnavailable(SERVICE, reason))
+        else:
+            answer.resolve(found)
+            if any(self._ends.get(session, path) is None for session in self._sessions(path)):
                 # A process's pipe ends an instant before its contenders are gone.
-                place.is_due = any(
-                    end is None for session, end in self._ends.items() if session in sessions
-                )
-                break
-        return not place.is_due
+                self._retries.append(partial(self._observers.changed, path))
 
-    def _open_ends(self, followed: list[_Followed]) -> dict[int, str]:
+    def _open_new_ends(self, state: object) -> bool:
+        """Open the pipes of sessions that are new in ``state``; whether there are any."""
+        new = [session for session in _sessions(state) if session not in self._ends]
+        new = new[: max(0, _MOST_ENDS - len(self._ends))]
+        for session in new:
+            self._ends[session] = open_end(self._directory, session)
+        return bool(new)
+
+    def _sessions(self, path: str) -> Collection[str]:
+        return _sessions(self._observers.state(path))
+
+    def _open_ends(self) -> dict[int, str]:
         """The sessions whose ends are waited for, by descriptor; the others' are closed."""
-        needed = {session for place in followed for session in place.sessions()}
+        needed = {one for path in self._observers.places() for one in self._sessions(path)}
         for session in self._ends.keys() - needed:
             self._end(session)
             del self._ends[session]
@@ -200,27 +208,11 @@ class Followers:
             self._ends[session] = None
             close_kept(end)
 
-    def _look(self, place: _Followed) -> bool:
-        """Show what is there now; whether it could be read."""
-        observation = place.observation
-        try:
-            found = place.read()
-        except Busy:
-            return False
-        except (OSError, CoordlockError) as error:
-            reason = translated(error) if isinstance(error, OSError) else error
-            log.debug("cannot read what is followed: %s", reason)
-            observation.doubt(self._clock.now())
-            return False
-        view = observation.view
-        if view.stale_since is not None or not _are_same(view.state, found):
-            observation.show(found)
-        return True
 
-
-def _read_again(places: Iterable[_Followed]) -> None:
-    for place in places:
-        place.is_due = True
+def _sessions(state: object) -> Collection[str]:
+    """Those whose end changes ``state``, the first in the queue first."""
+    contenders = state.contenders if isinstance(state, Snapshot) else ()
+    return dict.fromkeys(contender.session for contender in contenders)
 
 
 def _agreed(queue: LocalQueue) -> Snapshot:
@@ -243,7 +235,3 @@ def _are_same(one: object, other: object) -> bool:
 
 def _versions(state: object) -> list[int]:
     return [one.version for one in state.contenders] if isinstance(state, Snapshot) else []
-
-
-def _closed() -> BackendUnavailable:
-    return BackendUnavailable(SERVICE, "the client was closed")

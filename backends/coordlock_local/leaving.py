@@ -21,7 +21,7 @@ from coordlock_local.pipes import publish, send
 from coordlock_local.session import is_alive
 from coordlock_local.slots import EVICTED, Slot, Slots, queued
 
-__all__ = ["evict", "leave", "tell_change", "tell_modes", "tell_observers", "tell_permits"]
+__all__ = ["evict", "leave", "tell_modes", "tell_observers", "tell_permits"]
 
 
 def leave(directory: Directory, slot: Slot, contender: Contender, own: Mapping[str, Slot]) -> bool:
@@ -59,17 +59,10 @@ def evict(directory: Directory, counter: Counter, contender: Contender) -> bool:
         return False
 
 
-def tell_change(directory: Directory, slot: Slot, contender: Contender) -> None:
-    """Tell those that have subscribed to ``contender``, and those that follow its queue."""
-    name = os.path.basename(slot.path)
-    publish(directory, directory.watch(contender.session, contender.id), name)
-    tell_observers(directory, slot.path)
-
-
 def tell_observers(directory: Directory, path: str) -> None:
-    """Tell those that follow the queue of the file ``path`` that it has changed."""
+    """Tell those that have subscribed to the queue of the file ``path`` that it has changed."""
     name = os.path.basename(path)
-    publish(directory, f"{directory.observed}/{name}", name)
+    publish(directory, directory.observers(name), name)
 
 
 def _tell(directory: Directory, slots: Slots, slot: Slot, contender: Contender) -> None:
@@ -99,7 +92,7 @@ def _tell(directory: Directory, slots: Slots, slot: Slot, contender: Contender) 
             tell_permits(contender.claim.of, ahead, behind, reach)
         else:
             tell_modes(_conflicts(contender.claim), behind, reach, lives)
-    tell_change(directory, slot, contender)
+    tell_observers(directory, slot.path)
 
 
 # The rule: ``reach`` tells a session, and returns whether its process may be there.

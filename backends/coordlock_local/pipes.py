@@ -130,6 +130,8 @@ def send(directory: Directory, id: str, name: str) -> bool:
             finally:
                 os.close(writing)
     except OSError as error:
+        if error.errno is None:  # a signal handler's
+            raise
         # Others say nothing of it: it is full, so its reader looks at everything; or this process
         # has too many open files.
         return error.errno not in _ENDED
@@ -175,10 +177,12 @@ def publish(directory: Directory, path: str, name: str) -> None:
     """Write ``name`` into all pipes that are subscribed to ``path``."""
     if not os.access(path, os.F_OK):  # the exception of `listdir` takes three times as long
         return
-    with suppress(OSError):
-        for id in os.listdir(path):
-            if not send(directory, id, name):
-                unsubscribe(path, id)
+    ids: list[str] = []
+    with suppress(OSError):  # nobody is subscribed any more
+        ids = os.listdir(path)
+    for id in ids:
+        if not send(directory, id, name):
+            unsubscribe(path, id)
 
 
 def clear(directory: Directory) -> None:
@@ -193,7 +197,7 @@ def clear(directory: Directory) -> None:
                 living.remove(id)
                 with suppress(OSError):
                     os.unlink(directory.pipe(id))
-    for kind in (directory.watched, directory.observed, directory.changes):
+    for kind in (directory.observed, directory.changes):
         for thing in os.listdir(kind):
             path = f"{kind}/{thing}"
             with suppress(OSError):  # gone meanwhile, or not empty

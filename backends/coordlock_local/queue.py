@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
 from contextlib import suppress
-from dataclasses import replace
 from itertools import filterfalse
 from typing import Final
 
@@ -28,8 +27,6 @@ __all__ = ["LocalQueue", "queue_names", "sweep", "tidy"]
 _READINGS: Final = 20
 #: How often the counter is tried for work that can also be done later, and the pause in seconds.
 _ATTEMPTS, _PAUSE = 20, 0.0005
-#: So many contenders are looked for one by one.
-_FEW: Final = 16
 #: How many tokens of contenders that have left may be kept.
 _REMEMBERED: Final = 256
 
@@ -53,10 +50,6 @@ class LocalQueue:
         self._header = header(directory, name)
         self._session = session
         self._own: Mapping[str, Contender] = {} if own is None else own
-        #: The contenders of the last reading of all, by their keys: a record stays as it is.
-        self._seen: Mapping[str, Contender] = {}
-        #: The nearest ones of other readings.
-        self._near: dict[str, Contender] = {}
         #: By claim, the tokens of contenders that were found not to conflict with it.
         self._harmless: dict[AnyClaim, set[int]] = {}
 
@@ -65,14 +58,13 @@ class LocalQueue:
         entry: Entry,
         session: LocalSession,
         take: Callable[[], int],
-        note: Callable[[str, Slot, bool], None],
+        own: MutableMapping[str, Slot],
         unless_blocked: bool,
     ) -> Snapshot:
         """Add a contender with the token that ``take`` returns, and read the queue.
 
-        The caller holds the counter, and the session's lock ``changing``. ``note`` gets the id, the
-        slot, and whether there will be a file in ``values``. This calls it before it writes the
-        contender, so a contender that stands in the queue is always known.
+        The caller holds the counter, and the session's lock ``changing``. ``own`` gets the slot, by
+        the entry's id, before the contender is written: one that stands in the queue is known.
         """
         flags = os.O_RDWR | os.O_CREAT
         with Slots(self._directory, self.path, flags, self._header) as slots:
@@ -94,9 +86,9 @@ class LocalQueue:
                     return present
             token = take()
             slot = Slot(self.path, index.index(0) if 0 in index else len(index), token)
-            line, has_value = record(token, entry, session.id)
-            note(entry.id, slot, not has_value)
-            if not has_value:
+            line = record(token, entry, session.id)
+            own[entry.id] = slot
+            if entry.value:
                 values.write(self._directory, session.id, entry.id, entry.value)
             slots.add(slot.number, token, line)
             owner, value = entry.owner, entry.value
@@ -108,13 +100,7 @@ class LocalQueue:
             chosen, omitted, dead = self._nearest(slots, index, earlier, entry.claim.window)
             for grave, contender in dead:
                 _bury(self._directory, slots, grave, contender.session)
-            snapshot = Snapshot(self.name, (*chosen, me), omitted=omitted)
-            if omitted and me.claim in self._harmless and not blockers(snapshot, me):
-                unknown = self._unknown(earlier, me)
-                if len(unknown) < _FEW:  # they are read here and now
-                    ahead = self._in_the_way(slots, index, me, unknown)
-                    return snapshot if ahead else replace(snapshot, omitted=0)
-        return snapshot
+        return Snapshot(self.name, (*chosen, me), omitted=omitted)
 
     def snapshot(
         self,
@@ -175,8 +161,6 @@ class LocalQueue:
             if owners and last:
                 earlier, wanted, last = queued(index, upto.token + 1), wanted + 1, ()
         chosen, omitted, _ = self._nearest(slots, index, earlier, wanted, owners=owners)
-        if upto is None and not owners:
-            self._seen = {one.key: one for one in chosen}
         return Snapshot(self.name, (*chosen, *last), omitted=omitted)
 
     def _unknown(self, earlier: list[int], me: Contender) -> list[int]:
@@ -220,56 +204,33 @@ class LocalQueue:
         chosen: list[Contender] = []
         dead: list[tuple[Slot, Contender]] = []
         end = len(standing)
-        # To look for a few is quicker than to make a table: the latest ones are near the end.
-        backward, last = index[::-1], len(index) - 1
-        find = (
-            (lambda token: last - backward.index(token))
-            if min(wanted, end) < _FEW
-            else _numbers(index).__getitem__
-        )
+        numbers = {token: number for number, token in enumerate(index)}
         while end and len(chosen) < wanted:
             end -= 1
             token = standing[end]
-            number = find(token)
-            slot = Slot(self.path, number, token)
-            key = slot.key
-            is_own = key in self._own and not owners
-            contender = None
-            if not owners:
-                contender = self._own.get(key) or self._seen.get(key) or self._near.get(key)
+            slot = Slot(self.path, numbers[token], token)
+            own = None if owners else self._own.get(slot.key)
+            contender = own
             if contender is None or isinstance(contender.claim, Convertible):
-                contender = slots.contender(number, token, owners=owners)
+                contender = slots.contender(slot.number, token, owners=owners)
                 if contender is None:  # it has left meanwhile
                     continue
-                if not owners and wanted < _FEW:
-                    self._remember(contender)
-            if not is_own:
+            if own is None:
                 if contender.session not in lives:
                     lives[contender.session] = self._lives(contender.session)
                 if not lives[contender.session]:
                     dead.append((slot, contender))
                     continue
-            may_publish = owners or isinstance(contender.claim, Convertible)
-            if may_publish and contender.value is None:
+            if owners or isinstance(contender.claim, Convertible):
                 contender = values.described(self._directory, contender)
             chosen.append(contender)
         chosen.reverse()
         return chosen, end, dead
 
-    def _remember(self, contender: Contender) -> None:
-        if len(self._near) > _REMEMBERED:
-            self._near = {}
-        self._near[contender.key] = contender
-
     def _lives(self, session: str) -> bool:
         if self._session is not None and self._session.id == session:
             return self._session.is_alive()
         return is_alive(self._directory, session)
-
-
-def _numbers(index: list[int]) -> dict[int, int]:
-    """The slot of each token in ``index``."""
-    return {token: number for number, token in enumerate(index)}
 
 
 def _is_used(directory: Directory, slots: Slots) -> bool:

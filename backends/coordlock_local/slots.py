@@ -5,9 +5,7 @@
     page 0      the header: a line with what the file is, its version, the run of the operating
                 system and the queue's name; in the last 8 bytes the number of indexes
     page 1      the index: for each of 512 slots 8 bytes, the token of its contender, or 0
-    512 pages   the records: for each slot a line with the contender's token, mode, ids and owner;
-                in the second half of the page, for a convertible contender, a line with its token
-                and what it publishes
+    512 pages   the records: for each slot a line with the contender's token, mode, ids and owner
 
 More indexes follow as they are needed, each with its records. Readers ignore further fields and
 lines.
@@ -28,9 +26,6 @@ A process that reads without the counter may read half of a token, or a slot tha
 takes over. So a token counts only if the record has the same token: the record was written before
 the index, and stays unchanged until the token has gone.
 
-A convertible contender writes its second line again and again. A reader that meets such a write
-sees a line whose checksum is wrong, and reads again.
-
 Nothing is synchronized with the disk. After a power failure no owner lives, and the header shows
 that the file is of an earlier run.
 """
@@ -39,7 +34,6 @@ from __future__ import annotations
 
 import errno
 import os
-from binascii import a2b_base64, b2a_base64
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -48,7 +42,7 @@ from sys import byteorder
 from typing import Final, NamedTuple, Self
 
 from coordlock.errors import BackendError
-from coordlock.model.claim import Convertible, parse_marker
+from coordlock.model.claim import parse_marker
 from coordlock.model.contender import Contender, Entry, Owner
 from coordlock.model.names import escape, unescape
 from coordlock.runtime.shared_file import seal, unseal
@@ -76,12 +70,6 @@ _SLOTS: Final = 512
 _BLOCK: Final = _PAGE * (1 + _SLOTS)
 #: Most of an index, which is free in most queues.
 _MOST: Final = bytes(_PAGE - 128)
-#: Where in its page the line of a value begins.
-_VALUE: Final = _PAGE // 2
-#: What that line has for a value that is in a file.
-_IN_FILE: Final = "-"
-#: How often a line is read that another process may be writing.
-_READINGS: Final = 20
 
 
 class Slot(NamedTuple):
@@ -225,30 +213,10 @@ class Slots:
         """Read an entry of the index."""
         return int.from_bytes(os.pread(self._descriptor, 8, _entry(slot)), byteorder)
 
-    def publish(self, slot: int, token: int, value: bytes | None, version: int) -> bool:
-        """Replace what the convertible contender of ``slot`` publishes: None for a file's content.
-
-        False, and nothing is written, where there is no room for it.
-        """
-        line = _value_line(token, value, version)
-        begin = os.pread(self._descriptor, _VALUE, _record(slot))
-        if len(line) > _PAGE - _VALUE or b"\n" not in begin:
-            return False
-        self._write(line, _record(slot) + _VALUE)
-        return True
-
-    def published(self, slot: int, token: int) -> tuple[bytes | None, int]:
-        """The value of a convertible contender and its version; None and 0 where a file has it."""
-        for _ in range(_READINGS):
-            page = os.pread(self._descriptor, _PAGE, _record(slot))
-            with suppress(ValueError):
-                return _value_in(page, token)
-        return None, 0
-
     def contender(self, slot: int, token: int, *, owners: bool = False) -> Contender | None:
         """The contender that stands in ``slot`` with ``token``; None when it does not any more.
 
-        Without its ``value``, unless it is convertible and has that in the slot.
+        Without its ``value``.
         """
         page = os.pread(self._descriptor, _PAGE, _record(slot))
         line, _, _ = page.partition(b"\n")
@@ -260,22 +228,14 @@ class Slots:
             if self.get(slot) == token:
                 raise _damaged(self._path)
             return None
-        value, version = None, 0
-        if marker == Convertible.marker:
-            try:
-                value, version = _value_in(page, token)
-            except ValueError:
-                value, version = self.published(slot, token)
         return Contender(
             id,
             Slot(self._path, slot, token).key,
-            parse_marker(marker, value),
+            parse_marker(marker),
             token,
             token,
             session,
             Owner.decode(owner.encode()) if owners else None,
-            value,
-            version,
         )
 
     def _is_current(self, header: bytes) -> bool:
@@ -311,31 +271,13 @@ def _record(slot: int) -> int:
     return _PAGE + slot // _SLOTS * _BLOCK + (slot % _SLOTS + 1) * _PAGE
 
 
-def record(token: int, entry: Entry, session: str) -> tuple[bytes, bool]:
-    """The record of a contender, and whether it has all that ``entry`` publishes."""
+def record(token: int, entry: Entry, session: str) -> bytes:
+    """The record of a contender."""
     fields = f"{token} {entry.claim.marker} {entry.id} {session} "
     line = seal(fields + entry.owner.encode().decode("ascii"))
     if len(line) > _PAGE:
         raise BackendError(SERVICE, f"the description of the owner is over {_PAGE} bytes long")
-    if isinstance(entry.claim, Convertible) and len(line) <= _VALUE:
-        value = _value_line(token, entry.value, 1)
-        if len(value) <= _PAGE - _VALUE:
-            return line.ljust(_VALUE, b"\0") + value, True
-    return line, not entry.value
-
-
-def _value_in(page: bytes, token: int) -> tuple[bytes | None, int]:
-    """What the second line of a record says, as `Slots.published`; ValueError in a write to it."""
-    line, _, _ = page[_VALUE:].partition(b"\n")
-    found, version, value, *_ = unseal(line + b"\n").split(" ")
-    if found != str(token) or value == _IN_FILE:
-        return None, 0
-    return a2b_base64(value), int(version)
-
-
-def _value_line(token: int, value: bytes | None, version: int) -> bytes:
-    text = _IN_FILE if value is None else b2a_base64(value, newline=False).decode()
-    return seal(f"{token} {version} {text}")
+    return line
 
 
 def header(directory: Directory, name: str) -> bytes:

@@ -7,12 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from coordlock.backend import Departure
+from coordlock.backend.watch_table import Watched, WatchTable
 from coordlock.model.contender import Contender
 from coordlock.runtime.log import Log
-from coordlock.runtime.process import PROCESS
+from coordlock.runtime.process import PROCESS, THREAD
 from coordlock.runtime.shared_file import Descriptor, close_kept
 from coordlock_local import values
 from coordlock_local.pipes import open_end, subscribe, unsubscribe
@@ -33,27 +35,20 @@ _SHARE: Final = 0.02
 #: So many pipes stay open that nothing is watched for: the next blocker is often one of the same.
 _IDLE_ENDS: Final = 16
 
-#: A contender's key, and the version of its value: a later version is reported, too. 0 for none.
-Key = tuple[str, int]
-_Watch = tuple[Callable[[Departure], None], Sequence[Contender]]
 
+class _Watched(Watched):
+    """A contender that is watched, under its key."""
 
-class _Watched:
-    """A contender that is watched, and on behalf of which contenders."""
+    __slots__ = ("contender", "queue", "slot", "was_first")
 
-    def __init__(self, contender: Contender, version: int) -> None:
-        self.contender: Final = contender
-        self.slot: Final = Slot.of(contender)
-        self.version: Final = version
-        self.watches: Final[dict[object, _Watch]] = {}
-        self.is_subscribed = False
+    def __init__(self, contender: Contender) -> None:
+        super().__init__(contender.key)
+        self.contender = contender
+        self.slot = Slot.of(contender)
+        #: What messages call its queue.
+        self.queue = os.path.basename(self.slot.path)
         #: Whether a look has shown that none stood before it when it had left.
         self.was_first = False
-
-    @property
-    def queue(self) -> str:
-        """What messages call its queue."""
-        return os.path.basename(self.slot.path)
 
 
 class _End:
@@ -62,7 +57,7 @@ class _End:
     def __init__(self) -> None:
         self.descriptor: Descriptor | None = None
         #: The contenders of the session that are watched.
-        self.keys: Final[set[Key]] = set()
+        self.watched: Final[set[_Watched]] = set()
 
     def close(self) -> None:
         """Look for the end no more. Idempotent."""
@@ -86,9 +81,10 @@ class Watcher:
         self._died = died
         self._directory: Final = session.directory
         self._lock: Final = threading.RLock()
-        self._watched: dict[Key, _Watched] = {}
-        self._in_queue: dict[str, set[Key]] = {}
-        self._changing: set[Key] = set()  # those that are watched for changes, too
+        self._table: WatchTable[_Watched] = WatchTable(self._lock, self._unwatch)
+        self._in_queue: dict[str, set[_Watched]] = {}
+        #: The queues of which all changes are reported.
+        self._subscribed: set[str] = set()
         self._ends: dict[str, _End] = {}  # by session
         #: Those for which the thread waits.
         self._polled: Collection[_End] = ()
@@ -113,56 +109,48 @@ class Watcher:
 
         Raises RuntimeError where no thread can be started.
         """
-        watch = object()
-        version = contender.version if changes else 0
-        key = contender.key, version
+        wanted = _Watched(contender)
 
         def cancel() -> None:
-            if PROCESS.id != self._pid:  # another thread of the parent may have held the lock
-                return
-            with self._lock:
-                watched = self._watched.get(key)
-                if watched is not None and watched.watches.pop(watch, None) is not None:
-                    self._drop(key, watched)
+            if PROCESS.id == self._pid:  # else another thread of the parent may have held the lock
+                watch()
 
         with self._lock:
             if self._closed:
-                return cancel
+                return lambda: None
             self._start()
-            watched = self._watched.get(key)
-            if watched is None:
-                watched = self._watched[key] = _Watched(contender, version)
-            watched.watches[watch] = on_departure, () if changes else waiters
-            self._listen(key, watched, changes or not _is_behind(waiters, watched.slot))
+            version = contender.version if changes else 0
+            watched, watch = self._table.add(wanted, on_departure, waiters, version)
+            self._listen(watched, changes or not _is_behind(waiters, watched.slot))
         # After it listens, so that nothing falls between.
-        if self._is_due(watched, {}):
-            self._report(key)
+        self._look_at([watched])
         return cancel
 
     def own_left(self, key: str) -> None:
         """Report that the session's own contender ``key`` has left."""
-        if self._watched:
-            self._report((key, 0))
-            self.own_changed(key)
+        if (watched := self._table.watched.get(key)) is not None:
+            self._report(watched)
 
     def own_changed(self, key: str) -> None:
-        """Report that the session's own contender ``key`` has published something, or left."""
+        """Report that the session's own contender ``key`` has published something."""
+        if (watched := self._table.watched.get(key)) is not None:
+            self._look_at([watched])
+
+    def stop(self) -> bool:
+        """Call nothing any more, and let the thread end; whether it will."""
         with self._lock:
-            found = [watched for watched in self._changing if watched[0] == key]
-        self._look_at(found)
+            self._closed = True
+            for end in self._ends.values():
+                end.close()
+            for queue in tuple(self._subscribed):
+                self._unsubscribe(queue)
+            self._table.clear()
+        return self._session.pipe.wake()
 
     def close(self) -> None:
         """Call nothing any more, and end the thread."""
-        with self._lock:
-            thread, self._closed = self._thread, True
-            for end in self._ends.values():
-                end.close()
-            for watched in self._watched.values():
-                if watched.is_subscribed:
-                    unsubscribe(self._subscription(watched), self._session.id)
-            self._watched.clear()
-        is_woken = thread is not None and self._session.pipe.wake()
-        if thread is not None and is_woken and thread is not threading.current_thread():
+        thread = self._thread
+        if self.stop() and thread is not None and thread is not threading.current_thread():
             thread.join()
 
     # With the lock held
@@ -173,54 +161,50 @@ class Watcher:
             thread.start()
             self._thread = thread
 
-    def _listen(self, key: Key, watched: _Watched, subscribes: bool) -> None:
+    def _listen(self, watched: _Watched, subscribes: bool) -> None:
         """See to it that this hears of the departure of ``watched``."""
         session = watched.contender.session
-        self._in_queue.setdefault(watched.queue, set()).add(key)
-        if watched.version:
-            self._changing.add(key)
+        self._in_queue.setdefault(watched.queue, set()).add(watched)
         self._was_used = True
         end = self._ends.setdefault(session, _End())
-        end.keys.add(key)  # first: it is not idle
+        end.watched.add(watched)  # first: it is not idle
         if end.descriptor is None and session != self._session.id:
             end.descriptor = open_end(self._directory, session)
         self._close_idle()
-        if subscribes and not watched.is_subscribed and session != self._session.id:
-            watched.is_subscribed = True
+        if subscribes and watched.queue not in self._subscribed and session != self._session.id:
+            self._subscribed.add(watched.queue)
             with suppress(OSError):  # no space: it looks now and then
-                subscribe(self._directory, self._subscription(watched), self._session.id)
+                subscribe(
+                    self._directory, self._directory.observers(watched.queue), self._session.id
+                )
         if self._is_idle or (end.descriptor is not None and end not in self._polled):
             self._is_idle = False
             self._session.pipe.wake()
 
-    def _subscription(self, watched: _Watched) -> str:
-        return self._directory.watch(watched.contender.session, watched.contender.id)
-
     def _close_idle(self) -> None:
         for session, end in list(self._ends.items()):
-            if len(self._ends) > _IDLE_ENDS and not end.keys:
+            if len(self._ends) > _IDLE_ENDS and not end.watched:
                 del self._ends[session]
                 end.close()
 
-    def _drop(self, key: Key, watched: _Watched) -> None:
-        """Watch it no more, if there is no watch left."""
-        if watched.watches:
-            return
-        session = watched.contender.session
-        if (end := self._ends.get(session)) is not None:
-            end.keys.discard(key)
-        keys = self._in_queue.get(watched.queue, set())
-        keys.discard(key)
-        if not keys:
+    def _unwatch(self, watched: _Watched) -> None:
+        if (end := self._ends.get(watched.contender.session)) is not None:
+            end.watched.discard(watched)
+        beside = self._in_queue.get(watched.queue, set())
+        beside.discard(watched)
+        if not beside:
             self._in_queue.pop(watched.queue, None)
-        if watched.is_subscribed:
-            unsubscribe(self._subscription(watched), self._session.id)
-        self._changing.discard(key)
-        self._watched.pop(key, None)
+            self._unsubscribe(watched.queue)
+
+    def _unsubscribe(self, queue: str) -> None:
+        if queue in self._subscribed:
+            self._subscribed.discard(queue)
+            unsubscribe(self._directory.observers(queue), self._session.id)
 
     # The thread
 
     def _run(self) -> None:
+        THREAD.must_not_wait = True
         looked, pause, cost = time.monotonic(), _INTERVAL_S, 0.0
         while True:
             with self._lock:
@@ -232,55 +216,56 @@ class Watcher:
                     if end.descriptor is not None
                 }
                 self._polled = frozenset(open_ends.values())
-                self._is_idle = not (self._watched or self._was_used)
+                self._is_idle = not (self._table.watched or self._was_used)
                 self._was_used = False
                 due = looked + max(min(pause, _INTERVAL_S), cost / _SHARE)
                 timeout = None if self._is_idle else max(0.0, due - time.monotonic())
             try:
                 names, ended = self._session.pipe.read(timeout, open_ends)
             except OSError:  # the program has closed it, and so the session's file
-                self._look(None)
+                self._look_at_all()
                 return
             began = time.monotonic()
             dead = [open_ends[number] for number in ended]
             for end in dead:
                 end.close()
             if names is None or began >= due:
-                self._look(None)
+                self._look_at_all()
                 looked = time.monotonic()
                 cost = looked - began
                 pause = _SOON_S if dead else min(max(pause * 2, _SOON_S), _INTERVAL_S)
                 continue
-            keys = {key for end in dead for key in end.keys}
-            keys.update(*map(self._named, names))
-            if keys and not self._look(keys) and dead:
+            with self._lock:
+                seen = {watched for end in dead for watched in end.watched}
+                seen.update(*(self._in_queue.get(name, ()) for name in names))
+            if seen and not self._look(seen) and dead:
                 pause = _SOON_S
-
-    def _named(self, queue: str) -> Collection[Key]:
-        return tuple(self._in_queue.get(queue, ()))
 
     # Looking
 
-    def _look(self, keys: Collection[Key] | None) -> bool:
-        """Look at ``keys``, or at all contenders, and report; whether all were due."""
+    def _look_at_all(self) -> None:
+        with self._lock:
+            watched = list(self._table.watched.values())
+        self._look(watched)
+
+    def _look(self, watched: Iterable[_Watched]) -> bool:
+        """Look at the own session and at ``watched``, and report; whether all have left."""
         if not self._session.is_alive():
             self._died()
-        return self._look_at(list(self._watched) if keys is None else keys)
+        return self._look_at(watched)
 
-    def _look_at(self, keys: Iterable[Key]) -> bool:
-        with self._lock:
-            looked_at = {key: self._watched[key] for key in keys if key in self._watched}
-        lives: dict[str, bool] = {}
-        due = [key for key, watched in looked_at.items() if self._is_due(watched, lives)]
-        for key in due:
-            self._report(key)
-        return len(due) == len(looked_at)
-
-    def _is_due(self, watched: _Watched, lives: dict[str, bool]) -> bool:
-        """Whether to report it. ``lives`` remembers which sessions live, for one look."""
-        if self._has_left(watched, lives):
-            return True
-        return 0 < watched.version != values.version_of(self._directory, watched.contender)
+    def _look_at(self, watched: Iterable[_Watched]) -> bool:
+        lives: dict[str, bool] = {}  # which sessions live, for one look
+        have_left = True
+        for one in watched:
+            if self._has_left(one, lives):
+                self._report(one)
+                continue
+            have_left = False
+            if any(watch.version for watch in one.watches):
+                version = values.version_of(self._directory, one.contender)
+                self._table.report_value(one, version)
+        return have_left
 
     def _has_left(self, watched: _Watched, lives: dict[str, bool]) -> bool:
         """Whether the contender is gone, or its session is dead."""
@@ -299,37 +284,20 @@ class Watcher:
             return False
         return not lives[session]
 
-    def _are_there(self, waiters: Sequence[Contender]) -> bool:
-        if not waiters or not self._session.is_alive():
-            return False
+    def _report(self, watched: _Watched) -> None:
+        self._table.report(watched, partial(self._proof, watched))
+
+    def _proof(self, watched: _Watched, waiters: Sequence[Contender]) -> Departure:
+        """What the departure of ``watched`` proves to ``waiters``, which are there or not now."""
         try:
-            return all(stands(self._directory, Slot.of(waiter)) for waiter in waiters)
+            are_there = self._session.is_alive() and all(
+                stands(self._directory, Slot.of(waiter)) for waiter in waiters
+            )
         except OSError:
-            return False
-
-    def _report(self, key: Key) -> None:
-        """Call all watches of ``key``, and those that are added meanwhile.
-
-        Each is removed when it has been called, so what Ctrl-C ends here is repeated. If two
-        threads report at once, both may call the same one, which does no harm.
-        """
-        while True:
-            with self._lock:
-                watched = self._watched.get(key)
-                if watched is None:
-                    return
-                if not watched.watches:
-                    self._drop(key, watched)
-                    return
-                watch, (on_departure, waiters) = next(iter(watched.watches.items()))
-            departure = Departure.UNORDERED
-            if self._are_there(waiters):
-                departure = Departure.FIRST if watched.was_first else Departure.IN_ORDER
-            try:
-                on_departure(departure)
-            except Exception:
-                log.exception("a watch of %s failed", key[0])
-            watched.watches.pop(watch, None)
+            are_there = False
+        if not are_there:
+            return Departure.UNORDERED
+        return Departure.FIRST if watched.was_first else Departure.IN_ORDER
 
 
 def _is_behind(waiters: Iterable[Contender], slot: Slot) -> bool:

@@ -19,7 +19,7 @@ from redis import exceptions
 from coordlock.errors import BackendError, BackendUnavailable, SessionLost
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.log import Log
-from coordlock.runtime.process import PROCESS
+from coordlock.runtime.process import PROCESS, THREAD
 from coordlock.runtime.promise import Promise, failed
 from coordlock.runtime.sockets import Poll
 from coordlock_redis.errors import SERVICE, client_closed, is_elsewhere, translate
@@ -192,6 +192,7 @@ class RequestThread:
     # What the thread does
 
     def _serve(self) -> None:
+        THREAD.must_not_wait = True
         self._threads.append(threading.current_thread())
         if self._threads[0] is not threading.current_thread():
             return

@@ -14,6 +14,7 @@
 
   contenders
     nodes            contenders as znodes: names, order, what they hold; pure
+    curator          names as Curator's recipes look for them; pure
     own_contenders   making contenders, one or several in one step, and removing them
     parents          the nodes above contenders
     queues           reading queues, by lists that are shared
@@ -24,7 +25,6 @@
     multis           the transactions that writes become; pure
     data_session     the session for what needs no lock
     observing        when an observed place is read, and when it is in doubt
-    following        one observed place, and its observers
     places           its complete state, put together from answers; pure
 
   kazoo

@@ -22,13 +22,14 @@ from coordlock.backend import (
     SessionListener,
     Written,
 )
+from coordlock.backend.session import OneSession
 from coordlock.errors import BackendUnavailable, ConfigurationError, SessionLost
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.clock import Timers
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, all_of, failed
 from coordlock.settings import TLS_OPTIONS, Option, Settings, choice
-from coordlock_zookeeper import nodes
+from coordlock_zookeeper import curator, nodes
 from coordlock_zookeeper.access import Access
 from coordlock_zookeeper.data import Data
 from coordlock_zookeeper.data_session import DataSession
@@ -37,7 +38,6 @@ from coordlock_zookeeper.errors import SERVICE, closed
 from coordlock_zookeeper.observing import Observations
 from coordlock_zookeeper.own_client import OwnClient
 from coordlock_zookeeper.own_contenders import OwnContenders
-from coordlock_zookeeper.places import FolderPlace, KeyPlace, QueuePlace
 from coordlock_zookeeper.queues import QueueReader
 from coordlock_zookeeper.session import SessionClient, ZookeeperSession, in_doubt
 
@@ -114,11 +114,12 @@ class ZookeeperBackend(Backend):
         self._timeout: Final = settings.request_timeout
         self._unwanted: dict[str, None] = {}
         self._lock = threading.RLock()
+        self._sessions: Final[OneSession[ZookeeperSession]] = OneSession(SERVICE, self._lock)
         self._current: _Opened | None = None
         self._stopping: set[Promise[None]] = set()
         self._closed: Promise[None] | None = None
         self._data_session: Final = DataSession(self._new_session)
-        self._observations: Final = Observations(self._data_session, timers)
+        self._observations: Final = Observations(self._layout, self._data_session, timers)
 
     @classmethod
     def configure(cls, settings: Settings, client: object | None = None, *, timers: Timers) -> Self:
@@ -139,13 +140,14 @@ class ZookeeperBackend(Backend):
     # Sessions
 
     def open(self, listener: SessionListener) -> Promise[SessionInfo]:
-        session = self._new_session(listener)
+        session = self._new_session(self._sessions, listener)
         queues = QueueReader(session.requests, self._layout)
         data = self._data(session)
         contenders = OwnContenders(session, queues, self._layout, data.acl, self._unwanted)
         with self._lock:
             if self._closed is not None:
                 return failed(closed())
+            self._sessions.forget()
             previous, self._current = self._current, _Opened(session, queues, contenders, data)
             self._stopping.add(session.stopped)
         session.stopped.add_done_callback(self._stopping.discard)
@@ -179,6 +181,7 @@ class ZookeeperBackend(Backend):
                 return self._closed
             done: Promise[None]
             done = self._closed = Promise()
+            self._sessions.forget(closes=True)
             current = self._current
             stopping = list(self._stopping)
         if current is not None:
@@ -229,7 +232,7 @@ class ZookeeperBackend(Backend):
         current = self._current
         if current is None:
             return lambda: None
-        if changes or nodes.is_shared_position(contender.key.rpartition("/")[2]):
+        if changes or curator.is_shared_position(contender.key.rpartition("/")[2]):
             # A contender that no snapshot has shown may stand there still: the queue must be read.
             waiters = ()
         version = contender.version if changes else 0
@@ -250,7 +253,7 @@ class ZookeeperBackend(Backend):
         if guard is not None:
             return self._submit(lambda opened: opened.data.read_guarded(where, guard))
         if where.endswith("/"):
-            return self._observations.read(FolderPlace(where))
+            return self._observations.read(where)
         return self._data_session.submit(lambda session: self._data(session).read(where))
 
     def write(
@@ -270,13 +273,12 @@ class ZookeeperBackend(Backend):
         return self._data_session.submit(lambda session: self._data(session).time(key))
 
     def follow(self, place: Queue | str, news: Callable[[], None]) -> Observation[Any]:
-        if isinstance(place, Queue):
-            return self._observations.observe(QueuePlace(place.name, self._layout), news)
-        kind = FolderPlace if place.endswith("/") else KeyPlace
-        return self._observations.observe(kind(place), news)
+        return self._observations.observe(place, news)
 
-    def _new_session(self, listener: SessionListener) -> ZookeeperSession:
-        return ZookeeperSession(self._connect(), listener, self._clock)
+    def _new_session(
+        self, sessions: OneSession[ZookeeperSession], listener: SessionListener
+    ) -> ZookeeperSession:
+        return ZookeeperSession(self._connect(), sessions, listener, self._clock)
 
     def _data(self, session: ZookeeperSession) -> Data:
         return Data(session, self._acl or session.client.default_acl or OPEN_ACL_UNSAFE)

@@ -74,14 +74,6 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         elif self.client._queue:
             super()._send_request(read_timeout, connect_timeout)
 
-    def _write(self, msg: bytes, timeout: float) -> None:
-        try:
-            sent = self._socket.send(msg)
-        except OSError:
-            sent = 0  # kazoo finds out why, and waits where there is no room
-        if sent < len(msg):
-            super()._write(msg[sent:], timeout)
-
     def _read_header(self, timeout: float) -> Any:
         frame = self._socket.frame()
         if frame is None:

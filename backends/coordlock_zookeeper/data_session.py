@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from functools import partial
+from threading import RLock
 from typing import Final, Protocol, TypeVar
 
 from coordlock.backend import SessionInfo, SessionListener
+from coordlock.backend.session import OneSession
 from coordlock.errors import BackendUnavailable
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, all_of, resolved, settled
 from coordlock.runtime.worker import Worker
-from coordlock_zookeeper.errors import closed, translate
+from coordlock_zookeeper.errors import SERVICE, closed, translate
 from coordlock_zookeeper.session import ZookeeperSession, in_doubt
 
 __all__ = ["ConnectionListener", "DataSession"]
@@ -49,9 +51,12 @@ class DataSession:
 
     listener: ConnectionListener
 
-    def __init__(self, new: Callable[[SessionListener], ZookeeperSession]) -> None:
+    def __init__(
+        self, new: Callable[[OneSession[ZookeeperSession], SessionListener], ZookeeperSession]
+    ) -> None:
         self.worker: Final = Worker("coordlock-zookeeper-data")
         self._new: Final = new
+        self._sessions: Final[OneSession[ZookeeperSession]] = OneSession(SERVICE, RLock())
         #: The newest session, and the same once it is open.
         self._session: ZookeeperSession | None = None
         self._open_session: ZookeeperSession | None = None
@@ -124,7 +129,7 @@ class DataSession:
         session.opened.add_done_callback(opened)
 
     def _start(self) -> ZookeeperSession:
-        session = self._session = self._new(self)
+        session = self._session = self._new(self._sessions, self)
         self._stopping.add(session.stopped)
         session.stopped.add_done_callback(self._stopping.discard)
         session.opened.add_done_callback(lambda _: self.worker.run(partial(self._opened, session)))
@@ -141,8 +146,7 @@ class DataSession:
             self._session = None
 
     def _disconnected(self) -> None:
-        if self._session is not None:
-            self.listener.disconnected()
+        self.listener.disconnected()
 
     def _reconnected(self) -> None:
         # This may come late, of a session that was lost meanwhile.
@@ -150,13 +154,13 @@ class DataSession:
             self.listener.connected(self._open_session)
 
     def _lost(self) -> None:
-        if self._session is not None:
-            self._session = self._open_session = None
-            self.listener.disconnected()
-            self.listener.lost()
+        self._session = self._open_session = None
+        self.listener.disconnected()
+        self.listener.lost()
 
     def _close(self, promise: Promise[None]) -> None:
         if self._closed is None:
+            self._sessions.forget(closes=True)
             session, self._session, self._open_session = self._session, None, None
             stopping = list(self._stopping)
             if session is not None:

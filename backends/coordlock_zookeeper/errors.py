@@ -41,7 +41,6 @@ __all__ = [
     "NoNode",
     "NodeExists",
     "NotEmpty",
-    "UnknownRequest",
     "closed",
     "is_out_of_turn",
     "translate",
@@ -70,10 +69,6 @@ class NotEmpty(_Expected):
     """The node has children."""
 
 
-class UnknownRequest(_Expected):
-    """The server does not support the request."""
-
-
 _MEANINGS: Final[tuple[tuple[type[Exception], type[BackendError], str], ...]] = (
     # kazoo derives the first from the second, which is not what happened.
     (ConnectionClosedError, BackendUnavailable, "the client's connection is closed"),
@@ -93,8 +88,8 @@ _MEANINGS: Final[tuple[tuple[type[Exception], type[BackendError], str], ...]] = 
     (NodeExistsError, NodeExists, "the node exists already"),
     (BadVersionError, BadVersion, "the node is at another version"),
     (NotEmptyError, NotEmpty, "the node has children"),
-    (UnimplementedError, UnknownRequest, "the server does not support the request"),
-    (BadArgumentsError, UnknownRequest, "the server does not support the request"),
+    (UnimplementedError, BackendError, "the server does not support the request"),
+    (BadArgumentsError, BackendError, "the server does not support the request"),
     (NoAuthError, AuthenticationFailed, "the node's ACL does not allow this"),
     (
         InvalidACLError,

@@ -24,6 +24,7 @@ from kazoo.protocol.states import Callback
 
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.log import Log
+from coordlock.runtime.process import THREAD
 from coordlock.runtime.sockets import Poll
 from coordlock_zookeeper.buffered_socket import BufferedSocket
 from coordlock_zookeeper.connection import Connection
@@ -35,7 +36,7 @@ log = Log("coordlock.zookeeper")
 
 #: How often it does what is there before it looks at the system for more: requests must not keep
 #: answers waiting.
-_PASSED: Final = 8
+_MAX_PASSED: Final = 8
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
@@ -117,6 +118,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         """Start kazoo's I/O thread, which raises at the end what it has logged."""
 
         def run() -> None:
+            THREAD.must_not_wait = True
             with contextlib.suppress(Exception):
                 func(*args, **kwargs)
 
@@ -243,7 +245,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             is_ready = not wakeups.falls_asleep() or is_ready
             found: list[Any] = []
             self._passed = self._passed + 1 if is_ready else 0
-            if not is_ready or self._passed > _PASSED:
+            if not is_ready or self._passed > _MAX_PASSED:
                 self._passed = 0
                 patience = 0.0 if is_ready else self._limited(timeout)
                 found = self._poll.ready([wakeups, *sockets], timeout=patience)

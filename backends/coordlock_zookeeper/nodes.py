@@ -1,17 +1,8 @@
 """Contenders as znodes: their names, their order, and what they hold. Pure: no I/O, no kazoo.
 
-A contender's znode is ``<root>/<escaped lock name>/<stem><sequence>``. Its stem tells its id and
-its claim in one of four styles, because the recipes of other libraries look for a text of their own
-right before the sequence:
-
-============= ========================= =======================================
-style         stem of a protected write made for the recipes
-============= ========================= =======================================
-kazoo         ``<id>__pw__lock__``      kazoo's Lock, ReadLock, WriteLock, Election
-curator       ``_c_<id>-pw-lock-``      Curator's InterProcessMutex
-curator-rw    ``_c_<id>-pw-__WRIT__``   Curator's InterProcessReadWriteLock
-curator-latch ``_c_<id>-pw-latch-``     Curator's LeaderLatch
-============= ========================= =======================================
+A contender's znode is ``<root>/<escaped lock name>/<stem><sequence>``. Its stem holds its id and a
+marker for its claim, as ``<id>__pw__lock__``: kazoo's recipes look for a text right before the
+sequence. `curator` has the other styles.
 
 A recipe takes each contender for a writer, for a reader, or for none of its own. The words in the
 stem are chosen so that the recipe is at least as careful as coordlock's own matrix:
@@ -46,7 +37,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, Literal, get_args
@@ -54,6 +45,7 @@ from typing import Any, Final, Literal, get_args
 from coordlock.model.claim import AnyClaim, Convertible, Mode, parse_marker
 from coordlock.model.contender import Contender, Entry, Owner
 from coordlock.model.names import escape, unescape
+from coordlock_zookeeper import curator
 
 __all__ = [
     "STYLES",
@@ -62,7 +54,6 @@ __all__ = [
     "announces_release",
     "contender",
     "has_id",
-    "is_shared_position",
     "is_spent",
     "nearest",
     "order_of",
@@ -86,16 +77,8 @@ _MARKERS: Final = {
 _PASSES_ON: Final = "ex__lock"
 _MODES: Final = {marker: mode for mode, marker in _MARKERS.items()} | {_PASSES_ON: Mode.EX}
 
-# Curator's "protected" names begin so; the marker's words are joined by "-". For its read and write
-# locks the last word is one of these instead.
-_CURATOR: Final = re.compile(r"_c_(.+?)-((?:(?:cr|cw|pw|ex|permit[0-9]+|convertible)-)?r?lock|nl)-")
-_READ_WRITE: Final = {"-rlock-": "-__READ__", "-lock-": "-__WRIT__"}
-_LATCH: Final = {"-lock-": "-latch-"}
-_PLAIN: Final = {theirs: plain for ends in (_READ_WRITE, _LATCH) for plain, theirs in ends.items()}
-# Curator's GUIDs have dashes, coordlock's have none.
-_CURATORS_WRITER: Final = re.compile(r"_c_[0-9a-f]+-[0-9a-f-]+-__WRIT__")
 _PASSING: Final = re.compile(
-    r"(?:[0-9a-f]{32}__ex__lock__|_c_[0-9a-f]{32}-ex-(?:lock-|__WRIT__|latch-))-?[0-9]{9,10}"
+    rf"(?:[0-9a-f]{{32}}__ex__lock__|{curator.ANNOUNCES_RELEASE})-?[0-9]{{9,10}}"
 )
 
 # The server appends "%010d" of a signed 32-bit int: ten digits, or a minus with nine or ten more.
@@ -177,10 +160,7 @@ def stem(
         marker = _PASSES_ON
     if style == "kazoo":
         return f"{id}__{marker}__"
-    name = f"_c_{id}-{marker.replace('__', '-')}-"
-    if style == "curator":
-        return name
-    return _replace_end(name, _LATCH if style == "curator-latch" else _READ_WRITE)
+    return curator.stem(id, marker, style)
 
 
 def has_id(child: str, id: str) -> bool:
@@ -206,15 +186,6 @@ def is_spent(sequence: int) -> bool:
     negative ones to creates that overlap. Only smaller sequences tell positions in a queue.
     """
     return not 0 <= sequence < 2**31 - 1
-
-
-def is_shared_position(child: str) -> bool:
-    """Whether another contender may enter at the position of ``child``, before those behind it.
-
-    When a thread that holds Curator's write lock also takes the read lock, Curator (from 5.5 on)
-    gives the second contender the sequence of the first.
-    """
-    return _CURATORS_WRITER.match(child) is not None
 
 
 def announces_release(child: str) -> bool:
@@ -309,17 +280,10 @@ def session_name(number: int) -> str:
 
 def _read(stem: str) -> tuple[str, AnyClaim | None]:
     """The id and the claim that a stem of any style tells; without a claim, it has neither."""
-    if curators := _CURATOR.fullmatch(_replace_end(stem, _PLAIN)):
-        return curators[1], _claim(curators[2].replace("-", "__"))
+    if found := curator.read(stem):
+        return found[0], _claim(found[1])
     id, _, rest = stem.partition("__")
     return id, _claim(rest.removesuffix("__")) if rest.endswith("__") else None
-
-
-def _replace_end(text: str, ends: Mapping[str, str]) -> str:
-    for end, other in ends.items():
-        if text.endswith(end):
-            return text.removesuffix(end) + other
-    return text
 
 
 def _claim(marker: str) -> AnyClaim | None:

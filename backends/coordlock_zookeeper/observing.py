@@ -15,58 +15,71 @@ was replaced without knowing it yet answers that, too.)
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple
 
 from kazoo.protocol.serialization import Exists, GetChildren2, GetData, Sync, Transaction
 from kazoo.protocol.states import EventType
 
-from coordlock.backend import Listing, Observation
+from coordlock.backend import Observation, Queue
+from coordlock.backend.observers import Observers
 from coordlock.errors import (
     AuthenticationFailed,
     BackendError,
     BackendUnavailable,
     ClientClosed,
-    CoordlockError,
     SessionLost,
 )
-from coordlock.model.contender import Snapshot
-from coordlock.runtime.clock import Timers
+from coordlock.runtime.clock import Timers, sleep
 from coordlock.runtime.promise import Promise
 from coordlock_zookeeper.data import explained
 from coordlock_zookeeper.data_session import DataSession
 from coordlock_zookeeper.errors import SERVICE
-from coordlock_zookeeper.following import Following, Probe
-from coordlock_zookeeper.places import Place, Reading
+from coordlock_zookeeper.nodes import Layout
+from coordlock_zookeeper.places import FolderPlace, KeyPlace, Place, QueuePlace, Reading
 from coordlock_zookeeper.requests import Answer, Requests
 from coordlock_zookeeper.session import ZookeeperSession
 
 __all__ = ["Observations"]
 
-State = TypeVar("State", Snapshot, Listing)
-
 #: Seconds between attempts to open a session: the first doubles up to the last.
 _BACKOFF: Final = (0.1, 2.0)
 #: Seconds after which a place is read again that could not be read.
-_REREAD_DELAY_S: Final = 0.2
+REREAD_DELAY_S: Final = 0.2
 #: In which part of the time-to-live a probe is due, and must be answered.
 _PROBES: Final = 3
+
+
+class _Probe(NamedTuple):
+    """A transaction that changes nothing, and was answered.
+
+    Attributes:
+        sent: when.
+        zxid: its number; all that had happened when it was sent has smaller ones.
+    """
+
+    sent: float
+    zxid: int
 
 
 class Observations:
     """The observations of one client. The worker of its `DataSession` does all work."""
 
-    def __init__(self, data_session: DataSession, timers: Timers) -> None:
+    def __init__(self, layout: Layout, data_session: DataSession, timers: Timers) -> None:
+        self._layout: Final = layout
         self._data_session: Final = data_session
         data_session.listener = self
         self._timers = timers
         self._now = timers.clock.now
-        self._followings: dict[object, Following] = {}
-        #: The same, by the paths of their nodes.
-        self._at: dict[str, list[Following]] = {}
+        self._observers = Observers(self, timers.clock, threading.RLock(), self._known_at)
+        #: What is observed.
+        self._places: dict[Queue | str, Place[Any]] = {}
+        #: All that is read, by the paths of the nodes.
+        self._at: dict[str, list[Place[Any]]] = {}
         #: While there is a connection.
         self._session: ZookeeperSession | None = None
         #: Counts connections: answers to probes of earlier ones are too late.
@@ -76,28 +89,46 @@ class Observations:
         self._last_probe = 0.0
         self._is_probing = False
         #: The last probes that were answered, by whichever server.
-        self._probes: deque[Probe] = deque(maxlen=2)
+        self._probes: deque[_Probe] = deque(maxlen=2)
         #: Whether nothing is read until a probe is answered.
         self._is_silent = False
         self._is_ticking = False
         self._is_opening = False
         self._delay = _BACKOFF[0]
-        self._closed: BackendUnavailable | None = None
+        self._is_closed = False
 
-    def observe(self, place: Place[State], news: Callable[[], None]) -> Observation[State]:
-        """Observe ``place``, or what is followed already of that name: see `Observation`."""
-        observation: Observation[State] = Observation(
-            news, lambda: self._do(self._leave, place.name, observation), self._now()
-        )
-        self._do(self._join, place, observation)
-        return observation
+    def observe(self, where: Queue | str, news: Callable[[], None]) -> Observation[Any]:
+        """Observe a queue, a key or a folder: see `Observation`."""
 
-    def read(self, place: Place[State]) -> Promise[State]:
-        """The state of ``place`` at one moment from now on."""
-        promise: Promise[State] = Promise()
+        def read() -> Promise[Any]:
+            state: Promise[Any] = Promise()
+            self._do(self._want, where, state)
+            return state
+
+        return self._observers.observe(where, read, news)
+
+    def read(self, where: str) -> Promise[Any]:
+        """The state of a key or a folder at one moment from now on."""
+        state: Promise[Any] = Promise()
         opened = self._data_session.session()
-        opened.add_done_callback(partial(self._do, self._read, place, promise))
-        return promise
+        opened.add_done_callback(partial(self._do, self._read, where, state))
+        return state
+
+    # See `Reporter`
+
+    def report(self, place: Queue | str) -> bool:
+        self._do(self._join, place)
+        return False
+
+    def unreport(self, place: Queue | str) -> None:
+        self._do(self._leave, place)
+
+    def pause(self) -> Promise[None]:
+        return sleep(self._timers, REREAD_DELAY_S)
+
+    def _known_at(self, where: Queue | str) -> float:
+        place = self._places.get(where)
+        return self._now() if place is None else place.known_at
 
     # See `ConnectionListener`
 
@@ -106,7 +137,9 @@ class Observations:
         self._connection += 1
         self._is_probing = self._is_silent = False
         self._delay = _BACKOFF[0]
-        self._begin_all()
+        if self._places:
+            self._probe()
+        self._go_on_all()
 
     def disconnected(self) -> None:
         self._session = None
@@ -117,93 +150,94 @@ class Observations:
         self._later(self._delay, self._open)
 
     def closed(self, error: BackendUnavailable) -> None:
-        self._closed, self._session = error, None
-        self._end_all(error)
+        self._is_closed, self._session = True, None
+        self._restart_all()
+        self._observers.close(error)
 
-    # Who observes
+    # What is read
 
-    def _join(self, place: Place[Any], observation: Observation[Any]) -> None:
-        if self._closed is not None:
-            observation.end(self._closed, self._now())
-        elif (following := self._followings.get(place.name)) is not None:
-            following.source.observers.append(observation)
-            following.source.tell(observation)
+    def _join(self, where: Queue | str) -> None:
+        self._places[where] = self._add(where, where)
+        self._open()
+        self._probe()
+        if self._session is not None and not self._is_silent:
+            self._observers.live(where)
+
+    def _leave(self, where: Queue | str) -> None:
+        self._forget(self._places.pop(where))
+
+    def _add(self, where: Queue | str, observed: Queue | str | None = None) -> Place[Any]:
+        place: Place[Any]
+        if isinstance(where, Queue):
+            place = QueuePlace(where.name, self._layout)
         else:
-            following = Following(place.name, place, self._now())
-            following.source.observers.append(observation)
-            self._add(following)
-            self._open()
-            self._probe()
-            self._begin(following)
+            place = (FolderPlace if where.endswith("/") else KeyPlace)(where)
+        place.observed, place.known_at = observed, self._now()
+        self._at.setdefault(place.path, []).append(place)
+        return place
 
-    def _add(self, following: Following) -> None:
-        self._followings[following.name] = following
-        self._at.setdefault(following.place.path, []).append(following)
-
-    def _leave(self, name: object, observation: Observation[Any]) -> None:
-        following = self._followings.get(name)
-        if following is not None and following.source.leave(observation):
-            self._forget(following)
-
-    def _drop(self, following: Following) -> None:
-        if self._followings.get(following.name) is following:
-            self._forget(following)
-
-    def _forget(self, following: Following) -> None:
-        following.begin()  # answers under way come too late
-        del self._followings[following.name]
-        here = self._at[following.place.path]
-        here.remove(following)
+    def _forget(self, place: Place[Any]) -> None:
+        self._restart(place, "nothing observes it any more")
+        here = self._at[place.path]
+        here.remove(place)
         if not here:
-            del self._at[following.place.path]
+            del self._at[place.path]
 
-    def _end(self, following: Following, error: CoordlockError) -> None:
-        self._forget(following)  # whoever observes from now on begins anew
-        following.end(error)
+    def _want(self, where: Queue | str, state: Promise[Any]) -> None:
+        if (place := self._places.get(where)) is None:
+            state.fail(BackendUnavailable(SERVICE, "nothing observes it any more"))
+        else:
+            place.wanted.append(state)
+            self._settle(place)
+            self._go_on(place)
 
-    def _end_all(self, error: CoordlockError) -> None:
-        for following in list(self._followings.values()):
-            self._end(following, error)
-
-    def _read(
-        self, place: Place[Any], promise: Promise[Any], opened: Promise[ZookeeperSession]
-    ) -> None:
+    def _read(self, where: str, state: Promise[Any], opened: Promise[ZookeeperSession]) -> None:
         def synced(answer: Promise[Answer]) -> None:
             if (error := answer.exception()) is not None:
-                promise.fail(error)
+                state.fail(error)
 
         if (error := opened.exception()) is not None:
-            promise.fail(error)
+            state.fail(error)
         elif self._session is None:
-            promise.fail(BackendUnavailable(SERVICE, "the connection was lost"))
+            state.fail(BackendUnavailable(SERVICE, "the connection was lost"))
         else:
-            following = Following(promise, place, self._now(), promise)
-            self._add(following)
-            promise.add_done_callback(lambda _: self._do(self._drop, following))
+            place = self._add(where)
+            place.wanted.append(state)
+            state.add_done_callback(lambda _: self._forget(place))
             # So that the server then shows all that was acknowledged before.
             requests = self._session.requests
             self._ask(requests, requests.made(Sync, "/"), synced)
-            self._begin(following)
+            self._go_on(place)
 
     # Reading
 
-    def _begin_all(self) -> None:
-        if self._followings:
-            self._probe()
-        for following in list(self._followings.values()):
-            self._begin(following)
+    def _all(self) -> list[Place[Any]]:
+        return [place for places in self._at.values() for place in places]
 
-    def _begin(self, following: Following) -> None:
-        following.begin()
-        self._go_on(following)
+    def _go_on_all(self) -> None:
+        for where in tuple(self._places):
+            self._observers.live(where)
+        for place in self._all():
+            self._go_on(place)
 
-    def _go_on(self, following: Following) -> None:
+    def _restart_all(self) -> None:
+        for place in self._all():
+            self._restart(place, "the connection was lost")
+
+    def _restart(self, place: Place[Any], reason: str) -> None:
+        """Read all of it anew; answers under way are too late."""
+        place.restart()
+        for state in place.take_wanted():
+            state.fail(BackendUnavailable(SERVICE, reason))
+
+    def _go_on(self, place: Place[Any]) -> None:
         """Send the next round of requests, if it is time to."""
-        if (session := self._session) is not None and not self._is_silent:
-            for reading in following.place.next_round():
-                request = _request(session.requests, reading, self._fired)
-                take = partial(self._take, following, following.generation, reading)
-                self._ask(session.requests, request, take)
+        if (session := self._session) is None or self._is_silent:
+            return
+        for reading in place.next_round():
+            request = _request(session.requests, reading, self._fired)
+            take = partial(self._take, place, place.generation, reading)
+            self._ask(session.requests, request, take)
 
     def _ask(
         self, requests: Requests, request: Any, take: Callable[[Promise[Answer]], None]
@@ -218,29 +252,34 @@ class Observations:
         requests.send(request, answered)
 
     def _take(
-        self, following: Following, generation: int, reading: Reading, answer: Promise[Answer]
+        self, place: Place[Any], generation: int, reading: Reading, answer: Promise[Answer]
     ) -> None:
-        if generation != following.generation:
+        if generation != place.generation:
             return
         error = answer.exception()
         if error is None:
-            following.place.take(reading, *answer.result())
-            if (state := following.place.advance()) is None:
-                self._go_on(following)
-            else:
-                following.show(state, self._probes)
-                # After a reader, which needs no more, has left.
-                self._do(self._retry, following, generation)
+            place.take(reading, *answer.result())
+            if place.advance() and not place.wanted and place.observed is not None:
+                self._observers.changed(place.observed)
+            self._settle(place)
+            if generation == place.generation:
+                self._go_on(place)
         elif isinstance(error, (BackendUnavailable, SessionLost)):
-            following.begin()
-            self._later(_REREAD_DELAY_S, partial(self._retry, following, following.generation))
+            self._restart(place, error.reason)
         else:
             assert isinstance(error, BackendError)
-            self._end(following, explained(reading.path, error))
+            for state in place.take_wanted():
+                state.fail(explained(reading.path, error))
 
-    def _retry(self, following: Following, generation: int) -> None:
-        if generation == following.generation:
-            self._go_on(following)
+    def _settle(self, place: Place[Any]) -> None:
+        """Show the state that is proven, if it is new. It is as new as a probe that it includes."""
+        if place.wanted and (place.is_new or place.is_complete):
+            place.is_new = False
+            for probe in self._probes:
+                if probe.zxid <= place.state.revision:
+                    place.known_at = max(place.known_at, probe.sent)
+            for state in place.take_wanted():
+                state.resolve(place.state)
 
     def _fired(self, event: Any) -> None:
         # In kazoo's thread for events. After a disconnect it calls without a path. Watches can't be
@@ -250,16 +289,18 @@ class Observations:
 
     def _changed(self, kind: str, path: str) -> None:
         above = path.rpartition("/")[0] or "/"
-        for following in (*self._at.get(path, ()), *self._at.get(above, ())):
-            following.place.fired(kind, path)
-            self._go_on(following)
+        for place in (*self._at.get(path, ()), *self._at.get(above, ())):
+            place.fired(kind, path)
+            self._go_on(place)
+            if place.observed is not None:
+                self._observers.changed(place.observed)
 
     # Doubts
 
     def _doubt_all(self) -> None:
         self._is_silent = True
-        for following in list(self._followings.values()):
-            following.doubt()
+        self._restart_all()
+        self._observers.gap()
 
     def _probe(self) -> None:
         if self._session is None:
@@ -280,15 +321,21 @@ class Observations:
         if answer.exception() is not None:
             self._doubt_all()  # the next probe may be answered
             return
-        self._probes.append(Probe(sent, answer.result()[1]))
-        for following in self._followings.values():
-            following.probed(sent, sent - 2 * self._interval)
+        self._probes.append(_Probe(sent, answer.result()[1]))
+        # It was answered behind the events of all earlier changes. What these have changed may have
+        # yet to be read: then what is shown is as old as before. It is in doubt if it shows nothing
+        # from after the probe before the last one: it changes faster than it is read.
+        for where, place in tuple(self._places.items()):
+            if place.is_complete:
+                place.known_at = sent
+            elif place.known_at <= sent - 2 * self._interval:
+                self._observers.gap(0.0, where, is_over=True)
         if self._is_silent:
             self._is_silent = False
-            self._begin_all()
+            self._go_on_all()
 
     def _tick(self) -> None:
-        if self._session is None or not self._followings:
+        if self._session is None or not self._places:
             self._is_ticking = False
             return
         left = self._last_probe + self._interval - self._now()
@@ -302,8 +349,8 @@ class Observations:
     # Sessions
 
     def _open(self) -> None:
-        """Have a session, if somebody observes."""
-        if self._session is None and self._followings and not self._is_opening:
+        """Have a session, if something is observed."""
+        if self._session is None and self._places and not self._is_opening:
             self._is_opening = True
             opened = self._data_session.session()
             opened.add_done_callback(lambda answer: self._do(self._opened, answer.exception()))
@@ -311,7 +358,7 @@ class Observations:
     def _opened(self, error: BaseException | None) -> None:
         self._is_opening = False
         if isinstance(error, AuthenticationFailed):
-            self._end_all(error)
+            self._observers.end(error)
         elif error is not None:
             self._later(self._delay, self._open)
             self._delay = min(2 * self._delay, _BACKOFF[1])
@@ -321,7 +368,7 @@ class Observations:
 
     def _later(self, seconds: float, action: Callable[[], None]) -> None:
         def due() -> None:
-            if self._closed is None:
+            if not self._is_closed:
                 self._do(action)
 
         with suppress(ClientClosed):

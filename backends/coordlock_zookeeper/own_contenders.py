@@ -237,7 +237,7 @@ class OwnContenders:
             sequence = nodes.sequence_of(path)
             assert sequence is not None  # the server appended it
             parent, _, own = path.rpartition("/")
-            child_list = ChildList(parent, [own], stat.czxid)
+            child_list = ChildList.of(parent, [own], stat.czxid)
             if answer is not None:
                 child_list = yield answer
                 if not child_list.exists:

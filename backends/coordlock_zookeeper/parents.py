@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from kazoo.protocol.serialization import Create
 
 from coordlock.runtime.driver import Steps
-from coordlock.runtime.promise import Promise, settled
-from coordlock_zookeeper.errors import NodeExists, UnknownRequest
+from coordlock.runtime.promise import Promise
+from coordlock_zookeeper.errors import NodeExists
 from coordlock_zookeeper.requests import Answer, CreateContainer, Requests
 
 __all__ = ["Parents"]
@@ -40,7 +41,6 @@ class Parents:
         self._root = root
         self._acl = acl
         self._are_lasting = are_lasting
-        self._are_containers = not are_lasting
         #: The queues' nodes that exist as far as known, and "" for the root.
         self._known: set[str] = set()
 
@@ -52,26 +52,18 @@ class Parents:
         if "" not in self._known:
             parts = self._root.split("/")
             missing = ["/".join(parts[: end + 1]) for end in range(1, len(parts))]
-        created = [self._ask(Create, path, b"", self._acl, 0) for path in missing]
-        if self._are_containers:
-            created.append(self._ask(CreateContainer, queue, b"", self._acl, _CONTAINER))
-        else:
-            created.append(self._ask(Create, queue, b"", self._acl, 0))
         if self._are_lasting:
-            created.append(self._ask(Create, f"{queue}/{_KEEPER}", b"", self._acl, 0))
+            missing += queue, f"{queue}/{_KEEPER}"
+        created = [self._ask(Create, path, b"", self._acl, 0) for path in missing]
+        if not self._are_lasting:
+            created.append(self._ask(CreateContainer, queue, b"", self._acl, _CONTAINER))
         return created
 
     def check(self, created: Iterable[Promise[Answer]]) -> Steps[None]:
         """Raise why ``created`` could not be made, unless another attempt may succeed."""
         for answer in created:
-            yield settled(answer)
-        were_containers = self._are_containers
-        for answer in created:
-            error = answer.exception()
-            if isinstance(error, UnknownRequest) and were_containers:
-                self._are_containers = False  # a server before 3.5
-            elif not (error is None or isinstance(error, NodeExists)):
-                raise error
+            with suppress(NodeExists):
+                yield answer
 
     def remember(self, queues: Iterable[str]) -> None:
         """The nodes ``queues`` exist."""

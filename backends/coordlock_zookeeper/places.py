@@ -28,8 +28,9 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from kazoo.protocol.states import EventType
 
-from coordlock.backend import Listing, VersionedValue
+from coordlock.backend import Listing, Queue, VersionedValue
 from coordlock.model.contender import Contender, Snapshot
+from coordlock.runtime.promise import Promise
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.data import stored
 
@@ -78,16 +79,32 @@ class Place(ABC, Generic[State]):
     _newest: int
     _proven: int
 
-    def __init__(self, path: str, name: tuple[str, str]) -> None:
+    def __init__(self, path: str) -> None:
         #: The node's.
         self.path: Final = path
-        #: Unique among places.
-        self.name: Final = name
+        #: Counts how often it was begun anew: answers to earlier requests are too late.
+        self.generation = 0
+        #: The newest state that was proven; set before it is read.
+        self.state: State
+        #: Where all observers of this place find it; None if it is read once.
+        self.observed: Queue | str | None = None
+        #: All changes until then are in what was shown.
+        self.known_at = 0.0
+        #: Promises of the next state.
+        self.wanted: list[Promise[State]] = []
         self._under_way: set[Reading] = set()
         self.restart()
 
+    def take_wanted(self) -> list[Promise[State]]:
+        """The promises of a state, which are to be settled now."""
+        wanted, self.wanted = self.wanted, []
+        return wanted
+
     def restart(self) -> None:
-        """Nothing that was told is known to be true any more, and no more answers come."""
+        """Nothing that was read is known to be true any more, and no more answers come."""
+        self.generation += 1
+        #: Whether `state` was proven since, and no promise was kept with it.
+        self.is_new = False
         self._under_way.clear()
         self._newest = self._proven = 0
         self._own, self._missing = None, self._kind
@@ -122,19 +139,20 @@ class Place(ABC, Generic[State]):
             if self._own is not None:
                 self._end(self._own)
 
-    def advance(self) -> State | None:
-        """The newest state that all answers prove; None if there is none, or none that is newer.
+    def advance(self) -> bool:
+        """Whether all answers prove a `state` that is newer.
 
         To be called after each answer: between two rounds there may be one.
         """
         facts = None if self._under_way else self._facts()
         if facts is None:
-            return None
-        zxid = min(self._newest if one.until is None else one.until for one in facts)
-        if zxid <= self._proven or any(one.since > zxid for one in facts):
-            return None
+            return False
+        zxid = min(self._newest if fact.until is None else fact.until for fact in facts)
+        if zxid <= self._proven or any(fact.since > zxid for fact in facts):
+            return False
         self._proven = zxid
-        return self._state(zxid)
+        self.state, self.is_new = self._state(zxid), True
+        return True
 
     def _end(self, fact: _Fact[Any]) -> None:
         """An event has told that this has changed."""
@@ -181,9 +199,6 @@ class KeyPlace(Place[Listing]):
     """One key of data."""
 
     _kind = "data"
-
-    def __init__(self, key: str) -> None:
-        super().__init__(key, ("data", key))
 
     def _value(self, found: Any) -> VersionedValue | None:
         return None if found is None else stored(*found)
@@ -285,7 +300,7 @@ class FolderPlace(_Parent[Listing, VersionedValue | None]):
     """All keys of data that have one part more than ``folder``, which ends with a slash."""
 
     def __init__(self, folder: str) -> None:
-        super().__init__(folder.rstrip("/") or "/", ("data", folder))
+        super().__init__(folder.rstrip("/") or "/")
         self._folder: Final = folder
 
     def _selected(self, children: Sequence[str]) -> Sequence[str]:
@@ -304,7 +319,7 @@ class QueuePlace(_Parent[Snapshot, Contender]):
     """A queue."""
 
     def __init__(self, queue: str, layout: nodes.Layout) -> None:
-        super().__init__(layout.queue(queue), ("queue", queue))
+        super().__init__(layout.queue(queue))
         self._queue: Final = queue
         self._layout: Final = layout
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -136,24 +136,21 @@ class ChildList:
     Attributes:
         path: the node's.
         children: their names, in no order.
+        positions: the contenders among them, in order.
         zxid: the transaction that last added or removed one.
         exists: whether there is such a node.
     """
 
     path: str
     children: Sequence[str]
+    positions: list[tuple[int, str]]
     zxid: int
     exists: bool = True
-    _found: list[list[tuple[int, str]]] = field(default_factory=list, init=False, repr=False)
 
-    @property
-    def positions(self) -> list[tuple[int, str]]:
-        """The contenders among them, in order; found once for all requests that share this."""
-        # Without `cached_property`: Python 3.11 has one lock for those of all lists, and a signal
-        # handler that strikes there may wait for the I/O thread.
-        if not self._found:
-            self._found.append(nodes.ordered_names(self.children))
-        return self._found[0]
+    @classmethod
+    def of(cls, path: str, children: Sequence[str], zxid: int, *, exists: bool = True) -> ChildList:
+        """The list that consists of ``children``."""
+        return cls(path, children, nodes.ordered_names(children), zxid, exists)
 
 
 class _Sent(list[Promise[ChildList]]):
@@ -221,6 +218,6 @@ class ChildLists:
             self._send(parent, later)
         found, zxid = answer.result()
         children, zxid = ((), zxid) if found is None else (found[0], found[1].pzxid)
-        child_list = ChildList(parent, children, zxid, exists=found is not None)
+        child_list = ChildList.of(parent, children, zxid, exists=found is not None)
         for promise in wanted:
             promise.resolve(child_list)

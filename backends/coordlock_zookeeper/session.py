@@ -6,7 +6,6 @@ import socket
 import threading
 from collections.abc import Callable
 from copy import copy
-from enum import Enum
 from typing import Any, Final, Protocol, TypeVar
 
 from kazoo.exceptions import KazooException
@@ -14,6 +13,7 @@ from kazoo.protocol.serialization import Sync
 from kazoo.protocol.states import KazooState, KeeperState
 
 from coordlock.backend import SessionInfo, SessionListener
+from coordlock.backend.session import OneSession
 from coordlock.errors import AuthenticationFailed, BackendError, BackendUnavailable, SessionLost
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.driver import Steps, run_in_background
@@ -66,17 +66,14 @@ class SessionClient(Protocol):
         """A separate connection to a server, made as the session's is; raises OSError."""
 
 
-class _State(Enum):
-    OPENING = "opening"
-    LIVE = "live"
-    ENDED = "ended"
-
-
 class ZookeeperSession:
     """A session and the requests that belong to it.
 
     kazoo reports its states and answers requests on its I/O thread, which may not wait here: the
     lock is held for moments, and never while something outside is called.
+
+    Args:
+        sessions: where it begins once it is open, and is lost.
 
     Attributes:
         client: the `KazooClient`.
@@ -86,10 +83,15 @@ class ZookeeperSession:
         watches: of the znodes whose departure is waited for.
         number: the session's id in ZooKeeper; 0 before it is known.
         breaks: how often the connection was lost since the session was open.
+        has_ended: whether no request is made in it any more.
     """
 
     def __init__(
-        self, session_client: SessionClient, listener: SessionListener, clock: Clock
+        self,
+        session_client: SessionClient,
+        sessions: OneSession[ZookeeperSession],
+        listener: SessionListener,
+        clock: Clock,
     ) -> None:
         self.client: Final = session_client.client
         self.opened: Final[Promise[SessionInfo]] = Promise()
@@ -99,11 +101,12 @@ class ZookeeperSession:
         self.number = 0
         self.breaks = 0
         self._lifetime = Lifetime(born=0.0)
+        self.has_ended = False
         self._session_client = session_client
+        self._sessions = sessions
         self._listener = listener
         self._clock = clock
         self._lock = threading.RLock()
-        self._state = _State.OPENING
         self._connected = False
         self._refusal: BackendError = BackendUnavailable(SERVICE, "the session is not open yet")
         self._pending: set[Promise[Any]] = set()
@@ -115,9 +118,7 @@ class ZookeeperSession:
             self._session_client.start(self._greet, self._unreachable)
         except RuntimeError as error:  # the interpreter is exiting, and starts no threads any more
             self.end(BackendUnavailable(SERVICE, str(error)))
-        with self._lock:
-            ended = self._state is _State.ENDED
-        if ended:  # perhaps before the client was started
+        if self.has_ended:  # perhaps before the client was started
             self.client.remove_listener(self._changed)
             self._stop()
 
@@ -127,9 +128,8 @@ class ZookeeperSession:
         return self._connected
 
     @property
-    def has_ended(self) -> bool:
-        """Whether no request is made in it any more."""
-        return self._state is _State.ENDED
+    def _is_live(self) -> bool:
+        return self._sessions.current is self and not self.has_ended
 
     def ttl(self) -> float:
         """Seconds that the session outlives its last heartbeat, as granted."""
@@ -149,7 +149,7 @@ class ZookeeperSession:
         """
         promise: Promise[T] = Promise()
         with self._lock:
-            usable = self._state is _State.LIVE and self._connected
+            usable = self._is_live and self._connected
             refusal = self._refusal
             if usable:
                 self._pending.add(promise)
@@ -172,15 +172,15 @@ class ZookeeperSession:
         run_in_background(steps()).add_done_callback(finish)
         return promise
 
-    def end(self, error: BackendError) -> bool:
-        """End the session here: what waits fails with ``error``. False if it had ended before.
+    def end(self, error: BackendError) -> None:
+        """End the session here: what waits fails with ``error``. Idempotent.
 
         A client of our own closes its session on the server too, in the background.
         """
         with self._lock:
-            if self._state is _State.ENDED:
-                return False
-            self._state = _State.ENDED
+            if self.has_ended:
+                return
+            self.has_ended = True
             self._refusal = error
             pending = self._pending.copy()
         self.client.remove_listener(self._changed)
@@ -189,7 +189,6 @@ class ZookeeperSession:
         self.opened.fail(error)
         for promise in pending:
             promise.fail(copy(error))
-        return True
 
     def _stop(self) -> None:
         def stop() -> None:
@@ -210,7 +209,7 @@ class ZookeeperSession:
         # Called on kazoo's I/O thread. kazoo has updated `client_id` before.
         lost = state == KazooState.LOST
         with self._lock:
-            live = self._state is _State.LIVE
+            live = self._is_live
             if live and state == KazooState.CONNECTED:
                 lost = self._current_number() != self.number
             if live:
@@ -224,8 +223,8 @@ class ZookeeperSession:
             if not live and isinstance(error, SessionLost):
                 # It was never in use, so it is not lost; opening may be tried again.
                 error = BackendUnavailable(SERVICE, error.reason)
-            if self.end(error) and live:
-                self._listener.lost(error.reason)
+            self.end(error)
+            self._sessions.lose(self, error.reason)
         elif live and state == KazooState.CONNECTED:
             self.requests.after_events(self._reconnected)
         elif live:
@@ -260,9 +259,7 @@ class ZookeeperSession:
     def _unreachable(self, reason: str) -> None:
         # After the greeting was sent, its answer decides. Later kazoo goes on trying, until it has
         # the session again or has lost it.
-        with self._lock:
-            connecting = self._state is _State.OPENING and not self.number
-        if connecting:
+        if not self.number:
             self.end(BackendUnavailable(SERVICE, reason))
 
     def _greet(self) -> None:
@@ -283,13 +280,14 @@ class ZookeeperSession:
             self.end(error)
             return
         with self._lock:
-            if self._state is not _State.OPENING:
+            if self.has_ended:
                 return
             # Read under the lock: `_changed` sees every later change in a live session.
             number = self._current_number()
             replaced = number not in (0, self.number)
             if not replaced:
-                self._state = _State.LIVE
+                if not self._sessions.begin(self, self._listener):
+                    return  # what closes the client ends it
                 self._connected = number == self.number
                 self._refusal = BackendUnavailable(SERVICE, _BROKEN)
         if replaced:

@@ -4,74 +4,51 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from kazoo.protocol.serialization import GetData
 from kazoo.protocol.states import EventType
 
 from coordlock.backend import Departure
+from coordlock.backend.watch_table import Watched, WatchTable
 from coordlock.model.contender import Contender
-from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.requests import Answer, Requests
 
 __all__ = ["Watches"]
 
-log = Log("coordlock.zookeeper")
 
-
-@dataclass(eq=False, slots=True)
-class _Registration:
-    """One call of `Watches.add`: ``on_departure`` is called when its path has gone.
-
-    ``waiters`` are the contenders on whose behalf it waits. ``version`` is that of the value whose
-    change is reported as well; 0 where only the departure is.
-    """
-
-    path: str
-    watch: _Watch
-    on_departure: Callable[[Departure], None]
-    waiters: Sequence[Contender]
-    remove: Callable[[_Registration], None]
-    version: int
-
-    def cancel(self) -> None:
-        self.remove(self)
-
-
-class _Watch:
-    """The watch on one path.
+class _WatchedNode(Watched):
+    """A znode that is watched; its path is the key.
 
     Attributes:
-        is_set: whether the server was asked for it on this connection, and has not refused.
+        path: the znode's.
+        is_set: whether the server was asked for the watch on this connection, and has not refused.
         is_certain: whether the server has confirmed it: see `Watches`.
-        callers: are told when the path goes.
     """
 
-    __slots__ = ("callers", "is_certain", "is_set")
+    __slots__ = ("is_certain", "is_set", "path")
 
-    def __init__(self) -> None:
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
         self.is_set = self.is_certain = False
-        self.callers: list[_Registration] = []
 
 
 class Watches:
     """The watches of one session.
 
-    A path stays in the table until it has gone or nobody waits for it. When the connection breaks,
-    the server and kazoo forget all watches; `rearm` sets them again on the next connection.
+    When the connection breaks, the server and kazoo forget all watches; `rearm` sets them again on
+    the next connection.
 
-    Departures are told in the order in which they happen, as far as the server has the watches.
-    Where an answer shows a departure, it is told behind the events that came before the answer.
+    Departures are reported in the order in which they happen, as far as the server has the watches.
+    A departure that an answer shows is reported behind the events that came before the answer.
 
     A watch is *certain* once the server has confirmed it on this connection. The confirmation
     proves that the path was there, however late the answer is looked at. So if a path is certain
-    when the departure of another is told, its own departure did not come first: that would have
-    been told before.
+    when the departure of another is reported, its own departure did not come first.
 
     Callbacks run on kazoo's threads, and never under the lock.
 
@@ -83,10 +60,9 @@ class Watches:
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
         self._lock = threading.RLock()
-        self._table: dict[str, _Watch] = {}
-        self.known_first: set[str] = set()
-        self._closed = False
-        self._remove_one = self._remove  # one bound method for all
+        self._table: Final[WatchTable[_WatchedNode]] = WatchTable(self._lock)
+        self.known_first: Final[set[str]] = set()
+        self._is_closed = False
 
     def add(
         self,
@@ -101,39 +77,24 @@ class Watches:
         of a new node, it is also called when the value has another.
         """
         with self._lock:
-            if self._closed:
+            if self._is_closed:
                 return lambda: None
-            watch = self._table.setdefault(path, _Watch())
-            caller = _Registration(path, watch, on_departure, waiters, self._remove_one, version)
-            watch.callers.append(caller)
+            node, cancel = self._table.add(_WatchedNode(path), on_departure, waiters, version)
             # Without a connection `rearm` will ask.
-            asking = (version > 0 or not watch.is_set) and self._requests.are_possible
-            watch.is_set = watch.is_set or asking
-        if asking:
-            try:
-                self._ask(path, watch)
-            except BaseException:
-                caller.cancel()
-                raise
-        return caller.cancel
-
-    def _remove(self, caller: _Registration) -> None:
-        path, watch = caller.path, caller.watch
-        with self._lock, suppress(ValueError):  # cancelled before
-            watch.callers.remove(caller)
-            if not watch.callers and self._table.get(path) is watch:
-                # kazoo cannot take a watch back: it fires some day, and calls nothing.
-                del self._table[path]
+            is_asked = (version > 0 or not node.is_set) and self._requests.are_possible
+            node.is_set |= is_asked
+        if is_asked:
+            self._ask(node)
+        return cancel
 
     def certain(self, path: str) -> bool:
-        """Whether somebody waits for ``path``, and its watch is certain.
+        """Whether a caller waits for ``path``, and its watch is certain.
 
         A break of the connection ends that only when `rearm` begins on the next one. No harm: what
-        is told until then are events of the connection on which the watch was confirmed.
+        is reported until then are events of the connection on which the watch was confirmed.
         """
-        with self._lock:
-            watch = self._table.get(path)
-            return watch is not None and watch.is_certain
+        node = self._table.watched.get(path)
+        return node is not None and node.is_certain
 
     def mark_first(self, path: str) -> None:
         """The own contender ``path`` has waited, and stands first now."""
@@ -143,54 +104,49 @@ class Watches:
     def rearm(self, *, missing: bool = False) -> None:
         """Ask for all watches, or only for those ``missing`` because the server was not asked."""
         with self._lock:
-            asking = [one for one in self._table.items() if not (missing and one[1].is_set)]
+            watched = self._table.watched.values()
+            asked = [node for node in watched if not (missing and node.is_set)]
             # Doubt all before asking for the first. The connection may break in between, and then
-            # what the first answer shows is told while the others are not set.
-            for _, watch in asking:
-                watch.is_certain = watch.is_set = False
-        for path, watch in asking:
+            # what the first answer shows is reported while the others are not set.
+            for node in asked:
+                node.is_certain = node.is_set = False
+        for node in asked:
             # When the connection has gone again, the next one asks.
-            watch.is_set = self._requests.are_possible
-            if watch.is_set:
-                self._ask(path, watch)
+            node.is_set = self._requests.are_possible
+            if node.is_set:
+                self._ask(node)
 
     def close(self) -> None:
         """Forget all: when a session has ended, it learns nothing about others any more."""
         with self._lock:
-            self._closed = True
+            self._is_closed = True
             self._table.clear()
 
-    def _ask(self, path: str, watch: _Watch) -> None:
+    def _ask(self, node: _WatchedNode) -> None:
         # `get`, because `exists` would leave a watch on a path that has gone, for good. It is
         # always the same bound method: kazoo and the server keep equal watches of a path once.
-        watch.is_certain = False
+        # kazoo cannot take a watch back: it fires some day, and calls nothing.
+        node.is_certain = False
         try:
-            request = self._requests.made(GetData, path, self._fired)
-            self._requests.send(request, partial(self._answered, path, watch))
+            request = self._requests.made(GetData, node.path, self._fired)
+            self._requests.send(request, partial(self._answered, node))
         except BaseException:  # Ctrl-C, in the thread of one caller: others may wait, too
-            watch.is_set = False
+            node.is_set = False
             raise
 
-    def _answered(self, path: str, watch: _Watch, answer: Promise[Answer]) -> None:
+    def _answered(self, node: _WatchedNode, answer: Promise[Answer]) -> None:
         if answer.exception() is not None:
             # The next heartbeat or the next connection asks again. Of a node that this client may
             # not read, the server sends no events (CVE-2024-23944), but it answers whether it has
             # gone: so each heartbeat asks.
-            watch.is_set = False
+            node.is_set = False
         elif (found := answer.result()[0]) is None:
-            self._requests.after_events(self._departed, path)
+            self._requests.after_events(self._departed, node.path)
         else:
-            version = found[1].version + 1
-            watch.is_certain = True
-            if any(0 < one.version != version for one in watch.callers.copy()):
-                self._requests.after_events(self._changed, path, version)
-
-    def _changed(self, path: str, version: int) -> None:
-        """The value of ``path`` has this version."""
-        for one in self._callers(path):
-            if 0 < one.version != version:
-                one.cancel()
-                _call(one, Departure.UNORDERED)
+            node.is_certain = True
+            if any(watch.version for watch in tuple(node.watches)):
+                version = found[1].version + 1
+                self._requests.after_events(self._table.report_value, node, version)
 
     def _fired(self, event: Any) -> None:
         # After a disconnect kazoo calls with EventType.NONE and no path.
@@ -199,37 +155,22 @@ class Watches:
         elif event.type == EventType.CHANGED and nodes.announces_release(
             event.path.rpartition("/")[2]
         ):
-            self._departed(event.path, passed=True)
-        elif event.type in (EventType.CHANGED, EventType.CREATED):
-            with self._lock:
-                watch = self._table.get(event.path)
-            if watch is not None:
-                self._ask(event.path, watch)
+            self._departed(event.path, Departure.FIRST)
+        elif event.type in (EventType.CHANGED, EventType.CREATED) and (
+            node := self._table.watched.get(event.path)
+        ):
+            self._ask(node)
 
-    def _departed(self, path: str, *, passed: bool = False) -> None:
-        queue = path.rpartition("/")[0]
-        with self._lock:
-            if (watch := self._table.get(path)) is not None:
-                watch.is_certain = False
-        while callers := self._callers(path):
-            for one in callers:
-                # Decided now: when the waiters wake, the watches may be on another server.
-                in_order = bool(one.waiters) and all(self.certain(each.key) for each in one.waiters)
-                for each in one.waiters if passed and in_order else ():
-                    if each.key.rpartition("/")[0] == queue:  # others of its set may not be first
-                        self.mark_first(each.key)
-                departure = Departure.FIRST if passed else Departure.IN_ORDER
-                _call(one, departure if in_order else Departure.UNORDERED)
-                one.cancel()  # not before: what a signal handler ends is reported again
+    def _departed(self, path: str, proof: Departure = Departure.IN_ORDER) -> None:
+        if (node := self._table.watched.get(path)) is not None:
+            node.is_certain = False
+            self._table.report(node, partial(self._proof, path.rpartition("/")[0], proof))
 
-    def _callers(self, path: str) -> list[_Registration]:
-        with self._lock:
-            watch = self._table.get(path)
-            return [] if watch is None else watch.callers.copy()
-
-
-def _call(registration: _Registration, departure: Departure) -> None:
-    try:
-        registration.on_departure(departure)
-    except Exception:
-        log.exception("a callback for a departure failed")
+    def _proof(self, queue: str, proof: Departure, waiters: Sequence[Contender]) -> Departure:
+        """What it proves. Decided now: when waiters wake, the watches may be on another server."""
+        if not all(self.certain(waiter.key) for waiter in waiters):
+            return Departure.UNORDERED
+        for waiter in waiters if proof is Departure.FIRST else ():
+            if waiter.key.rpartition("/")[0] == queue:  # others of its set may not be first
+                self.mark_first(waiter.key)
+        return proof

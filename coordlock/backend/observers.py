@@ -37,7 +37,7 @@ class _Observed:
     """One place, and its observers."""
 
     def __init__(self, read: Read, since: float) -> None:
-        self.read: Final = read
+        self.read = read
         self.source: Final[Source[Any]] = Source(since)
         #: Whether the service reports its changes.
         self.is_live = False
@@ -50,9 +50,9 @@ class _Observed:
         self.read_at = since
 
     def doubt(self, since: float) -> None:
-        """What came after ``since`` may be missed, unless it has been read."""
+        """What came after ``since`` may be missed."""
         self.doubts += 1
-        self.source.doubt(max(since, self.read_at))
+        self.source.doubt(since)
 
     def break_off(self) -> None:
         """Ignore the reading that goes on."""
@@ -67,12 +67,21 @@ class Observers:
 
     Args:
         lock: a reentrant lock.
+        known_at: until when all changes of a place are certainly in what was read; for a service
+            whose readings may show the past. Elsewhere it is when the reading was sent.
     """
 
-    def __init__(self, reporter: Reporter, clock: Clock, lock: AbstractContextManager[Any]) -> None:
+    def __init__(
+        self,
+        reporter: Reporter,
+        clock: Clock,
+        lock: AbstractContextManager[Any],
+        known_at: Callable[[Any], float] | None = None,
+    ) -> None:
         self._reporter: Final = reporter
         self._clock: Final = clock
         self._lock: Final = lock
+        self._known_at: Final = known_at
         self._observed: dict[Hashable, _Observed] = {}
         #: Why nothing is observed any more.
         self._closed: CoordlockError | None = None
@@ -94,7 +103,8 @@ class Observers:
                         del self._observed[place]
                         raise
                 else:
-                    observed.doubt(now)  # it sees nothing that is older than its own beginning
+                    # It sees nothing that is older than its own beginning.
+                    self._doubt(place, observed, now)
                 observed.source.observers.append(observation)
         if closed is not None:
             observation.end(closed, now)
@@ -122,10 +132,15 @@ class Observers:
 
     # What the service reports
 
-    def places(self) -> dict[Any, Any]:
-        """All that is observed, with the state that is shown; None before the first."""
+    def places(self) -> list[Any]:
+        """All that is observed."""
         with self._lock:
-            return {place: one.source.view.state for place, one in self._observed.items()}
+            return list(self._observed)
+
+    def state(self, place: Hashable) -> Any:
+        """What is shown of ``place``; None before the first reading."""
+        observed = self._observed.get(place)
+        return None if observed is None else observed.source.view.state
 
     def live(self, place: Hashable) -> None:
         """Changes of ``place`` are reported from now on."""
@@ -146,19 +161,26 @@ class Observers:
             observed.reading = me = object()
         run_in_background(self._read(place, observed, me))
 
-    def gap(self, since: float, *, is_over: bool = False, is_shown: bool = True) -> None:
+    def gap(
+        self,
+        since: float = 0.0,
+        *places: Hashable,
+        is_over: bool = False,
+        is_shown: bool = True,
+    ) -> None:
         """Changes after ``since`` may be missed, until `live`, or until now if the gap ``is_over``.
 
-        Unless it ``is_shown``, observers learn of it by `tell`.
+        At ``places``, or all. Unless it ``is_shown``, observers learn of it by `tell`.
         """
         with self._lock:
-            for observed in self._observed.values():
-                observed.is_live &= is_over
-                observed.break_off()
-                observed.doubt(since)
+            for place, observed in self._observed.items():
+                if not places or place in places:
+                    observed.is_live &= is_over
+                    self._doubt(place, observed, since)
+                    observed.break_off()
         if is_shown:
             self.tell()
-        for place in self.places():
+        for place in places or self.places():
             self.changed(place)
 
     def tell(self) -> None:
@@ -174,6 +196,13 @@ class Observers:
             ended = [self._forget(place) for place in places or tuple(self._observed)]
         for source in ended:
             source.end(error, self._clock.now())
+
+    def _doubt(self, place: Hashable, observed: _Observed, since: float) -> None:
+        """What came after ``since`` may be missed, or was reported, and is not read yet."""
+        if self._known_at is not None:
+            observed.doubt(self._known_at(place))
+        else:
+            observed.doubt(observed.read_at if observed.reading else max(since, observed.read_at))
 
     def _read(self, place: Hashable, observed: _Observed, me: object) -> Steps[None]:
         try:
@@ -193,7 +222,7 @@ class Observers:
                         if observed.reading is not me:
                             return
                         observed.is_wanted = True
-                        observed.source.doubt(asked_at)
+                        self._doubt(place, observed, asked_at)
                     observed.source.tell()
                     yield self._reporter.pause()
                 else:

@@ -29,7 +29,10 @@ class OneSession(Generic[S]):
     """
 
     def __init__(
-        self, service: str, lock: AbstractContextManager[Any], ended: Callable[[], object]
+        self,
+        service: str,
+        lock: AbstractContextManager[Any],
+        ended: Callable[[], object] = lambda: None,
     ) -> None:
         self.current: S | None = None
         self._service: Final = service

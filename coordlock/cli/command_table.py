@@ -39,7 +39,9 @@ _LATCH: Final = (NAME, Argument("COUNT", "count", read=whole(1, 2**31 - 1)))
 
 
 def _item_id(text: str) -> str:
-    return str(whole(1, 2**63 - 1)(text))
+    from coordlock.work.layout import ItemId  # few commands need it
+
+    return str(ItemId.parse(text))
 
 
 _IDS: Final = Argument("ID", "ids", read=_item_id, repeats=True)
@@ -98,11 +100,9 @@ _ALL: Final = (
         "ls",
         "ls.ls",
         Argument("PATTERN", "patterns", least=0, repeats=True, completer=complete_name),
-        Option("--tree", dest="is_tree", group="view", help="Show names with slashes as a tree."),
         Option(
             "--kept",
             dest="is_kept",
-            group="view",
             help="List what is kept: work queues, counters, latches, gates, barriers and more.",
         ),
         FOLLOW,
@@ -222,7 +222,7 @@ _ALL: Final = (
     Command(
         "queue ls",
         "queue.ls",
-        Argument("NAME", "name", read=check_name, least=0, completer=complete_name),
+        NAME,
         Option("--dead", help="List the dead items: those that failed too often."),
         Option(
             "--limit",
@@ -361,11 +361,9 @@ _ALL: Final = (
     Command("gate", "gate", rest=_GROUP, example="gate shut maintenance"),
     Command("gate shut", "gate.shut", NAME, example="gate shut maintenance"),
     Command("gate open", "gate.open", NAME, example="gate open maintenance"),
-    Command("gate show", "gate.show", NAME, JSON, example="gate show maintenance"),
     Command("gate wait", "gate.wait", NAME, *WAITING, example="gate wait maintenance"),
     Command("latch", "latch", rest=_GROUP, example="latch wait imports 3 --timeout 10m"),
     Command("latch down", "latch.down", *_LATCH, JSON, example="latch down imports 3"),
-    Command("latch show", "latch.show", *_LATCH, JSON, example="latch show imports 3"),
     Command("latch wait", "latch.wait", *_LATCH, *WAITING, example="latch wait imports 3"),
     Command(
         "delete",
@@ -391,7 +389,6 @@ _ALL: Final = (
         "demo",
         "demo.demo",
         _DEMO_TTL,
-        JSON,
         rest=f"[{_GROUP}]",
         example="demo --url etcd://localhost",
     ),
@@ -399,7 +396,6 @@ _ALL: Final = (
         "demo split-brain",
         "demo.split_brain",
         _DEMO_TTL,
-        JSON,
         example="demo split-brain --url etcd://localhost",
     ),
 )

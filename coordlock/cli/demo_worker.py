@@ -6,19 +6,16 @@ the ledger right is the lock, and where a lock cannot, the ledger's fence, if it
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
 from coordlock.backend.config import configure
-from coordlock.cli.text import echo
+from coordlock.cli.text import echo, milliseconds, printable
 from coordlock.client import connect
 from coordlock.errors import CoordlockError, StaleToken
 from coordlock.fencing.files import FileFence
-from coordlock.locks.grant import Grant
 from coordlock.locks.lock import Lock
 from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.runtime.log import mute
@@ -55,44 +52,52 @@ class Ledger:
         return self._fence.guard("ledger", token) if self._fence else nullcontext()
 
 
-def _work(lock: Lock, ledger: Ledger) -> Iterator[dict[str, object]]:
-    """What becomes of each order that comes on stdin."""
-    grant: Grant | None = None
+def _say(event: str, text: str) -> None:
+    """Answer the demo: what happened, when, and in words."""
+    echo(f"{event} {SYSTEM_CLOCK.now()} {printable(text)}")
+
+
+def _work(lock: Lock, ledger: Ledger) -> None:
+    """Do each order that comes on stdin; the first is "acquire"."""
     balance = 0
     for order in map(str.strip, sys.stdin):
-        if grant is None or order == "acquire":
+        if order == "acquire":
             grant = lock.acquire(_PATIENCE)
-            yield {"event": "holds", "token": grant.token, "waited": round(grant.waited, 6)}
+            waited = milliseconds(grant.waited)
+            _say("holds", f"HOLDS the lock, token {grant.token}, waited {waited}")
         elif order == "read":
             balance = ledger.read(grant.token)
-            yield {"event": "read", "balance": balance}
+            _say("read", f"read the balance {balance}")
         elif order == "write":
+            newest = max((token for token, _ in ledger.entries()), default=0)
             try:
                 ledger.write(grant.token, balance + 1)
-                yield {"event": "wrote", "token": grant.token, "balance": balance + 1}
             except StaleToken as stale:
-                yield {"event": "refused", "token": stale.token, "newest": stale.newest}
+                older = f"token {stale.token} is older than {stale.newest}"
+                _say("refused", f"is REFUSED by the ledger: {older} (StaleToken)")
+                continue
+            text = f"wrote the balance {balance + 1} with token {grant.token}"
+            if grant.token < newest:
+                stale_write = f"the stale write is ACCEPTED, though token {newest} has written"
+                _say("accepted", f"{text}: {stale_write}")
+            else:
+                _say("wrote", text)
         elif grant.release():
-            yield {"event": "released"}
+            _say("released", "released the lock")
         else:
-            yield {"event": "lost", "reason": grant.lost.reason}
+            _say("lost", f"learns that the lock is lost: {grant.lost.reason}")
 
 
 def main() -> None:
-    """Do what comes on stdin, with the lock and the ledger that the argument describes."""
+    """Do what comes on stdin, with the lock and the ledger that the arguments name."""
     mute()  # the timeline tells enough
-    task = json.loads(sys.argv[1])
-
-    def tell(answer: dict[str, object]) -> None:
-        echo(json.dumps({"at": SYSTEM_CLOCK.now(), **answer}))
-
+    name, ttl, lock, file, fences = sys.argv[1:]
     try:
-        with connect(configure(None, {"label": task["worker"], "ttl": task["ttl"]})) as client:
-            tell({"event": "ready"})
-            for answer in _work(client.lock(task["lock"]), Ledger(task["ledger"], task["fences"])):
-                tell(answer)
+        with connect(configure(None, {"label": name, "ttl": float(ttl)})) as client:
+            _say("ready", "")
+            _work(client.lock(lock), Ledger(file, fences))
     except CoordlockError as error:
-        tell({"event": "failed", "error": str(error)})
+        _say("failed", str(error))
 
 
 if __name__ == "__main__":

@@ -37,18 +37,18 @@ def echo(text: object = "", *, end: str = "\n", err: bool = False) -> None:
 
 
 def coloured(text: str, colour: str) -> str:
-    """``text`` in ``colour``, and bold, where stdout is a terminal and ``NO_COLOR`` is not set."""
+    """``text`` in ``colour``, and bold, where stdout is a terminal that can, and is to, show it."""
     return _painted(text, f"1;3{_NAMES.index(colour)}")
 
 
 def _painted(text: str, codes: str) -> str:
-    if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
+    if can_redraw(sys.stdout) and not os.environ.get("NO_COLOR"):
         return f"\x1b[{codes}m{text}\x1b[0m"
     return text
 
 
 def emphasised(text: str) -> str:
-    """``text`` in bold where stdout is a terminal and ``NO_COLOR`` is not set."""
+    """``text`` in bold where stdout is a terminal that can, and is to, show it."""
     return _painted(text, "1")
 
 
@@ -63,7 +63,7 @@ def printable(text: str) -> str:
 
 
 def can_redraw(file: TextIO) -> bool:
-    """Whether ``file`` is a terminal on which a line can be erased."""
+    """Whether ``file`` is a terminal that can erase lines and show colours."""
     return file.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 

@@ -217,7 +217,6 @@ class _BaseJob(Recipe, Generic[R]):
             raise Evicted(self.name, kind="job") from None
         finally:
             left = ticket.withdraw()
-        yield None
         # A run that begins right after this must not find the job at work.
         yield within(engine.timers, left, engine.settings.request_timeout)
 

@@ -232,7 +232,6 @@ class _BaseJobRun(BaseGrant):
         that is still on its way comes first. Otherwise the end of the block could overtake a commit
         that was cancelled, and record the slot as done without the effect.
         """
-        yield None  # no deadline: an outage that the lock outlives must not cost the record
         if self._settling is not None:
             with suppress(CoordlockError):  # its own caller was told
                 yield self._ticket.unless_lost(self._settling)

@@ -18,9 +18,9 @@ from coordlock.errors import ClientClosed
 from coordlock.kernel.engine import Engine
 from coordlock.runtime.clock import soon
 from coordlock.runtime.deadline import DeadlineReached
-from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.driver import Steps, bounded, run_in_background
 from coordlock.runtime.log import Log
-from coordlock.runtime.process import PROCESS
+from coordlock.runtime.process import PROCESS, THREAD
 from coordlock.runtime.promise import Promise, settled
 
 __all__ = ["Access", "LazyAccess", "close"]
@@ -131,6 +131,8 @@ _unclosed: Final[WeakSet[Access]] = WeakSet()
 #: What the program has dropped: closed at the exit, too, or once it holds nothing any more. No held
 #: lock is lost to garbage collection.
 _abandoned: Final[set[Engine]] = set()
+#: For so long a close waits for the callbacks that are under way.
+_CALLBACKS_S: Final = 1.0
 #: For so long the exit waits for services, for all clients together.
 _EXIT_PATIENCE_S: Final = 2.0
 
@@ -146,22 +148,29 @@ def close(engine: Engine, patience: float | None = None) -> Steps[None]:
     """
     if engine.inherited:
         return
-    yield engine.deadline(engine.settings.request_timeout if patience is None else patience)
-    mine: Promise[None] = Promise()
+    seconds = engine.settings.request_timeout if patience is None else patience
+    if THREAD.must_not_wait:
+        seconds = 0.0
     try:
-        with engine.lock:
-            closed = engine.closing = engine.closing or mine
         with suppress(DeadlineReached):
-            if closed is not mine:
-                yield closed
-                return
-            for withdrawal in _withdraw_all(engine):
-                yield settled(withdrawal)
-            if not _must_stay(engine):
-                yield settled(_disconnect(engine))
+            yield from bounded(_end(engine), engine.deadline(seconds))
     finally:
         # A second caller does it, too: a signal may have kept the first one from it.
         _finish(engine)
+
+
+def _end(engine: Engine) -> Steps[None]:
+    """Withdraw and disconnect, unless another call does."""
+    mine: Promise[None] = Promise()
+    with engine.lock:
+        closed = engine.closing = engine.closing or mine
+    if closed is not mine:
+        yield closed
+        return
+    for withdrawal in _withdraw_all(engine):
+        yield settled(withdrawal)
+    if not _must_stay(engine):
+        yield settled(_disconnect(engine))
 
 
 def _finish(engine: Engine) -> None:
@@ -175,7 +184,7 @@ def _finish(engine: Engine) -> None:
     finally:
         if engine.closing is not None:
             engine.closing.resolve(None)  # before the callbacks end: one may wait for this
-        engine.callbacks.close()
+        engine.callbacks.finish(_CALLBACKS_S)
 
 
 def _withdraw_all(engine: Engine) -> list[Promise[bool]]:

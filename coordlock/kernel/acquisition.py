@@ -27,7 +27,7 @@ from coordlock.model.handover import Departure, after
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.cancellation import ENDING, Cancellation
 from coordlock.runtime.clock import within
-from coordlock.runtime.deadline import Cancelled, Deadline
+from coordlock.runtime.deadline import Cancelled
 from coordlock.runtime.driver import Call, Steps
 from coordlock.runtime.promise import Promise
 
@@ -46,7 +46,7 @@ def acquisition(
     timeout: float | None = None,
     caller: Caller | None = None,
     label: str | None = None,
-    cancellations: tuple[Cancellation, ...] = (),
+    cancellation: Cancellation | None = None,
     announcement: Announcement | None = None,
     kind: str = "lock",
     name: str | None = None,
@@ -60,27 +60,25 @@ def acquisition(
 
     Raises `WaitError`: `AcquireTimeout` when the lock is busy until then, `WaitUnavailable`
     where the service is silent, `SessionLost` or `Evicted` when a contender is lost while it waits,
-    `DeadlockDetected` when it waits in a cycle with others, `WaitCancelled` when one of
-    ``cancellations`` comes or the process is to end. Raises `NameConflict`, and what else the
+    `DeadlockDetected` when it waits in a cycle with others, `WaitCancelled` when
+    ``cancellation`` comes or the process is to end. Raises `NameConflict`, and what else the
     backend raises. However it ends without a grant, the ticket is withdrawn.
     """
     if kind == "lock" and set(map(type, claims.values())) == {Permit}:
         kind = "semaphore"
     once = timeout == 0
     seconds = engine.settings.request_timeout if once else timeout
-    deadline = engine.until(seconds, *cancellations)
+    deadline = engine.until(seconds, cancellation)
     ends = None if seconds is None else deadline
     report = Report(engine, claims, name, caller, once, ends, engine.clock.now())
     attempt = _Acquisition(engine, caller, report, once)
     ticket: Ticket | None = None
-    call: Call | None = None
-    former: Deadline | None = None
+    if cancellation is not None and cancellation.reason is not None:
+        raise WaitCancelled(report.name, cancellation.reason, kind=kind)
+    call: Call = yield Call
+    former = call.deadline
     try:
-        for cancellation in cancellations:
-            if cancellation.reason is not None:
-                raise WaitCancelled(report.name, cancellation.reason)
-        call = yield deadline
-        former = None if call is None else call.former
+        call.deadline = deadline
         while True:
             session = yield from engine.session()
             ticket = engine.ticket(session, claims, label, announcement, call)
@@ -112,8 +110,7 @@ def acquisition(
             raise ended from ended.__cause__
         raise
     finally:
-        if call is not None:
-            call.deadline = former
+        call.deadline = former
 
 
 @dataclass(slots=True, eq=False)

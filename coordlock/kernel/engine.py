@@ -21,9 +21,10 @@ from coordlock.kernel.tickets import Tickets
 from coordlock.model.claim import AnyClaim
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.cancellation import ENDING, Cancellation, checked
-from coordlock.runtime.clock import SystemTimers, Timers, soon, within
+from coordlock.runtime.clock import SystemTimers, Timers, within
 from coordlock.runtime.deadline import Deadline, DeadlineReached
 from coordlock.runtime.driver import Call, Steps, bounded
+from coordlock.runtime.log import Log
 from coordlock.runtime.process import PROCESS
 from coordlock.runtime.promise import Promise
 from coordlock.runtime.worker import Worker
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from coordlock.kernel.refusals import Refusals
 
 __all__ = ["Engine"]
+
+log = Log("coordlock")
 
 T = TypeVar("T")
 
@@ -64,7 +67,7 @@ class Engine:
         self.timers: Final = timers or SystemTimers("coordlock-timers")
         self.clock: Final = self.timers.clock
         #: Runs the user's callbacks, so that no thread of ours ever does.
-        self.callbacks: Final = SystemTimers("coordlock-callbacks")
+        self.callbacks: Final = Worker("coordlock-callbacks")
         #: Makes calls that take long, in no thread that heartbeats need.
         self.aside: Final = aside or Worker("coordlock-aside").run
         self.tickets: Final = Tickets(settings, self.timers, settings.ttl)
@@ -157,7 +160,8 @@ class Engine:
     def first_session(self) -> Steps[None]:
         """Open a session where none was open so far. Raises what `session` raises."""
         self.check()
-        self._refuse_in_outage()
+        if self.settings.fail_fast:
+            self._refuse_in_outage()
         if not self.was_open:
             yield from self.session()
 
@@ -168,7 +172,8 @@ class Engine:
         once with ``fail_fast`` while the service is known to be away.
         """
         self.check()
-        self._refuse_in_outage()
+        if self.settings.fail_fast:
+            self._refuse_in_outage()
         if (latest := self.sessions.latest) is not None and latest.ended is None:
             return latest
         if latest is None:
@@ -181,7 +186,7 @@ class Engine:
         return (yield from self.sessions.live())
 
     def _refuse_in_outage(self) -> None:
-        if not self.settings.fail_fast or (outage := self.sessions.outage) is None:
+        if (outage := self.sessions.outage) is None:
             return
         since, doubt = outage
         away = self.clock.now() - since
@@ -300,8 +305,16 @@ class Engine:
         return silent
 
     def call_back(self, action: Callable[[], object]) -> None:
-        """Call the user's ``action`` soon, in the thread for callbacks."""
-        soon(self.callbacks, action)
+        """Call the user's ``action`` soon, in the thread for callbacks; the log shows errors."""
+
+        def call() -> None:
+            try:
+                action()
+            except BaseException:
+                # SystemExit too: it ends a thread, and this one calls others.
+                log.exception("a callback failed")
+
+        self.callbacks.run(call)
 
     def deadline(self, seconds: float | None) -> Deadline | None:
         """The moment ``seconds`` from now; None stays None, which is never."""

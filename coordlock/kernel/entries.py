@@ -17,42 +17,26 @@ try:
 except ImportError:
     from hashlib import blake2b
 
-__all__ = ["Announcement", "Entries", "EntryIds", "host_name"]
+__all__ = ["Announcement", "Entries", "host_name"]
 
-#: The owner of a contender whose value stands alone.
-_NOBODY: Final = Owner("", 0)
+#: The owner of a contender whose value is raw.
+_NO_OWNER: Final = Owner("", 0)
 
 
 class Announcement(NamedTuple):
     """What a contender publishes from the beginning.
 
-    With ``stands_alone``, nothing is kept beside ``value``, not even who the owner is: for programs
-    that read it as it is. The contender's id begins with ``identity``, hexadecimal digits by which
-    it is known again in a later session.
+    A ``raw`` value is stored without its owner, for programs that read the key directly. The
+    contender's id begins with ``identity``, hexadecimal digits by which it is known again in a
+    later session.
     """
 
     value: bytes
-    stands_alone: bool = False
+    raw: bool = False
     identity: str = ""
 
 
 _NOTHING: Final = Announcement(b"")
-
-
-class EntryIds:
-    """Names that are never made a second time, of 32 hexadecimal digits. Not for use in a fork.
-
-    Asking the system for each would let go of the interpreter, for which other threads wait. The
-    clock tells apart the copies of a virtual machine, which share the secret and the number.
-    """
-
-    def __init__(self) -> None:
-        self._secret: Final = os.urandom(32)
-        self._numbers: Final = itertools.count()
-
-    def __next__(self) -> str:
-        name = f"{next(self._numbers)} {time.time_ns()}".encode()
-        return blake2b(name, key=self._secret, digest_size=16).hexdigest()
 
 
 def host_name() -> str:
@@ -65,17 +49,15 @@ def host_name() -> str:
 
 
 class Entries:
-    """Makes the entries of one client.
-
-    Args:
-        label: describes the client, where an entry has no label of its own.
-    """
+    """Makes the entries of one client, in one process."""
 
     def __init__(self, label: str) -> None:
+        """``label`` describes the client, where an entry has no label of its own."""
         self._label: Final = label
         self._host: Final = host_name()
         self._pid: Final = PROCESS.id
-        self._ids: Final = EntryIds()
+        self._secret: Final = os.urandom(32)
+        self._numbers: Final = itertools.count()
 
     def made(
         self,
@@ -83,16 +65,23 @@ class Entries:
         label: str | None = None,
         announcement: Announcement | None = None,
     ) -> tuple[Entry, ...]:
-        """New ones for the queues in ``claims``."""
-        says = announcement or _NOTHING
-        owner = _NOBODY
-        if not says.stands_alone:
+        """New ones for the queues in ``claims``.
+
+        Their ids of 32 hexadecimal digits are never made a second time. `os.urandom` for each would
+        release the interpreter's lock. The clock tells apart the clones of a virtual machine, which
+        share the secret and the number.
+        """
+        published = announcement or _NOTHING
+        owner = _NO_OWNER
+        if not published.raw:
             label = self._label if label is None else label
             owner = Owner(self._host, self._pid, label, time.time())
         entries = []
         for queue, claim in claims.items():
-            value = claim.encode() if isinstance(claim, Convertible) else says.value
+            value = claim.encode() if isinstance(claim, Convertible) else published.value
             publishes = announcement is not None or isinstance(claim, Convertible)
-            id = says.identity + next(self._ids)[len(says.identity) :]
+            number = f"{next(self._numbers)} {time.time_ns()}".encode()
+            digits = blake2b(number, key=self._secret, digest_size=16).hexdigest()
+            id = published.identity + digits[len(published.identity) :]
             entries.append(Entry(queue, id, claim, owner, value, publishes))
         return tuple(entries)

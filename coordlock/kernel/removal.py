@@ -1,4 +1,4 @@
-"""A ticket's withdrawal: repeated until the service has answered, and again where in doubt."""
+"""A ticket's withdrawal: repeated until the service has answered, and again for what comes late."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["ANSWERED", "Registry", "Removable", "removal"]
 
 log = Log("coordlock")
 
-#: When a contender in doubt is looked for again after its removal: seconds from one to the next.
-_CONFIRMATIONS: Final = (1.0, 5.0, 15.0, 60.0)
+#: When a contender that may come late is looked for after its removal: seconds between looks.
+_CONFIRMATIONS_S: Final = (1.0, 5.0, 15.0, 60.0)
 #: Seconds before a removal that has failed is repeated: up to the first after one failure, up to
 #: twice as long after each further one, up to the last.
-_FIRST_PAUSE: Final = 0.1
-_LONGEST_PAUSE: Final = 2.0
+_FIRST_PAUSE_S: Final = 0.1
+_LONGEST_PAUSE_S: Final = 2.0
 #: In place of the answer to a request that added contenders, which need not be kept.
 ANSWERED: Final[Promise[Any]] = resolved(None)
 
@@ -132,9 +132,10 @@ class Removable:
         if self._is_over:
             self._tickets.forget(self.entries)
         elif self._removal is not None:
-            self._take(self._removal)
+            if self._removal.done():
+                self._take(self._removal)
         elif not self._attempts:
-            self._finish(was_there=False)
+            self._answer(was_there=False)
         elif self._timers.clock.now() >= self._due:
             request = self._request
             if request is ANSWERED or request is None or request.done():  # none is under way
@@ -152,7 +153,7 @@ class Removable:
 
     def _take(self, removal: Promise[bool]) -> None:
         """Look at the answer to ``removal``. May be called again, also for an earlier one."""
-        if removal is not self._removal or not removal.done():
+        if removal is not self._removal:
             return
         try:
             was_there = removal.result()
@@ -175,32 +176,29 @@ class Removable:
     def _removed(self, *, was_there: bool) -> None:
         """The service has answered, and none is left but for what may come late."""
         self._failures = 0
-        if not self.withdrawn.done():
-            self.removed_alone = was_there and self._removals == 1
+        alone = was_there and self._removals == 1
         # An earlier removal without an answer has removed what this one has not found.
         was_there = was_there or self._removals > 1
-        is_in_doubt = self._attempts > 1 or (
+        may_come_late = self._attempts > 1 or (
             self._request is not ANSWERED and _may_take_effect_later(self._request)
         )
-        if is_in_doubt and not self.session.gone and self._confirmations < len(_CONFIRMATIONS):
-            self._answer(was_there=was_there)
-            pause = _CONFIRMATIONS[self._confirmations]
+        if may_come_late and not self.session.gone and self._confirmations < len(_CONFIRMATIONS_S):
+            self._answer(was_there=was_there, alone=alone, is_last=False)
+            pause = _CONFIRMATIONS_S[self._confirmations]
             self._due = self._timers.clock.now() + pause
             self._confirmations += 1
             self._repeat_after(pause)
         else:
-            self._finish(was_there=was_there)
+            self._answer(was_there=was_there, alone=alone)
 
-    def _finish(self, *, was_there: bool) -> None:
-        """No contender is left."""
-        self._is_over = True
-        # First: a client that is being closed waits for the answer, then looks at what is left.
-        self._tickets.forget(self.entries)
-        self._answer(was_there=was_there)
-
-    def _answer(self, *, was_there: bool) -> None:
+    def _answer(self, *, was_there: bool, alone: bool = False, is_last: bool = True) -> None:
+        """No contender is left; unless this ``is_last``, one may come late."""
+        if is_last:
+            self._is_over = True
+            # First: a client that is being closed waits for the answer, then looks who is left.
+            self._tickets.forget(self.entries)
         if not self.withdrawn.done():
-            self.found_nothing = not was_there
+            self.found_nothing, self.removed_alone = not was_there, alone
         self.withdrawn.resolve(was_there)
         self.replied.resolve(None)
         self.stop_watching()  # only now: the next contender waits for the answer
@@ -217,7 +215,7 @@ class Removable:
             self.is_refused = True
             self.replied.resolve(None)
             self._tickets.refused(joined(entry.queue for entry in self.entries), error)
-        longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures, 10))
+        longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(self._failures, 10))
         self._failures += 1
         self._repeat_after(self._timers.jitter(longest))
 
@@ -247,7 +245,7 @@ class Removable:
 
     def _give_up(self, error: BaseException) -> None:
         self.withdrawn.fail(error)
-        self._finish(was_there=False)
+        self._answer(was_there=False)
 
 
 def _may_take_effect_later(request: Promise[Any] | None) -> bool:

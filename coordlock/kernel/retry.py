@@ -19,7 +19,7 @@ log = Log("coordlock")
 T = TypeVar("T")
 
 #: Seconds between two attempts at most.
-_LONGEST_PAUSE_S: Final = 2.0
+_LONGEST_PAUSE_S: Final = 1.0
 
 
 def retried(
@@ -33,7 +33,7 @@ def retried(
 
     For idempotent requests only. It ends with the caller's deadline, whose `DeadlineReached` then
     has the last failure as its cause. Waits up to 0.1 s before the second attempt, then up to
-    twice as long each time, up to 2 s, at random (full jitter); where a wait may end otherwise,
+    twice as long each time, up to 1 s, at random (full jitter); where a wait may end otherwise,
     ``pause`` makes it. Each failure goes to ``on_failure``.
     """
     pauses: Iterator[float] | None = None  # made only where it is needed: most requests succeed

@@ -29,6 +29,8 @@ _BEATS_PER_TTL: Final = 3
 _RETRIES_PER_TTL: Final = 10
 #: Probes are sent so far apart at least: many contenders may be removed at once.
 _PROBE_GAP_S: Final = 0.1
+#: A connection that breaks is often back within this time: until then, that is no outage.
+_RECONNECT_S: Final = 1.0
 
 
 class _Tickets(Protocol):
@@ -77,6 +79,8 @@ class Session:
     beat_gap: float = 0.0
     #: Why the session is in doubt, or None: disconnected, or heartbeats are late.
     suspicion: str | None = None
+    #: Since when, by the timers' clock; from the beginning where a request got no answer.
+    _suspected: float = -math.inf
     #: Since when it has been free of doubt, by the timers' clock.
     good_since: float = math.inf
     _sent: float = -math.inf
@@ -130,12 +134,25 @@ class Session:
             return 0.0
         return max(0.0, self._deadline - self._timers.clock.now())
 
-    def suspect(self, reason: str) -> None:
-        """The connection is gone: in doubt until a heartbeat is acknowledged."""
+    @property
+    def is_away(self) -> bool:
+        """Whether it has been in doubt for longer than a connection takes to come back."""
+        doubted = self._timers.clock.now() - self._suspected
+        return self.suspicion is not None and doubted >= _RECONNECT_S
+
+    def suspect(self, reason: str, *, unanswered: bool = False) -> None:
+        """In doubt until a heartbeat is acknowledged: the connection is gone.
+
+        Or it is there, but a request was ``unanswered`` for long.
+        """
         with self._lock:
+            if unanswered:
+                self._suspected = -math.inf
             if self.suspicion is not None or self._end is not None:
                 return
             self.suspicion = reason
+            if not unanswered:
+                self._suspected = self._timers.clock.now()
         log.warning("the %s session %s is in doubt: %s", self._backend.scheme, self.id, reason)
 
     def recovered(self) -> None:
@@ -337,8 +354,7 @@ class Sessions:
         """
         latest = self.latest
         if latest is not None and latest.ended is None:
-            doubt = latest.suspicion
-            return None if doubt is None else (latest.answered, doubt)
+            return (latest.answered, latest.suspicion or "") if latest.is_away else None
         if not self._is_opening:
             return None
         if latest is not None and not latest.gone:
@@ -350,7 +366,7 @@ class Sessions:
         """A request got no answer: the service is away until a heartbeat is answered."""
         session = self.latest
         if session is not None and session.ended is None:
-            session.suspect(reason)
+            session.suspect(reason, unanswered=True)
             session.probe()
         elif self._is_opening:
             self._note_trouble(BackendUnavailable(self._backend.scheme, reason))

@@ -24,6 +24,7 @@ from coordlock.model.claim import Claim, in_force
 from coordlock.runtime.clock import within
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import Resident
+from coordlock.runtime.process import THREAD
 from coordlock.runtime.promise import Promise
 from coordlock.settings import DEFAULT, Duration, Timeout, max_hold_of, timeout_of
 
@@ -234,8 +235,9 @@ class BaseGrant(Resident):
             return False  # the client was closed before
         if self._engine.inherited:
             self._engine.check()
-        patience = self._engine.settings.request_timeout
-        seconds = timeout_of("release", patience if timeout is DEFAULT else timeout)
+        seconds: float | None = self._engine.settings.request_timeout
+        if timeout is not DEFAULT:
+            seconds = timeout_of("release", timeout)
         if self._let_go():
             try:
                 yield from self._leave_queue(seconds)
@@ -246,12 +248,14 @@ class BaseGrant(Resident):
 
     def _leave_queue(self, seconds: float | None) -> Steps[None]:
         """Withdraw, and wait up to ``seconds`` for the answer unless the lock is lost anyway."""
-        held = self._ticket.lost is None
-        self._ticket.withdraw()
+        ticket = self._ticket
+        if ticket.limit is not None:
+            ticket.limit.look()
+        ticket.withdraw()
         self._released = True
-        reply = self._ticket.replied
-        if not reply.done():
-            yield within(self._engine.timers, reply, seconds if held else 0.0)
+        if ticket.replied.done() or ticket.end.result() is not None or THREAD.must_not_wait:
+            return
+        yield within(self._engine.timers, ticket.replied, seconds)
 
     def _guarded(self, steps: Steps[T]) -> Steps[T]:
         """The result of ``steps``; raises `LockLost` when they find that the contender has gone.

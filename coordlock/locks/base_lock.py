@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NoReturn, TypeV
 from coordlock.errors import AcquireTimeout
 from coordlock.kernel.access import Access
 from coordlock.kernel.acquisition import acquisition
+from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
 from coordlock.locks.blocks import Block, ByHand
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.model.claim import AnyClaim, Mode
 from coordlock.runtime.caller import this_caller
-from coordlock.runtime.cancellation import Cancellation, checked
+from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import Resident
 from coordlock.settings import (
@@ -113,31 +114,21 @@ class BaseLock(Resident, Generic[G]):
         `AuthenticationFailed`, `ClientClosed` and `ClientClosed`.
         """
         seconds = self.timeout if timeout is DEFAULT else timeout_of("acquire", timeout)
-        return self._acquire_within(seconds, cancellation)
-
-    def _acquire_within(self, seconds: float | None, cancellation: Cancellation | None) -> Steps[G]:
-        """Acquire within ``seconds``; returns the grant."""
-        ticket = yield from self._acquisition(seconds, cancellation)
+        engine = self._access.engine
+        ticket = yield from acquisition(
+            engine, self._claims, seconds, this_caller(), self.label, cancellation
+        )
         try:
             if self.max_hold is not None:
-                self._access.engine.limit(ticket, self.max_hold)
-            return self._make(ticket)
+                engine.limit(ticket, self.max_hold)
+            return self._make(engine, ticket)
         except BaseException:
             ticket.withdraw()  # the caller never gets the grant
             raise
 
-    def _acquisition(
-        self, seconds: float | None, *cancellations: Cancellation | None
-    ) -> Steps[Ticket]:
-        """Acquire the queues within ``seconds``; the granted ticket."""
-        ends = tuple([one for one in map(checked, cancellations) if one is not None])
-        return acquisition(
-            self._access.engine, self._claims, seconds, this_caller(), self.label, ends
-        )
-
-    def _make(self, ticket: Ticket) -> G:
+    def _make(self, engine: Engine, ticket: Ticket) -> G:
         """The grant of ``ticket``."""
-        grant: G = self._grant_kind(self._access.engine, ticket)
+        grant: G = self._grant_kind(engine, ticket)
         return grant
 
     def _try_acquire(self, *, cancellation: Cancellation | None = None) -> Steps[G | None]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import CodeType, MethodType
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 from weakref import ref
@@ -131,6 +132,11 @@ class ByHand(Generic[G]):
         """Note ``grant`` for a body that begins."""
         with self._mutex:
             self._entered.append(grant)
+
+    def discard(self, grant: G) -> None:
+        """Forget ``grant``, whose body does not begin."""
+        with self._mutex, suppress(ValueError):
+            self._entered.remove(grant)
 
     def leave(self) -> list[G]:
         """The grants to release as a body ends: none while others are open, else all.

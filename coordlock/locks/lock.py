@@ -88,8 +88,9 @@ class BlockingLock(EnteredByWith, BaseLock[SyncG]):
             grant = self.acquire()
             return self._entered(grant, block)
         except BaseException:
-            if grant is not None:
-                grant._withdraw()  # no end follows where nothing was entered
+            if grant is not None:  # no end follows where nothing was entered
+                self._by_hand.discard(grant)
+                grant._withdraw()
             raise
 
     @block_end

@@ -13,8 +13,10 @@ from typing import Final, TypeVar
 
 from coordlock.errors import AcquireTimeout, LockLost, WaitCancelled
 from coordlock.kernel.access import Access
+from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
+from coordlock.kernel.tickets import SWEEP_PAUSE_S
 from coordlock.locks.base_grant import BaseGrant, GrantState
 from coordlock.locks.base_lock import AcquireOptions
 from coordlock.locks.blocks import Holding
@@ -23,10 +25,12 @@ from coordlock.locks.lock import AwaitingLock, BlockingLock, NamedLock
 from coordlock.model.claim import Mode
 from coordlock.runtime.caller import Caller, described, this_caller
 from coordlock.runtime.cancellation import Cancellation
+from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import Cancelled, DeadlineReached
-from coordlock.runtime.driver import Call, Steps
+from coordlock.runtime.driver import Call, Steps, awaited, bounded
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.promise import Promise
+from coordlock.settings import DEFAULT, Timeout, timeout_of
 
 __all__ = [
     "AsyncReentrantGrant",
@@ -100,19 +104,25 @@ class _ReentrantLock(NamedLock[G]):
         #: Who may acquire it again; None for the thread or the task that holds it.
         self.owner: Final = owner
 
-    def _acquire_within(self, seconds: float | None, cancellation: Cancellation | None) -> Steps[G]:
-        """One more grant of what the owner holds, or the first one.
+    def _acquire(
+        self, timeout: Timeout = DEFAULT, *, cancellation: Cancellation | None = None
+    ) -> Steps[G]:
+        """One more grant of what the owner holds, or the first one: as for `Lock.acquire`.
 
         Raises also `LockLost` for what was lost and is not released yet, ValueError for a mode that
         the held one does not contain, and RuntimeError if the task or the thread that has started
         this one holds the lock.
         """
+        seconds = self.timeout if timeout is DEFAULT else timeout_of("acquire", timeout)
         engine, part = self._access.engine, object()
         engine.check()
+        # Where a signal handler strikes before the `try`, the next call finds it by its part.
         hold, left = yield from self._hold(part, seconds, cancellation)
         try:
             if hold.ticket is None:
-                ticket = yield from self._acquisition(left, cancellation)
+                ticket = yield from acquisition(
+                    engine, self._claims, left, this_caller(), self.label, cancellation
+                )
                 hold.granted(ticket)
                 if self.max_hold is not None:
                     engine.limit(ticket, self.max_hold)
@@ -137,15 +147,15 @@ class _ReentrantLock(NamedLock[G]):
         key = (self.name, caller if self.owner is None else (self.owner,))
         holds: _Holds = engine.share(_Hold, weakref.WeakValueDictionary)
         started, left = engine.clock.now(), seconds
+        call: Call = yield Call
         while True:
-            call = yield engine.until(left, cancellation)
             with engine.lock:
                 hold = holds.get(key)
                 if hold is not None and hold.ticket is not None:
                     hold.ticket.sweep()  # what a signal handler has struck is over, and not shared
                     if hold.ticket.is_leaving:
                         hold = None
-                if hold is None or not hold.parts:
+                if hold is None or hold.is_given_up:
                     if self.owner is None:
                         _refuse_if_starter_holds(engine, self.name, caller)
                     hold = holds[key] = _Hold(engine, self.name, caller)
@@ -155,7 +165,9 @@ class _ReentrantLock(NamedLock[G]):
             try:
                 if left == 0:
                     raise DeadlineReached
-                yield hold.decided
+                # Not for longer than a sweep: the call that acquires it may have been struck.
+                decided = within(engine.timers, hold.decided, SWEEP_PAUSE_S)
+                yield from bounded(awaited(decided), engine.until(left, cancellation))
             except Cancelled as cancelled:
                 raise WaitCancelled(self.name, str(cancelled)) from None
             except DeadlineReached:
@@ -172,6 +184,7 @@ class ReentrantLock(_ReentrantLock[ReentrantGrant], BlockingLock[ReentrantGrant]
 
     _grant_kind = ReentrantGrant
 
+    acquire = blocking(_ReentrantLock[ReentrantGrant]._acquire)
     contenders = blocking(NamedLock[ReentrantGrant]._contenders)
 
 
@@ -183,6 +196,7 @@ class AsyncReentrantLock(_ReentrantLock[AsyncReentrantGrant], AwaitingLock[Async
 
     _grant_kind = AsyncReentrantGrant
 
+    acquire = awaiting(_ReentrantLock[AsyncReentrantGrant]._acquire)
     contenders = awaiting(NamedLock[AsyncReentrantGrant]._contenders)
 
 

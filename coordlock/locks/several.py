@@ -214,8 +214,8 @@ class _MultiLock(BaseLock[G]):
         if len(claims) > 1:
             access.engine.backend.require("sets")
 
-    def _make(self, ticket: Ticket) -> G:
-        grant: G = self._grant_kind(self._access.engine, ticket, self._node)
+    def _make(self, engine: Engine, ticket: Ticket) -> G:
+        grant: G = self._grant_kind(engine, ticket, self._node)
         return grant
 
     @property

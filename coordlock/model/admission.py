@@ -51,7 +51,7 @@ def omits_blockers(snapshot: Snapshot, me: Contender) -> bool:
 
 def are_alone(queues: Iterable[Snapshot]) -> bool:
     """Whether each of ``queues`` shows one contender and omits none."""
-    return not [one for one in queues if len(one.contenders) > 1 or one.omitted]
+    return not [queue for queue in queues if len(queue.contenders) > 1 or queue.omitted]
 
 
 def newcomer(entry: Entry) -> Contender:

@@ -36,15 +36,11 @@ class Mode(Enum):
     PW = "pw"  #: protected write: conflicts with all but NL and CR
     EX = "lock"  #: exclusive, the usual lock: conflicts with all but NL
 
-    @property
-    def marker(self) -> str:
-        """The text under which backends store this claim."""
-        return self.value
-
-    @property
-    def window(self) -> int:
-        """How many of the nearest earlier contenders usually suffice to decide."""
-        return 1 if self is Mode.EX else 8
+    def __init__(self, marker: str) -> None:
+        #: The text under which backends store this claim.
+        self.marker: Final = marker
+        #: How many of the nearest earlier contenders usually suffice to decide.
+        self.window: Final = 1 if marker == "lock" else 8
 
     def conflicts(self, other: Mode) -> bool:
         """Whether the two modes cannot be held at the same time."""

@@ -38,7 +38,7 @@ log = Log("coordlock")
 T = TypeVar("T", Term, AsyncTerm)
 
 #: Seconds from one attempt to campaign to the next, after the service was silent.
-_PAUSE: Final = 1.0
+_PAUSE_S: Final = 1.0
 
 _LEAD: Final = PlainFunction(
     "lead must be a function of the term",
@@ -109,8 +109,8 @@ class _BaseElection(QueueRecipe, Generic[T]):
             {self.name: Mode.EX},
             _seconds(timeout, self.timeout),
             this_caller(),
-            cancellations=() if cancellation is None else (cancellation,),
-            announcement=Announcement(value, stands_alone=True),
+            cancellation=cancellation,
+            announcement=Announcement(value, raw=True),
             kind="election",
         )
         try:
@@ -144,6 +144,7 @@ class _BaseElection(QueueRecipe, Generic[T]):
 
     def _next_term(self, cancellation: Cancellation | None) -> Steps[T | None]:
         """Campaign until elected, whatever the service does; None once ``cancellation`` came."""
+        is_out = False
         while True:
             try:
                 return (yield from self._campaign(timeout=None, cancellation=cancellation))
@@ -152,8 +153,10 @@ class _BaseElection(QueueRecipe, Generic[T]):
                     raise  # the process is to end
                 return None
             except (SessionLost, Evicted, BackendUnavailable) as error:
-                log.warning("election %r: %s; campaigns again", self.name, error)
-            yield sleep(self._access.engine.timers, _PAUSE)
+                was_out, is_out = is_out, isinstance(error, BackendUnavailable)
+                if not (was_out and is_out):  # an outage is logged once, however often it fails
+                    log.warning("election %r: %s; campaigns again", self.name, error)
+            yield sleep(self._access.engine.timers, _PAUSE_S)
 
 
 def _identity() -> bytes:

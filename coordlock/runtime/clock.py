@@ -9,11 +9,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from coordlock.errors import ClientClosed
 from coordlock.runtime.log import Log
+from coordlock.runtime.process import THREAD
 from coordlock.runtime.promise import Promise, resolved, settled
 
 if TYPE_CHECKING:
@@ -62,14 +64,12 @@ class _SystemClock:
 SYSTEM_CLOCK: Final[Clock] = _SystemClock()
 
 
+@dataclass(slots=True, eq=False)
 class Timer:
     """A call that is due at ``when`` on the clock, unless it is cancelled before."""
 
-    __slots__ = ("action", "when")
-
-    def __init__(self, when: float, action: Callable[[], object]) -> None:
-        self.when = when
-        self.action: Callable[[], object] | None = action
+    when: float
+    action: Callable[[], object] | None
 
     def cancel(self) -> None:
         """Never make the call; harmless after it was made."""
@@ -83,7 +83,7 @@ class Timer:
                 action()
             except BaseException:
                 # SystemExit too: it ends a thread, and this one serves others.
-                log.exception("a coordlock timer or callback failed")
+                log.exception("a coordlock timer failed")
 
 
 class Timers(Protocol):
@@ -174,6 +174,7 @@ class SystemTimers:
         self._room = _ROOM + 2 * len(self._heap)
 
     def _serve(self) -> None:
+        THREAD.must_not_wait = True
         with self._lock:
             if self._thread is None:  # `start` was struck
                 self._thread = threading.current_thread()

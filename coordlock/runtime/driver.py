@@ -28,6 +28,7 @@ __all__ = [
     "Call",
     "LoopCalls",
     "Steps",
+    "awaited",
     "bounded",
     "completion",
     "or_undo",
@@ -42,24 +43,17 @@ _LONGEST_WAIT: Final = 5.0
 #: A task that has no deadline wakes up for its promise, and now and then lest that be forgotten.
 _LONGEST_SLEEP: Final = 60.0
 
-#: What a protocol yields: a promise, whose result it gets, or its deadline, from then on: see
-#: `bounded`. For that it gets the `Call`, or None where nobody waits for its result.
-Step = Promise[Any] | Deadline | None
-#: A protocol with a result of type T.
-Steps = Generator[Step, Any, T]
-
 
 class Call:
     """One run of a protocol, by a caller that may give up at any line.
 
-    A protocol gets it for the deadline that it yields. What it leaves behind can look at it later.
+    What the protocol leaves behind can look at it later.
     """
 
     #: Whether its caller got an error.
     has_failed = False
-    #: The deadline in force, and the one before it.
+    #: The deadline in force: see `bounded`.
     deadline: Deadline | None = None
-    former: Deadline | None = None
     #: The loop in which the caller waits, until it has the result.
     loop: asyncio.AbstractEventLoop | None = None
 
@@ -70,6 +64,12 @@ class Call:
         Not where the caller has dropped the result.
         """
         return self.has_failed or (self.loop is not None and self.loop.is_closed())
+
+
+#: What a protocol yields: a promise, whose result it gets, or `Call`, for which it gets its own.
+Step = Promise[Any] | type[Call]
+#: A protocol with a result of type T.
+Steps = Generator[Step, Any, T]
 
 
 def run(steps: Steps[T]) -> T:
@@ -88,8 +88,7 @@ def run(steps: Steps[T]) -> T:
                         if not step.done():
                             _wait(step, call.deadline)
                         outcome = step.result()
-                    elif step is None or isinstance(step, Deadline):
-                        call.former, call.deadline = call.deadline, step
+                    elif step is Call:
                         outcome = call
                     else:
                         raise _wrong(step)
@@ -148,8 +147,7 @@ async def run_async(steps: Steps[T]) -> T:
                         if not step.done():
                             await _done(step, call.deadline)
                         outcome = step.result()
-                    elif step is None or isinstance(step, Deadline):
-                        call.former, call.deadline = call.deadline, step
+                    elif step is Call:
                         outcome = call
                     else:
                         raise _wrong(step)
@@ -179,7 +177,7 @@ def run_in_background(
     the outcome.
     """
     going = _Background(steps, go_on)
-    going.advance(None)
+    going.advance()
     return going.promise
 
 
@@ -198,12 +196,12 @@ class _Background(Generic[T]):
         #: The step that is not done, or was not when the steps last went on.
         self.awaited: Promise[Any] | None = None
 
-    def advance(self, step: Step) -> None:
-        """Go on from ``step``, which is done, to the next one that is not."""
-        if step is not self.awaited:
+    def advance(self, awaited: Promise[Any] | None = None) -> None:
+        """Begin; or go on from ``awaited``, which is done, to the next step that is not."""
+        if awaited is not self.awaited:
             return  # a signal handler has raised after this was done
         try:
-            step = _resume(self.steps, step)
+            step = next(self.steps) if awaited is None else _resume(self.steps, awaited)
             while not isinstance(step, Promise) or step.done():
                 step = _resume(self.steps, step)
         except StopIteration as stop:
@@ -224,15 +222,19 @@ class _Background(Generic[T]):
 
 def bounded(steps: Steps[T], deadline: Deadline | None) -> Steps[T]:
     """The result of ``steps``, to which ``deadline`` applies, and to nothing after them."""
-    call: Call | None = None
-    former: Deadline | None = None
+    call: Call = yield Call
+    former = call.deadline
     try:
-        call = yield deadline
-        former = None if call is None else call.former
+        call.deadline = deadline
         return (yield from steps)
     finally:
-        if call is not None:
-            call.deadline = former
+        call.deadline = former
+
+
+def awaited(promise: Promise[T]) -> Steps[T]:
+    """The result of ``promise``."""
+    result: T = yield promise
+    return result
 
 
 def or_undo(steps: Steps[T], undo: Callable[[], object]) -> Steps[T]:
@@ -417,8 +419,7 @@ def completion(future: Promise[Any]) -> asyncio.Future[None]:
 
 def _resume(steps: Steps[T], step: Step) -> Step:
     if not isinstance(step, Promise):
-        known = step is None or isinstance(step, Deadline)
-        return steps.send(None) if known else steps.throw(_wrong(step))
+        return steps.send(Call()) if step is Call else steps.throw(_wrong(step))
     error = step.exception()
     return steps.send(step.result()) if error is None else steps.throw(error)
 

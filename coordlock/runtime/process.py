@@ -1,15 +1,18 @@
-"""Which process this is, without asking the system each time, which may take a microsecond."""
+"""Which process this is, and whether the thread is one of coordlock's own."""
 
 from __future__ import annotations
 
 import os
+import threading
 from typing import Final
 
-__all__ = ["PROCESS"]
+__all__ = ["PROCESS", "THREAD"]
 
 
 class _Process:
     """The process that runs, also after a fork.
+
+    To ask the system each time may take a microsecond.
 
     Attributes:
         id: as `os.getpid` gives it.
@@ -27,6 +30,18 @@ class _Process:
         self.id = os.getpid()
 
 
+class _Thread(threading.local):
+    """The thread that runs.
+
+    Attributes:
+        must_not_wait: whether heartbeats and answers need it. The garbage collector may run code of
+            the application's here, such as the end of a `with` block in a dropped generator.
+    """
+
+    must_not_wait = False
+
+
 PROCESS: Final = _Process()
+THREAD: Final = _Thread()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=PROCESS.renew)

@@ -10,6 +10,8 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Final
 
+from coordlock.runtime.process import THREAD
+
 __all__ = ["Worker"]
 
 #: Seconds without calls after which the thread ends.
@@ -19,10 +21,12 @@ _IDLE: Final = 0.1
 class Worker:
     """Makes the calls of all threads in one daemon thread, in their order.
 
-    The thread runs while there are calls, and for ``idle`` seconds after the last.
+    The thread runs while there are calls, and for ``idle`` seconds after the last. It
+    ``must_not_wait`` where heartbeats or answers need it: see `THREAD`.
     """
 
-    def __init__(self, name: str, idle: float = _IDLE) -> None:
+    def __init__(self, name: str, idle: float = _IDLE, *, must_not_wait: bool = False) -> None:
+        self._must_not_wait = must_not_wait
         self._name = name
         self._idle = idle
         self._calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
@@ -46,6 +50,12 @@ class Worker:
         if self._server is None:
             self._start()
 
+    def end(self) -> None:
+        """Let the thread end after the calls that wait, as after all that come later."""
+        self._idle = 0.0
+        if self._server is not None:
+            self.run(lambda: None)
+
     def finish(self, patience: float) -> bool:
         """Wait up to ``patience`` seconds until every call was made; whether all were.
 
@@ -61,25 +71,25 @@ class Worker:
 
     def _start(self) -> None:
         # The first thread to come serves; a second one ends at once.
-        serve = threading.Thread(
-            target=self._serve, args=(self._idle, True), name=self._name, daemon=True
-        )
+        serve = threading.Thread(target=self._serve, args=(True,), name=self._name, daemon=True)
         if not sys.is_finalizing():  # Python 3.11 would wait for a thread that never runs
             with suppress(RuntimeError):
                 serve.start()
                 return
-        self._serve(0.0, False)
+        self._serve(False)
 
-    def _serve(self, patience: float, has_thread: bool) -> None:
+    def _serve(self, has_thread: bool) -> None:
         with self._lock:
             if self._server is not None:
                 return
             self.has_thread = has_thread
             self._server = threading.get_ident()
+        if has_thread:
+            THREAD.must_not_wait = self._must_not_wait
         try:
             with suppress(Empty):
                 while True:
-                    _make(self._calls.get(timeout=patience))
+                    _make(self._calls.get(timeout=self._idle if has_thread else 0.0))
                     time.sleep(0)  # under gevent, other greenlets go on between two calls
         finally:
             self._server = None

@@ -26,7 +26,7 @@ from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Snapshot
-from coordlock.runtime.clock import sleep, within
+from coordlock.runtime.clock import sleep, soon, within
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Condition
@@ -159,11 +159,13 @@ class Chores:
     def go_on(self) -> None:
         """Do the chores, if no other client does, until some seconds after the last such call."""
         self._until = self._engine.clock.now() + _IDLE_S
-        with self._lock:
-            if self._is_running or self._engine.closed:
-                return
+        if not self._is_running:
+            soon(self._engine.timers, self._begin)  # where Ctrl-C cannot strike
+
+    def _begin(self) -> None:
+        if not (self._is_running or self._engine.closed):
             self._is_running = True
-        run_in_background(self._run())
+            run_in_background(self._run())
 
     def _run(self) -> Steps[None]:
         queue, clock = Queue(self._layout.chores), self._engine.clock
@@ -187,8 +189,7 @@ class Chores:
             self._leave()
             self.are_others = False
             self._consumer.workers.retire()
-            with self._lock:
-                self._is_running = False
+            self._is_running = False
             if clock.now() < self._until:  # there was a call meanwhile
                 self.go_on()
 
@@ -255,18 +256,21 @@ class Chores:
             key, stored = found[one]
             yield from store.write([*ending(key, stored.version), *ended])
 
+    @property
+    def may_be_due(self) -> bool:
+        """Whether it is time to look for items that are due."""
+        if self._consumer.ready.retries >= _ENOUGH:
+            return False
+        is_changed = self._changes > self._due_at and self._engine.clock.now() >= self._find_at
+        return is_changed or bool(self._pending) or time.time() >= self._due
+
     def make_ready(self) -> Steps[bool]:
         """Make the first items that are due ready, if it is time to look; whether there were any.
 
         Every client may do this, whether the chores are its own or not.
         """
-        if self._consumer.ready.retries >= _ENOUGH:
-            return False
-        now = self._engine.clock.now()
-        is_changed = self._changes > self._due_at and now >= self._find_at
         with self._lock:
-            is_due = is_changed or self._pending or time.time() >= self._due
-            if self._is_moving or not is_due:
+            if self._is_moving or not self.may_be_due:
                 return False
             self._is_moving = True
         try:
@@ -275,7 +279,7 @@ class Chores:
             return (yield from self._move())
         finally:
             self._is_moving = False
-            self._find_at = now + _PAUSE_S
+            self._find_at = self._engine.clock.now() + _PAUSE_S
 
     def _find_due(self) -> Steps[None]:
         """Note what is due, and when the next items may be."""

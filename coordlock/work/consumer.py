@@ -8,12 +8,14 @@ A claim is void when its contender has left its queue. Departed contenders never
 later write of that worker is guarded by its contender, so none of them comes through. So a client
 that reads the claim, and then does not find the contender among the workers, may take its place.
 
-A claim goes on where its caller gives up. Then another call of this client gets the item, or it is
-given back, which counts for nothing. So only a session that ends leaves a claim behind.
+Each call claims for itself, so a busy client needs no news. A claim goes on where its caller gives
+up. Then another call of this client gets the item, or it is given back, which counts for nothing.
+So only a session that ends leaves a claim behind.
 
-While nothing is ready, the client follows the queue's state. A ready item wakes all clients that
-follow. So each pauses at random before its claim, but for the one that does the chores: the others
-see that the item is taken, and send nothing. The pause doubles with each refused claim.
+While nothing is ready, the client follows the queue's state, once for all calls that wait. A ready
+item is news for all clients that follow. So each pauses at random before it wakes a call, but for
+the one that does the chores: the others see that the item is taken, and send nothing. The pause
+doubles with each refused claim.
 """
 
 from __future__ import annotations
@@ -22,7 +24,6 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -30,8 +31,8 @@ from typing import Final
 
 from coordlock.backend import Listing, Observation
 from coordlock.backend.data import Read
-from coordlock.errors import ClientClosed, Evicted, SessionLost
-from coordlock.runtime.clock import soon, within
+from coordlock.errors import Evicted, SessionLost
+from coordlock.runtime.clock import sleep, soon, within
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Condition, Promise
 from coordlock.work.chores import Chores, Limits, returning
@@ -48,7 +49,8 @@ __all__ = ["Claimed", "Consumer", "Wanted"]
 #: over for long.
 _REREAD_S: Final = 1.0
 _CLAIMS: Final = 16
-#: For how many seconds an item is offered to a call that does not take it.
+#: Seconds for a call that was woken to begin its claim, before the next one is woken: its event
+#: loop may be blocked.
 _PATIENCE_S: Final = 1.0
 #: The shortest pause before a claim of a client that was neither refused nor successful lately:
 #: meanwhile it learns of the claim of the client that does the chores. The longest is twice as
@@ -75,44 +77,35 @@ class Claimed:
         return Retry(due, claim.token, claim.deliveries + delivered, claim.failures + failed)
 
 
+class Claiming:
+    """A claim, which goes on where its caller gives up."""
+
+    __slots__ = ("found", "has_begun", "is_left")
+
+    def __init__(self) -> None:
+        #: Kept with the item, or with what came of the claim; with None where nothing is ready.
+        self.found: Final[Promise[Claimed | Outcome | None]] = Promise()
+        self.has_begun = False
+        #: Whether no caller waits for it any more.
+        self.is_left = False
+
+
 class Wanted:
     """A call that wants an item."""
 
-    __slots__ = ("answer", "is_taken", "offered", "once", "refused", "saw_nothing", "since")
+    __slots__ = ("claiming", "once", "refused", "saw_nothing", "since", "woken")
 
     def __init__(self, *, once: bool, since: float) -> None:
-        #: Whether an item is offered: `take` it. False where it looks ``once``, and none is ready.
-        self.answer: Final[Promise[bool]] = Promise()
-        self.offered: Final[list[Claimed]] = []
-        #: Whether the call has taken it, before it was revoked.
-        self.is_taken: Final[Promise[bool]] = Promise()
         self.once: Final = once
         #: When it came, in seconds of the client's clock.
         self.since: Final = since
+        self.claiming: Claiming | None = None
         #: Whether nothing was ready when the client looked last.
         self.saw_nothing = False
         #: How many claims were refused since then.
         self.refused = 0
-
-    def offer(self, claimed: Claimed) -> bool:
-        """Offer it what was claimed; False where it does not wait any more."""
-        self.offered.append(claimed)
-        return self.answer.resolve(True) or self._withdrawn() is None
-
-    def take(self) -> Claimed | None:
-        """The item that was offered; None where it was revoked."""
-        return self.offered[0] if self.is_taken.resolve(True) else None
-
-    def revoke(self, *, is_over: bool = False) -> Claimed | None:
-        """What is to be given back: what was not taken, or all where the call ``is_over``."""
-        may_be_given_back = self.is_taken.resolve(False) or (is_over and self.is_taken.result())
-        return self._withdrawn() if may_be_given_back else None
-
-    def _withdrawn(self) -> Claimed | None:
-        try:
-            return self.offered.pop()
-        except IndexError:
-            return None
+        #: Kept when an item may be ready.
+        self.woken: Promise[None] = Promise()
 
 
 class Consumer:
@@ -126,17 +119,20 @@ class Consumer:
         self.chores: Final = Chores(store, limits, self)
         self._limits: Final = limits
         self._lock: Final = threading.RLock()
-        #: The calls that wait, in the order in which they came.
+        #: The calls that wait for news, or were woken by news, in the order in which they came.
         self._calls: Final[list[Wanted]] = []
         self._is_serving = False
-        #: Notified when there is a call, news of the state, or the end of a claim.
+        #: Notified when a call waits or has ended, and at news of the state.
         self._changed: Final = Condition()
         self._following: Observation[Listing] | None = None
-        #: When the last reading of the state began, in seconds of the client's clock.
-        self.read_at = -math.inf
+        #: When the last reading of the state began, and the last one that has ended, in seconds of
+        #: the client's clock.
+        self._look_at = self.read_at = -math.inf
         self._state: State | None = None
-        #: How many claims are under way, and how many were made since the last reading.
-        self._under_way = self._made = 0
+        #: Claims whose callers have given up.
+        self._left: Final[list[Claiming]] = []
+        #: How many claims were made since the last reading.
+        self._made = 0
         #: How many more claims were refused than made lately, and whether the last one was.
         self._refusals = 0
         self._was_refused = False
@@ -151,20 +147,96 @@ class Consumer:
     @property
     def is_following(self) -> bool:
         """Whether it learns of each change of the state without a reading."""
-        return self._following is not None and self._following.view.stale_since is None
+        following = self._following
+        return following is not None and following.view.stale_since is None
 
-    def add(self, wanted: Wanted) -> None:
-        """Let ``wanted`` wait for its answer."""
-        self._calls.append(wanted)
+    def take(self, wanted: Wanted) -> Steps[Claimed | None]:
+        """Claim an item as soon as one is ready; None where it looks once, and none is."""
+        timers = self.store.engine.timers
+        try:
+            while True:
+                self.chores.go_on()
+                if self._is_due and not self.is_following:
+                    yield from self.look()
+                yield from self._make_ready()
+                found = None
+                if self.ready.count or self._left:
+                    found = yield self._claiming(wanted)
+                if isinstance(found, Claimed):
+                    return found
+                if found is Outcome.REFUSED:
+                    wanted.saw_nothing, wanted.refused = False, wanted.refused + 1
+                    if not self.is_following:
+                        yield sleep(timers, self._pause(self.ready.count or 1))
+                        yield from self.look()
+                        continue
+                elif found is not None:
+                    continue
+                elif wanted.since > self.read_at and (wanted.once or self._following is None):
+                    yield from self.look()
+                    continue
+                else:
+                    wanted.saw_nothing, wanted.refused = True, 0
+                    if wanted.once:
+                        return None
+                yield from self._news(wanted)
+        finally:
+            if wanted in self._calls:
+                self._calls.remove(wanted)
+                soon(timers, self._changed.notify)
+
+    def _news(self, wanted: Wanted) -> Steps[None]:
+        """Wait until an item may be ready."""
+        with self._lock:
+            wanted.woken = Promise()
+            if wanted not in self._calls:
+                self._calls.append(wanted)
         # Where Ctrl-C cannot strike, because other calls wait, too.
         soon(self.store.engine.timers, self._begin)
         self.store.engine.check()  # after it was closed, nothing begins
+        yield wanted.woken
+
+    def _claiming(self, wanted: Wanted) -> Promise[Claimed | Outcome | None]:
+        """What comes of a claim that another call has left, or of a new one."""
+        with self._lock:
+            if self._left:
+                claiming = wanted.claiming = self._left[-1]
+                claiming.is_left = False
+                self._left.remove(claiming)
+                return claiming.found
+        claiming = wanted.claiming = Claiming()
+        # Where Ctrl-C cannot strike.
+        soon(self.store.engine.timers, partial(self._begin_claim, claiming))
+        self.store.engine.check()
+        return claiming.found
+
+    def _begin_claim(self, claiming: Claiming) -> None:
+        candidate = self.ready.choose(self.store.engine.clock.now())
+        if candidate is None:
+            claiming.found.resolve(None)
+        else:
+            claiming.has_begun = True
+            found = run_in_background(self._claim(candidate))
+            found.add_done_callback(claiming.found.follow)
 
     def abandon(self, wanted: Wanted) -> None:
-        """The caller has given up: take back what was claimed, or will be. Idempotent."""
-        wanted.answer.resolve(False)
-        self._revoke(wanted, is_over=True)
-        soon(self.store.engine.timers, self._changed.notify)
+        """The caller has given up: another call gets what is claimed, or it is given back."""
+        if (claiming := wanted.claiming) is None:
+            return
+
+        def give_back(found: Promise[Claimed | Outcome | None]) -> None:
+            with self._lock:
+                was_left, claiming.is_left = claiming.is_left, False
+                if claiming in self._left:
+                    self._left.remove(claiming)
+            if was_left and found.exception() is None and isinstance(it := found.result(), Claimed):
+                self.give_back(it, it.retry(delivered=False))  # it counts for nothing
+
+        with self._lock:
+            claiming.is_left = True
+            if claiming.has_begun:
+                self._left.append(claiming)
+        claiming.found.add_done_callback(give_back)
 
     def _begin(self) -> None:
         with self._lock:
@@ -182,88 +254,60 @@ class Consumer:
         else:
             soon(self.store.engine.timers, action)
 
-    def _waiting(self) -> list[Wanted]:
-        with self._lock:
-            self._calls[:] = [call for call in self._calls if not call.answer.done()]
-            return list(self._calls)
-
     def _serve(self) -> Steps[None]:
-        """Claim items as long as calls wait."""
+        """Wake calls as long as calls wait."""
         while True:
             try:
-                yield from self._claiming()
+                yield from self._waking()
             except Exception as error:
-                for call in self._waiting():
-                    call.answer.fail(copy(error))
+                with self._lock:
+                    calls, self._calls[:] = list(self._calls), []
+                for call in calls:
+                    call.woken.fail(copy(error))
             finally:
-                self._unfollow()
+                following, self._following = self._following, None
+                if following is not None:
+                    following.cancel()
             with self._lock:
-                self._is_serving = bool(self._waiting())
+                self._is_serving = bool(self._calls)
                 if not self._is_serving:
                     return
 
-    def _claiming(self) -> Steps[None]:
+    def _waking(self) -> Steps[None]:
         engine, clock = self.store.engine, self.store.engine.clock
-        claim_at: float | None = None
+        wake_at: float | None = None
         shown: Listing | None = None
-        while calls := self._waiting():
+        following = self.store.backend.follow(self.store.layout.state, self._changed.notify)
+        self._following = following
+        while self._calls:
             self.chores.go_on()
             notified = self._changed.notified  # before the looks, so that later changes wake
-            if (following := self._following) is not None:
-                if following.view.ended is not None:
-                    engine.check()
-                    raise copy(following.view.ended)
-                if (listing := following.view.state) is not None and listing is not shown:
-                    shown = listing
-                    yield from self._learn((yield from self.store.state_in(listing)))
-            if self.read_at == -math.inf or (not self.is_following and self._is_due):
+            if following.view.ended is not None:
+                engine.check()
+                raise copy(following.view.ended)
+            if (listing := following.view.state) is not None and listing is not shown:
+                shown = listing
+                yield from self._learn((yield from self.store.state_in(listing)))
+            if self._is_due and not self.is_following:
                 yield from self.look()
-            if not self.chores.are_others and (yield from self.chores.make_ready()):
-                yield from self.look()
+            yield from self._make_ready()
+            waiting = [call for call in list(self._calls) if not call.woken.done()]
             count, now = self.ready.count, clock.now()
             seconds: float | None = None if self.is_following else _REREAD_S
-            if len(calls) <= self._under_way:
-                claim_at = None
-            elif count or self._was_refused:
-                claim_at = now + self._pause(count or 1) if claim_at is None else claim_at
-                if (seconds := claim_at - now) <= 0:
-                    claim_at = None
-                    was_refused, self._was_refused = self._was_refused, False
-                    if was_refused and not self.is_following:
-                        self.look_again()
-                    else:
-                        self._begin_claim()
-                    continue
+            if not (count and waiting):
+                wake_at = None
             else:
-                claim_at = None
-                if not self._under_way and (yield from self._saw_nothing(calls)):
-                    continue
+                if wake_at is None:
+                    is_first = self.chores.is_ours and not self._was_refused
+                    wake_at = now if is_first else now + self._pause(count)
+                if (seconds := wake_at - now) <= 0:
+                    wake_at, seconds = None, _PATIENCE_S
+                    for call in waiting[:count]:
+                        call.woken.resolve(None)
             yield within(engine.timers, notified, seconds)
-
-    def _saw_nothing(self, calls: list[Wanted]) -> Steps[bool]:
-        """Nothing is ready; whether to look at what is known again before the next wait."""
-        following = self._following
-        if any(call.since > self.read_at for call in calls if call.once or following is None):
-            yield from self.look()
-            return True
-        for call in calls:
-            call.saw_nothing, call.refused = True, 0
-            if call.once:
-                call.answer.resolve(False)
-        if following is None and not all(call.once for call in calls):
-            state = self.store.layout.state
-            self._following = self.store.backend.follow(state, self._changed.notify)
-        return following is None
-
-    def _unfollow(self) -> None:
-        following, self._following = self._following, None
-        if following is not None:
-            following.cancel()
 
     def _pause(self, count: int) -> float:
         """Seconds until a claim, where so many can be made at the same time."""
-        if not self._was_refused and (self._following is None or self.chores.is_ours):
-            return 0.0
         shortest = _PAUSE_S if self.is_following else _PAUSE_AT_WORK_S
         pause = shortest + self.store.engine.timers.jitter(shortest)
         return pause * 2.0**self._refusals / count
@@ -272,68 +316,50 @@ class Consumer:
 
     @property
     def _is_due(self) -> bool:
-        """Whether it is time to look."""
+        """Whether it is time to look, for the first of the calls that ask."""
         now = self.store.engine.clock.now()
         is_passed_over = self._made >= _CLAIMS and not self.ready.is_alone(now)
-        return is_passed_over or now - self.read_at >= _REREAD_S
+        return is_passed_over or now - self._look_at >= _REREAD_S
 
     def look(self) -> Steps[None]:
         """Read what may be claimed now."""
-        began = self.store.engine.clock.now()
+        began = self._look_at = self.store.engine.clock.now()
+        self._made = 0
         state = yield from self.store.state()
-        self.read_at, self._made = began, 0
+        self.read_at = max(self.read_at, began)
         yield from self._learn(state)
 
     def _learn(self, state: State) -> Steps[None]:
         if state != self._state:
-            self._state = state
             self.chores.learn(state)
+            self._state = state
         if self.ready.learn(state, self.store.engine.clock.now()):
             found = serials((yield from self.store.read(self.store.layout.retries)))
             retries = {one: Retry.decode(key, stored) for one, (key, stored) in found.items()}
             self.ready.learn_retries(state.changes, retries)
 
+    def _make_ready(self) -> Steps[None]:
+        """Make ready what is due, where no other client is known to do that."""
+        if self.chores.are_others or not self.chores.may_be_due:
+            return
+        made: Promise[bool] = Promise()
+
+        def begin() -> None:
+            run_in_background(self.chores.make_ready()).add_done_callback(made.follow)
+
+        soon(self.store.engine.timers, begin)  # where Ctrl-C cannot strike
+        self.store.engine.check()
+        if (yield made):
+            yield from self.look()
+
     def look_again(self) -> None:
         """What is known is old: let the next claim look first."""
-        self.read_at = -math.inf
+        self._look_at = self.read_at = -math.inf
 
     # Claims
 
-    def _begin_claim(self) -> None:
-        candidate = self.ready.choose(self.store.engine.clock.now())
-        if candidate is None:  # what was ready is being claimed by now
-            return
-        with self._lock:
-            self._under_way += 1
-        run_in_background(self._claim(candidate)).add_done_callback(self._claimed)
-
-    def _claimed(self, claiming: Promise[Claimed | None]) -> None:
-        error = claiming.exception()
-        with self._lock:
-            self._under_way -= 1
-        if error is not None:
-            any(call.answer.fail(copy(error)) for call in self._waiting())
-        elif (claimed := claiming.result()) is not None:
-            self._hand_over(claimed)
-        self._changed.notify()
-
-    def _hand_over(self, claimed: Claimed) -> None:
-        timers = self.store.engine.timers
-        for call in self._waiting():
-            if call.offer(claimed):
-                # An event loop that is blocked keeps no item from others.
-                with suppress(ClientClosed, RuntimeError):
-                    when = timers.clock.now() + _PATIENCE_S
-                    timers.call_at(when, partial(self._revoke, call))
-                return
-        self._take_back(claimed)
-
-    def _revoke(self, wanted: Wanted, *, is_over: bool = False) -> None:
-        if (claimed := wanted.revoke(is_over=is_over)) is not None:
-            self._take_back(claimed)
-
-    def _claim(self, candidate: Candidate) -> Steps[Claimed | None]:
-        """Claim the item, or bury it; None where it is not to be had."""
+    def _claim(self, candidate: Candidate) -> Steps[Claimed | Outcome | None]:
+        """Claim the item, or bury it; where it is not to be had, what came of that."""
         outcome, claimed, worker = Outcome.UNCLEAR, None, None
         try:
             if (reason := self._limits.reason(candidate.retry)) is not None:
@@ -342,14 +368,14 @@ class Consumer:
                 )
                 yield from self.store.write([*candidate.taking, *burying])
                 outcome = Outcome.MADE  # it is ready no longer, whichever client has done that
-                return None
+                return outcome
             worker = yield from self.workers.get(candidate.retry.token)
             outcome, claimed = yield from self._write(candidate, worker)
-            return claimed
+            return claimed or outcome
         except (Evicted, SessionLost):
             if worker is None:
                 raise
-            return None
+            return outcome
         finally:
             self._note(outcome)
             self.ready.ended(candidate, outcome, self.store.engine.clock.now())
@@ -393,8 +419,6 @@ class Consumer:
             self._refusals = max(self._refusals - 1, -_HALVINGS)
         elif self._was_refused:
             self._refusals = min(max(self._refusals, 0) + 1, _DOUBLINGS)
-            for call in self._waiting():
-                call.saw_nothing, call.refused = False, call.refused + 1
         else:
             self.look_again()
 
@@ -419,10 +443,6 @@ class Consumer:
             raise
         finally:
             self.look_again()
-
-    def _take_back(self, claimed: Claimed) -> None:
-        """Give an item back that no caller got. It counts for nothing."""
-        self.give_back(claimed, claimed.retry(delivered=False))
 
     def put_back(self, worker: Worker) -> None:
         """``worker`` has no item any more: keep it for the next one, for some seconds."""

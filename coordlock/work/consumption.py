@@ -16,10 +16,10 @@ from coordlock.kernel.engine import Engine
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.clock import sleep
 from coordlock.runtime.deadline import Cancelled
-from coordlock.runtime.driver import Steps
+from coordlock.runtime.driver import Steps, awaited, bounded
 from coordlock.runtime.log import Log
 from coordlock.runtime.methods import awaiting, blocking
-from coordlock.runtime.promise import Condition
+from coordlock.runtime.promise import Condition, Promise
 from coordlock.work.item import AsyncItem, Item
 
 __all__ = ["AsyncConsumption", "Consumption"]
@@ -61,8 +61,7 @@ class _BaseConsumption(Generic[I]):
                 if len(self._open) < self._concurrency:
                     break
                 self._refuse_to_wait_for_ever()
-                yield self._engine.until(None, self._cancellation)
-                yield changed
+                yield from self._until_cancelled(changed)
             item = yield from self._taken()
         except (WaitCancelled, Cancelled, WorkQueueEmpty):
             return None
@@ -88,10 +87,13 @@ class _BaseConsumption(Generic[I]):
                 if pause == _FIRST_PAUSE:
                     text = "work queue %r: %s; takes items again when the service answers"
                     log.warning(text, self._name, error)
-            yield self._engine.until(None, self._cancellation)
             # At random, because all consumers have lost the service at the same time.
-            yield sleep(timers, pause / 2 + timers.jitter(pause / 2))
+            slept = sleep(timers, pause / 2 + timers.jitter(pause / 2))
+            yield from self._until_cancelled(slept)
             pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _until_cancelled(self, promise: Promise[None]) -> Steps[None]:
+        yield from bounded(awaited(promise), self._engine.until(None, self._cancellation))
 
     def _refuse_to_wait_for_ever(self) -> None:
         [*_, last] = self._open

@@ -182,10 +182,9 @@ class _BaseItem(BaseGrant):
     def _write(self, how: str, operations: Sequence[Operation]) -> Steps[None]:
         engine, store = self._engine, self._consumer.store
         claim, guards = store.layout.claim(self._claimed.serial), self._ticket.contenders
-        yield store.more_time()
         writing = Writing(store, [*ending(claim), *operations], guards)
-        was_unclear, self._is_unclear = self._is_unclear, True
-        try:
+
+        def steps() -> Steps[None]:
             made = yield from writing.steps()
             if made is not Outcome.MADE:
                 # While this worker is in its queue, nobody else removes the claim. So where it has
@@ -193,6 +192,10 @@ class _BaseItem(BaseGrant):
                 made = yield from store.write([Expect(claim, 0)], guards)
             if made is not Outcome.MADE:
                 raise Evicted(self.name)  # an operator is evicting it: see `taken_away`
+
+        was_unclear, self._is_unclear = self._is_unclear, True
+        try:
+            yield from store.bounded(steps())
         except DeadlineReached as late:
             silent = engine.silent(late)
             reason = f"{silent.reason}; item {self.id} may be {how}, or may be yet"

@@ -17,8 +17,8 @@ from coordlock.kernel.engine import Engine
 from coordlock.model.names import check_name
 from coordlock.recipes.shared.publishing_grant import check_value
 from coordlock.runtime.cancellation import Cancellation, checked
-from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
-from coordlock.runtime.driver import Steps, or_undo
+from coordlock.runtime.deadline import Cancelled, DeadlineReached
+from coordlock.runtime.driver import Steps, bounded, or_undo
 from coordlock.runtime.methods import Resident, awaiting, blocking
 from coordlock.settings import (
     DEFAULT,
@@ -31,7 +31,7 @@ from coordlock.settings import (
 )
 from coordlock.work import view
 from coordlock.work.chores import Limits
-from coordlock.work.consumer import Claimed, Consumer, Wanted
+from coordlock.work.consumer import Consumer, Wanted
 from coordlock.work.consumption import AsyncConsumption, Consumption
 from coordlock.work.item import AsyncItem, Item, Retries, delay_of
 from coordlock.work.layout import ItemId
@@ -174,50 +174,33 @@ class _BaseWorkQueue(Resident, Generic[I]):
         deadline = engine.until(
             engine.settings.request_timeout if seconds == 0 else seconds, cancellation
         )
-        while True:
-            wanted = Wanted(once=seconds == 0, since=engine.clock.now())
-            steps = self._answered(consumer, wanted, seconds, deadline)
-            is_over, item = yield from or_undo(steps, partial(consumer.abandon, wanted))
-            if is_over:
-                if item is not None:
-                    item._ticket.waited = engine.clock.now() - began
-                return wanted, item
+        wanted = Wanted(once=seconds == 0, since=engine.clock.now())
 
-    def _answered(
-        self,
-        consumer: Consumer,
-        wanted: Wanted,
-        seconds: float | None,
-        deadline: Deadline | None,
-    ) -> Steps[tuple[bool, I | None]]:
-        """Whether the call is over, and its item."""
+        def item() -> Steps[I | None]:
+            claimed = yield from bounded(consumer.take(wanted), deadline)
+            if claimed is None:
+                return None
+            ticket = claimed.worker.ticket
+            ticket.waited = engine.clock.now() - began
+            if self.max_hold is not None:
+                engine.limit(ticket, self.max_hold)
+            return cast("I", self._item_kind(consumer, claimed, self._retries))
+
         try:
-            yield deadline
-            consumer.add(wanted)
-            if not (yield wanted.answer):
-                return True, None
+            return wanted, (yield from or_undo(item(), partial(consumer.abandon, wanted)))
         except WaitUnavailable as error:
             raise self._unavailable(error, seconds) from error.__cause__
         except Cancelled as cancelled:
             reason = str(cancelled)
             raise WaitCancelled(self.name, reason, kind="work queue") from cancelled.__cause__
         except DeadlineReached as late:
-            consumer.abandon(wanted)
             if seconds != 0 and (wanted.saw_nothing or wanted.refused):
-                return True, None
-            raise self._unavailable(consumer.store.engine.silent(late), seconds) from late.__cause__
-        if (claimed := wanted.take()) is None:
-            return False, None  # it was offered for long, while this event loop was blocked
-        return True, self._item(consumer, claimed)
+                return wanted, None
+            raise self._unavailable(engine.silent(late), seconds) from late.__cause__
 
     def _unavailable(self, silent: BackendUnavailable, seconds: float | None) -> WaitUnavailable:
         facts = silent.service, silent.reason, self.name, seconds or 0.0
         return WaitUnavailable(*facts, kind="work queue", problem="gave no item")
-
-    def _item(self, consumer: Consumer, claimed: Claimed) -> I:
-        if self.max_hold is not None:
-            consumer.store.engine.limit(claimed.worker.ticket, self.max_hold)
-        return cast("I", self._item_kind(consumer, claimed, self._retries))
 
     def _consuming(
         self, concurrency: int, timeout: Timeout, stop: Cancellation | None = None

@@ -3,7 +3,7 @@
 Items that were claimed before, or delayed, come first: then new ones, by their lanes.
 
 A client that is the only consumer takes the smallest number of all: it keeps the order in which
-items were put. Where others claim, too, each client stays in the lanes in which it succeeded last,
+items were put. Where others claim, too, each client stays in the lane in which it succeeded last,
 because there it meets no other and knows the next number without a reading. A refused claim drops
 its lane, and the client goes on in one that had not moved between its last two readings: no other
 client serves that.
@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
 from typing import Final
+from weakref import WeakValueDictionary
 
 from coordlock.backend.data import Expect, Operation, Put
 from coordlock.work.layout import LANES, ItemId, Layout, Serial, ending
@@ -36,7 +37,7 @@ _SPREAD: Final = 16
 _QUIET_S: Final = 1.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Candidate:
     """An item that may be claimed: ``taking`` is what makes it ready no longer."""
 
@@ -62,15 +63,15 @@ class Ready:
         #: What was read last, and of that the lanes that had not moved since the reading before.
         self._read: dict[int, Lane] = {}
         self._unserved: frozenset[int] = frozenset()
-        #: The lanes in which this client's last claim succeeded.
-        self._own: set[int] = set()
+        #: The lane in which this client's last claim succeeded.
+        self._own: int | None = None
         #: When another client's claim was seen last, in seconds of the client's clock.
         self._others_at = -math.inf
         self._retries: dict[Serial, Retry] = {}
         #: The changes at which the retries were read.
         self._retries_at = -1
-        #: The retries and the lanes of claims that are under way.
-        self._busy: set[Serial | int] = set()
+        #: The retries and the lanes of claims that are under way: those whose candidate is in use.
+        self._busy: WeakValueDictionary[Serial | int, Candidate] = WeakValueDictionary()
 
     def learn(self, state: State, now: float) -> bool:
         """Take in ``state``; whether `learn_retries` is to follow.
@@ -120,18 +121,20 @@ class Ready:
             free = (pair for pair in free if pair[1] not in self._busy)
             if first := nsmallest(1 if is_alone else _SPREAD, free):
                 _, one = first[self._pick(len(first))]
-                self._busy.add(one)
-                return Candidate(one, self._retries[one], ending(self._layout.retry(one)))
+                taking = ending(self._layout.retry(one))
+                self._busy[one] = candidate = Candidate(one, self._retries[one], taking)
+                return candidate
             if not (lanes := self._free_lanes()):
                 return None
             lane = lanes[0] if is_alone else self._shared_out(lanes)
-            self._busy.add(lane.lane)
-        key = self._layout.lanes[lane.lane]
-        moving = Expect(key, lane.version), Put(key, lane.after.encode())
-        return Candidate(Serial(ItemId(lane.number)), Retry(), moving, lane)
+            key = self._layout.lanes[lane.lane]
+            moving = Expect(key, lane.version), Put(key, lane.after.encode())
+            candidate = Candidate(Serial(ItemId(lane.number)), Retry(), moving, lane)
+            self._busy[lane.lane] = candidate
+            return candidate
 
     def _shared_out(self, lanes: list[Lane]) -> Lane:
-        own = [lane for lane in lanes if lane.lane in self._own][:1]
+        own = [lane for lane in lanes if lane.lane == self._own]
         unserved = [lane for lane in lanes if lane.lane in self._unserved]
         if own:
             unserved = [lane for lane in unserved if lane.number + WINDOW <= own[0].number]
@@ -143,14 +146,14 @@ class Ready:
         lane = candidate.lane
         with self._lock:
             if lane is None:
-                self._busy.discard(candidate.before)
+                self._busy.pop(candidate.before, None)
                 if outcome is not Outcome.UNCLEAR:
                     self._retries.pop(candidate.before, None)
                 return
-            self._busy.discard(lane.lane)
+            self._busy.pop(lane.lane, None)
             known = self._lanes.get(lane.lane)
             if outcome is Outcome.MADE:
-                self._own.add(lane.lane)
+                self._own = lane.lane
                 if known is None or known.version <= lane.version:
                     self._lanes[lane.lane] = lane.after
                 return
@@ -158,7 +161,7 @@ class Ready:
                 del self._lanes[lane.lane]
             if outcome is Outcome.REFUSED:
                 self._others_at = now
-                self._own.discard(lane.lane)
+                self._own = None
 
     def _free_lanes(self) -> list[Lane]:
         """Those from which a claim may be made; that of the smallest number first."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from coordlock.errors import LockLost
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.deadline import DeadlineReached
-from coordlock.runtime.driver import Steps
+from coordlock.runtime.driver import Steps, bounded
 from coordlock.runtime.functions import PlainFunction
 from coordlock.runtime.log import Log, described
 from coordlock.runtime.methods import awaiting, blocking
@@ -65,14 +65,17 @@ class _BaseRunning(_BaseConsumption[I], Generic[I]):
     def _drain(self, seconds: float | None) -> Steps[None]:
         """Wait until all handlers have ended, for ``seconds``; None: until it is to stop."""
         try:
-            yield self._engine.until(seconds, self._stop if seconds is None else None)
-            while True:
-                changed = self._changed.notified
-                if not self._working:
-                    return
-                yield changed
+            until = self._engine.until(seconds, self._stop if seconds is None else None)
+            yield from bounded(self._all_ended(), until)
         except DeadlineReached:
             pass
+
+    def _all_ended(self) -> Steps[None]:
+        while True:
+            changed = self._changed.notified
+            if not self._working:
+                return
+            yield changed
 
     def _ended(self, item: I, error: BaseException | None) -> None:
         """A handler has ended, with ``error`` if it, or the end of its item, has raised that."""

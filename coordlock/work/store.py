@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from coordlock.backend.data import Listing, Operation, Read, Written
 from coordlock.errors import BackendError, BackendUnavailable, VersionMismatch
 from coordlock.kernel.engine import Engine
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.runtime.clock import sleep
-from coordlock.runtime.deadline import Deadline, DeadlineReached
-from coordlock.runtime.driver import Steps
+from coordlock.runtime.deadline import DeadlineReached
+from coordlock.runtime.driver import Steps, bounded
 from coordlock.runtime.promise import Promise
 from coordlock.work.layout import Layout
 from coordlock.work.records import State, check_mark
 
 __all__ = ["Outcome", "Store", "Writing"]
+
+T = TypeVar("T")
 
 #: Seconds between two attempts.
 _PAUSE: Final = 0.1
@@ -43,9 +45,9 @@ class Store:
         self.backend: Final = engine.backend
         self.layout: Final = Layout(engine.data_root, name)
 
-    def more_time(self) -> Deadline | None:
-        """The deadline of one request, to be yielded before each of many."""
-        return self.engine.deadline(self.engine.settings.request_timeout)
+    def bounded(self, steps: Steps[T]) -> Steps[T]:
+        """The result of ``steps``, one request of many, each of which has the whole time."""
+        return bounded(steps, self.engine.deadline(self.engine.settings.request_timeout))
 
     def read(self, where: str) -> Steps[Listing]:
         """What is kept at ``where``, asked for until there is an answer."""

@@ -213,15 +213,13 @@ def purged(store: Store) -> Steps[int]:
             operations: list[Operation] = [Expect(key, lane.version)]
             operations.append(Put(key, after.encode()))
             operations += (Delete(layout.item(ItemId(number))) for number in numbers)
-            yield store.more_time()
-            if (yield from store.write(operations)) is Outcome.MADE:
+            if (yield from store.bounded(store.write(operations))) is Outcome.MADE:
                 count, lane = count + waiting, after
             else:  # others take from this lane, or purge it
-                lane = (yield from store.state()).lanes[lane.lane]
-    for one, (key, _) in (yield from _put_aside(store)).items():
-        yield store.more_time()
+                lane = (yield from store.bounded(store.state())).lanes[lane.lane]
+    for one, (key, _) in (yield from store.bounded(_put_aside(store))).items():
         operations = [*ending(key), Delete(layout.item(one.id))]
-        count += (yield from store.write(operations)) is Outcome.MADE
+        count += (yield from store.bounded(store.write(operations))) is Outcome.MADE
     return count
 
 
@@ -310,10 +308,9 @@ def _filled(store: Store, found: Iterable[ItemView]) -> Steps[tuple[ItemView, ..
     items: list[ItemView] = []
     rest = iter(found)
     while some := list(islice(rest, _AT_ONCE)):
-        yield store.more_time()
         keys = [store.layout.item(ItemId.parse(one.id)) for one in some]
         read = lambda: all_of(map(store.backend.read, keys))  # noqa: B023, E731
-        listings = yield from retried(read, store.engine.timers)
+        listings = yield from store.bounded(retried(read, store.engine.timers))
         for one, key, listing in zip(some, keys, listings, strict=True):
             if (stored := listing.values.get(key)) is not None:
                 content = Content.decode(key, stored)

@@ -51,7 +51,7 @@ def test_a_shut_gate_is_refused_by_name_and_stays_shut(cli: Cli) -> None:
     done = cli.run("delete", "g", "--yes")
     assert (done.returncode, done.stdout) == (1, "")
     assert "the gate 'g' was not deleted" in done.stderr
-    assert cli.run("gate", "show", "g").stdout == "shut\n"
+    assert cli.run("show", "g").stdout == "gate: shut\n"
 
 
 def test_mistakes_give_64_and_one_line(cli: Cli) -> None:

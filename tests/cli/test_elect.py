@@ -7,12 +7,11 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-import coordlock
 from coordlock.testing.waiting import eventually
 from testbed.servers.etcd import EtcdServer
 from testbed.servers.zookeeper import ZooKeeperServer
@@ -174,55 +173,6 @@ def test_a_signal_to_a_leader_whose_lead_is_lost_ends_the_campaign_too(cli: Cli)
 
 
 @pytest.mark.faults
-def test_whoever_leads_or_stands_by_campaigns_on_through_an_outage(
-    server: Server, root: str, tmp_path: Path
-) -> None:
-    """The fault: the server stands still until all sessions have ended, twice."""
-    cli = Cli(server.url_for(root, ttl="4s"), tmp_path)
-    script = 'echo "$COORDLOCK_TOKEN" >> terms; sleep 600'
-    (tmp_path / "terms").touch()
-    names = ("one", "two")
-    with ExitStack() as stack:
-        client = stack.enter_context(coordlock.connect(cli.url))
-        processes = []
-        for name in names:
-            told = stack.enter_context((tmp_path / name).open("wb"))
-            command = ["elect", "sched", "--value", name, "--", "sh", "-c", script]
-            processes.append(stack.enter_context(cli.started(*command, stderr=told)))
-
-        def terms() -> list[int]:
-            return [int(line) for line in (tmp_path / "terms").read_text().split()]
-
-        def losses() -> list[int]:
-            return [(tmp_path / name).read_text().count("campaigns again") for name in names]
-
-        def both_campaign() -> bool:
-            try:
-                return len(client.election("sched").candidates()) == 2
-            except (coordlock.BackendUnavailable, coordlock.SessionLost):
-                return False
-
-        def outlast(led: int, lost: list[int]) -> None:
-            server.pause()
-            try:
-                eventually(lambda: all(map(int.__gt__, losses(), lost)), within=60)
-            finally:
-                server.resume()
-            eventually(lambda: len(terms()) > led, within=60)
-
-        for _ in range(2):
-            eventually(lambda: both_campaign() and terms(), within=60)
-            outlast(len(terms()), losses())
-        eventually(both_campaign, within=60)
-        assert [process.poll() for process in processes] == [None, None]
-        assert terms() == sorted(set(terms()))
-        for process in processes:
-            process.send_signal(signal.SIGTERM)
-        for process in processes:
-            assert process.wait(60) == 128 + signal.SIGTERM
-
-
-@pytest.mark.faults
 def test_after_an_outage_a_leader_does_not_wait_for_its_own_dead_candidacy(
     server: Server, root: str, tmp_path: Path
 ) -> None:
@@ -307,20 +257,6 @@ def test_a_name_that_cannot_be_is_refused_at_once(cli: Cli) -> None:
 
 
 # What elections and groups look like in queues
-
-
-def test_values_of_members_are_shown_with_their_owners(cli: Cli) -> None:
-    with (
-        coordlock.connect(cli.url, label="web") as client,
-        client.group("workers").join(b"10.0.0.5"),
-    ):
-        (shown,) = cli.show("workers")
-        assert (shown["value"], shown["mode"], shown["owner"]["label"]) == ("10.0.0.5", "NL", "web")
-        table = cli.run("show", "workers").stdout.splitlines()
-        assert "VALUE" in table[0]
-        assert "10.0.0.5" in table[1]
-    with coordlock.connect(cli.url) as client, client.lock("plain"):
-        assert "VALUE" not in cli.run("show", "plain").stdout
 
 
 def test_a_value_that_cannot_be_published_is_refused_at_once(cli: Cli) -> None:

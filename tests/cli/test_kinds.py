@@ -151,7 +151,6 @@ def test_what_is_kept_is_listed(cli: Cli) -> None:
     ]
     assert "matches 'x*'" in cli.run("ls", "--kept", "x*").stderr
     assert cli.run("ls").stderr == "coordlock: there is no lock in use\n"
-    assert cli.run("ls", "--kept", "--tree").returncode == 64
 
 
 def test_show_tells_what_is_kept_under_the_name(cli: Cli) -> None:
@@ -186,12 +185,6 @@ def test_a_work_queue_that_another_program_has_damaged_hides_no_other(cli: Cli) 
         "mails    work queue  1 waiting, 0 taken, 0 delayed, 0 dead",
     ]
     assert cli.run("show", "damaged").stdout == "work queue: not as coordlock writes it\n"
-    assert cli.run("queue", "ls").stdout.splitlines() == [
-        "NAME     WAITING  TAKEN  DELAYED  DEAD",
-        "damaged  -        -      -        -",
-        "mails    1        0      0        0",
-    ]
-    assert json.loads(cli.run("queue", "ls", "--json").stdout)[0]["waiting"] is None
     assert tail in cli.run("queue", "ls", "damaged").stderr
     line = next(one for one in cli.run("doctor").stdout.splitlines() if "work queues" in one)
     assert line.startswith("warning")

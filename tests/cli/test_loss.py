@@ -91,16 +91,6 @@ def test_an_evicted_command_that_ignores_sigterm_is_killed_after_the_grace(
         assert beating.last() - evicted >= 1
 
 
-def test_without_a_grace_the_command_is_killed_at_once(cli: Cli, beating: Beating) -> None:
-    """The fault: an operator's `coordlock evict`."""
-    command = ["run", "x", "--grace", "0", "--", *beating.command(stubborn=True)]
-    with cli.started(*command) as process:
-        beating.wait_until_both_beat()
-        assert cli.run("evict", "x", "--yes").returncode == 0
-        assert process.wait(60) == 79
-        eventually(beating.are_gone)
-
-
 def test_the_next_one_runs_only_when_the_evicted_one_has_ended_in_time(
     cli: Cli, tmp_path: Path
 ) -> None:
@@ -163,20 +153,6 @@ def test_a_server_that_is_silent_for_a_moment_does_no_harm(
         assert process.poll() is None
         process.terminate()
         assert process.wait(60) == 128 + signal.SIGTERM
-
-
-def test_a_server_that_dies_ends_the_command_before_the_deadline(
-    server: Server, root: str, tmp_path: Path, beating: Beating
-) -> None:
-    """The fault: the server is killed and stays away."""
-    cli = Cli(server.url_for(root, ttl=f"{TTL}s"), tmp_path)
-    with cli.started("run", "x", "--", *beating.command(stubborn=True)) as process:
-        beating.wait_until_both_beat()
-        killed = now()
-        server.kill()
-        eventually(beating.are_gone, "both have ended")
-        assert beating.last() < killed + TTL
-        assert process.wait(60) == 79
 
 
 def test_a_stopped_coordlock_does_not_leave_its_command_at_work(

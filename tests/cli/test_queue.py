@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -140,23 +139,7 @@ def test_a_delayed_item_is_listed_with_its_time(cli: Cli) -> None:
     assert heading.split() == columns
     assert row.split()[:4] == ["d1", "delayed", "0", "0"]
     assert table.stderr == "coordlock: 'q': 0 waiting, 0 taken, 1 delayed, 0 dead\n"
-
-
-def test_work_queues_are_listed(cli: Cli) -> None:
-    assert cli.run("queue", "ls").stderr == "coordlock: there is no work queue\n"
-    assert cli.run("queue", "ls", "--json").stdout == "[]\n"
-    put(cli, "one", "two")
-    cli.run("queue", "put", "later/é", "three", "--delay", "1h")
-    cli.run("queue", "work", "q", "--count", "1", "--max-failures", "1", "--", "false")
-    assert json.loads(cli.run("queue", "ls", "--json").stdout) == [
-        {"name": "later/é", "waiting": 0, "taken": 0, "delayed": 1, "dead": 0},
-        {"name": "q", "waiting": 1, "taken": 0, "delayed": 0, "dead": 1},
-    ]
-    assert [line.split() for line in cli.run("queue", "ls").stdout.splitlines()] == [
-        ["NAME", "WAITING", "TAKEN", "DELAYED", "DEAD"],
-        ["later/é", "0", "0", "1", "0"],
-        ["q", "1", "0", "0", "1"],
-    ]
+    assert cli.run("queue", "remove", "q", "d1", "--yes").stdout == "removed: d1\n"
 
 
 def test_a_signal_ends_the_command_and_gives_the_item_back(cli: Cli, tmp_path: Path) -> None:
@@ -187,29 +170,6 @@ def test_a_command_that_ends_with_0_at_a_signal_has_not_done_its_item(
     assert left == ([] if believes else [("waiting", 0)])
 
 
-def test_no_item_is_lost_when_workers_with_graceful_commands_are_replaced(
-    cli: Cli, tmp_path: Path
-) -> None:
-    """A rolling deploy: each command ends with 0 at once, in the middle of its work."""
-    items = {str(number) for number in range(12)}
-    put(cli, *items)
-    script = (
-        f"trap 'exit 0' TERM; data=$(cat); touch {tmp_path}/begun-$data;"
-        f" sleep 0.3 & wait; echo $data >> {tmp_path}/done"
-    )
-    work = ("queue", "work", "q", "--", "sh", "-c", script)
-    with contextlib.ExitStack() as workers:
-        for generation in range(4):
-            begun = 3 * generation
-            process = workers.enter_context(cli.started(*work))
-            eventually(lambda: len(list(tmp_path.glob("begun-*"))) > begun)  # noqa: B023
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 128 + signal.SIGTERM
-        workers.enter_context(cli.started(*work))
-        eventually(lambda: listed(cli)["items"] == [], within=60)
-    assert set((tmp_path / "done").read_text().split()) == items
-
-
 def test_a_signal_ends_the_wait_for_an_item(cli: Cli) -> None:
     with cli.started("queue", "work", "q", "-v", "--", "true") as process:
         assert process.stderr is not None
@@ -234,51 +194,6 @@ def test_the_item_of_a_killed_command_line_is_taken_by_another(cli: Cli, tmp_pat
     eventually(lambda: is_gone(child), "the guard ends the command")
     done = cli.run("queue", "work", "q", "--count", "1", "--", "sh", "-c", SHOW)
     assert done.stdout == "q 1 2: one\n"
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("times", [1, 2])
-def test_a_signal_to_the_process_that_was_started_ends_the_command(
-    cli: Cli, tmp_path: Path, number: signal.Signals, times: int
-) -> None:
-    """As a supervisor sends it: to that process alone."""
-    put(cli, "one")
-    pids = tmp_path / "pids"
-    command = ("sh", "-c", f"echo $(ps -o ppid= -p $PPID) $$ > {pids}; exec sleep 600")
-    work = ("queue", "work", "q", "--grace", "1s", "--", *command)
-    with cli.started(*work, start_new_session=True) as process:
-        eventually(lambda: pids.exists() and pids.read_text().endswith("\n"))
-        for _ in range(times):
-            process.send_signal(number)
-        assert process.wait(60) == 128 + number
-    for pid in map(int, pids.read_text().split()):
-        eventually(partial(is_gone, pid))  # after a second signal, the guard ends the command
-    eventually(lambda: listed(cli)["waiting"] == 1)
-
-
-def test_a_signal_to_the_process_that_was_started_ends_its_wait(cli: Cli) -> None:
-    work = ("queue", "work", "q", "-v", "--", "true")
-    with cli.started(*work, start_new_session=True) as process:
-        assert process.stderr is not None
-        while "connected to" not in process.stderr.readline():
-            pass
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 128 + signal.SIGINT
-
-
-def test_nothing_goes_on_when_the_process_that_was_started_is_killed(
-    cli: Cli, tmp_path: Path
-) -> None:
-    put(cli, "one")
-    pids = tmp_path / "pids"
-    command = ("sh", "-c", f"echo $(ps -o ppid= -p $PPID) $$ > {pids}; exec sleep 600")
-    with cli.started("queue", "work", "q", "--grace", "1s", "--", *command) as process:
-        eventually(lambda: pids.exists() and pids.read_text().endswith("\n"))
-        process.kill()
-        process.wait(60)
-    for pid in map(int, pids.read_text().split()):
-        eventually(partial(is_gone, pid))
-    eventually(lambda: listed(cli)["waiting"] == 1)
 
 
 def test_a_command_that_does_not_exist_is_no_fault_of_the_items(cli: Cli) -> None:
@@ -437,7 +352,7 @@ sys.exit(coordlock.cli.main())
         ("queue", "put", ""),
         ("queue", "put", "q", "x", "--lines"),
         ("queue", "retry", "q"),
-        ("queue", "ls", "--dead"),
+        ("queue", "ls"),
         ("queue", "retry", "q", "x"),
         ("queue", "remove", "q", "1"),
         ("queue", "remove", "q", "--yes"),

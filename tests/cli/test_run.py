@@ -136,14 +136,6 @@ def test_a_waiting_command_runs_when_the_lock_is_free(cli: Cli) -> None:
         assert waiter.returncode == 0
 
 
-def test_readers_share_and_a_writer_waits(cli: Cli) -> None:
-    with cli.holding("x", "--shared"):
-        assert cli.run("run", "-n", "-s", "x", "--", "true").returncode == 0
-        assert cli.run("run", "-n", "--mode", "pr", "x", "--", "true").returncode == 0
-        assert cli.run("run", "-n", "--mode", "cw", "x", "--", "true").returncode == 75
-        assert cli.run("run", "-n", "x", "--", "true").returncode == 75
-
-
 def test_slots_let_so_many_in(cli: Cli) -> None:
     with cli.holding("x", "--permits", "2"):
         assert cli.run("run", "-n", "--permits", "2", "x", "--", "true").returncode == 0

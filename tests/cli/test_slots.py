@@ -218,40 +218,6 @@ def test_a_host_that_lacks_the_command_leaves_the_slot_to_others(cli: Cli, tmp_p
     assert cli.run("run", "x", "--slot", "1", "--", "echo", "works").stdout == "works\n"
 
 
-def test_of_hosts_that_start_at_once_one_runs_the_command(cli: Cli) -> None:
-    with (
-        cli.started("run", "x", "--slot", "1", "--policy", "at-least-once", "--", "cat") as first,
-        cli.started("run", "y", "--slot", "1", "--", "cat") as other,
-    ):
-        eventually(lambda: slots(cli, "x") and slots(cli, "y"))
-        busy = cli.run("run", "x", "-n", "--slot", "1", "--policy", "at-least-once", "--", "true")
-        assert busy.returncode == 75
-        assert "is at work" in busy.stderr
-        busy = cli.run("run", "y", "-n", "--slot", "1", "--", "true")
-        assert busy.returncode == 75
-        assert "is at work" in busy.stderr
-        with cli.started("run", "y", "--slot", "1", "--", "true") as waiting:
-            for process in (first, other, waiting):
-                assert process.communicate("", timeout=30)[1] == ""
-                assert process.returncode == 0
-    assert [slots(cli, name)[0]["state"] for name in ("x", "y")] == ["done", "done"]
-
-
-@pytest.mark.parametrize("policy", ["at-most-once", "at-least-once"])
-def test_a_host_that_dies_at_work_is_made_up_for_at_least_once(cli: Cli, policy: str) -> None:
-    words = ("run", "x", "--slot", "1", "--policy", policy)
-    with cli.started(*words, "--", "sleep", "60") as process:
-        eventually(lambda: slots(cli, "x"))
-        process.send_signal(signal.SIGKILL)
-        process.wait(30)
-    assert slots(cli, "x")[0]["state"] == "interrupted"
-    again = cli.run(*words, "--", "echo", "works")
-    assert again.stdout == ("" if policy == "at-most-once" else "works\n")
-    assert again.returncode == (70 if policy == "at-most-once" else 0)
-    assert cli.run("jobs", "retry", "x", "1").returncode == 0
-    assert cli.run(*words, "--", "echo", "again").stdout == "again\n"
-
-
 def test_all_missed_times_run_in_order(cli: Cli) -> None:
     now = int(time.time()) // 3600 * 3600
     start = time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime(now - 3 * 3600))
@@ -261,12 +227,6 @@ def test_all_missed_times_run_in_order(cli: Cli) -> None:
     found = done.stdout.split()
     assert len(found) in (3, 4)  # one more where the hour has just changed
     assert found == sorted(found)
-
-
-def test_what_is_due_is_looked_up_once(cli: Cli) -> None:
-    """Otherwise a command that takes longer than its interval would never end."""
-    done = cli.run("run", "x", "--every", "1s", "--", "sh", "-c", "sleep 2; echo works")
-    assert (done.returncode, done.stdout) == (0, "works\n")
 
 
 def test_ctrl_c_ends_all_that_is_due(cli: Cli) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar, Final
-from unittest.mock import MagicMock
 
 import pytest
 from coordlock_local import LocalBackend
 from coordlock_memory import Fault, MemoryBackend
 
 from coordlock.errors import BackendUnavailable
+from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.backend_contract import BOUND, Party, backend_for
 from coordlock.testing.connection import Connection
@@ -62,14 +60,13 @@ class OnFiles(DisturbedSuite):
         assert isinstance(party.backend, LocalBackend)
         followers = party.backend._followers
         assert followers is not None
-        failing = MagicMock(side_effect=OSError(errno.EIO, os.strerror(errno.EIO)))
-        reads = {one: one.read for one in followers._followed.values()}
+        reads = {one: one.read for one in followers._observers._observed.values()}
         for one in reads:
-            one.read = failing  # type: ignore[misc]
-        followers._pipe.wake()
+            one.read = lambda: failed(BackendUnavailable("local", "the files cannot be read"))
+        followers._observers.gap(SYSTEM_CLOCK.now(), is_over=True)
         yield
         for one, read in reads.items():
-            one.read = read  # type: ignore[misc]
+            one.read = read
 
 
 class BehindProxies(DisturbedSuite):

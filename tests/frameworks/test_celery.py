@@ -441,24 +441,6 @@ def test_two_beats_send_each_slot_once_and_one_goes_on_when_the_other_is_killed(
     assert slots().count("done") <= sent <= len(slots())
 
 
-def test_one_beat_at_a_time_by_the_command_line(fleet: Fleet, client: coordlock.Client) -> None:
-    def starts() -> int:
-        return fleet.output().count("beat: Starting")
-
-    run = (sys.executable, "-m", "coordlock", "run", "beat", "--url", fleet.url, "--")
-    for _ in range(2):
-        fleet.start("beat", "--pidfile=", "--loglevel=info", under=run)
-    eventually(lambda: len(client.admin.contenders("beat")) == 2, within=BOUND)
-    eventually(lambda: "Sending due task each-second" in fleet.output(), within=BOUND)
-    assert starts() == 1
-    holder = client.admin.contenders("beat")[0].owner
-    assert holder
-    children = children_of(holder.pid)
-    os.kill(holder.pid, signal.SIGKILL)
-    eventually(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in children), within=BOUND)
-    eventually(lambda: starts() == 2, within=BOUND)
-
-
 def test_a_slot_of_an_interval_is_the_same_on_all_hosts() -> None:
     def at(second: float) -> datetime:
         return datetime(2026, 3, 1, 12, 0, tzinfo=UTC) + timedelta(seconds=second)

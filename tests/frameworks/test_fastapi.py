@@ -3,15 +3,8 @@
 # No annotations from the future: FastAPI reads those of functions that are made in here.
 import asyncio
 import logging
-import os
-import signal
-import subprocess
-import sys
 import threading
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,8 +20,6 @@ from starlette.routing import Route
 import coordlock
 from coordlock import AsyncClient, AsyncGrant
 from coordlock.integrations.fastapi import LockMiddleware, held, hold, lifespan, locks
-from coordlock.testing.waiting import eventually
-from testbed.servers.ports import free_port
 from testbed.servers.redis import RedisServer
 
 BOUND = 60.0
@@ -327,118 +318,7 @@ def test_a_sync_lock_is_refused(application: FastAPI) -> None:
     assert "would block the event loop" in errors[0]
 
 
-SERVICE = """
-import asyncio, os
-from pathlib import Path
-from typing import Annotated
-from fastapi import FastAPI
-from coordlock import AsyncGrant
-from coordlock.integrations.fastapi import LockMiddleware, held, lifespan
-
-app = FastAPI(lifespan=lifespan())
-app.add_middleware(LockMiddleware)
-
-@app.get("/{name}")
-async def work(name: str, grant: Annotated[AsyncGrant, held(lambda name: name)]) -> int:
-    while not Path("go-on").exists():
-        await asyncio.sleep(0.01)
-    return os.getpid()
-"""
-
-
-def test_a_server_that_is_killed_or_stopped_lets_the_next_one_go_on(tmp_path: Path) -> None:
-    (tmp_path / "service.py").write_text(SERVICE)
-    url = f"local://{tmp_path}/locks"
-    with ExitStack() as stack:
-        client = stack.enter_context(coordlock.connect(url))
-        http = stack.enter_context(httpx.Client(timeout=BOUND))
-        pool = stack.enter_context(ThreadPoolExecutor())
-
-        def start() -> tuple[subprocess.Popen[bytes], str]:
-            port = free_port()
-            command = [sys.executable, "-m", "uvicorn", "--port", str(port), "service:app"]
-            environment = {**os.environ, "COORDLOCK_URL": url}
-            output = stack.enter_context(open(tmp_path / "output", "wb"))
-            process = subprocess.Popen(
-                command, cwd=tmp_path, env=environment, stdout=output, stderr=output
-            )
-            stack.callback(process.wait)
-            stack.callback(process.kill)
-            return process, f"http://127.0.0.1:{port}"
-
-        def is_up(where: str) -> bool:
-            try:
-                return http.get(f"{where}/openapi.json").status_code == 200
-            except httpx.TransportError:
-                return False
-
-        def queue() -> int:
-            return len(client.admin.contenders("alice"))
-
-        (first, here), (second, there) = start(), start()
-        eventually(lambda: is_up(here) and is_up(there), within=BOUND)
-        killed = pool.submit(http.get, f"{here}/alice")
-        eventually(lambda: queue() == 1)
-        answer = pool.submit(http.get, f"{there}/alice")
-        eventually(lambda: queue() == 2)
-        first.kill()
-        assert isinstance(killed.exception(BOUND), httpx.TransportError)
-        second.terminate()  # it lets the request end, then closes the client
-        (tmp_path / "go-on").touch()
-        assert answer.result(BOUND).json() == second.pid
-        assert second.wait(BOUND) == -signal.SIGTERM
-        assert queue() == 0
-
-
 # Dependencies that applications write themselves
-
-
-class Accounts:
-    """Balances, which an update reads and writes in two steps: without the lock some are lost."""
-
-    def __init__(self) -> None:
-        self.balances: Counter[str] = Counter()
-
-    def read(self, account: str) -> int:
-        return self.balances[account]
-
-    def write(self, account: str, balance: int) -> None:
-        self.balances[account] = balance
-
-
-def locks_by_a_sync_dependency(client: coordlock.Client, accounts: Accounts) -> FastAPI:
-    application = FastAPI()
-
-    def depend(account: str) -> Iterator[coordlock.Grant]:
-        with client.lock(f"account/{account}", timeout=BOUND) as grant:
-            yield grant
-
-    @application.get("/{account}")
-    def book(account: str, grant: Annotated[coordlock.Grant, Depends(depend)]) -> int:
-        balance = accounts.read(account)
-        grant.check()
-        accounts.write(account, balance + 1)
-        return grant.token
-
-    return application
-
-
-def locks_by_an_async_dependency(client: coordlock.AsyncClient, accounts: Accounts) -> FastAPI:
-    application = FastAPI()
-
-    async def depend(account: str) -> AsyncIterator[coordlock.AsyncGrant]:
-        async with client.lock(f"account/{account}", timeout=BOUND) as grant:
-            yield grant
-
-    @application.get("/{account}")
-    async def book(account: str, grant: Annotated[coordlock.AsyncGrant, Depends(depend)]) -> int:
-        balance = accounts.read(account)
-        await asyncio.sleep(0)
-        grant.check()
-        accounts.write(account, balance + 1)
-        return grant.token
-
-    return application
 
 
 async def all_of(application: FastAPI, names: list[str]) -> list[httpx.Response]:
@@ -447,40 +327,6 @@ async def all_of(application: FastAPI, names: list[str]) -> list[httpx.Response]
         transport=httpx.ASGITransport(application), base_url="http://bank", timeout=BOUND
     ) as http:
         return await asyncio.gather(*(http.get(f"/{name}") for name in names))
-
-
-def check_answers(responses: list[httpx.Response], accounts: Accounts, names: list[str]) -> None:
-    """Every request was answered, under a grant of its own, and no update was lost."""
-    assert [response.status_code for response in responses] == [200] * len(names)
-    by_name = Counter(zip(names, (response.json() for response in responses), strict=True))
-    assert set(by_name.values()) == {1}
-    assert accounts.balances == Counter(names)
-
-
-def test_a_sync_dependency_releases_in_whatever_thread_it_is_left(url: str) -> None:
-    names = [str(number % 12) for number in range(40)]
-    accounts = Accounts()
-    with coordlock.connect(url) as client:
-        for _ in range(3):
-            accounts.balances.clear()
-            application = locks_by_a_sync_dependency(client, accounts)
-            check_answers(asyncio.run(all_of(application, names)), accounts, names)
-            assert not any(client.admin.contenders(queue) for queue in client.admin.names())
-
-
-def test_an_async_dependency_releases(url: str) -> None:
-    names = [str(number % 12) for number in range(40)]
-
-    async def main() -> None:
-        accounts = Accounts()
-        async with coordlock.connect_async(url) as client:
-            application = locks_by_an_async_dependency(client, accounts)
-            check_answers(await all_of(application, names), accounts, names)
-            # ZooKeeper keeps the nodes of empty queues for a while.
-            queues = [await client.admin.contenders(queue) for queue in await client.admin.names()]
-            assert not any(queues)
-
-    asyncio.run(main())
 
 
 async def until(is_true: Callable[[], object]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import runpy
 import signal
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from typing import Any, Final
 
 import httpx
 import pytest
-import yaml
 from sqlalchemy import URL
 
 import coordlock
@@ -198,25 +196,3 @@ def test_its_own_tests_pass() -> None:
     )
     assert re.search(r"^\d+ passed", done.stdout, re.MULTILINE), done.stdout
     assert done.returncode == 0
-
-
-def test_the_containers_run_what_run_py_runs() -> None:
-    stack = yaml.safe_load((SHOP / "compose.yaml").read_text())
-    services = stack["services"]
-    here = runpy.run_path(str(SHOP / "run.py"))
-    assert services["migrate"]["command"] == here["MIGRATE"]
-    for name, command in here["PROCESSES"].items():
-        assert services[name]["deploy"] == {"replicas": 2}
-        if name != "cron":
-            assert common(command) <= common(services[name]["command"])
-    needed = {one for service in services.values() for one in service.get("depends_on", ())}
-    assert needed <= set(services)
-    crontab = (SHOP / "crontab").read_text()
-    assert re.fullmatch(r"\* \* \* \* \* /srv/shop/report\.sh .*\n", crontab)
-
-
-def common(command: str) -> set[str]:
-    """The words of a command that don't depend on where it runs."""
-    return {
-        word for word in command.split() if not re.search(r"[{:]\S*\d|\{|/tmp|--hostname", word)
-    }

@@ -17,11 +17,9 @@ from pathlib import Path
 import httpx
 import pytest
 from sqlalchemy import URL, Engine, create_engine, text
-from sqlalchemy.orm import Session, sessionmaker
 
 import coordlock
 from coordlock.fencing.sql import create_fence_table
-from coordlock.integrations.sqlalchemy import hold
 from coordlock.testing.waiting import eventually
 from testbed.servers.ports import free_port
 from testbed.servers.postgres import Postgres
@@ -121,55 +119,6 @@ def bank(postgres: Postgres, locks_url: str) -> Iterator[Bank]:
             yield Bank(engine, locks)
         finally:
             engine.dispose()
-
-
-# SQLAlchemy
-
-Sessions = sessionmaker[Session]
-
-
-@pytest.fixture
-def sessions(bank: Bank) -> Iterator[Sessions]:
-    engine = create_engine(bank.requests_url, pool_size=REQUESTS)
-    yield sessionmaker(engine)
-    engine.dispose()
-
-
-def deposit(session: Session) -> None:
-    balance = session.execute(text("SELECT balance FROM account")).scalar_one()
-    session.execute(text("UPDATE account SET balance = :balance"), {"balance": balance + 1})
-
-
-def lock_inside(bank: Bank, sessions: Sessions) -> None:
-    with sessions.begin() as session, bank.lock():
-        deposit(session)
-
-
-def lock_outside(bank: Bank, sessions: Sessions) -> None:
-    with bank.lock(), sessions.begin() as session:
-        deposit(session)
-
-
-def held_by_the_session(bank: Bank, sessions: Sessions) -> None:
-    with sessions.begin() as session:
-        hold(session, bank.lock())
-        deposit(session)
-
-
-def test_sqlalchemy_loses_updates_with_the_lock_inside_the_transaction(
-    bank: Bank, sessions: Sessions
-) -> None:
-    assert bank.balance_after(lambda: lock_inside(bank, sessions)) < REQUESTS
-
-
-@pytest.mark.parametrize("way", [lock_outside, held_by_the_session])
-def test_sqlalchemy_loses_nothing(
-    bank: Bank, sessions: Sessions, way: Callable[[Bank, Sessions], None]
-) -> None:
-    assert bank.balance_after(lambda: way(bank, sessions)) == REQUESTS
-
-
-# Django and FastAPI, in servers
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 import coordlock
+from coordlock.errors import ClientClosed
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from testbed.servers.ports import free_port
@@ -59,11 +60,12 @@ class Answer(NamedTuple):
         for name in ("etcd", "redis", "zookeeper")
     ]
 )
-def service(request: pytest.FixtureRequest, root: str) -> Iterator[tuple[str, FaultProxy]]:
-    """The URL of a service behind a proxy, and that."""
+def service(request: pytest.FixtureRequest, root: str) -> Iterator[tuple[str, str, FaultProxy]]:
+    """The URL of a service, its URL behind a proxy, and that."""
     parts = urlsplit(request.getfixturevalue(request.param).url)
     with FaultProxy(str(parts.hostname), int(parts.port or 0)) as proxy:
-        yield f"{request.param}://127.0.0.1:{proxy.port}{root}", proxy
+        begin = f"{request.param}://127.0.0.1"
+        yield f"{begin}:{parts.port}{root}", f"{begin}:{proxy.port}{root}", proxy
 
 
 @contextmanager
@@ -76,9 +78,9 @@ def outage(proxy: FaultProxy) -> Iterator[None]:
 
 @pytest.mark.parametrize("fail_fast", [True, False], ids=["fail_fast", "patient"])
 def test_a_web_service_refuses_at_once_what_cannot_be_locked_and_works_again_soon(
-    service: tuple[str, FaultProxy], fail_fast: bool, tmp_path: Path
+    service: tuple[str, str, FaultProxy], fail_fast: bool, tmp_path: Path
 ) -> None:
-    url, proxy = service
+    _, url, proxy = service
     (tmp_path / "service.py").write_text(SERVICE)
     port = free_port()
     environment = {**os.environ, "LOCKS": url, "FAIL_FAST": str(int(fail_fast))}
@@ -126,11 +128,12 @@ def test_a_web_service_refuses_at_once_what_cannot_be_locked_and_works_again_soo
 
 
 def test_a_leader_in_the_shell_is_back_about_as_soon_as_one_in_a_program(
-    service: tuple[str, FaultProxy], tmp_path: Path
+    service: tuple[str, str, FaultProxy], tmp_path: Path
 ) -> None:
-    url, proxy = service
+    direct, url, proxy = service
     cli, log = Cli(f"{url}?ttl=5", tmp_path), tmp_path / "log"
     terms: list[float] = []
+    elected: list[float] = []
     stop = coordlock.Cancellation()
 
     def lead(term: coordlock.Term) -> None:
@@ -141,6 +144,10 @@ def test_a_leader_in_the_shell_is_back_about_as_soon_as_one_in_a_program(
     def run() -> None:
         with coordlock.connect(url, ttl=5) as client:
             client.election("program").run(lead, cancellation=stop)
+
+    def watch(shell: coordlock.Election) -> None:
+        with suppress(ClientClosed), shell.observe() as leaders:
+            elected.extend(time.time() for leader in leaders if leader is not None)
 
     def started() -> list[float]:
         return list(map(float, log.read_text().split())) if log.exists() else []
@@ -157,13 +164,16 @@ def test_a_leader_in_the_shell_is_back_about_as_soon_as_one_in_a_program(
     )
     program = threading.Thread(target=run, daemon=True)
     program.start()
-    with cli.started(*words) as shell:
+    with coordlock.connect(direct, ttl=5) as client, cli.started(*words) as shell:
+        watcher = threading.Thread(target=watch, args=[client.election("shell")], daemon=True)
+        watcher.start()
         for day in range(1, 3):
             eventually(lambda day=day: len(terms) == len(started()) == day, within=BOUND)  # type: ignore[misc]  # bound per day
             with outage(proxy):
                 time.sleep(OUTAGE_S / 2)
             eventually(lambda day=day: len(terms) == len(started()) == day + 1, within=BOUND)  # type: ignore[misc]
-            # A start of the command, and a pause of up to a second in either.
+            # `Election.run` would have begun when it was elected. Their pauses end at random.
+            assert started()[-1] < elected[-1] + 1
             assert started()[-1] < terms[-1] + 2
         assert shell.poll() is None
     stop.cancel()

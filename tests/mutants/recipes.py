@@ -66,7 +66,7 @@ def joins_after_leaving() -> Changes:
     def leave(self: BasePresence) -> Steps[None]:
         if self._ticket is not None:
             self._ticket.withdraw()
-        yield None
+        yield resolved(None)
 
     return [(BasePresence, "_leave", leave)]
 

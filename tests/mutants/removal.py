@@ -39,7 +39,7 @@ def never_withdraws() -> Changes:
 )
 def withdraws_once() -> Changes:
     def give_up(self: Ticket, _: BaseException) -> None:
-        self._finish(was_there=False)
+        self._answer(was_there=False)
 
     return [(Ticket, "_failed", give_up)]
 
@@ -51,7 +51,7 @@ def withdraws_once() -> Changes:
     rare=True,
 )
 def never_looks_for_what_came_late() -> Changes:
-    return [(coordlock.kernel.removal, "_CONFIRMATIONS", ())]
+    return [(coordlock.kernel.removal, "_CONFIRMATIONS_S", ())]
 
 
 @mutant(

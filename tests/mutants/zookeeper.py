@@ -18,9 +18,9 @@ from coordlock_zookeeper.watches import Watches
 from kazoo.protocol.serialization import Exists
 
 import coordlock
-from coordlock.kernel.entries import EntryIds
+from coordlock.kernel.entries import Entries
 from coordlock.kernel.ticket import Ticket
-from coordlock.model.contender import Contender
+from coordlock.model.contender import Contender, Entry
 from coordlock.runtime.promise import resolved
 from tests.faults.mutants import scenarios
 from tests.mutants.mutant import Changes, Play, mutant, nothing
@@ -39,7 +39,12 @@ def orders_sequences_as_text() -> Changes:
 
 def _with_guids(numbers: Iterator[int]) -> tuple[object, str, object]:
     """In the place of random ones: ``numbers``, for all clients."""
-    return EntryIds, "__next__", lambda _: f"{next(numbers):032x}"
+    made = Entries.made
+
+    def numbered(self: Entries, *args: Any) -> tuple[Entry, ...]:
+        return tuple(replace(one, id=f"{next(numbers):032x}") for one in made(self, *args))
+
+    return Entries, "made", numbered
 
 
 @mutant(

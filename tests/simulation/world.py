@@ -63,21 +63,7 @@ class Network(MemoryBackend):
         return super()._ask(method, action)
 
 
-class _Scope(driver.Call):
-    """What a protocol gets for a deadline: to restore the one before it."""
-
-    def __init__(self, call: Call[Any], former: Deadline | None) -> None:
-        self._call = call
-        self.former = former
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "deadline":
-            self._call._set(value)
-        else:
-            super().__setattr__(name, value)
-
-
-class Call(Generic[T]):
+class Call(driver.Call, Generic[T]):
     """A protocol under way in a simulated process: advanced only while the process runs."""
 
     def __init__(self, party: Party, steps: Steps[T]) -> None:
@@ -119,9 +105,7 @@ class Call(Generic[T]):
         try:
             step = take()
             while not isinstance(step, Promise):
-                scope = _Scope(self, self._deadline)
-                self._set(step)
-                step = self._steps.send(scope)
+                step = self._steps.send(self)
         except StopIteration as stop:
             self.done = True
             self.outcome.resolve(stop.value)
@@ -138,7 +122,13 @@ class Call(Generic[T]):
             self._forget = partial(step.remove_done_callback, wake)
             step.add_done_callback(wake)
 
-    def _set(self, deadline: Deadline | None) -> None:
+    @property
+    def deadline(self) -> Deadline | None:
+        """The deadline in force."""
+        return self._deadline
+
+    @deadline.setter
+    def deadline(self, deadline: Deadline | None) -> None:
         self.due = deadline and deadline.at
         self._deadline = deadline
         if deadline is not None:

@@ -13,6 +13,7 @@ from coordlock import BackendUnavailable, Client, WaitTimeout
 from coordlock.model.contender import Entry
 from coordlock.model.record import decode, encode
 from coordlock.recipes.shared.rendezvous import Generations
+from coordlock.runtime.driver import Call
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service, backend
 
@@ -101,8 +102,8 @@ def test_a_party_that_is_interrupted_leaves_nothing_behind(service: Service) -> 
         barrier = client.barrier("b", 2) if kind == "wait" else client.double_barrier("b", 2)
         steps = getattr(barrier, f"_{kind}")()
         step = next(steps)
-        while service.size("b") == 0 or step is None or not hasattr(step, "done") or step.done():
-            step = steps.send(step.result() if hasattr(step, "done") else None)
+        while service.size("b") == 0 or step is Call or step.done():
+            step = steps.send(Call() if step is Call else step.result())
         with pytest.raises(KeyboardInterrupt):
             steps.throw(KeyboardInterrupt())
         eventually(lambda: service.size("b") == 0)

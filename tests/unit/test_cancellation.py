@@ -92,6 +92,34 @@ def test_a_cancel_at_any_moment_of_an_acquire_leaves_a_grant_or_nothing(
     assert cancelled > 2
 
 
+def test_a_task_that_is_cancelled_at_any_step_of_a_block_leaves_nothing(service: Service) -> None:
+    async def main() -> None:
+        async with service.async_client() as client:
+            network = backend(client).faults
+            network.latency = lambda: 0.001
+            lock, entered = client.lock("q"), 0
+
+            async def block() -> None:
+                nonlocal entered
+                async with lock:
+                    entered += 1
+                    await asyncio.sleep(0)
+
+            for number in itertools.count():
+                task = asyncio.create_task(block())
+                for _ in range(number):
+                    await asyncio.sleep(0.0002)
+                cancelled = task.cancel()
+                await asyncio.wait([task])
+                await asyncio.to_thread(eventually, lambda: service.size("q") == 0)
+                assert not lock.owned()
+                if not cancelled:
+                    break
+            assert entered > 1
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("wrong", [threading.Event(), "stop", 0, Cancellation])
 def test_what_is_no_cancellation_is_refused_at_once(client: Client, wrong: object) -> None:
     with pytest.raises(TypeError, match=r"must be a coordlock\.Cancellation"):

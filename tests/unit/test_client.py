@@ -29,6 +29,8 @@ from coordlock.client.client import _opening
 from coordlock.errors import ClientClosed, WaitUnavailable
 from coordlock.kernel.access import Access
 from coordlock.kernel.engine import Engine
+from coordlock.recipes import election
+from coordlock.runtime import log
 from coordlock.runtime.driver import run
 from coordlock.runtime.promise import Promise, resolved
 from coordlock.testing.lock_service import LockService
@@ -548,6 +550,43 @@ def test_with_fail_fast_the_first_request_finds_the_outage_and_others_are_refuse
     eventually(lambda: status(client) is ClientStatus.CONNECTED)
     with client.lock("held", timeout=60) as grant:
         assert grant.token > held.token
+
+
+def test_with_fail_fast_a_connection_that_is_soon_back_is_no_outage(away: LockService) -> None:
+    client = away.connect(fail_fast=True)
+    session = client._engine.sessions.latest
+    assert session is not None
+    session.suspect("the connection is gone")
+    client.lock("q").acquire(timeout=60).release()
+    with away.silent():
+        away.advance(2)
+        with pytest.raises(WaitUnavailable, match="fail_fast"):
+            client.lock("q").acquire(timeout=60)
+
+
+def test_with_fail_fast_an_election_logs_an_outage_once(
+    away: LockService, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(election, "_PAUSE_S", 0.01)
+    client = away.connect(fail_fast=True, request_timeout=0.2)
+    running, stop = client.election("e"), coordlock.Cancellation()
+    attempts, campaign = list[object](), running._campaign
+
+    def counted(**options: Any) -> Any:
+        attempts.append(options)
+        return campaign(**options)
+
+    monkeypatch.setattr(running, "_campaign", counted)
+    with ThreadPoolExecutor(1) as pool:
+        with away.silent():
+            with pytest.raises(BackendUnavailable):
+                client.admin.names()
+            leading = pool.submit(running.run, lambda _: stop.cancel(), cancellation=stop)
+            eventually(lambda: len(attempts) > 5)
+        away.advance(2)
+        leading.result(60)
+    log.flush()
+    assert caplog.text.count("campaigns again") == 1
 
 
 def test_with_fail_fast_a_lost_session_is_replaced_though_nothing_asks_for_it(

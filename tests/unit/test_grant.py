@@ -348,6 +348,24 @@ def test_a_callback_that_exits_does_not_keep_others_from_being_called(
     assert called.wait(30)
 
 
+def test_a_callback_that_blocks_keeps_neither_the_client_nor_its_close(service: Service) -> None:
+    blocked, over = threading.Event(), threading.Event()
+    with service.client() as client:
+        grant = client.lock("q").acquire()
+
+        def block(_: Grant) -> None:
+            blocked.set()
+            over.wait(60)
+
+        grant.on_lost(block)
+        service.evict("q")
+        assert blocked.wait(30)
+        assert grant.release() is False
+        client.lock("q").acquire(timeout=30).release()
+    assert not over.is_set()
+    over.set()
+
+
 def test_a_callback_given_after_the_loss_is_called_too(service: Service, client: Client) -> None:
     called = threading.Event()
     grant = client.lock("q").acquire()
@@ -379,7 +397,7 @@ def test_closing_the_client_calls_no_callback_of_a_loss(service: Service) -> Non
         reentrant = client.reentrant_lock("r").acquire()
         reentrant.on_lost(told.append)
     grant.on_lost(told.append)
-    client._engine.callbacks.close()
+    client._engine.callbacks.finish(30)
     assert told == []
     assert grant.lost.wait(0)
     with pytest.raises(LockLost, match="closed"):

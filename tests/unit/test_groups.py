@@ -10,7 +10,7 @@ from coordlock.client import Client
 from coordlock.errors import AuthenticationFailed, ClientClosed, CoordlockError, NameConflict
 from coordlock.kernel.publisher import Publisher
 from coordlock.kernel.ticket import Ticket
-from coordlock.runtime.driver import Steps
+from coordlock.runtime.driver import Call, Steps
 from coordlock.runtime.process import PROCESS
 from coordlock.testing.lock_service import LockService
 from coordlock.testing.waiting import eventually
@@ -100,7 +100,7 @@ def test_a_presence_asks_less_and_less_often_while_a_refusal_lasts_and_joins_aga
         join = presence._join
 
         def refuse(value: bytes) -> Steps[Ticket]:
-            yield None
+            yield Call
             raise error
 
         setattr(presence, "_join", refuse)  # noqa: B010 - it is final

@@ -129,6 +129,46 @@ def test_a_lock_that_is_entered_again_after_a_struck_release_is_not_withdrawn() 
             assert place
 
 
+def test_an_owner_whose_call_was_struck_acquires_a_reentrant_lock_again_at_once() -> None:
+    with coordlock.connect("memory:///owner") as client:
+        lock, grants = client.reentrant_lock("q", owner="o"), list[Grant]()
+        kept = list[BaseException]()
+
+        def acquire() -> None:
+            try:
+                grants.append(lock.acquire(5))
+            except Alarm as struck_with:
+                kept.append(struck_with)  # as a log may: with it, the frames live on
+                raise
+
+        for number in itertools.count(1):
+            place = struck(acquire, number, Alarm)
+            while grants:
+                grants.pop().release()
+            client._access.engine.tickets.sweep()
+            lock.acquire(5).release()
+            eventually(lambda: not client.admin.contenders("q"), place, within=10)
+            if not place:
+                break
+        assert number > 100
+
+
+def test_a_call_by_hand_that_is_struck_does_not_count_as_a_body() -> None:
+    with coordlock.connect("memory:///hand") as client:
+        for number in itertools.count(1, 3):
+            lock = client.lock("q")
+            place = struck(lock.__enter__, number, Alarm)
+            if not place:
+                lock.__exit__(None, None, None)
+                break
+            client._access.engine.tickets.sweep()
+            eventually(lambda: not client.admin.contenders("q"), place, within=10)
+            lock.__enter__()
+            lock.__exit__(None, None, None)
+            assert not client.admin.contenders("q"), place
+        assert number > 100
+
+
 def test_ctrl_c_while_acquiring_leaves_nobody_in_the_queue(
     service: Service, client: Client
 ) -> None:

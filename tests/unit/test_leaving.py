@@ -151,6 +151,28 @@ def test_a_generator_that_the_garbage_collector_closes_releases_its_own(client: 
     assert not tokens(client)
 
 
+def test_an_end_that_the_collector_runs_in_the_clients_own_thread_waits_for_no_answer(
+    service: Service, no_leaks: None
+) -> None:
+    with service.client(request_timeout=300.0) as client:
+        body: list[Iterator[Grant]] = [held(client.lock("q"))]
+        next(body[0])
+        stack = contextlib.ExitStack()
+        stack.callback(client.lock("r").acquire().release)
+        backend(client).faults.partition()
+        ended = threading.Event()
+
+        def collect() -> None:  # as a collection of garbage in a step of this thread does
+            body.clear()
+            stack.close()
+            ended.set()
+
+        client._engine.timers.call_at(0, collect)
+        assert ended.wait(60)
+        backend(client).faults.heal()
+        eventually(lambda: not client.admin.names())
+
+
 def test_a_generator_that_is_dropped_releases_its_own(client: Client) -> None:
     lock = client.read_lock("q")
     with lock as mine:

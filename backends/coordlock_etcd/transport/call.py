@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
-from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, TypeVar
 
 import grpc
@@ -16,6 +14,7 @@ from coordlock.errors import BackendError, BackendUnavailable, CoordlockError
 from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.runtime.process import PROCESS
 from coordlock.runtime.promise import Promise
+from coordlock.runtime.worker import Worker
 from coordlock_etcd.errors import (
     SERVICE,
     client_closed,
@@ -45,6 +44,8 @@ SILENCE_S: Final = 1.5
 #: How many attempts of a call are given up after that. The next one has all the time that is left:
 #: an answer may take longer than `SILENCE_S`.
 SHORT_ATTEMPTS: Final = 2
+#: Seconds without calls after which the threads for them end.
+IDLE_S: Final = 60.0
 #: Seconds before a call's deadline in which gRPC may give it up.
 _EARLY: Final = 0.2
 #: A member without a leader fails such calls at once, instead of letting them wait for one.
@@ -258,97 +259,42 @@ class CallThreads:
     """
 
     def __init__(self) -> None:
-        self._calls: Final = _Thread("coordlock-etcd-call")
-        self._starts: Final = _Thread("coordlock-etcd-start")
+        self._calls: Final = Worker("coordlock-etcd-call", IDLE_S, must_not_wait=True)
+        self._starts: Final = Worker("coordlock-etcd-start", IDLE_S, must_not_wait=True)
         #: Taken while a call blocks the thread for that. If Ctrl-C strikes between taking it and
         #: handing over, it stays taken, and all calls are started.
         self._calling: Final = threading.Lock()
+        self._closed = False
+        self._pid = PROCESS.id
 
     def run(self, call: Callable[[], Action] | None, start: Action) -> None:
         """Make a call: by ``call`` and then what it returns, or by ``start``.
 
         ``call`` blocks, so it is used only if it is given and its thread is free. Neither ``call``,
-        what it returns, nor ``start`` raises. This never blocks, but may ``start`` in the caller's
-        thread unless that is the main one.
+        what it returns, nor ``start`` raises. This may ``start`` in the caller's thread unless that
+        is the main one, and blocks only where no thread can be started.
         """
-        if call is not None and self._calling.acquire(blocking=False):
-            if self._calls.do(lambda: self._call(call)):
-                return
-            self._calling.release()
-        if threading.current_thread() is threading.main_thread() and self._starts.do(start):
-            return
-        start()
+        if self._closed or PROCESS.id != self._pid:  # which has no such threads
+            start()
+        elif call is not None and self._calling.acquire(blocking=False):
+            self._calls.run(partial(self._call, call))
+        elif threading.current_thread() is threading.main_thread():
+            self._starts.run(start)
+        else:
+            start()
 
     def close(self) -> None:
         """Let the threads end, after what was handed over."""
-        self._calls.close()
-        self._starts.close()
+        self._closed = True
+        self._calls.end()
+        self._starts.end()
 
     def join(self, timeout: float) -> None:
         """Wait for the thread in which a call may be under way, for up to ``timeout`` seconds."""
-        self._calls.join(timeout)
+        self._calls.finish(timeout)
 
     def _call(self, call: Callable[[], Action]) -> None:
         finish = call()
         # A callback of the answer may want the thread next.
         self._calling.release()
         finish()
-
-
-class _Thread:
-    """A thread that starts with the first action."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._actions: SimpleQueue[Action | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._closed = False
-        self._pid = PROCESS.id
-        #: Not `Thread.is_alive`: once Ctrl-C has struck in that, it may take the thread for dead.
-        self._has_ended = False
-
-    def do(self, action: Action) -> bool:
-        """Do ``action`` very soon; False where there is no thread for it."""
-        if not self._started():
-            return False
-        self._actions.put(action)
-        if self._closed:  # meanwhile, and the thread perhaps ended before
-            self._drain()
-        return True
-
-    def close(self) -> None:
-        self._closed = True
-        self._actions.put(None)
-
-    def join(self, timeout: float) -> None:
-        if self._thread is not None:
-            self._thread.join(timeout)
-
-    def _drain(self) -> None:
-        with suppress(Empty):
-            while True:
-                if (action := self._actions.get_nowait()) is not None:
-                    action()
-        self._actions.put(None)
-
-    def _started(self) -> bool:
-        if self._closed or PROCESS.id != self._pid:
-            return False
-        if self._thread is None:
-            thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:  # the interpreter ends, and starts no threads any more
-                return False
-            self._thread = thread
-        return not self._has_ended
-
-    def _serve(self) -> None:
-        try:
-            while (action := self._actions.get()) is not None:
-                action()
-                del action  # and the answer that it may have led to
-        finally:
-            self._has_ended = True
-        # Ctrl-C inside of `thread.start` leaves another thread, unknown, that serves the queue too.
-        self._actions.put(None)

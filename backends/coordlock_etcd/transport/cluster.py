@@ -49,8 +49,9 @@ def _channel_options(connect_within: float) -> list[tuple[str, int]]:
         ("grpc.use_local_subchannel_pool", 1),
         # As etcd's own client: proxies are for the web.
         ("grpc.enable_http_proxy", 0),
+        # `kernel.retry` decides when to try again; each try connects.
         ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.max_reconnect_backoff_ms", 2_000),
+        ("grpc.max_reconnect_backoff_ms", 100),
         # In spite of its name also how long one attempt to connect may take.
         ("grpc.min_reconnect_backoff_ms", max(100, int(connect_within * 1000))),
         # After a failed connection gRPC asks for the host's address again, by default only 30 s

@@ -11,8 +11,7 @@ Why each request is answered as if it had gone alone:
 
 - A transaction is done as a whole or not at all. Where a condition does not hold, or etcd refuses a
   request, nothing was done, and each request is sent by itself. Only a transaction that takes the
-  last of etcd's space is done and yet refused. Creating twice finds what is there. Finding nothing
-  to delete proves nothing then, so the outcome is unknown.
+  last of etcd's space is done and yet refused, so that error is the answer to all.
 - A batch has one request for a queue at most. So creation revisions in a queue differ, and no other
   request of the batch changes what a request sees of its queue.
 - Creations and deletions go in separate batches. etcd refuses to create without space or without
@@ -173,13 +172,6 @@ class _Part(Generic[Result]):
         self.read = read
         self.promise: Promise[Result] = Promise()
 
-    def read_again(self, reply: Any) -> Result | Promise[Result]:
-        """What ``reply`` means if etcd may have done the request before."""
-        result = self.read(reply)
-        if result is False:  # nothing was there to delete, perhaps because it was done
-            raise BackendUnavailable(SERVICE, "space was exceeded; it may have been deleted")
-        return result
-
 
 class _Batch(Generic[Result]):
     """Requests that go together."""
@@ -251,9 +243,8 @@ class _Batch(Generic[Result]):
             self._owner.most = max(1, len(parts) // 2)
         left = self._begun + self.timeout - SYSTEM_CLOCK.now()
         for part in parts:
-            read = part.read_again if isinstance(error, NoSpace) else part.read
             alone = self._owner.connection.call(
-                TXN, part.request, read, timeout=max(left, 0.001), once=True
+                TXN, part.request, part.read, timeout=max(left, 0.001), once=True
             )
             alone.add_done_callback(part.promise.follow)
 
@@ -262,4 +253,4 @@ def _was_refused(error: BaseException) -> bool:
     """Whether etcd did nothing because of a request, perhaps of one of many."""
     if isinstance(error, AuthenticationFailed):
         return isinstance(error, NotPermitted)
-    return not isinstance(error, BackendUnavailable)
+    return not isinstance(error, BackendUnavailable | NoSpace)

@@ -11,6 +11,7 @@ import grpc
 
 from coordlock.errors import BackendUnavailable, CoordlockError
 from coordlock.runtime.log import Log
+from coordlock.runtime.process import THREAD
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
 from coordlock_etcd.errors import SERVICE, WatchRefused, is_elsewhere, needs_login, translate
@@ -143,6 +144,7 @@ class StreamHost(Generic[T]):
     # The thread of the stream
 
     def _run(self) -> None:
+        THREAD.must_not_wait = True
         with self.lock:
             if self._thread is None:  # Ctrl-C came inside of `start`
                 self._thread = threading.current_thread()

@@ -1,16 +1,15 @@
 """Shut and open gates, and wait at them.
 
-A gate is open at first. Once shut, it stays shut until any client opens it.
+A gate is open at first. Once shut, it stays shut until any client opens it. `coordlock show` says
+which it is.
 """
 
 from __future__ import annotations
 
-import json
-
 from coordlock.cli.connection import Service
 from coordlock.cli.text import echo
 
-__all__ = ["open", "show", "shut", "wait"]
+__all__ = ["open", "shut", "wait"]
 
 
 def shut(*, name: str, service: Service) -> None:
@@ -32,17 +31,6 @@ def open(*, name: str, service: Service) -> None:
     with service.connected() as client:
         was_shut = client.gate(name).open()
     echo(f"{'opened' if was_shut else 'open already'}: {name}")
-
-
-def show(*, name: str, service: Service, as_json: bool) -> None:
-    """Print whether the gate NAME is open or shut.
-
-    A gate that nobody has ever shut is open.
-    """
-    with service.connected() as client:
-        is_open = client.gate(name).is_open()
-    word = "open" if is_open else "shut"
-    echo(json.dumps({"name": name, "open": is_open}) if as_json else word)
 
 
 def wait(*, name: str, nonblock: bool, timeout: float | None, service: Service) -> None:

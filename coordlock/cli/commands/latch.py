@@ -1,6 +1,7 @@
 """Count latches down, and wait until they are open.
 
 All clients must give a latch the same COUNT. Counted down COUNT times, it opens for good.
+`coordlock show` says how often it is still to be counted down.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 from coordlock.cli.connection import Service
 from coordlock.cli.text import echo
 
-__all__ = ["down", "show", "wait"]
+__all__ = ["down", "wait"]
 
 
 def down(*, name: str, count: int, service: Service, as_json: bool) -> None:
@@ -21,20 +22,6 @@ def down(*, name: str, count: int, service: Service, as_json: bool) -> None:
     """
     with service.connected() as client:
         left = client.latch(name, count).count_down()
-    _print(name, count, left, as_json=as_json)
-
-
-def show(*, name: str, count: int, service: Service, as_json: bool) -> None:
-    """Print how often the latch NAME of COUNT is still to be counted down.
-
-    Prints 0 once it is open.
-    """
-    with service.connected() as client:
-        left = client.latch(name, count).remaining()
-    _print(name, count, left, as_json=as_json)
-
-
-def _print(name: str, count: int, left: int, *, as_json: bool) -> None:
     document = {"name": name, "count": count, "remaining": left}
     echo(json.dumps(document) if as_json else left)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -28,7 +28,6 @@ __all__ = ["ls"]
 def ls(
     *,
     patterns: list[str],
-    is_tree: bool,
     is_kept: bool,
     service: Service,
     follow: bool,
@@ -37,6 +36,8 @@ def ls(
     """List the locks that are in use.
 
     Elections, groups and barriers are listed, too. The column KIND says what each is, if known.
+    HOLDER is the first holder, and QUEUED how long ago it asked; nobody stores since when it holds.
+    WAITS is how long the oldest waiter has waited.
 
     With PATTERNs, the list has only names that match one of them: * stands for anything, ? for any
     character, [ab] for a or b. Quote them, or the shell takes them for files.
@@ -52,16 +53,15 @@ def ls(
 
     def look() -> Queues:
         names = [name for name in client.admin.names() if _matches(name, patterns)]
-        names.sort(key=(lambda name: name.split("/")) if is_tree else str)
-        queues = [(name, _queue_of(client, name, refused)) for name in names]
+        queues = [(name, _queue_of(client, name, refused)) for name in sorted(names)]
         return [(name, queue_view) for name, queue_view in queues if queue_view]
 
     def display(queues: Queues) -> None:
         if as_json:
             echo(json.dumps([_fields(name, queue, settings.scheme) for name, queue in queues]))
             return
-        rows = {name: _row(name, queue, settings.scheme) for name, queue in queues}
-        _print(_branches(rows) if is_tree else rows.values(), "lock in use", patterns)
+        rows = [_row(name, queue, settings.scheme) for name, queue in queues]
+        _print(rows, "lock in use", patterns)
 
     def essence(queues: Queues) -> object:
         return [_fields(name, queue, settings.scheme) for name, queue in queues]
@@ -113,25 +113,12 @@ def _matches(name: str, patterns: list[str]) -> bool:
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _print(rows: Iterable[Mapping[str, object]], what: str, patterns: list[str]) -> None:
-    if found := list(rows):
-        print_table(found)
+def _print(rows: Sequence[Mapping[str, object]], what: str, patterns: list[str]) -> None:
+    if rows:
+        print_table(rows)
     else:
         matching = " or ".join(map(repr, patterns))
         complain(f"no {what} matches {matching}" if patterns else f"there is no {what}")
-
-
-def _branches(rows: Mapping[str, dict[str, object]]) -> Iterator[dict[str, object]]:
-    """The ``rows``, which are sorted, with their names as in a tree, and the nodes between."""
-    shown: set[str] = set()
-    for name, row in rows.items():
-        steps = name.split("/")
-        for depth, step in enumerate(steps):
-            node = "/".join(steps[: depth + 1])
-            if node not in shown:
-                shown.add(node)
-                own = row if node == name else dict.fromkeys(row)
-                yield {**own, "NAME": "  " * depth + (step or "/")}
 
 
 def _row(name: str, queue: Queue, scheme: str) -> dict[str, object]:

@@ -9,19 +9,19 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Final
 
 from coordlock.cli.confirm import confirm
 from coordlock.cli.connection import Service
 from coordlock.cli.data import expect_input, given, in_json, read_all, shortened
 from coordlock.cli.exits import Exit, complain
-from coordlock.cli.kept import counted, work_queues
+from coordlock.cli.kept import counted
 from coordlock.cli.parser import Refused, UsageError
 from coordlock.cli.table import print_table
 from coordlock.cli.text import age, echo, listed
 from coordlock.errors import WorkQueueFull
-from coordlock.work.view import ItemView, WorkQueueStats
+from coordlock.work.view import ItemView
 
 __all__ = ["evict", "ls", "purge", "put", "remove", "retry"]
 
@@ -75,22 +75,17 @@ def put(
 
 def ls(
     *,
-    name: str | None,
+    name: str,
     dead: bool,
     limit: int,
     service: Service,
     as_json: bool,
 ) -> None:
-    """List the work queues, or the items of the work queue NAME.
+    """List the items of the work queue NAME.
 
     Lists first the items at work, with their workers and for how long, then the waiting ones in
-    order, then the delayed ones.
+    order, then the delayed ones. `coordlock ls --kept` lists the work queues.
     """
-    if name is None:
-        if dead:
-            raise UsageError("--dead lists items: give the NAME of their queue")
-        _list_queues(service, as_json=as_json)
-        return
     with service.connected() as client:
         queue = client.work_queue(name)
         stats = queue.stats()
@@ -101,18 +96,6 @@ def ls(
     if items:
         print_table(list(map(_row, items)))
     complain(f"{name!r}: {counted(asdict(stats))}")
-
-
-def _list_queues(service: Service, *, as_json: bool) -> None:
-    with service.connected() as client:
-        nothing = dict.fromkeys(field.name for field in fields(WorkQueueStats))
-        found = [{"name": one.name, **(one.state or nothing)} for one in work_queues(client)]
-    if as_json:
-        echo(json.dumps(found))
-    elif found:
-        print_table([{key.upper(): value for key, value in one.items()} for one in found])
-    else:
-        complain("there is no work queue")
 
 
 def _row(item: ItemView) -> dict[str, object]:

@@ -27,7 +27,7 @@ from coordlock.recipes.shared.observer import wait_until
 from coordlock.recipes.shared.recipe import Recipe, wait_of
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.deadline import DeadlineReached
-from coordlock.runtime.driver import Steps
+from coordlock.runtime.driver import Steps, bounded
 from coordlock.settings import Timeout
 
 __all__ = ["ExactlyOnce", "value_of"]
@@ -173,10 +173,11 @@ class ExactlyOnce(Recipe):
     ) -> Steps[T]:
         """Attempt the writer's operation until it was made once; its answer."""
         engine, record = self._access.engine, self._record
-        yield engine.deadline(engine.settings.request_timeout)
+        seconds = engine.settings.request_timeout
+        deadline = engine.deadline(seconds)
         try:
             while True:
-                content = yield from record.read()
+                content = yield from bounded(record.read(), deadline)
                 if record.was_deleted:
                     raise BackendUnavailable(
                         str(engine.settings),
@@ -197,10 +198,11 @@ class ExactlyOnce(Recipe):
                 value, answer = operation(content.value)
                 if value == content.value:
                     return answer
-                if (yield from record.write(content.after(writer, value, answer))):
+                write = record.write(content.after(writer, value, answer))
+                if (yield from bounded(write, deadline)):
                     return answer
                 if not record.in_doubt:  # other clients make progress: so this one has more time
-                    yield engine.deadline(engine.settings.request_timeout)
+                    deadline = engine.deadline(seconds)
         except DeadlineReached as late:
             silent, outcome = engine.silent(late), "nothing was changed"
             if record.in_doubt:

@@ -227,16 +227,15 @@ def wait_until(
     yield from engine.first_session()
     started = engine.clock.now()
     bound = timeout or (None if timeout is None else engine.settings.request_timeout)
-    yield engine.until(bound, cancellation)
+    deadline = engine.until(bound, cancellation)
     observer: BaseObserver[S] = BaseObserver(engine, begin, lambda state, _: state, kind, name)
     try:
-        yield from observer._advance()
-        while not is_wanted(observer.state):
+        while True:
+            yield from bounded(observer._advance(), deadline)
+            if is_wanted(observer.state):
+                return
             if timeout == 0:
                 break
-            yield from observer._advance()
-        else:
-            return
     except Cancelled as cancelled:
         raise WaitCancelled(name, str(cancelled), kind=kind) from None
     except DeadlineReached as late:

@@ -46,7 +46,7 @@ from coordlock.recipes.shared.rendezvous import Generations, Rendezvous
 from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import Cancelled, DeadlineReached
-from coordlock.runtime.driver import Steps, bounded
+from coordlock.runtime.driver import Steps, awaited, bounded
 from coordlock.runtime.promise import Condition
 
 __all__ = ["BarrierRecipe", "Participant"]
@@ -93,7 +93,7 @@ class Participant:
             engine,
             {name: Mode.NL},
             seconds,
-            cancellations=() if cancellation is None else (cancellation,),
+            cancellation=cancellation,
             announcement=announcement,
             kind=self._rendezvous.kind,
         )
@@ -137,9 +137,9 @@ class Participant:
         lost, removal = ticket.lost, ticket.withdraw()
         if lost is not None:
             raise copy(lost)
-        yield engine.deadline(engine.settings.request_timeout)
+        within = engine.deadline(engine.settings.request_timeout)
         try:
-            was_there = yield removal
+            was_there = yield from bounded(awaited(removal), within)
         except DeadlineReached as late:
             silent = engine.silent(late)
             raise self._unavailable(silent.service, silent.reason) from late.__cause__
@@ -239,19 +239,10 @@ class Participant:
 
     def _withdrawn(self, ticket: Ticket) -> Steps[frozenset[str]]:
         """Withdraw, and find out with whom this one had passed; empty where it had not."""
-        engine, record, me = self._engine, self._record, ticket.contenders[0].id
-        yield engine.deadline(engine.settings.request_timeout)
+        engine, me = self._engine, ticket.contenders[0].id
+        within = engine.deadline(engine.settings.request_timeout)
         try:
-            if self._seen is None and ticket.lost is None:
-                # While it is in the queue, the record lists it if it has passed. So only the
-                # generations from this look on can be unknown, and not all there ever were.
-                generations = yield from record.read()
-                if generation := generations.of(me):
-                    return generation
-                if (yield ticket.withdraw()):  # else it may have been gone before the look
-                    self._saw(generations)
-            yield ticket.withdraw()
-            generations = yield from record.read()
+            generations = yield from bounded(self._generations(ticket), within)
         except DeadlineReached as late:
             silent = engine.silent(late)
             reason = f"{silent.reason}; {self._rendezvous} may have been passed, or may be yet"
@@ -264,6 +255,20 @@ class Participant:
             reason = "was passed so often meanwhile that it is unknown whether this party passed"
             raise self._unavailable(str(engine.settings), f"{self._rendezvous} {reason}")
         return generation or frozenset()
+
+    def _generations(self, ticket: Ticket) -> Steps[Generations]:
+        """Those in which this one had passed before its withdrawal, if any."""
+        record, me = self._record, ticket.contenders[0].id
+        if self._seen is None and ticket.lost is None:
+            # While it is in the queue, the record lists it if it has passed. So only the
+            # generations from this look on can be unknown, and not all there ever were.
+            generations = yield from record.read()
+            if generations.of(me):
+                return generations
+            if (yield ticket.withdraw()):  # else it may have been gone before the look
+                self._saw(generations)
+        yield ticket.withdraw()
+        return (yield from record.read())
 
 
 class BarrierRecipe(Recipe):

@@ -70,39 +70,9 @@ def test_what_is_asked_at_once_of_many_queues_is_one_request(
     assert party.backend.queues().result(BOUND) == ["q0"]
 
 
-def test_each_sees_who_stands_in_its_queue(party: Party) -> None:
-    _, first, _ = party.enqueue("a")
-    _, second, _ = party.enqueue("a")
-    _, other, _ = party.enqueue("b")
-    me, you = an_entry("a"), an_entry("b")
-    mine, yours = enqueue(party, me, you)
-    assert [one.id for one in mine.contenders][-2:] == [second.id, me.id]
-    assert mine.omitted + len(mine.contenders) == 3
-    assert [one.id for one in yours.contenders] == [other.id, you.id]
-    assert first.order < second.order < mine.contenders[-1].order
-
-
-def test_two_of_one_queue_never_go_together(party: Party, proxy: FaultProxy) -> None:
-    entries = [an_entry(queue) for queue in "aabba"]
-    enqueue(party, *entries)
-    assert sent(proxy) == 3
-    for queue, number in ("a", 3), ("b", 2):
-        standing = party.backend.snapshot(queue).result(BOUND).contenders
-        assert len({one.order for one in standing}) == number
-
-
 def test_more_than_a_transaction_holds_go_in_several(party: Party, proxy: FaultProxy) -> None:
     enqueue(party, *(an_entry(f"q{number}") for number in range(130)))
     assert sent(proxy) == 3
-
-
-def test_what_is_asked_alone_goes_as_it_is(party: Party, proxy: FaultProxy) -> None:
-    entry = an_entry("q")
-    enqueue(party, entry)
-    with at_once(party):
-        going = party.backend.withdraw([entry])
-    assert going.result(BOUND)
-    assert sent(proxy) == 2
 
 
 def test_an_asyncio_process_takes_many_locks_in_few_requests(

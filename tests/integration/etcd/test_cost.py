@@ -63,7 +63,7 @@ def waits_in_order(client: coordlock.Client) -> bool:
     backend = client._engine.backend
     assert isinstance(backend, EtcdBackend)
     with backend._watcher._lock:
-        watches = list(backend._watcher._watches.values())
+        watches = list(backend._watcher._watches.watched.values())
         return len(watches) == 2 and all(one.is_covered for one in watches)
 
 

@@ -413,7 +413,7 @@ def test_a_host_is_learned_only_once_it_answers_as_a_member_of_the_cluster(
                 assert hosts_of(late) == list(other.endpoint.hosts)
             sound.start()
             eventually(lambda: hosts_of(late)[1:] == list(sound.endpoint.hosts))
-            assert hosts_of(party)[1:] == list(sound.endpoint.hosts)
+            eventually(lambda: hosts_of(party)[1:] == list(sound.endpoint.hosts))
             for one in (party, late):
                 one.backend.close().result(BOUND)
 

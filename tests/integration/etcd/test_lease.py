@@ -68,14 +68,6 @@ def test_enqueueing_tells_that_the_lease_was_revoked(etcd: Etcd, party: Party) -
     assert len(party.listener.events) == 1
 
 
-def test_revoking_the_lease_is_a_departure_of_its_contenders(etcd: Etcd, party: Party) -> None:
-    _, contender, snapshot = party.enqueue("q")
-    told = threading.Event()
-    party.backend.watch(contender, snapshot.revision, lambda _: told.set())
-    etcd.etcdctl("lease", "revoke", party.info.id)
-    assert told.wait(BOUND)
-
-
 def test_a_lost_session_is_followed_by_another(etcd: Etcd, party: Party) -> None:
     etcd.etcdctl("lease", "revoke", party.info.id)
     party.backend.heartbeat().exception(BOUND)
@@ -83,12 +75,6 @@ def test_a_lost_session_is_followed_by_another(etcd: Etcd, party: Party) -> None
     assert again.id != party.info.id
     assert party.backend.heartbeat().result(BOUND) == 60
     assert party.enqueue("q")[1].session == again.id
-
-
-def test_closing_revokes_the_lease(etcd: Etcd, party: Party) -> None:
-    assert party.info.id in leases(etcd)
-    party.backend.close().result(BOUND)
-    assert party.info.id not in leases(etcd)
 
 
 def test_a_paused_server_keeps_no_request_waiting_for_long(

@@ -48,20 +48,6 @@ def test_a_heartbeat_is_one_message(party: Party, proxy: FaultProxy) -> None:
     assert [kind.rpartition("/")[2] for kind in sent.requests.elements()] == ["LeaseKeepAlive"]
 
 
-def test_a_reply_that_is_lost_does_not_make_a_second_contender(
-    etcd: Etcd, party: Party, proxy: FaultProxy, root: str
-) -> None:
-    entry = Entry("q", uuid.uuid4().hex, Mode.EX, OWNER)
-    trap = proxy.on_request("*Txn", Connection.lose_reply)
-    with pytest.raises(BackendUnavailable):
-        party.backend.enqueue([entry]).result(BOUND)
-    assert trap.sprung
-    assert len(keys(etcd, root)) == 1
-    [snapshot] = party.backend.enqueue([entry]).result(BOUND)
-    assert [c.id for c in snapshot.contenders] == [entry.id]
-    assert len(keys(etcd, root)) == 1
-
-
 def test_an_answer_without_its_message_is_none(
     etcd: Etcd, party: Party, proxy: FaultProxy, root: str
 ) -> None:
@@ -133,7 +119,7 @@ def test_who_wait_to_be_sent_fail_with_their_session(
         entries = [Entry("q", uuid.uuid4().hex, Mode.EX, OWNER) for _ in range(50)]
         coming = [backend.enqueue([entry]) for entry in entries]
         assert len(sent) == 16
-        backend._lost(backend._lease, "it expired")
+        backend._session.lose(backend._lease, "it expired")
         sent[0].fail(SessionLost("etcd", "it expired"))
         assert all(isinstance(one.exception(BOUND), SessionLost) for one in coming[16:])
         assert len(sent) == 16

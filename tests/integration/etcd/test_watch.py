@@ -88,10 +88,6 @@ def waits_behind_a_shared_watch(party: Party, other: Party) -> Contender:
     return mine
 
 
-def watch_requests(counts: Counts) -> int:
-    return sum(n for kind, n in counts.requests.items() if kind.endswith("Watch"))
-
-
 def test_a_watch_thread_that_could_not_be_started_is_started_by_the_next_watch(
     watcher: Party, other: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,14 +99,6 @@ def test_a_watch_thread_that_could_not_be_started_is_started_by_the_next_watch(
             watcher.backend.watch(contender, snapshot.revision, Told())
     watcher.backend.watch(contender, snapshot.revision, told)
     other.backend.withdraw([entry]).result(BOUND)
-    assert told.once.wait(BOUND)
-
-
-def test_a_deletion_before_the_watch_is_told(watcher: Party, other: Party) -> None:
-    entry, contender, snapshot = other.enqueue("q")
-    other.backend.withdraw([entry]).result(BOUND)
-    told = Told()
-    watcher.backend.watch(contender, snapshot.revision, told)
     assert told.once.wait(BOUND)
 
 
@@ -241,7 +229,7 @@ def test_an_event_that_the_server_never_sends_is_made_up_for(
     told = Told()
     watcher.backend.watch(contender, snapshot.revision, told, waiters=(mine,))
     monkeypatch.setattr(requests, "watch", real)
-    monkeypatch.setattr("coordlock_etcd.rechecks._INTERVAL", 0.0)
+    monkeypatch.setattr("coordlock_etcd.watcher.RECHECK_INTERVAL_S", 0.0)
     other.backend.withdraw([entry]).result(BOUND)
     assert told.times == 0
     watcher.backend.heartbeat().result(BOUND)
@@ -336,19 +324,6 @@ def test_the_departure_of_an_earlier_contender_of_the_same_key_is_not_told(
     assert told.times == 1
 
 
-def test_departures_that_are_told_as_they_happen_are_in_order(watcher: Party, other: Party) -> None:
-    watched(watcher, *other.enqueue("r")[1:])
-    holder, first, _ = other.enqueue("q")
-    _, mine, snapshot = watcher.enqueue("q")
-    told = Told()
-    watcher.backend.watch(mine, snapshot.revision, Told())
-    watcher.backend.watch(first, snapshot.revision, told, waiters=(mine,))
-    eventually(lambda: is_told_in_order(watcher.backend, mine))
-    other.backend.withdraw([holder]).result(BOUND)
-    assert told.once.wait(BOUND)
-    assert told.in_order is True
-
-
 def test_departures_are_in_order_again_after_the_stream_has_broken(
     watcher: Party, other: Party, proxy: FaultProxy
 ) -> None:
@@ -385,52 +360,6 @@ def test_own_watches_of_an_earlier_session_do_not_disturb_those_of_the_next(
     assert "failed" not in caplog.text
 
 
-def test_all_watches_of_a_contender_are_one_for_the_server(
-    watcher: Party, other: Party, proxy: FaultProxy
-) -> None:
-    _, contender, snapshot = other.enqueue("q")
-    watched(watcher, contender, snapshot)
-    # Two watches were created, and one of them was cancelled.
-    eventually(lambda: watch_requests(proxy.counts()) == 3)
-    with proxy.counting() as sent:
-        cancels = [
-            watcher.backend.watch(contender, snapshot.revision, lambda _: None) for _ in range(50)
-        ]
-        watcher.backend.heartbeat().result(BOUND)
-        for cancel in cancels:
-            cancel()
-        watcher.backend.heartbeat().result(BOUND)
-    assert watch_requests(sent) == 0
-
-
-def test_watches_end_with_their_session(watcher: Party, other: Party) -> None:
-    entry, contender, snapshot = other.enqueue("q")
-    told = watched(watcher, contender, snapshot)
-    watcher.backend.open(watcher.listener).result(BOUND)
-    other.backend.withdraw([entry]).result(BOUND)
-    _, mine, seen = watcher.enqueue("q")
-    watched(watcher, mine, seen)
-    assert told.times == 0
-
-
-def test_another_contender_with_the_same_key_is_told_apart(
-    etcd: Etcd, watcher: Party, root: str
-) -> None:
-    # As `etcdctl lock` and Go's sessions do: the key is the lease's id, again and again.
-    etcd.etcdctl("put", f"{root}/q/5c", "first")
-    first = watcher.backend.snapshot("q").result(BOUND)
-    told = watched(watcher, first.contenders[0], first)
-    etcd.etcdctl("del", f"{root}/q/5c")
-    assert told.once.wait(BOUND)
-    etcd.etcdctl("put", f"{root}/q/5c", "second")
-    second = watcher.backend.snapshot("q").result(BOUND)
-    again = watched(watcher, second.contenders[0], second)
-    assert again.times == 0
-    etcd.etcdctl("del", f"{root}/q/5c")
-    assert again.once.wait(BOUND)
-    assert told.times == 1
-
-
 def test_a_thousand_watches_are_told_after_a_reconnect(
     etcd: Etcd, watcher: Party, other: Party, proxy: FaultProxy, root: str
 ) -> None:
@@ -443,25 +372,3 @@ def test_a_thousand_watches_are_told_after_a_reconnect(
     for one in told:
         assert one.once.wait(BOUND)
     assert {one.times for one in told} == {1}
-
-
-def test_a_callback_that_raises_does_not_stop_the_others(
-    watcher: Party, other: Party, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(_: Departure) -> None:
-        raise RuntimeError("a bug in a callback")
-
-    entry, contender, snapshot = other.enqueue("q")
-    told = watched(watcher, contender, snapshot)
-    watcher.backend.watch(contender, snapshot.revision, fail)
-    after = Told()
-    watcher.backend.watch(contender, snapshot.revision, after)
-    other.backend.withdraw([entry]).result(BOUND)
-    assert told.once.wait(BOUND)
-    assert after.once.wait(BOUND)
-    assert flush(30)
-    assert "a bug in a callback" in caplog.text
-    entry, contender, snapshot = other.enqueue("q")
-    again = watched(watcher, contender, snapshot)
-    other.backend.withdraw([entry]).result(BOUND)
-    assert again.once.wait(BOUND)

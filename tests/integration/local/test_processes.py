@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -130,55 +127,6 @@ def test_fifty_waiting_processes_are_served_in_order_and_sleep_meanwhile(
     assert moments == sorted(moments)
     print(f"a handoff took {(moments[-1] - moments[0]) / 49 * 1000:.2f} ms on average")
     eventually(lambda: one.ids() == [])
-
-
-def test_threads_of_one_client_and_another_process_take_turns_in_order(
-    root: str, tmp_path: Path
-) -> None:
-    """Threads hand the lock to each other without a look at the queue, and overtake nobody."""
-    log = tmp_path / "log"
-    program = (
-        "import os, sys, threading, coordlock\n"
-        "root, log, threads, times = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])\n"
-        "file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)\n"
-        "client = coordlock.connect(f'local://{root}')\n"
-        "client.lock('other').acquire().release()\n"
-        "print('ready', flush=True)\n"
-        "input()\n"
-        "def work():\n"
-        "    for _ in range(times):\n"
-        "        with client.lock('q') as grant:\n"
-        "            os.write(file, f'{os.getpid()} {grant.token}\\n'.encode())\n"
-        "workers = [threading.Thread(target=work) for _ in range(threads)]\n"
-        "[worker.start() for worker in workers]\n"
-        "[worker.join() for worker in workers]\n"
-        "client.close()\n"
-    )
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", program, root, str(log), threads, times],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        for threads, times in (("20", "50"), ("1", "200"), ("1", "200"))
-    ]
-    for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write(b"\n")
-        process.stdin.flush()
-    for process in processes:
-        process.communicate(timeout=BOUND)
-    assert [process.returncode for process in processes] == [0, 0, 0]
-    lines = [line.split() for line in log.read_text().splitlines()]
-    tokens = [int(token) for _, token in lines]
-    assert len(tokens) == 1400
-    assert tokens == sorted(set(tokens))
-    passes = sum(one[0] != other[0] for one, other in pairwise(lines))
-    print(f"{passes} of {len(tokens)} grants went to another process")
-    assert passes > 100
 
 
 def test_a_forked_child_does_not_keep_the_lock_of_its_dead_parent(

@@ -39,30 +39,6 @@ def _open_descriptors(root: str) -> list[str]:
     return [one for one in open_descriptors() if root in one]
 
 
-def test_two_clients_of_one_process_are_two_sessions(party: Callable[..., Party]) -> None:
-    one, two = party(), party()
-    first, _, _ = one.enqueue()
-    second, me, snapshot = two.enqueue()
-    [ahead] = snapshot.before(me)
-    assert (ahead.session, me.session) == (one.info.id, two.info.id)
-    told = two.departure(ahead)
-    one.backend.close().result(BOUND)
-    assert told.wait(BOUND)
-    assert two.ids() == [second.id]
-    assert first.id != second.id
-
-
-def test_closing_one_client_leaves_the_other_of_the_process_alive(
-    party: Callable[..., Party],
-) -> None:
-    one, two, three = party(), party(), party()
-    entry, _, _ = one.enqueue()
-    two.enqueue("another")
-    two.backend.close().result(BOUND)
-    assert three.ids() == [entry.id]
-    assert one.backend.heartbeat().result(BOUND) == float("inf")
-
-
 def test_code_that_reads_the_directory_in_the_same_process_takes_no_lock_away(
     party: Callable[..., Party], root: str, tmp_path: Path
 ) -> None:
@@ -100,15 +76,6 @@ def test_an_uncontended_lock_needs_no_thread_and_two_descriptors(
     assert threading.active_count() == threads
     assert len(_open_descriptors(root)) == 2
     assert one.backend.withdraw([entry]).result(BOUND)
-
-
-def test_tokens_grow_after_everybody_has_gone_and_come_back(root: str) -> None:
-    tokens = []
-    for _ in range(5):
-        one = Party(root)
-        tokens += [one.enqueue()[1].order, one.enqueue("another")[1].order]
-        one.backend.close().result(BOUND)
-    assert tokens == sorted(set(tokens))
 
 
 def test_tokens_grow_even_after_the_directory_was_removed(root: str) -> None:
@@ -199,6 +166,22 @@ def test_a_session_whose_file_was_removed_is_dead_to_itself_too(
     assert one.ids() == []
 
 
+def test_a_session_that_is_lost_while_its_watcher_sleeps_leaves_no_thread(
+    party: Callable[..., Party], root: str, no_leaks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coordlock_local.watcher._INTERVAL_S", 0.05)
+    one = party()
+    entry, mine, _ = one.enqueue()
+    gone = one.departure(mine)
+    assert one.backend.withdraw([entry]).result(BOUND)
+    assert gone.wait(BOUND)
+    watcher = one.backend._session.current.watcher  # type: ignore[union-attr]
+    eventually(lambda: watcher._is_idle)
+    os.unlink(Path(root) / "sessions" / one.info.id)
+    with pytest.raises(SessionLost):
+        one.backend.heartbeat().result(BOUND)
+
+
 def test_a_holder_whose_program_closed_all_descriptors_is_told_of_its_loss(
     party: Callable[..., Party], root: str
 ) -> None:
@@ -250,26 +233,6 @@ def test_an_interrupted_enqueue_is_undone_by_its_withdrawal(
         if at // 2 >= next(numbers):  # there was no such write
             break
     assert seen == [False] * 5 + [True, True]  # the token, the record, the index
-
-
-def test_many_threads_of_one_process_get_tokens_in_order(party: Callable[..., Party]) -> None:
-    parties = [party(), party()]
-    tokens: list[int] = []
-
-    def work(one: Party) -> None:
-        for _ in range(50):
-            entry, me, _ = one.enqueue()
-            tokens.append(me.order)
-            one.backend.withdraw([entry]).result(BOUND)
-
-    threads = [threading.Thread(target=work, args=[parties[n % 2]]) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(set(tokens)) == 400
-    assert parties[0].ids() == []
-    eventually(lambda: parties[0].backend.queues().result(BOUND) == [])
 
 
 def test_a_file_of_another_program_among_the_queues_is_no_queue(
@@ -420,22 +383,6 @@ def test_a_client_that_uses_many_names_leaves_few_files(
     assert one.ids("kept") == [kept.id]
     one.backend.close().result(BOUND)
     assert os.listdir(Path(root) / "queues") == []
-
-
-def test_long_names_that_begin_alike_are_different_queues(party: Callable[..., Party]) -> None:
-    one = party()
-    names = ["x" * 254 + "a", "x" * 254 + "b", "🔒" * 63, "x" * 140, "x" * 141]
-    for name in names:
-        _, me, snapshot = one.enqueue(name)
-        assert snapshot.contenders == (me,)
-    assert sorted(one.backend.queues().result(BOUND)) == sorted(names)
-
-
-def test_the_directory_is_private(party: Callable[..., Party], root: str) -> None:
-    one = party()
-    one.enqueue()
-    for path in (Path(root), *Path(root).rglob("*")):
-        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
 
 
 def test_a_directory_shared_by_a_group_stays_so_whatever_the_umask(

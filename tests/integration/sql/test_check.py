@@ -133,22 +133,6 @@ class TestTransaction:
             connection.execute(FENCE_TABLE.insert(), [{"resource": "bob", "shared_token": 34}])
         assert fence.marks("alice") == fence.marks("bob") == Marks()
 
-    def test_a_session_commits_and_rolls_back_the_token_as_well(self, engine: Engine) -> None:
-        with Session(engine) as session:
-            SQLFence(session).check("alice", 33)
-            session.commit()
-            SQLFence(session).check("alice", 34)
-            session.rollback()
-        assert marks(engine) == Marks(33)
-
-    def test_forgetting_is_part_of_the_transaction(self, engine: Engine) -> None:
-        SQLGuardingFence(engine).check("alice", 34)
-        with engine.connect() as connection:
-            SQLFence(connection).forget("alice")
-            SQLFence(connection).check("alice", 33)
-            connection.rollback()
-        assert marks(engine) == Marks(34)
-
     def test_a_check_is_one_statement_and_a_refusal_two(self, engine: Engine) -> None:
         sent: list[str] = []
         event.listen(

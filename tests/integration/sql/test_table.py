@@ -13,7 +13,7 @@ from sqlalchemy import Engine, MetaData, event, inspect, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from coordlock import ConfigurationError, StaleToken
+from coordlock import StaleToken
 from coordlock.fencing import Marks
 from coordlock.fencing.sql import (
     FENCE_TABLE,
@@ -115,11 +115,6 @@ def test_a_naming_convention_is_kept(empty: Engine) -> None:
         "ck_coordlock_fence_shared_token_not_negative",
     }
     assert "CONSTRAINT pk_coordlock_fence PRIMARY KEY" in fence_ddl(table=table)
-
-
-def test_databases_that_are_not_supported_are_refused_by_name() -> None:
-    with pytest.raises(ConfigurationError, match="postgresql and sqlite, not on 'oracle'"):
-        fence_ddl("oracle")
 
 
 def test_pruning_forgets_what_is_gone_and_nothing_that_is_checked_meanwhile(empty: Engine) -> None:

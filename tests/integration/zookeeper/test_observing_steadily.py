@@ -154,7 +154,7 @@ def test_what_changes_faster_than_it_can_be_read_is_in_doubt(
     eventually(lambda: views.revisions)
     with writer:
         with monkeypatch.context() as fault:
-            fault.setattr(FolderPlace, "advance", lambda _: None)  # no round proves anything
+            fault.setattr(FolderPlace, "advance", lambda _: False)  # no round proves anything
             eventually(lambda: views.all[-1].stale_since is not None)
         eventually(lambda: views.all[-1].stale_since is None)
     check(views.all, History(writer))

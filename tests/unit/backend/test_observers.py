@@ -109,6 +109,16 @@ def test_after_a_gap_the_state_is_stale_since_its_reading_and_is_read_anew() -> 
     assert shown(observation) == (4, None)
 
 
+def test_a_gap_does_not_make_a_change_younger_that_was_reported_and_not_read() -> None:
+    service = Service()
+    observation = service.observe()
+    service.answer(1)
+    service.time.advance(2.0)
+    service.observers.changed("x")
+    service.observers.gap(1.0)
+    assert shown(observation) == (1, 0.0)
+
+
 def test_a_gap_that_is_over_makes_all_read_that_is_reported() -> None:
     service = Service()
     observation = service.observe()
@@ -128,13 +138,14 @@ def test_a_gap_that_is_over_makes_all_read_that_is_reported() -> None:
 
 def test_a_reading_without_an_answer_is_repeated_after_a_pause() -> None:
     service = Service()
+    service.time.advance(2.0)
     observation = service.observe()
     service.answer(1)
     service.time.advance(3.0)
     service.observers.changed("x")
     service.time.advance(1.0)
     service.fail()
-    assert shown(observation) == (1, 3.0)
+    assert shown(observation) == (1, 2.0), "the change may be older than its report"
     service.observers.changed("x")
     assert len(service.readings) == 2
     service.pauses[-1].resolve(None)
@@ -161,7 +172,7 @@ def test_the_last_observer_that_leaves_ends_the_reports_and_the_reading() -> Non
     assert service.reported == ["x"]
     second.cancel()
     assert service.reported == []
-    assert service.observers.places() == {}
+    assert service.observers.places() == []
     service.fail()
     assert service.pauses == []
 
@@ -187,7 +198,7 @@ def test_a_place_that_could_not_be_reported_leaves_nothing_behind(
         patch.setattr(service, "report", refuse)
         with pytest.raises(RuntimeError):
             service.observe()
-    assert service.observers.places() == {}
+    assert service.observers.places() == []
     service.observe()
     assert service.reported == ["x"]
 
@@ -201,10 +212,25 @@ def test_a_reading_that_a_signal_handler_ends_does_not_keep_the_next_from_beginn
         raise KeyboardInterrupt
 
     observed = service.observers._observed["x"]
-    real, observed.read = observed.read, interrupted  # type: ignore[misc, assignment]
+    real, observed.read = observed.read, interrupted  # type: ignore[assignment]
     with pytest.raises(KeyboardInterrupt):
         service.observers.changed("x")
-    observed.read = real  # type: ignore[misc]
+    observed.read = real
     service.observers.changed("x")
+    service.answer(2)
+    assert shown(observation) == (2, None)
+
+
+def test_where_readings_may_show_the_past_the_service_says_since_when_they_are_stale() -> None:
+    service = Service()
+    service.observers = Observers(
+        service, service.time, threading.RLock(), known_at=lambda place: 7.0
+    )
+    observation = service.observe()
+    service.answer(1)
+    service.observers.gap(9.0, "y", is_over=True)
+    assert shown(observation) == (1, None)
+    service.observers.gap(9.0, "x", is_over=True)
+    assert shown(observation) == (1, 7.0)
     service.answer(2)
     assert shown(observation) == (2, None)

@@ -86,3 +86,43 @@ def test_a_key_need_not_be_text() -> None:
 def test_keys_that_are_in_no_queue_have_no_name() -> None:
     assert LAYOUT.name(b"/payments/loose") is None
     assert LAYOUT.name(b"/payments/not escaped/x") is None
+
+
+@pytest.mark.parametrize(
+    ("where", "leading_slash", "key", "end"),
+    [
+        ("/f/", True, b"/f/", b"/f0"),
+        ("/f/", False, b"f/", b"f0"),
+        ("/f", False, b"f", b""),
+        ("/", True, b"/", b"0"),
+        ("/", False, b"\0", b"\0"),
+    ],
+)
+def test_a_folder_is_where_the_keys_begin_with_or_without_a_slash(
+    where: str, leading_slash: bool, key: bytes, end: bytes
+) -> None:
+    assert Layout.below("/r", leading_slash=leading_slash).range_of(where) == (key, end)
+
+
+@pytest.mark.parametrize(
+    ("where", "key", "is_there"),
+    [
+        ("/f/", b"/f/a", True),
+        ("/f/", b"/f/\xff", True),
+        ("/f/", b"/f/below/a", False),
+        ("/f/", b"/f/", False),
+        ("/f/a", b"/f/a", True),
+        ("/f/a", b"/f/ab", False),
+    ],
+)
+def test_a_folder_has_the_keys_that_lie_directly_in_it(
+    where: str, key: bytes, is_there: bool
+) -> None:
+    assert Layout.below("/r").is_at(where, key) is is_there
+
+
+@pytest.mark.parametrize("leading_slash", [True, False])
+def test_a_key_that_is_no_text_can_be_named(leading_slash: bool) -> None:
+    layout = Layout.below("/r", leading_slash=leading_slash)
+    raw = b"/f/\xff" if leading_slash else b"f/\xff"
+    assert layout.at(layout.path(raw)) == raw

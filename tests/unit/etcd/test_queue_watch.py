@@ -90,7 +90,7 @@ class Reporting(RuleBasedStateMachine):
                 watch = Watch(one, own, seen + 1)
                 if self.queue.take(watch):
                     assert watch.queue is self.queue
-                    if self.queue.has_left(watch.key, watch.order):
+                    if self.queue.has_left(watch.name, watch.order):
                         self.queue.drop(watch)
                     else:
                         self.waits.append(watch)
@@ -184,7 +184,7 @@ def test_what_was_forgotten_is_not_taken_for_present() -> None:
     assert queue.take(waits)
     queue.report([gone(number, 20 + number) for number in range(2, 1000)])
     assert waits.is_covered, "its departure would have ended it"
-    assert not queue.has_left(late.key, late.order)
+    assert not queue.has_left(late.name, late.order)
     assert queue.take(late)
     assert not late.is_covered
     late.start = 2000

@@ -4,7 +4,7 @@ from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
 from coordlock_etcd.keys import Layout, enqueued, snapshot
 
-from coordlock.backend import Delete, Expect, Operation, Put
+from coordlock.backend import Expect, Operation
 from coordlock.model.claim import Mode, Permit
 from coordlock.model.contender import Contender, Entry, Owner
 
@@ -12,24 +12,6 @@ GUID = "0123456789abcdef0123456789abcdef"
 LAYOUT = Layout.below("/r")
 OWNER = Owner("host", 7, "label", 1.5)
 ME = Contender("me", "/r/q/me", Mode.EX, 9)
-
-
-def test_to_acquire_is_one_transaction_that_puts_only_a_key_that_is_not_there() -> None:
-    txn = requests.enqueue(LAYOUT, Entry("q", GUID, Permit(3), OWNER), 77)
-    [compare] = txn.compare
-    assert compare.target == pb.Compare.CREATE
-    assert compare.WhichOneof("target_union") == "create_revision"
-    assert compare.create_revision == 0
-    put, queue = txn.success
-    assert put.request_put.key == compare.key == f"/r/q/permit3-{GUID}".encode()
-    assert put.request_put.lease == 77
-    assert Owner.decode(put.request_put.value) == OWNER
-    read = queue.request_range
-    assert (read.key, read.range_end) == (b"/r/q/", b"/r/q0")
-    assert (read.sort_target, read.sort_order) == (pb.RangeRequest.CREATE, pb.RangeRequest.DESCEND)
-    assert read.limit == 4
-    [again] = txn.failure
-    assert again.request_range.key == compare.key
 
 
 def test_a_deletion_by_creation_spares_a_later_key_of_the_same_name() -> None:
@@ -73,44 +55,8 @@ def test_who_has_just_come_is_the_newest_and_known_already() -> None:
     assert seen == snapshot(LAYOUT, "q", kvs, 9, omitted=4)
 
 
-def test_watches_are_for_deletions_from_a_revision_on() -> None:
-    create = requests.watch(5, b"k", 8).create_request
-    assert (create.watch_id, create.key, create.start_revision) == (5, b"k", 8)
-    assert list(create.filters) == [pb.WatchCreateRequest.NOPUT]
-    assert not requests.watch(5, b"k", 8, puts=True).create_request.filters
-    assert requests.unwatch(5).cancel_request.watch_id == 5
-
-
 def test_the_message_package_is_our_own() -> None:
     assert pb.DESCRIPTOR.package == "coordlock.etcd.v1"
-
-
-def test_a_guarded_read_compares_the_contenders_creation() -> None:
-    txn = requests.guarded_read(ME, pb.RangeRequest(key=b"/k"))
-    [compare] = txn.compare
-    assert (compare.key, compare.target) == (b"/r/q/me", pb.Compare.CREATE)
-    assert compare.create_revision == 9
-    assert txn.success[0].request_range.key == b"/k"
-    assert not txn.failure
-
-
-def test_guarded_writes_compare_versions_too_and_else_read_what_was_compared() -> None:
-    operations: list[Operation] = [Put("/a", b"1"), Expect("/b", 0), Delete("/c"), Expect("/d", 2)]
-    txn = requests.guarded_writes([ME], operations, LAYOUT)
-    me, *versions = txn.compare
-    assert (me.key, me.target, me.create_revision) == (b"/r/q/me", pb.Compare.CREATE, 9)
-    assert [(one.key, one.target, one.version) for one in versions] == [
-        (b"/b", pb.Compare.VERSION, 0),
-        (b"/d", pb.Compare.VERSION, 2),
-    ]
-    assert {one.WhichOneof("target_union") for one in versions} == {"version"}
-    put, delete = txn.success
-    assert (put.request_put.key, put.request_put.value) == (b"/a", b"1")
-    assert put.request_put.lease == 0
-    assert delete.request_delete_range.key == b"/c"
-    looks = [one.request_range for one in txn.failure]
-    assert [one.key for one in looks] == [b"/r/q/me", b"/b", b"/d"]
-    assert all(one.keys_only for one in looks)
 
 
 def test_a_transaction_without_writes_still_goes_through_the_log() -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import httpx
 import pytest
-import requests
 from requests.structures import CaseInsensitiveDict
 
 import coordlock
@@ -207,28 +206,6 @@ def test_headers_of_the_session_itself_are_kept() -> None:
     with httpx.Client(transport=transport, headers={"X-A": "1", "Fencing-Token": "9"}) as client:
         seen = fenced(client, 34).get("http://x/", headers={"X-B": "2"}).json()
     assert (seen["x-a"], seen["x-b"], seen["fencing-token"]) == ("1", "2", "34")
-
-
-def test_requests_takes_what_is_made_of_its_headers() -> None:
-    with requests.Session() as session:
-        session.headers["X-A"] = "1"
-        made: list[requests.PreparedRequest] = []
-
-        class Adapter(requests.adapters.BaseAdapter):
-            def send(self, request: requests.PreparedRequest, **_: Any) -> requests.Response:  # type: ignore[override]
-                made.append(request)
-                response = requests.Response()
-                response.status_code = 200
-                return response
-
-            def close(self) -> None:
-                pass
-
-        session.mount("http://", Adapter())
-        fenced(session, 34, shared=True).put("http://x/", headers={"X-B": "2"}, data="x")
-    [request] = made
-    assert request.headers["Fencing-Token"] == "34; shared"
-    assert (request.headers["X-A"], request.headers["X-B"], request.body) == ("1", "2", "x")
 
 
 @pytest.mark.parametrize(

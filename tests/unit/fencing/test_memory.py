@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from coordlock.errors import StaleToken
-from coordlock.fencing import AsyncMemoryFence, FencingToken, Marks, MemoryFence
+from coordlock.fencing import AsyncMemoryFence, Marks, MemoryFence
 from coordlock.fencing.memory import _Memory, _Operation
 from coordlock.testing.portal import Portal
 from coordlock.testing.waiting import eventually
@@ -165,15 +165,6 @@ def test_an_older_token_is_refused_while_the_newer_one_still_waits(guarding: Gua
     assert newer.begins
 
 
-def test_those_behind_an_error_are_not_held_back(guarding: Guarding) -> None:
-    block = guarding.begin(33)
-    assert block.begins
-    with pytest.raises(StaleToken):
-        guarding.begin(32).outcome.result(30)
-    block.end()
-    assert guarding.begin(34).begins
-
-
 def test_what_was_forgotten_waits_for_the_blocks_of_before_all_the_same(
     guarding: Guarding,
 ) -> None:
@@ -257,33 +248,6 @@ def test_an_interrupted_wait_leaves_nothing() -> None:
     thread.join(30)
     fence.check("alice", 35)
     assert fence.marks("alice") == Marks(exclusive=35)
-
-
-def test_threads_and_loops_share_a_fence() -> None:
-    """One object may be used from several event loops: its waits are not bound to one."""
-    fence = AsyncMemoryFence()
-    inside: list[FencingToken] = []
-    overlaps: list[list[FencingToken]] = []
-
-    async def work(first: int) -> int:
-        done = 0
-        for token in range(first, 400, 4):
-            try:
-                async with fence.guard("alice", token):
-                    inside.append(FencingToken(token))
-                    await asyncio.sleep(0)
-                    if len(inside) > 1:
-                        overlaps.append(inside.copy())
-                    inside.remove(FencingToken(token))
-                    done += 1
-            except StaleToken:
-                pass
-        return done
-
-    with ThreadPoolExecutor(4) as pool:
-        done = sum(pool.map(lambda first: asyncio.run(work(first)), range(1, 5)))
-    assert overlaps == []
-    assert done > 0
 
 
 def test_pruning_forgets_what_is_gone_and_nothing_that_is_checked_meanwhile() -> None:

@@ -14,7 +14,7 @@ from coordlock.errors import (
 from coordlock.kernel.acquisition import acquisition
 from coordlock.locks.grant import GrantState
 from coordlock.model.claim import Claim, Mode, Permit
-from coordlock.runtime.driver import Steps, run
+from coordlock.runtime.driver import Call, Steps, run
 from tests.simulation.contention import Knowing
 from tests.simulation.polling import TwoSteps
 from tests.simulation.world import Party, World
@@ -38,7 +38,8 @@ def test_the_deadline_of_an_acquire_ends_with_it(is_held: bool) -> None:
 
     def steps() -> Steps[bool]:
         outer = engine.deadline(60.0)
-        call = yield outer
+        call = yield Call
+        call.deadline = outer
         with suppress(AcquireTimeout):
             yield from acquisition(engine, {"q": Mode.EX}, 0.1)
         return call.deadline is outer

@@ -7,19 +7,41 @@ from typing import Any
 import pytest
 from coordlock_memory import MemoryBackend
 
-from coordlock.errors import BackendError
+from coordlock.errors import BackendError, LockLost
 from coordlock.kernel.acquisition import acquisition
-from coordlock.locks.grant import Grant
+from coordlock.locks.grant import Grant, GrantState
 from coordlock.locks.upgradeable import UpgradeableGrant
 from coordlock.model.claim import AnyClaim, Convertible, Mode
 from coordlock.runtime.promise import Promise, failed
-from tests.simulation.world import Party, World
+from tests.simulation.world import TTL, Party, World
 
 
 def granted(party: Party, claim: AnyClaim) -> Grant:
     call = party.run(acquisition(party.engine, {"q": claim}))
     party.world.settle()
     return party.grant(call.result)
+
+
+@pytest.mark.parametrize("is_cut_off", [False, True])
+def test_an_upgrade_whose_session_ends_meanwhile_is_lost_and_keeps_no_reader_out(
+    is_cut_off: bool,
+) -> None:
+    world = World()
+    party, other = world.party(), world.party()
+    grant = granted(party, Convertible(Mode.PR, update=True))
+    assert isinstance(grant, UpgradeableGrant)
+    reader = granted(other, Mode.PR)
+    call = party.run(grant._upgrade(None))
+    world.settle()
+    if is_cut_off:
+        party.cut_off()
+    else:
+        world.service.expire(grant._ticket.session.id)
+    world.advance(2 * TTL)
+    assert isinstance(call.error, LockLost)
+    assert grant.state is GrantState.LOST
+    reader.check()
+    granted(other, Mode.PR).check()
 
 
 def test_what_could_not_be_taken_back_is_gone_on_with_by_the_next_upgrade(

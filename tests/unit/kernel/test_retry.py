@@ -65,7 +65,7 @@ def test_failures_are_repeated_until_there_is_an_answer(
 
 
 def test_the_waits_grow_and_stay_bounded(time: VirtualTime, timers: VirtualTimers) -> None:
-    longest = 2.0
+    longest = 1.0
     flaky = Flaky(time, float("inf"), resolved(True))
     run_in_background(retried(flaky, timers))
     time.advance(2000)

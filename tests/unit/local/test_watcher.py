@@ -88,56 +88,6 @@ def remove(directory: Directory, contender: Contender) -> None:
     assert leave(directory, slot, contender, {contender.id: slot})
 
 
-def test_a_removal_is_told_once_to_each(
-    directory: Directory, session: LocalSession, watcher: Watcher
-) -> None:
-    contender, other = add(directory, session), add(directory, session, "b" * 32)
-    told: list[int] = []
-    for number in range(3):
-        watcher.watch(contender, lambda _, number=number: told.append(number))  # type: ignore[misc]
-    watcher.watch(other, lambda _: told.append(99))
-    assert told == []
-    remove(directory, contender)
-    eventually(lambda: len(told) == 3)
-    remove(directory, other)
-    eventually(lambda: len(told) == 4)
-    assert sorted(told) == [0, 1, 2, 99]
-
-
-def test_the_end_of_a_session_is_told_for_all_its_contenders(
-    directory: Directory, session: LocalSession, watcher: Watcher
-) -> None:
-    contenders = [add(directory, session, letter * 32) for letter in "abc"]
-    events = [threading.Event() for _ in contenders]
-    for contender, event in zip(contenders, events, strict=True):
-        watcher.watch(contender, lambda _, event=event: event.set())  # type: ignore[misc]
-    session.end()
-    assert all(event.wait(BOUND) for event in events)
-
-
-def test_who_has_left_before_is_told_at_once(
-    directory: Directory, session: LocalSession, watcher: Watcher
-) -> None:
-    contender = add(directory, session)
-    remove(directory, contender)
-    told: list[int] = []
-    watcher.watch(contender, lambda _: told.append(1))
-    assert told == [1]
-    assert os.listdir(directory.watched) == []
-
-
-def test_an_eviction_is_told_too(
-    directory: Directory, session: LocalSession, watcher: Watcher
-) -> None:
-    contender, other = add(directory, session), add(directory, session, "b" * 32)
-    told: list[str] = []
-    watcher.watch(contender, lambda _: told.append("evicted"))
-    watcher.watch(other, lambda _: told.append("not evicted"))
-    assert evict(directory, Counter(directory), contender)
-    eventually(lambda: told)
-    assert told == ["evicted"]
-
-
 def test_a_departure_is_in_order_if_the_waiter_is_still_there(
     directory: Directory, session: LocalSession, watcher: Watcher
 ) -> None:
@@ -172,7 +122,7 @@ def test_the_sessions_own_contenders_are_told_of_here_without_a_subscription(
     contender = add(directory, watcher._session)
     told: list[Departure] = []
     watcher.watch(contender, told.append)
-    assert os.listdir(directory.watched) == []
+    assert os.listdir(directory.observed) == []
     remove(directory, contender)
     watcher.own_left(contender.key)
     watcher.own_left(contender.key)
@@ -187,7 +137,7 @@ def test_who_waits_behind_it_is_told_without_a_subscription(
         me = add(directory, watcher._session, "b" * 32)
         departures = list[Departure]()
         watcher.watch(ahead, departures.append, (me,))
-        assert os.listdir(directory.watched) == []
+        assert os.listdir(directory.observed) == []
         remove(directory, ahead)
         eventually(lambda: departures)  # noqa: B023
         assert departures == [Departure.FIRST]
@@ -201,11 +151,11 @@ def test_who_stands_before_it_subscribes(
     behind = add(directory, session)
     departures = list[Departure]()
     watcher.watch(behind, departures.append, (me,))
-    assert os.listdir(directory.watched) == [f"{session.id}-{behind.id}"]
+    assert os.listdir(directory.observed) == ["q"]
     remove(directory, behind)
     eventually(lambda: departures)
     assert departures == [Departure.IN_ORDER]
-    eventually(lambda: os.listdir(directory.watched) == [])
+    eventually(lambda: os.listdir(directory.observed) == [])
 
 
 claims = st.one_of(
@@ -399,49 +349,6 @@ def test_ctrl_c_at_any_moment_of_a_watch_delays_no_later_one(
     other.end()
 
 
-def test_the_sessions_own_that_has_left_before_is_told_at_once_each_time(
-    directory: Directory, watcher: Watcher
-) -> None:
-    for _ in range(3):
-        contender = add(directory, watcher._session)
-        watcher.watch(contender, lambda _: None)
-        watcher.own_left(contender.key)
-        remove(directory, contender)
-        told = list[Departure]()
-        watcher.watch(contender, told.append)
-        assert told == [Departure.UNORDERED]
-
-
-def test_a_cancelled_watch_tells_nothing(
-    directory: Directory, session: LocalSession, watcher: Watcher
-) -> None:
-    contender, other = add(directory, session), add(directory, session, "b" * 32)
-    told: list[str] = []
-    cancel = watcher.watch(contender, lambda _: told.append("cancelled"))
-    watcher.watch(other, lambda _: told.append("kept"))
-    cancel()
-    cancel()
-    remove(directory, contender)
-    remove(directory, other)
-    eventually(lambda: told)
-    assert told == ["kept"]
-
-
-def test_a_watcher_that_raises_does_not_keep_the_others_from_being_told(
-    directory: Directory, session: LocalSession, watcher: Watcher
-) -> None:
-    contender = add(directory, session)
-    told = threading.Event()
-
-    def fail(_: Departure) -> None:
-        raise ZeroDivisionError
-
-    watcher.watch(contender, fail)
-    watcher.watch(contender, lambda _: told.set())
-    remove(directory, contender)
-    assert told.wait(BOUND)
-
-
 def test_a_watcher_may_be_closed_by_whom_it_tells(
     directory: Directory, session: LocalSession, watcher: Watcher
 ) -> None:
@@ -455,18 +362,6 @@ def test_a_watcher_may_be_closed_by_whom_it_tells(
     watcher.watch(contender, close)
     remove(directory, contender)
     assert told.wait(BOUND)
-
-
-def test_nothing_is_told_after_closing(
-    directory: Directory, session: LocalSession, watcher: Watcher
-) -> None:
-    contender = add(directory, session)
-    told: list[int] = []
-    watcher.watch(contender, lambda _: told.append(1))
-    watcher.close()
-    remove(directory, contender)
-    watcher.watch(contender, lambda _: told.append(2))()
-    assert told == []
 
 
 def test_a_full_disk_delays_who_must_subscribe_and_no_more(

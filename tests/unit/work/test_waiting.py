@@ -25,7 +25,7 @@ def client(root: str) -> Iterator[coordlock.Client]:
 
 def waiting(client: coordlock.Client | coordlock.AsyncClient) -> int:
     """How many calls wait."""
-    return len(client.work_queue("q")._share().consumer._waiting())
+    return len(client.work_queue("q")._share().consumer._calls)
 
 
 def test_an_event_loop_that_is_blocked_stops_no_other_that_shares_its_client(

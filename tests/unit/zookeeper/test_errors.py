@@ -14,7 +14,6 @@ from coordlock_zookeeper.errors import (
     NodeExists,
     NoNode,
     NotEmpty,
-    UnknownRequest,
     translate,
 )
 
@@ -64,7 +63,7 @@ def test_every_exception_of_kazoo_is_translated(kind: type[Exception]) -> None:
         ("NodeExistsError", NodeExists),
         ("NotEmptyError", NotEmpty),
         ("BadVersionError", BadVersion),
-        ("UnimplementedError", UnknownRequest),
+        ("UnimplementedError", BackendError),
         ("MarshallingError", BackendError),
     ],
 )

@@ -9,17 +9,14 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from coordlock_zookeeper.following import Following, Probe
 from coordlock_zookeeper.nodes import Layout
 from coordlock_zookeeper.places import FolderPlace, KeyPlace, Place, QueuePlace, Reading
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from kazoo.protocol.states import EventType
 
-from coordlock.backend import Listing, Observation, VersionedValue
-from coordlock.errors import AuthenticationFailed, BackendError
+from coordlock.backend import Listing, VersionedValue
 from coordlock.model.contender import Snapshot
-from coordlock.runtime.promise import Promise
 
 #: What comes over the connection: an event, or a reading with the answer and its transaction.
 Message = tuple[str, str] | tuple[Reading, Any, int]
@@ -177,8 +174,8 @@ class Client:
             self.place.fired(*message)
         else:
             self.place.take(*message)
-            if (state := self.place.advance()) is not None:
-                self._look(state)
+            if self.place.advance():
+                self._look(self.place.state)
         self._asked.extend(self.place.next_round())
 
     def restart(self) -> None:
@@ -286,7 +283,7 @@ def test_a_round_is_not_begun_while_another_is_under_way() -> None:
     place.take(readings[0], (b"", stat(1)), 2)
     place.fired(EventType.CHANGED, readings[0].path)
     assert place.next_round() == []
-    assert place.advance() is None
+    assert not place.advance()
     place.take(readings[1], (b"", stat(1)), 3)
     assert not place.is_complete
     assert place.next_round() == [readings[0]]
@@ -299,10 +296,9 @@ def test_a_round_in_which_a_part_has_changed_shows_the_state_before_that() -> No
         place.take(reading, (reading.path.encode(), stat(1)), 6)
     place.fired(EventType.CHANGED, "/f/a")
     place.fired(EventType.CHANGED, "/f/b")
-    state = place.advance()
-    assert state is not None
-    assert (state.revision, state.values["/f/a"].data) == (6, b"/f/a")
-    assert place.advance() is None
+    assert place.advance()
+    assert (place.state.revision, place.state.values["/f/a"].data) == (6, b"/f/a")
+    assert not place.advance()
 
 
 def test_a_transaction_that_writes_what_is_read_and_what_is_kept_shows_as_a_whole() -> None:
@@ -311,17 +307,16 @@ def test_a_transaction_that_writes_what_is_read_and_what_is_kept_shows_as_a_whol
     place.take(place.next_round()[0], (["a", "b"], stat(1)), 5)
     for reading in place.next_round():
         place.take(reading, (b"1", stat(1)), 6)
-    assert place.advance() is not None
+    assert place.advance()
     place.fired(EventType.CHANGED, "/f/a")
     [reading] = place.next_round()
     place.fired(EventType.CHANGED, "/f/b")
     place.take(reading, (b"3", stat(8)), 8)
-    assert place.advance() is None
+    assert not place.advance()
     for reading in place.next_round():
         place.take(reading, (b"3", stat(8)), 8)
-    state = place.advance()
-    assert state is not None
-    assert {one.data for one in state.values.values()} == {b"3"}
+    assert place.advance()
+    assert {one.data for one in place.state.values.values()} == {b"3"}
 
 
 def test_events_of_others_cost_nothing() -> None:
@@ -336,87 +331,3 @@ def test_events_of_others_cost_nothing() -> None:
     assert key.is_complete
     key.fired(EventType.DELETED, "/f")
     assert not key.is_complete
-
-
-# Those who are told
-
-
-def followed() -> tuple[Following, Observation[Listing]]:
-    """A key that was read at transaction 5; all had been told by the moment 1."""
-    following = Following("name", KeyPlace("/k"), 0.5)
-    observation: Observation[Listing] = Observation(lambda: None, lambda: None, 0.5)
-    following.source.observers.append(observation)
-    answer(following, 5, [Probe(1.0, 4)])
-    return following, observation
-
-
-def answer(following: Following, zxid: int, probes: list[Probe]) -> None:
-    """Answer as of ``zxid`` what is asked, and show it."""
-    for reading in following.place.next_round():
-        following.place.take(reading, (b"", stat(zxid)), zxid)
-    following.show(following.place.advance(), probes)
-
-
-def stale_since(observation: Observation[Listing]) -> float | None:
-    return observation.view.stale_since
-
-
-def test_what_is_shown_is_stale_since_all_was_told_last() -> None:
-    following, observation = followed()
-    assert observation.view.state is following.source.view.state is not None
-    assert stale_since(observation) is None
-    following.probed(2.0, 0.0)
-    following.doubt()
-    following.probed(3.0, 1.0)
-    following.doubt()
-    assert stale_since(observation) == 2.0
-    answer(following, 6, [Probe(2.0, 5), Probe(3.0, 7)])
-    assert stale_since(observation) is None
-    following.doubt()
-    assert stale_since(observation) == 2.0, "a probe that was sent after what is shown"
-
-
-def test_what_was_told_but_is_not_read_yet_leaves_the_state_as_old_as_it_was() -> None:
-    following, observation = followed()
-    following.place.fired(EventType.CHANGED, "/k")
-    following.probed(2.0, 0.0)
-    following.doubt()
-    assert stale_since(observation) == 1.0
-
-
-def test_what_is_not_read_for_longer_than_a_probe_is_in_doubt() -> None:
-    following, observation = followed()
-    following.place.fired(EventType.CHANGED, "/k")
-    readings = following.place.next_round()
-    following.probed(2.0, 0.0)
-    assert stale_since(observation) is None
-    following.probed(3.0, 1.0)
-    assert stale_since(observation) == 1.0
-    for reading in readings:
-        following.place.take(reading, (b"", stat(6)), 6)
-    following.show(following.place.advance(), [Probe(2.0, 5), Probe(3.0, 7)])
-    assert stale_since(observation) is None, "what was under way is taken all the same"
-
-
-def test_who_joins_is_shown_what_is_known_and_nothing_that_is_in_doubt() -> None:
-    following, first = followed()
-    second: Observation[Listing] = Observation(lambda: None, lambda: None, 1.5)
-    following.source.observers.append(second)
-    following.source.tell(second)
-    assert second.view == first.view
-    following.doubt()
-    third: Observation[Listing] = Observation(lambda: None, lambda: None, 2.5)
-    following.source.observers.append(third)
-    following.source.tell(third)
-    assert (third.view.state, third.view.stale_since) == (None, 2.5)
-
-
-def test_a_reader_takes_one_state_or_the_reason_why_there_is_none() -> None:
-    shown, doubted, ended = (Promise[Listing]() for _ in range(3))
-    following = Following("name", KeyPlace("/k"), 0.5, shown)
-    answer(following, 5, [])
-    assert shown.result(0).revision == 5
-    Following("name", KeyPlace("/k"), 0.5, doubted).doubt()
-    assert isinstance(doubted.exception(0), BackendError)
-    Following("name", KeyPlace("/k"), 0.5, ended).end(AuthenticationFailed("ZooKeeper", "no"))
-    assert isinstance(ended.exception(0), AuthenticationFailed)

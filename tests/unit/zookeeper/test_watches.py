@@ -9,8 +9,6 @@ import pytest
 from coordlock_zookeeper.requests import Requests
 from coordlock_zookeeper.watches import Watches
 
-from coordlock.backend import Departure
-
 
 class Client:
     """Connected, and asked for nodes; nothing is answered."""
@@ -51,19 +49,3 @@ def test_who_shares_an_interrupted_request_is_asked_for_by_the_next_heartbeat() 
         watches.add("/q/first", lambda _: None)
     watches.rearm(missing=True)
     assert client.asked == ["/q/first"]
-
-
-def test_cancelling_twice_takes_nobody_elses_place() -> None:
-    client = Client()
-    told: list[str] = []
-    watches = Watches(Requests(client))
-
-    def departed(_: Departure) -> None:
-        told.append("departed")
-
-    cancel = watches.add("/q/first", departed)
-    watches.add("/q/first", departed)
-    cancel()
-    cancel()
-    watches._fired(SimpleNamespace(type="DELETED", path="/q/first"))
-    assert told == ["departed"]
