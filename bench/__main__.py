@@ -1,8 +1,8 @@
 """What coordlock costs, beside its peers and beside what cannot be avoided.
 
 Servers are started on this machine for the run, and everything that is compared is measured in
-turns. Text goes to standard output; text, JSON and pictures to build/bench. Ctrl-C keeps what was
-measured.
+turns. Text goes to standard output, and with JSON to build/bench. Ctrl-C keeps the tables that are
+full.
 """
 
 from __future__ import annotations
@@ -12,28 +12,23 @@ import json
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from bench.findings import Findings, page
-from bench.progress import Progress
+from bench.machine import describe, load
 from bench.table import Table
 
-#: What each measures, and about how many seconds it takes with so many `ROUNDS`.
+#: What each measures, and about how many seconds it takes with so many `ROUNDS`. The module of that
+#: name has ``measure``, a generator of tables, given the rounds.
 SECTIONS: Final = {
     "uncontended": ("acquire and release where nobody else is; messages and round trips", 30),
     "handoff": ("from one process' release to another one's grant", 45),
-    "contended": ("one lock that up to sixteen processes want; who waits how long", 330),
-    "independent": ("64 locks at a time from one process", 35),
+    "contended": ("one lock that up to sixteen processes want; fairness", 250),
     "queues": ("up to 10,000 waiters of one lock: speed, messages, memory", 120),
-    "holding": ("an idle client that holds up to 10,000 locks", 60),
-    "several": ("ten locks at once, trees, conversions; 1,000 leaves under one root", 25),
-    "gatherings": ("elections, groups, 1,000 members and 1,000 observers", 40),
-    "failover": ("elections whose leader is killed, beside kazoo's and etcdctl's", 65),
     "work": ("work queues of 100 to 10,000 items, and kazoo's; up to 20 consumers", 80),
-    "local": ("100 processes that wait for a file, beside filelock; 20 threads", 35),
-    "start": ("imports and commands", 10),
-    "fences": ("guarded operations beside the same without a guard", 12),
 }
 OUTPUT: Final = Path("build/bench")
 ROUNDS: Final = 8
@@ -44,68 +39,48 @@ _FEWEST_ROUNDS: Final = 2
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status: 1 when a section failed, 130 when interrupted."""
     given = _parse(arguments)
-    names = given.sections or list(SECTIONS)
-    found: list[Findings] = []
     failed: list[str] = []
-    name, status = "", 0
-    with Progress(quiet=given.quiet) as progress:
-
-        def show(table: Table) -> None:
-            if not given.json:
-                with progress.aside():
-                    print(table.text(), flush=True)
-
+    for section in given.sections or SECTIONS:
+        before, tables = load(), []
         try:
-            for number, name in enumerate(names, 1):
-                left = sum(SECTIONS[one][1] for one in names[number - 1 :])
-                progress.section(name, number, len(names), left * given.rounds / ROUNDS)
-                findings = Findings(name, given.rounds)
-                try:
-                    try:
-                        findings.measure(show)
-                    finally:
-                        found.append(findings)
-                        findings.keep(given.output)
-                except Exception as error:
-                    progress.say("".join(traceback.format_exception(error)).rstrip())
-                    failed.append(name)
+            with closing(import_module(f"bench.{section}").measure(given.rounds)) as measuring:
+                for table in measuring:
+                    print(table.text(), flush=True)
+                    tables.append(table)
         except KeyboardInterrupt:
-            status = 130
-            during = f"interrupted in {name} after {progress.elapsed}"
-            progress.say(f"{during}; what was measured is in {given.output}")
-    (given.output / "tables.md").write_text(page(found))
+            print(f"interrupted; full tables are in {given.output}", file=sys.stderr)
+            return 130
+        except Exception:
+            traceback.print_exc()
+            failed.append(section)
+        finally:
+            _keep(given.output / section, tables, {"rounds": given.rounds, "load before": before})
     if failed:
-        status = status or 1
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
-    if given.json:
-        print(json.dumps({"sections": [one.document for one in found]}, indent=1))
-    return status
+    return 1 if failed else 0
+
+
+def _keep(stem: Path, tables: list[Table], about: dict[str, object]) -> None:
+    """Write text and JSON, if anything was found."""
+    if tables:
+        found = [asdict(table) for table in tables]
+        document = {"machine": describe(), **about, "load after": load(), "tables": found}
+        stem.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n")
+        stem.with_suffix(".txt").write_text("\n".join(table.text() for table in tables))
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    width = max(map(len, SECTIONS))
+    listed = [f"  {name:<12} {what} ({time} s)" for name, (what, time) in SECTIONS.items()]
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description=__doc__,
-        epilog="\n".join(
-            [f"sections, and about how many seconds each takes with {ROUNDS} rounds:"]
-            + [f"  {name:<{width}}  {what} ({time})" for name, (what, time) in SECTIONS.items()]
-        ),
+        epilog="\n".join(["sections:", *listed]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("sections", nargs="*", metavar="SECTION", help="all by default; see below")
-    parser.add_argument(
-        "--rounds",
-        type=int,
-        default=ROUNDS,
-        metavar="N",
-        help=f"of each contestant, in turns ({ROUNDS})",
-    )
-    parser.add_argument(
-        "--output", type=Path, default=OUTPUT, metavar="DIRECTORY", help=f"for files ({OUTPUT})"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON document, not text")
-    parser.add_argument("--quiet", action="store_true", help="don't show progress on stderr")
+    add = parser.add_argument
+    add("sections", nargs="*", metavar="SECTION", help="all by default; see below")
+    add("--rounds", type=int, default=ROUNDS, metavar="N", help=f"in turns ({ROUNDS})")
+    add("--output", type=Path, default=OUTPUT, metavar="DIRECTORY", help=f"for files ({OUTPUT})")
     given = parser.parse_args(arguments)
     if unknown := [name for name in given.sections if name not in SECTIONS]:
         parser.error(f"no section: {', '.join(unknown)}")

@@ -17,7 +17,6 @@ from kazoo.client import KazooClient
 
 import coordlock
 from bench.figures import spread
-from bench.progress import doing
 from bench.services import Service
 from bench.table import Table
 from bench.workers import Worker, WorkerFailed, crew
@@ -56,7 +55,6 @@ def measure(server: Service, rounds: int) -> Table:
     )
     for kind in filter(None, (_OURS, _THEIRS.get(where))):
         for processes, threads in _ROWS:
-            doing(f"{where}: {kind}, {processes} processes with {threads} consumers")
             enough = max(items, _SHARE * processes * threads)
             try:
                 rates, cpu = _measured(kind, server, processes, threads, enough, samples)

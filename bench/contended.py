@@ -12,9 +12,8 @@ from bench.contestants import Entrant, entrants
 from bench.contestants.contestant import Grant
 from bench.field import field, in_turns, proxies
 from bench.figures import spread
-from bench.progress import doing
 from bench.services import SERVERS, Service, service
-from bench.table import Cell, Plot, Table
+from bench.table import Cell, Table
 from bench.workers import Worker, WorkerFailed
 from coordlock.testing.proxy import FaultProxy
 
@@ -53,9 +52,7 @@ def measure(rounds: int) -> Iterator[Table]:
                         proxy.delay(_DELAY)
                     made, notes = _turns(server, those, _FAR, max(2, rounds // 5), through)
                 title = f"The same through a network of {_DELAY * 1e3:g} ms each way: {name}"
-                table = _table(title, made, notes)
-                table.plot = None
-                yield table
+                yield _table(title, made, notes)
     yield _compared(every)
 
 
@@ -75,7 +72,6 @@ def _turns(
         for number, (one, count) in in_turns(list(made), rounds):
             if one in failed:
                 continue
-            doing(f"{one.service}, {one.name}, {count} processes", number, rounds)
             try:
                 if number:
                     made[one, count].append(_waits(there[one][:count]))
@@ -101,7 +97,6 @@ def _table(title: str, made: Turns, notes: list[str]) -> Table:
         title,
         ("who", "processes", "grants/s", "x coordlock's first row", *_FAIRNESS),
         notes=[*notes, _IN_ORDER],
-        plot=Plot("grants/s", "who", over="processes"),
     )
     unit = next((median(map(_rate, made[which])) for which in made if which[0].name == _OURS), None)
     for (one, count), samples in made.items():
@@ -117,7 +112,6 @@ def _compared(every: Turns) -> Table:
         f"Quick or fair: one lock, {_COMPARED} processes",
         ("who", "grants/s, x coordlock", *_FAIRNESS),
         notes=["grants/s: of coordlock on the same service", _IN_ORDER],
-        plot=Plot(_FAIRNESS[-1], "who"),
     )
     rates = {
         one: median(map(_rate, samples))

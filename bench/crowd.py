@@ -1,10 +1,9 @@
-"""Many locks, or many waiters of one, in one asyncio process; run as a worker."""
+"""Many waiters of one lock, in one asyncio process; run as a worker."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import math
 import os
 import threading
 import time
@@ -53,54 +52,13 @@ class Crowd:
         self._open: Final = AsyncExitStack()
         self._url = url
         self._tasks: list[asyncio.Task[None]] = []
-        self._grants: list[coordlock.AsyncGrant] = []
         self._resumed = 0
-        self._commits = math.nan
         self._client: coordlock.AsyncClient = self._runner.run(self._connect())
 
     async def _connect(self) -> coordlock.AsyncClient:
         client = await self._open.enter_async_context(coordlock.connect_async(self._url))
         await (await client.lock("warm").acquire()).release()
         return client
-
-    def independent(self, width: int, seconds: float) -> float:
-        """Acquire and release ``width`` locks at a time; pairs per second."""
-
-        async def turns(name: str, until: float) -> Sequence[int]:
-            tokens = []
-            lock = self._client.lock(name)
-            while time.perf_counter() < until:
-                grant = await lock.acquire()
-                tokens.append(grant.token)
-                await grant.release()
-            return tokens
-
-        async def main() -> float:
-            started = time.perf_counter()
-            names = (f"independent-{number}" for number in range(width))
-            made = await asyncio.gather(*(turns(name, started + seconds) for name in names))
-            took = time.perf_counter() - started
-            tokens = [token for one in made for token in one]
-            self._commits = (max(tokens) - min(tokens)) / len(tokens)
-            return len(tokens) / took
-
-        return self._runner.run(main())
-
-    def commits(self) -> float:
-        """How many commits a pair of those took the service, where tokens count these."""
-        return self._commits
-
-    def hold(self, count: int) -> None:
-        """Hold so many locks more."""
-
-        async def main() -> None:
-            start = len(self._grants)
-            for first in range(start, start + count, 200):
-                last = min(first + 200, start + count)
-                locks = (self._client.lock(f"held-{number}") for number in range(first, last))
-                self._grants += await asyncio.gather(*(lock.acquire() for lock in locks))
-
-        self._runner.run(main())
 
     def line_up(self, name: str, waiters: int, settle: float, at_once: int) -> dict[str, float]:
         """Let so many tasks wait for ``name``, which is held elsewhere; what each takes.
@@ -248,14 +206,6 @@ class Crowd:
             return taken - bare
 
         return self._runner.run(main())
-
-    def threads(self) -> int:
-        """How many threads of Python's there are."""
-        return threading.active_count()
-
-    def cpu(self) -> float:
-        """The seconds of CPU that this process has taken."""
-        return time.process_time()
 
     def close(self) -> None:
         self._runner.run(self._open.aclose())

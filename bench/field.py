@@ -10,13 +10,11 @@ from statistics import median
 from typing import Final, TypeVar
 
 from bench.contestants import Entrant
-from bench.environments import NotInstalled
-from bench.progress import doing
 from bench.services import Service
 from bench.workers import Worker, WorkerFailed, crew
 from coordlock.testing.proxy import FaultProxy
 
-__all__ = ["Field", "field", "in_turns", "proxies", "turns"]
+__all__ = ["Field", "field", "in_turns", "proxies"]
 
 T = TypeVar("T", bound=Hashable)
 
@@ -45,18 +43,13 @@ def field(
             where = server.behind(through[one]) if through else server
             subject = f"bench.contestants.{one.subject}"
             root = f"/bench-{len(there)}"
-            doing(f"{one.service}, starting {one.name}")
             try:
+                quiet = one.role == "peer"
                 workers = [
-                    Worker(
-                        *(subject, where.address, root),
-                        environment=one.environment,
-                        quiet=one.role == "peer",
-                    )
-                    for _ in range(processes)
+                    Worker(subject, where.address, root, quiet=quiet) for _ in range(processes)
                 ]
                 there[one] = stack.enter_context(crew(workers))
-            except (NotInstalled, WorkerFailed) as reason:
+            except WorkerFailed as reason:
                 notes.append(f"{one.name} ({one.service}) was left out: {reason}")
         yield there
         for worker in chain.from_iterable(there.values()):
@@ -67,16 +60,7 @@ def field(
 def proxies(server: Service, entrants: Sequence[Entrant]) -> Iterator[dict[Entrant, FaultProxy]]:
     """A proxy before the service for each."""
     with ExitStack() as stack:
-        yield {one: stack.enter_context(server.proxy(http=one.http)) for one in entrants}
-
-
-def turns(
-    entrants: Sequence[Entrant], rounds: int, what: str = ""
-) -> Iterator[tuple[int, Entrant]]:
-    """As `in_turns`; ``what`` they do, ahead of their names, is for whoever watches."""
-    for number, one in in_turns(entrants, rounds):
-        doing(f"{what}{one.service}, {one.name}", number, rounds)
-        yield number, one
+        yield {one: stack.enter_context(server.proxy()) for one in entrants}
 
 
 def in_turns(those: Sequence[T], rounds: int) -> Iterator[tuple[int, T]]:

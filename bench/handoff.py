@@ -10,11 +10,10 @@ from contextlib import suppress
 from statistics import median
 
 from bench.contestants import Entrant, entrants
-from bench.field import Field, field, proxies, turns
+from bench.field import Field, field, in_turns, proxies
 from bench.figures import percentile, spread
-from bench.progress import doing
 from bench.services import SERVERS, Service, messages, service
-from bench.table import Plot, Table
+from bench.table import Table
 from bench.workers import Worker, WorkerFailed
 from coordlock.testing.proxy import FaultProxy
 
@@ -44,7 +43,6 @@ def _add_messages(table: Table, server: Service, those: list[Entrant]) -> None:
         field(server, those, [], processes=2, through=through) as there,
     ):
         for one, workers in there.items():
-            doing(f"messages on {server.name}: {one.name}")
             with suppress(WorkerFailed):
                 counted[one.name] = _counted(through[one], *workers)
     table.columns = (*table.columns, "messages", "bytes")
@@ -66,7 +64,7 @@ def _counted(proxy: FaultProxy, holder: Worker, waiter: Worker) -> tuple[float, 
 def _timed(name: str, there: Field, rounds: int, notes: list[str]) -> Table:
     """The table of release to grant, in turns."""
     seen: defaultdict[Entrant, list[float]] = defaultdict(list)
-    for number, one in turns(list(there), rounds):
+    for number, one in in_turns(list(there), rounds):
         try:
             seconds = hand_over(*there[one])
         except WorkerFailed as reason:
@@ -79,7 +77,6 @@ def _timed(name: str, there: Field, rounds: int, notes: list[str]) -> Table:
         f"Handoff from process to process: {name}",
         ("who", "x commit and event", "p99 x commit and event", "ms"),
         notes=notes,
-        plot=Plot("x commit and event", "who", log=True, target=1.0),
     )
     for one in filter(seen.get, there):
         relative = [seconds / unit for seconds in seen[one]]

@@ -9,9 +9,8 @@ from statistics import median
 
 import coordlock
 from bench.processor import cpu_of
-from bench.progress import doing
 from bench.services import SERVERS, Service, messages, service
-from bench.table import Plot, Table
+from bench.table import Table
 from bench.workers import Worker, WorkerFailed, crew
 
 __all__ = ["measure"]
@@ -36,7 +35,6 @@ def measure(_: int) -> Iterator[Table]:
             "per handoff; switches: how often the event loop's thread waited",
             f"{_AT_ONCE:,} at most come at once",
         ],
-        plot=Plot("handoffs per second", "service", over="waiters", log=True),
     )
     yield speed
     for name in SERVERS:
@@ -55,7 +53,6 @@ def measure(_: int) -> Iterator[Table]:
             "KiB each: Python's memory beyond a bare task and a future",
             "requests, replies and bytes: per handoff; to queue: per waiter, all coming at once",
         ],
-        plot=Plot("bytes", "service", over="waiters", log=True),
     )
     yield waiting
     for name in SERVERS:
@@ -71,11 +68,9 @@ def _speed(server: Service, waiters: int, first: float | None, table: Table) -> 
     samples = []
     with coordlock.connect(url) as holder, Worker("bench.crowd:Crowd", url) as crowd:
         times = 1 if waiters >= 1_000 else 3
-        for number in range(1, times + 1):
-            doing(f"{server.name}, {waiters} waiters come", number, times)
+        for _ in range(times):
             grant = holder.lock("long").acquire()
             crowd.do("line_up", name="long", settle=0.5, **_coming(waiters))
-            doing(f"{server.name}, {waiters} handoffs", number, times)
             before, started = cpu_of(server.pid), time.monotonic()
             grant.release()
             found = crowd.do("drain")
@@ -100,21 +95,17 @@ def _waiting(server: Service, waiters: int, table: Table) -> None:
     url = server.url("/waiting")
     with server.proxy() as proxy, coordlock.connect(url) as holder:
         with Worker("bench.crowd:Crowd", server.behind(proxy).url("/waiting")) as crowd:
-            doing(f"{server.name}, {waiters} waiters come, counted")
             grant = holder.lock("long").acquire()
             with proxy.counting() as queueing:
                 lined = crowd.do("line_up", name="long", settle=1.0, **_coming(waiters))
             idle = None
             if waiters == _LENGTHS[-1]:
-                doing(f"{server.name}, {waiters} waiters wait")
                 idle = crowd.do("idle", seconds=_IDLE) * 100
-            doing(f"{server.name}, {waiters} handoffs, counted")
             with proxy.counting() as sent:
                 grant.release()
                 crowd.do("drain")
         memory = None
         if waiters == _LENGTHS[-1]:
-            doing(f"{server.name}, memory of {waiters} waiters")
             with (
                 _leaving_out(f"memory of {waiters} waiters on {server.name}", table),
                 Worker("bench.crowd:Crowd", url) as crowd,
@@ -158,7 +149,6 @@ def _processes() -> Iterator[Table]:
     )
     yield table
     for name in SERVERS:
-        doing(f"{name}, {_PROCESSES} processes")
         with (
             service(name) as server,
             server.proxy() as proxy,

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Self
 
 from bench.contestants.ours import url_of
-from bench.http_frames import HttpFrames
 from coordlock.testing.frames import Framer, RawFrames
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
@@ -20,24 +19,19 @@ from testbed.servers.etcd import EtcdServer
 from testbed.servers.redis import RedisServer
 from testbed.servers.zookeeper import ZooKeeperServer
 
-__all__ = ["CLUSTERS", "SERVERS", "Service", "is_heartbeat", "messages", "service"]
+__all__ = ["CLUSTERS", "SERVERS", "Service", "messages", "service"]
 
 #: Those that a cluster keeps.
 CLUSTERS = ("zookeeper", "etcd")
 #: Those with a server.
 SERVERS = (*CLUSTERS, "redis")
 
-_HEARTBEATS = frozenset({"ping", "PING", "heartbeat", "LeaseKeepAlive", "keepalive", "Status"})
-
-
-def is_heartbeat(kind: str) -> bool:
-    """Whether requests of this kind are sent at intervals, whatever the locks do."""
-    return kind in _HEARTBEATS
+_HEARTBEATS = frozenset({"ping", "PING", "heartbeat", "LeaseKeepAlive", "Status"})
 
 
 def messages(counted: Mapping[str, int]) -> int:
     """How many messages there were of all kinds, without heartbeats."""
-    return sum(n for kind, n in counted.items() if not is_heartbeat(kind))
+    return sum(n for kind, n in counted.items() if kind not in _HEARTBEATS)
 
 
 @dataclass(frozen=True)
@@ -54,10 +48,10 @@ class Service:
         """What coordlock connects to."""
         return url_of(self.name, self.address, root, ttl)
 
-    def proxy(self, *, http: bool = False) -> FaultProxy:
-        """A proxy before it, which counts and delays; ``http`` for who speaks that to etcd."""
+    def proxy(self) -> FaultProxy:
+        """A proxy before it, which counts and delays."""
         host, _, port = self.address.rpartition(":")
-        return FaultProxy(host, int(port), HttpFrames if http else self.framer)
+        return FaultProxy(host, int(port), self.framer)
 
     def behind(self, proxy: FaultProxy) -> Self:
         """The same service, through the proxy."""

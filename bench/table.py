@@ -1,4 +1,4 @@
-"""What a measurement found: rows for people, the same in JSON, and what a plot shows of them."""
+"""What a measurement found: rows for people, and the same in JSON."""
 
 from __future__ import annotations
 
@@ -8,23 +8,9 @@ from typing import Any
 
 from bench.figures import Spread
 
-__all__ = ["Cell", "Plot", "Table"]
+__all__ = ["Cell", "Table"]
 
 Cell = str | float | int | Spread | None
-
-
-@dataclass(frozen=True)
-class Plot:
-    """Which columns a picture shows: bars of ``value`` by ``label``, or lines over ``over``.
-
-    With ``over``, ``label`` tells the lines apart.
-    """
-
-    value: str
-    label: str
-    over: str | None = None
-    log: bool = False
-    target: float | None = None
 
 
 @dataclass
@@ -34,7 +20,6 @@ class Table:
     title: str
     columns: Sequence[str]
     notes: list[str] = field(default_factory=list)
-    plot: Plot | None = None
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, *cells: Cell) -> None:
@@ -48,15 +33,6 @@ class Table:
         body = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
         body.insert(1, "  ".join("-" * width for width in widths))
         return "\n".join([self.title, "", *body, *(f"! {note}" for note in self.notes), ""])
-
-    def markdown(self) -> str:
-        """The table as documentation has it, with its title and notes."""
-        lines = [self.columns, ["---"] * len(self.columns)]
-        lines += [[_text(one) for one in row.values()] for row in self.rows]
-        body = [f"| {' | '.join(line)} |" for line in lines]
-        return "\n".join(
-            [f"**{self.title}**", "", *body, "", *(f"- {one}" for one in self.notes), ""]
-        )
 
 
 def _text(cell: Cell) -> str:

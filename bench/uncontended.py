@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from statistics import median
 
 from bench.contestants import Entrant, entrants
-from bench.field import Field, field, proxies, turns
+from bench.field import Field, field, in_turns, proxies
 from bench.figures import Spread, percentile, ratios
-from bench.progress import doing
 from bench.services import SERVERS, messages, service
-from bench.table import Plot, Table
+from bench.table import Table
 from coordlock.testing.proxy import FaultProxy
 
 __all__ = ["measure"]
@@ -45,7 +44,7 @@ def _timed(name: str, there: Field, rounds: int, notes: list[str]) -> Table:
     pairs: defaultdict[Entrant, list[float]] = defaultdict(list)
     cpu: defaultdict[Entrant, list[float]] = defaultdict(list)
     totals: dict[Entrant, dict[int, float]] = defaultdict(dict)
-    for number, one in turns(list(there), rounds):
+    for number, one in in_turns(list(there), rounds):
         [worker] = there[one]
         before = worker.do("cpu")
         times = worker.do("pairs", name="orders", calls=_CALLS)
@@ -63,7 +62,6 @@ def _timed(name: str, there: Field, rounds: int, notes: list[str]) -> Table:
             *("median, ms", "CPU, ms"),
         ),
         notes=notes,
-        plot=Plot("x floor", "who", log=True, target=1.10),
     )
     base = median(pairs[floor])
     for one in there:
@@ -92,19 +90,17 @@ def _far(
         f"Through a network of {_DELAY * 1e3:g} ms each way: {name}",
         ("who", "acquire, round trips", "release, round trips", "requests", "replies", "bytes"),
         notes=notes,
-        plot=Plot("acquire, round trips", "who", target=1.0),
     )
     seen: defaultdict[Entrant, list[tuple[float, float]]] = defaultdict(list)
     counted = {}
     for one, [worker] in there.items():
-        doing(f"messages on {name}: {one.name}")
         worker.do("pairs", name="orders", calls=3)
         with through[one].counting() as sent:
             worker.do("pairs", name="orders", calls=_CALLS)
         counts = messages(sent.requests), messages(sent.replies), sent.sent + sent.received
         counted[one] = [count / _CALLS for count in counts]
         through[one].delay(_DELAY)
-    for number, one in turns(list(there), rounds, f"{_DELAY * 1e3:g} ms each way, "):
+    for number, one in in_turns(list(there), rounds):
         times = there[one][0].do("pairs", name="orders", calls=5)
         if number:
             seen[one] += map(tuple, times)

@@ -14,9 +14,8 @@ from bench import consumers
 from bench.consumers import AT_ONCE, kazoo
 from bench.field import in_turns
 from bench.figures import spread
-from bench.progress import doing
 from bench.services import CLUSTERS, Service, messages, service
-from bench.table import Plot, Table
+from bench.table import Table
 
 __all__ = ["measure"]
 
@@ -46,7 +45,6 @@ def _by_length(server: Service, rounds: int) -> Table:
             f"at once: by {AT_ONCE} threads of one client, until the queue is so long",
             "messages: requests for one item put, taken and done, heartbeats aside",
         ],
-        plot=Plot("take and done, ms", "queue", over="items", log=True),
     )
     with ExitStack() as stack:
         client = stack.enter_context(coordlock.connect(server.url("/ours")))
@@ -59,14 +57,12 @@ def _by_length(server: Service, rounds: int) -> Table:
             queues = {kind: make(f"q{length}") for kind, make in makers.items()}
             filled = {}
             for kind, queue in queues.items():
-                doing(f"{server.name}: {kind}, {length} items are put")
                 began = time.perf_counter()
                 queue.fill(length)
                 filled[kind] = length / (time.perf_counter() - began)
             puts: dict[str, list[float]] = {kind: [] for kind in queues}
             takes: dict[str, list[float]] = {kind: [] for kind in queues}
             for number, kind in in_turns(list(queues), rounds):
-                doing(f"{server.name}: {kind}, {length} items", number, rounds)
                 put, taken = _timed(queues[kind].put), _timed(queues[kind].take)
                 if number:
                     puts[kind].append(put)

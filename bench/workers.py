@@ -12,7 +12,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from select import select
 from typing import Any, Final, Self
 
-from bench.environments import OURS, Environment
 from testbed.servers.guard import guarded
 
 __all__ = ["Worker", "WorkerFailed", "crew"]
@@ -33,13 +32,8 @@ class Worker:
     for who gives the orders, and ends it in order.
     """
 
-    def __init__(
-        self, subject: str, *arguments: str, environment: Environment = OURS, quiet: bool = False
-    ) -> None:
-        self._command: Final = [
-            str(environment.python()),
-            *("-m", "bench.worker", subject, *arguments),
-        ]
+    def __init__(self, subject: str, *arguments: str, quiet: bool = False) -> None:
+        self._command: Final = [sys.executable, "-m", "bench.worker", subject, *arguments]
         #: Answers that are to come.
         self._owed = 0
         self._stderr: Final = subprocess.DEVNULL if quiet else sys.stderr

@@ -1,10 +1,12 @@
 """Plant small faults in coordlock, one at a time, and see which of them the tests catch.
 
 ``draw`` picks faults with cosmic-ray's operators and writes them to ``tests/mutants/drawn.json``:
-file, line, operator, the line before and after. ``run`` plants each in a copy of the tree, runs the
-tests that need no servers and, with ``--whole``, the whole suite on what survives them. It prints a
-table, and keeps each result in ``build/mutants/results.json``, so that a run goes on where it
-stopped.
+file, line, operator, the line before and after, and the function around it, by which a fault is
+found again after its file moved. ``run`` plants each in a copy of the tree and runs the tests that
+need no servers: those of the fault's own room first. With ``--whole`` it runs the whole suite on
+what survives them. It prints a table, and keeps each result in ``build/mutants/results.json``, so
+that a run goes on where it stopped. ``record`` adds what was caught to the list: a later run fails
+if it misses one of these.
 """
 
 from __future__ import annotations
@@ -18,12 +20,15 @@ import re
 import shutil
 import subprocess
 import sys
+import time
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).parent.parent
 DRAWN: Final = ROOT / "tests/mutants/drawn.json"
 BUILD: Final = ROOT / "build/mutants"
+RESULTS: Final = BUILD / "results.json"
 ROOMS: Final = (
     "coordlock/model",
     "coordlock/kernel",
@@ -39,6 +44,8 @@ OPERATORS: Final = re.compile(
     r"|AddNot|Replace(True|False)With\w+|Replace(And|Or)With\w+|Replace(Break|Continue)With\w+"
     r"|ZeroIterationForLoop)"
 )
+#: A fault may make any test hang.
+TEST_TIMEOUT_S: Final = 60
 STAGE_TIMEOUT_S: Final = 1800
 
 Fault = dict[str, Any]
@@ -51,6 +58,21 @@ def is_code(source: str) -> bool:
     except SyntaxError:
         return False
     return True
+
+
+def scope(source: str, line: int) -> str:
+    """The qualified name of the innermost function or class around a line."""
+    names: list[str] = []
+    inside: ast.AST = ast.parse(source)
+    while True:
+        for node in ast.iter_child_nodes(inside):
+            if getattr(node, "lineno", line + 1) <= line <= (getattr(node, "end_lineno", 0) or 0):
+                inside = node
+                if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                    names.append(node.name)
+                break
+        else:
+            return ".".join(names)
 
 
 def made(path: Path, name: str, occurrence: int) -> Fault | None:
@@ -69,6 +91,7 @@ def made(path: Path, name: str, occurrence: int) -> Fault | None:
     return {
         "file": str(path.relative_to(ROOT)),
         "line": at + 1,
+        "scope": scope(source, at + 1),
         "operator": name.removeprefix("core/"),
         "before": before[at],
         "after": after[at],
@@ -101,18 +124,22 @@ def draw(seed: int, count: int) -> None:
     print(f"wrote {len(drawn)} faults to {DRAWN.relative_to(ROOT)}")
 
 
-def plant(tree: Path, fault: Fault) -> bool:
-    """Change the line of a fault in a copy of the tree; False if that line is no longer there."""
-    path = tree / fault["file"]
-    if not path.exists():
-        return False
-    lines = path.read_text().split("\n")
-    at = [number for number, line in enumerate(lines, 1) if line == fault["before"]]
-    if not at:
-        return False
-    lines[min(at, key=lambda number: abs(number - fault["line"])) - 1] = fault["after"]
-    path.write_text("\n".join(lines))
-    return True
+def find(tree: Path, fault: Fault) -> tuple[Path, int] | None:
+    """Where the line of a fault is now: near its place, or in the file its function moved to."""
+    found: list[tuple[bool, bool, int, Path, int]] = []
+    for room in ROOMS:
+        for path in (tree / room).rglob("*.py"):
+            source = path.read_text()
+            if fault["before"] not in source:
+                continue
+            is_elsewhere = path != tree / fault["file"]
+            for line, text in enumerate(source.split("\n"), 1):
+                if text == fault["before"]:
+                    is_other = scope(source, line) != fault["scope"]
+                    if not (is_elsewhere and is_other):
+                        away = abs(line - fault["line"])
+                        found.append((is_other, is_elsewhere, away, path, line))
+    return min(found)[3:] if found else None
 
 
 def tests(tree: Path, workers: int, *arguments: str) -> tuple[str, str]:
@@ -120,7 +147,9 @@ def tests(tree: Path, workers: int, *arguments: str) -> tuple[str, str]:
     folders = ("", "backends", "packages/coordlock-faults")
     paths = os.pathsep.join(str(tree / folder) for folder in folders)
     pytest = (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider")
-    command = [*pytest, "-n", str(workers), *arguments]
+    spread = ("-n", str(workers)) if workers else ()
+    command = [*pytest, *spread, f"--timeout={TEST_TIMEOUT_S}"]
+    command += ["--timeout-method=thread", *arguments]
     try:
         done = subprocess.run(
             command,
@@ -135,8 +164,12 @@ def tests(tree: Path, workers: int, *arguments: str) -> tuple[str, str]:
         return "caught", "the tests did not end"
     if done.returncode == 0:
         return "survived", ""
-    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-    return "caught", failed[1] if failed else (done.stdout + done.stderr).strip()[-200:]
+    if failed := re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE):
+        return "caught", failed[1]
+    output = done.stdout + done.stderr
+    if hung := re.search(r'/(tests/\S+\.py)", line \d+, in (test_\w+)', output):
+        return "caught", f"{hung[1]}::{hung[2]} did not end"
+    return "caught", output.strip()[-200:]
 
 
 def copy(tree: Path) -> None:
@@ -150,50 +183,81 @@ def copy(tree: Path) -> None:
             shutil.copy2(ROOT / name, tree / name)
 
 
-def try_out(fault: Fault, result: Fault, stages: dict[str, tuple[str, ...]], workers: int) -> Fault:
+def stages(tree: Path, fault: Fault, whole: bool) -> dict[str, tuple[str, ...]]:
+    """The suites that a fault meets, the likeliest to catch it first, and pytest's arguments."""
+    fast = ("--without=etcd,postgres,redis,zookeeper", "-m", "not faults and not long")
+    room = Path(fault["file"]).parts[1].removeprefix("coordlock_")
+    own = f"tests/unit/{room}"
+    suites: dict[str, tuple[str, ...]] = {}
+    if (tree / own).is_dir():
+        suites["own"] = (*fast, own)
+    rest = ("--ignore", own, "--ignore=tests/unit/bench")
+    suites["unit"] = (*fast, "tests/unit", *rest)
+    suites["simulation"] = (*fast, "tests/simulation")
+    suites["contract"] = (*fast, "tests/contract")
+    if whole:
+        suites["whole"] = ("-m", "not long", "tests")
+    return suites
+
+
+def try_out(tree: Path, fault: Fault, result: Fault, whole: bool, workers: int) -> Fault:
     """The outcome of a fault, after the stages that an earlier run of this script left."""
+    if (place := find(tree, fault)) is None:
+        return {"outcome": "gone"}
+    path, line = place
+    source = path.read_text()
+    lines = source.split("\n")
+    lines[line - 1] = fault["after"]
+    path.write_text("\n".join(lines))
+    began = time.monotonic()
     survived = result.get("survived", [])
-    for stage, arguments in stages.items():
-        if result.get("outcome") == "caught" or stage in survived:
-            continue
-        copy(BUILD / "tree")
-        if not plant(BUILD / "tree", fault):
-            return {"outcome": "gone"}
-        outcome, by = tests(BUILD / "tree", workers, *arguments)
-        if outcome == "caught":
-            return {"outcome": outcome, "stage": stage, "by": by}
-        survived = [*survived, stage]
-        result = {"outcome": outcome, "survived": survived}
+    try:
+        for stage, arguments in stages(tree, fault, whole).items():
+            if result.get("outcome") == "caught" or stage in survived:
+                continue
+            outcome, by = tests(tree, workers, *arguments)
+            result = {"outcome": outcome, "seconds": round(time.monotonic() - began)}
+            if outcome == "caught":
+                return {**result, "stage": stage, "by": by}
+            survived = [*survived, stage]
+            result["survived"] = survived
+    finally:
+        path.write_text(source)
     return result
 
 
 def run(workers: int, whole: bool, only: list[int]) -> int:
     """Plant each fault and print what caught it; 1 if one survived that an earlier suite caught."""
-    BUILD.mkdir(parents=True, exist_ok=True)
-    kept = BUILD / "results.json"
-    results = json.loads(kept.read_text()) if kept.exists() else {}
-    fast = ("--without=etcd,postgres,redis,zookeeper", "-m", "not faults and not long")
-    stages: dict[str, tuple[str, ...]] = {
-        "unit": (*fast, "tests/unit"),
-        "simulation": (*fast, "tests/simulation", "tests/contract"),
-    }
-    if whole:
-        stages["whole"] = ("-m", "not long", "tests")
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    copy(BUILD / "tree")
     missed = 0
     for number, fault in enumerate(json.loads(DRAWN.read_text())["faults"], 1):
         if only and number not in only:
             continue
-        result = try_out(fault, results.get(str(number), {}), stages, workers)
+        result = try_out(BUILD / "tree", fault, results.get(str(number), {}), whole, workers)
         results[str(number)] = result
-        kept.write_text(json.dumps(results, indent=1))
-        missed += result["outcome"] == "survived" and bool(fault.get("caught"))
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        missed += result["outcome"] == "survived" and "caught" in fault
         place = f"{fault['file']}:{fault['line']} {fault['operator']}"
         why = fault.get("equivalent") or result.get("by", "")
         print(
-            f"{number:3} {result['outcome']:8} {result.get('stage', ''):10} {place}  {why}",
+            f"{number:3} {result['outcome']:8} {result.get('stage', ''):10} "
+            f"{result.get('seconds', 0):5} s  {place}  {why}",
             flush=True,
         )
+    outcomes = Counter(result["outcome"] for result in results.values())
+    print(", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common()))
     return min(missed, 1)
+
+
+def record() -> None:
+    """Write to the list which test caught a fault: what the suite finds, it must always find."""
+    listed = json.loads(DRAWN.read_text())
+    results = json.loads(RESULTS.read_text())
+    for number, fault in enumerate(listed["faults"], 1):
+        if results.get(str(number), {}).get("outcome") == "caught":
+            fault["caught"] = results[str(number)]["by"]
+    DRAWN.write_text(json.dumps(listed, indent=1) + "\n")
 
 
 def main() -> int:
@@ -208,11 +272,16 @@ def main() -> int:
     running.add_argument("--workers", type=int, default=6)
     running.add_argument("--whole", action="store_true", help="run all tests on what survived")
     running.add_argument("--only", type=int, nargs="*", default=[], help="numbers of faults")
+    commands.add_parser("record", help="add what a run caught to the list")
     options = parser.parse_args()
-    if options.command == "draw":
-        draw(options.seed, options.count)
-        return 0
-    return run(options.workers, options.whole, options.only)
+    match options.command:
+        case "draw":
+            draw(options.seed, options.count)
+        case "record":
+            record()
+        case _:
+            return run(options.workers, options.whole, options.only)
+    return 0
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ def is_told_in_order(backend: Backend, mine: Contender) -> bool:
         watch = backend._watcher._watches.watched.get((mine.key, mine.order, 0))
         return watch is not None and watch.is_covered
     if isinstance(backend, RedisBackend):
-        return (mine.id, mine.order) in backend._watches._watched
+        own = backend._watches._table.watched.get((mine.id, mine.order))
+        return own is not None and own.is_reported
     assert isinstance(backend, ZookeeperBackend)
     current = backend._current
     return current is not None and current.session.watches.certain(mine.key)

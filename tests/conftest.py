@@ -85,7 +85,31 @@ crashed_key: Final = pytest.StashKey[bool]()
 
 
 #: Tests of `coordlock.testing`, which others run without our markers.
-LONG = {"test_a_task_is_woken_though_its_client_releases_thousands_of_locks_meanwhile"}
+LONG: Final = {"test_a_task_is_woken_though_its_client_releases_thousands_of_locks_meanwhile"}
+#: What ``make test-fast`` leaves to ``make test``: each takes seconds of the processor.
+SLOW: Final = {
+    Path(__file__).parent / name
+    for name in (
+        "contract/test_fence_sql.py",
+        "docs/test_blocks.py",
+        "docs/test_examples.py",
+        "simulation/test_deadlocks.py",
+        "simulation/test_repeatable.py",
+        "unit/local/test_leaving.py",
+        "unit/test_interrupted_recipes.py",
+        "unit/test_interrupts.py",
+        "unit/work/test_faults.py",
+        "unit/zookeeper/test_data.py",
+        "unit/zookeeper/test_places.py",
+    )
+}
+#: Tests that a stall of the machine can fail, by name, and why they are not mended yet: they run,
+#: and fail no run. Each run says how many there are.
+QUARANTINE: Final[dict[str, str]] = {
+    "test_a_client_whose_files_were_closed_fails_and_loses_its_locks": (
+        "gRPC may abort the process as soon as its poller meets a closed file"
+    ),
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -135,8 +159,13 @@ def pytest_collection_modifyitems(
         for name in IS_INSTALLED:
             if name in getattr(item, "fixturenames", ()):
                 item.add_marker(name)
-        if is_long(item) or getattr(item, "originalname", "") in LONG:
+        name = getattr(item, "originalname", item.name)
+        if is_long(item) or name in LONG:
             item.add_marker("long")
+        if item.path in SLOW:
+            item.add_marker("slow")
+        if reason := QUARANTINE.get(name):
+            item.add_marker(pytest.mark.xfail(reason=f"in quarantine: {reason}", strict=False))
     yield  # -m and -k choose
     left_out = config.stash[left_out_key]
     kept: list[pytest.Item] = []
@@ -190,6 +219,7 @@ def pytest_terminal_summary(
 ) -> None:
     for name, count in config.stash[left_out_key].items():
         terminalreporter.write_line(f"left out by --without: {count} tests that need {name}")
+    terminalreporter.write_line(f"in quarantine: {len(QUARANTINE)} tests, see QUARANTINE")
 
 
 def is_long(item: pytest.Item) -> bool:

@@ -3,15 +3,14 @@
 ::
 
     backend       the contract: queues, data, observations
-    session       the session, and what the client hears
+    session       the session, and what Redis publishes
     heartbeats    the requests that extend it, on a connection of their own
     watches       departures: what is watched, and how the client learns of them
-    following     what is followed
     data          what is read and written beside the queues; pure
     contenders    contenders as arguments and answers of scripts; pure
     request_thread  sends requests, and receives answers and messages
     subscription  the connection that has subscribed to the client's inbox
-    requests      one script to run, and what all of them are told
+    requests      one run of the script, and what each of them is given
     scripts       the scripts, from the files in ``lua``
     servers       which server has the data, and a connection to it
     access        how to reach it, by the settings

@@ -7,10 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, overload
 
 from coordlock.backend import Capabilities, Departure, Queue, ServiceInfo
-from coordlock.errors import BackendError, VersionMismatch
+from coordlock.errors import BackendError, BackendUnavailable, VersionMismatch
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.model.names import is_internal
 from coordlock.runtime.clock import Timers
+from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Promise, failed
 from coordlock.settings import Option, Settings
 from coordlock_redis import access, compat, contenders
@@ -18,7 +19,7 @@ from coordlock_redis.contenders import names
 from coordlock_redis.errors import SERVICE
 from coordlock_redis.options import OPTIONS, TCP, TLS, UNIX, restart_delay
 from coordlock_redis.requests import MICROSECONDS, Argument, Request, decoded
-from coordlock_redis.scripts import SCRIPTS
+from coordlock_redis.scripts import usual
 from coordlock_redis.session import RedisSession
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class RedisBackend(RedisSession):
             delay=restart_delay(settings),
             replicas=settings.options["wait_replicas"],
             may_evict=settings.options["allow_eviction"],
-            scripts=SCRIPTS if settings.options["compat"] is None else compat.SCRIPTS,
+            script=usual() if settings.options["compat"] is None else compat.script(),
         )
 
     def describe(self) -> Promise[ServiceInfo]:
@@ -198,17 +199,27 @@ class RedisBackend(RedisSession):
     @overload
     def follow(self, place: str, news: Callable[[], None]) -> Observation[Listing]: ...
     def follow(self, place: Queue | str, news: Callable[[], None]) -> Observation[Any]:
-        observe = self._followings.observe
+        read: Callable[[], Promise[Any]]
         if isinstance(place, str):
             from coordlock_redis import data
 
-            read, changed = partial(self.read, place), partial(data.changed, place)
-            observation = observe(data.channel(place), read, news, changed)
+            channel, read = data.channel(place), partial(self.read, place)
         else:
-            snapshot = partial(self.snapshot, place.name, owners=True)
-            observation = observe(f"changes:{place.name}", snapshot, news)
+            channel, read = f"changes:{place.name}", partial(self.snapshot, place.name, owners=True)
+        name = self._root + channel.encode("utf-8", "surrogatepass")
+        reading = lambda: run_in_background(self._reading(read))  # noqa: E731
+        observation = self._observers.observe(name, reading, news)
         self._requests.listen()
         return observation
+
+    def _reading(self, read: Callable[[], Promise[Any]]) -> Steps[Any]:
+        try:
+            return (yield read())
+        except BackendError as error:
+            if type(error) is not BackendError:
+                raise
+            # It may pass, as when memory is full.
+            raise BackendUnavailable(SERVICE, error.reason) from error
 
 
 class ValkeyBackend(RedisBackend):

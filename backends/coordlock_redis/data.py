@@ -20,29 +20,37 @@ _MAX_COPIED: Final = 1000
 
 
 def channel(where: str) -> str:
-    """The channel that tells the changes of a key or a folder."""
+    """The channel on which changes of a key or a folder are published."""
     folder, key = _split(where)
     return f"key:{folder}{key}" if key else f"folder:{folder}"
 
 
-def changed(where: str, known: Listing, message: bytes) -> Listing | None:
-    """What ``where`` holds after a change, from before; None if that is to be read."""
-    revision, _, changes = message.partition(b" ")
-    if not changes or len(known.values) > _MAX_COPIED:
-        return None
-    folder, _ = _split(where)
-    reader = Reader()
-    reader.feed(changes)
-    words = list(iter(reader.gets, False))
-    values = dict(known.values)
-    for name, version, value in zip(words[::3], words[1::3], words[2::3], strict=True):
-        key = folder + decoded(name)
-        before = values.pop(key, None)
-        if version != b"0":
-            if int(version) != (before.version if before is not None else 0) + 1:
-                return None  # this is not what was read
-            values[key] = VersionedValue(value, int(version))
-    return Listing({key: values[key] for key in sorted(values)}, int(revision))
+def changed(channel: bytes, message: bytes, known: Any) -> Any:
+    """What is kept there after the change that ``message`` reports; ``known`` was before.
+
+    None if it is to be read.
+    """
+    text, _, changes = message.partition(b" ")
+    try:
+        if (revision := int(text)) <= known.revision:
+            return known  # a reading has shown it
+        if not changes or len(known.values) > _MAX_COPIED:
+            return None
+        folder, _ = _split(decoded(channel.partition(b"}:")[2].partition(b":")[2]))
+        reader = Reader(protocolError=ValueError)
+        reader.feed(changes)
+        words = list(iter(reader.gets, False))
+        values = dict(known.values)
+        for name, version, value in zip(words[::3], words[1::3], words[2::3], strict=True):
+            key = folder + decoded(name)
+            before = values.pop(key, None)
+            if version != b"0":
+                if int(version) != (before.version if before is not None else 0) + 1:
+                    return None  # this is not what was read
+                values[key] = VersionedValue(value, int(version))
+    except (ValueError, TypeError, AttributeError):
+        return None  # no message of coordlock's
+    return Listing({key: values[key] for key in sorted(values)}, revision)
 
 
 def read(where: str, guard: Contender | None) -> Request[Listing]:
@@ -71,30 +79,31 @@ def write(operations: Sequence[Operation], guards: Sequence[Contender]) -> Reque
     for guard in guards:
         arguments += names(guard)
     changes = False
-    for one in operations:
-        folder, key = _split(one.key)
-        if isinstance(one, Expect):
-            arguments += (b"expect", folder, key, one.version)
-        elif isinstance(one, Read):
+    for operation in operations:
+        folder, key = _split(operation.key)
+        if isinstance(operation, Expect):
+            arguments += (b"expect", folder, key, operation.version)
+        elif isinstance(operation, Read):
             arguments += (b"read", folder, key, b"")
         else:
             changes = True
-            kind, value = (b"put", one.data) if isinstance(one, Put) else (b"delete", b"")
-            arguments += (kind, folder, key, value)
+            verb = b"put" if isinstance(operation, Put) else b"delete"
+            value = operation.data if isinstance(operation, Put) else b""
+            arguments += (verb, folder, key, value)
 
     def written(answer: list[Any]) -> Written:
         if answer[0] == b"version":
             unmet = decoded(answer[1])
             version = int(answer[2])
             keys = [
-                one.key
-                for one in operations
-                if isinstance(one, Expect)
-                and one.version == version
-                and _split(one.key)[1] == unmet
+                expected.key
+                for expected in operations
+                if isinstance(expected, Expect)
+                and expected.version == version
+                and _split(expected.key)[1] == unmet
             ]
             raise VersionMismatch(keys[0], version)
-        read = (one.key for one in operations if isinstance(one, Read))
+        read = (each.key for each in operations if isinstance(each, Read))
         values = {
             key: VersionedValue(value, int(version))
             for key, (value, version) in zip(read, answer[3], strict=True)

@@ -69,17 +69,17 @@ def _ask(question: Question) -> ServiceInfo:
     servers = question.servers
     connection = servers.connect()
     try:
-        fields = info(_answer(connection, "INFO"))
+        fields = info(connection.ask("INFO"))
         try:
-            answer = _answer(connection, "CONFIG", "GET", "appendfsync")
+            answer = connection.ask("CONFIG", "GET", "appendfsync")
             fields |= {"appendfsync": answer[1].decode()} if answer else {}
         except exceptions.ResponseError:
             pass  # the user may not ask, or a provider has renamed the command
         try:
-            slow = _answer(connection, "SLOWLOG", "GET", 128)
+            slow = connection.ask("SLOWLOG", "GET", 128)
         except exceptions.ResponseError:
             slow = []
-        state = _answer(connection, "HMGET", servers.key, "ttl", "delay", "auto")
+        state = connection.ask("HMGET", servers.key, "ttl", "delay", "auto")
         replicas = list(_replicas(fields))
         patience = servers.timeout / (4 * len(replicas) or 1)
         clocks = [_clock(servers, host, connection, patience) for host in replicas]
@@ -98,11 +98,6 @@ def _pause(state: Sequence[bytes | None]) -> float:
     """For how many seconds nothing is granted, by the state of the root."""
     ttl, delay, is_auto = state
     return max(int(delay or 0), int(ttl or 0) if is_auto else 0) / MICROSECONDS
-
-
-def _answer(connection: Connection, *command: Any) -> Any:
-    connection.send(command)
-    return connection.receive()
 
 
 def _replicas(fields: Mapping[str, str]) -> Iterator[Host]:
@@ -128,7 +123,7 @@ def _clock(servers: Servers, host: Host, connection: Connection, patience: float
             replica.send_command("TIME")
             theirs = _microseconds(replica.read_response(disable_decoding=True))
             between = servers.clock.now()
-            ours = _microseconds(_answer(connection, "TIME"))
+            ours = _microseconds(connection.ask("TIME"))
             after = servers.clock.now()
         finally:
             replica.disconnect()
@@ -233,23 +228,23 @@ def _about_replicas(fields: Mapping[str, str], wanted: int) -> Iterator[Finding]
 
 
 def _about_clocks(clocks: Sequence[Clock], delay: float) -> Iterator[Finding]:
-    known = [one for one in clocks if not one.failure]
-    for one in clocks:
-        if one.failure:
+    known = [clock for clock in clocks if not clock.failure]
+    for clock in clocks:
+        if clock.failure:
             yield (
                 False,
-                f"the replica {one.where} can't be reached from here, and neither can it after a "
-                f"failover: {one.failure}",
+                f"the replica {clock.where} can't be reached from here, and neither can it after a "
+                f"failover: {clock.failure}",
             )
-        elif one.ahead + one.precision < -delay:
+        elif clock.ahead + clock.precision < -delay:
             yield (
                 False,
-                f"the clock of the replica {one.where} is {-one.ahead:.1f} s behind: if a failover "
-                "to it loses data, tokens start lower, so a fence refuses the new holder and "
-                "accepts the old one",
+                f"the clock of the replica {clock.where} is {-clock.ahead:.1f} s behind: if a "
+                "failover to it loses data, tokens start lower, so a fence refuses the new holder "
+                "and accepts the old one",
             )
     if known:
-        most = max(abs(one.ahead) + one.precision for one in known)
+        most = max(abs(clock.ahead) + clock.precision for clock in known)
         yield (
             True,
             f"the clocks of {len(known) + 1} servers differ by less than {most:.3f} s; only a "
@@ -258,7 +253,7 @@ def _about_clocks(clocks: Sequence[Clock], delay: float) -> Iterator[Finding]:
 
 
 def _about_commands(slow: Sequence[Any], ttl: float) -> Iterator[Finding]:
-    slowest = max(slow, key=lambda one: int(one[2]), default=None)
+    slowest = max(slow, key=lambda entry: int(entry[2]), default=None)
     if slowest is None or (seconds := int(slowest[2]) / MICROSECONDS) * _TTL_PER_COMMAND < ttl:
         return
     command = b" ".join(slowest[3][:1]).decode("utf-8", "replace")

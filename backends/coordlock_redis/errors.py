@@ -12,7 +12,7 @@ __all__ = ["SERVICE", "client_closed", "is_elsewhere", "translate"]
 
 SERVICE: Final = "redis"
 
-#: What a server says that is not the primary any more, or has not all of the data.
+#: Refusals of a server that is not the primary any more, or has not all of the data.
 _ELSEWHERE: Final = (
     *("MOVED", "ASK", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "LOADING"),
     *("UNBLOCKED", "NOREPLICAS", "NOTREADY"),
@@ -23,7 +23,7 @@ _ELSEWHERE_CLASSES: Final = (
     *(exceptions.BusyLoadingError, exceptions.ClusterDownError, exceptions.TryAgainError),
     exceptions.MasterDownError,
 )
-#: What it says while something keeps it busy.
+#: Refusals while something keeps it busy.
 _BUSY: Final = ("BUSY",)
 _RIGHTS: Final = "the user must be allowed the commands and the keys and channels below the root"
 #: What to do about a refusal, by the words in it.

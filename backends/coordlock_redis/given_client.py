@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from coordlock.errors import ConfigurationError
@@ -19,11 +20,12 @@ _TAKEN: Final = frozenset(
 
 def servers_of(client: object, key: bytes, timeout: float, clock: Clock) -> Servers:
     """Where the client's server is. Its answers' decoding and its retries don't matter."""
+    servers = partial(Servers, key=key, timeout=timeout, clock=clock)
     if (nodes := getattr(client, "nodes_manager", None)) is not None:  # a cluster's
         arguments = dict(getattr(nodes, "connection_kwargs", {}))
         hosts = [(str(node.host), int(node.port)) for node in nodes.startup_nodes.values()]
         tls = _is_encrypted(arguments.get("connection_class"), arguments)
-        return Servers(hosts, key, timeout, clock, tls=tls, arguments=_taken(arguments))
+        return servers(hosts, tls=tls, arguments=_taken(arguments))
     pool = getattr(client, "connection_pool", None)
     if pool is None:
         kind = type(client)
@@ -35,19 +37,16 @@ def servers_of(client: object, key: bytes, timeout: float, clock: Clock) -> Serv
     tls = _is_encrypted(pool.connection_class, arguments)
     manager = getattr(pool, "sentinel_manager", None)
     if manager is not None:
-        sentinels = [one.connection_pool for one in manager.sentinels]
+        sentinels = [sentinel.connection_pool for sentinel in manager.sentinels]
         if not getattr(pool, "is_master", True):
             raise ConfigurationError("client is one for replicas: give one by master_for()")
-        places = [one.connection_kwargs for one in sentinels]
-        hosts = [(str(one["host"]), int(one["port"])) for one in places]
+        places = [pool.connection_kwargs for pool in sentinels]
+        hosts = [(str(place["host"]), int(place["port"])) for place in places]
         sentinel_tls = bool(sentinels) and _is_encrypted(sentinels[0].connection_class, places[0])
         own = _taken(places[0]) if sentinels else {}
         own.pop("db", None)
-        return Servers(
+        return servers(
             hosts,
-            key,
-            timeout,
-            clock,
             sentinel=str(pool.service_name),
             tls=tls,
             arguments=_taken(arguments),
@@ -56,9 +55,9 @@ def servers_of(client: object, key: bytes, timeout: float, clock: Clock) -> Serv
         )
     taken = _taken(arguments)
     if "path" in arguments:
-        return Servers([], key, timeout, clock, path=arguments["path"], arguments=taken)
+        return servers([], path=arguments["path"], arguments=taken)
     host = (str(arguments.get("host", "localhost")), int(arguments.get("port", 6379)))
-    return Servers([host], key, timeout, clock, tls=tls, arguments=taken)
+    return servers([host], tls=tls, arguments=taken)
 
 
 def _taken(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,5 +70,5 @@ def _taken(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_encrypted(kind: type | None, arguments: Mapping[str, Any]) -> bool:
     """By the class of the connections, because some clients keep no argument ``ssl``."""
-    names = {one.__name__ for one in kind.__mro__} if kind is not None else set()
+    names = {base.__name__ for base in kind.__mro__} if kind is not None else set()
     return "SSLConnection" in names or bool(arguments.get("ssl"))

@@ -10,7 +10,7 @@ from redis import exceptions
 from coordlock.errors import BackendError, SessionLost
 from coordlock.runtime.promise import Promise, failed
 from coordlock.runtime.worker import Worker
-from coordlock_redis.errors import SERVICE, client_closed, is_elsewhere, translate
+from coordlock_redis.errors import SERVICE, client_closed, translate
 from coordlock_redis.request_thread import not_copied
 from coordlock_redis.requests import Request, ScriptContext
 from coordlock_redis.servers import BROKEN, Connection, Servers, packed
@@ -80,38 +80,25 @@ class Heartbeats:
         is_new = self._connection is None
         if (connection := self._connection) is None:
             connection = self._connection = self._servers.connect()
-        # A `WAIT` behind a script that the server does not know would hold up the next attempt.
-        by_source = is_new and self._replicas > 0
+        data = request.command(self._context, connection)
+        if self._replicas:
+            seconds = min(patience, self._servers.timeout / 2)
+            data += packed("WAIT", self._replicas, max(1, int(seconds * 1000)))
         try:
-            try:
-                self._transmit(request, connection, patience, by_source=by_source)
-                answer = connection.receive()
-            except exceptions.NoScriptError:
-                if self._replicas:
-                    connection.receive()
-                self._transmit(request, connection, patience, by_source=True)
-                answer = connection.receive()
+            connection.socket.settimeout(min(patience, self._servers.timeout))
+            connection.socket.sendall(data)
+            answer = connection.receive()
             copies = connection.receive() if self._replicas else 0
         except BROKEN as error:
-            is_refusal = isinstance(error, exceptions.ResponseError) and not is_elsewhere(error)
-            if not is_refusal or self._replicas:
-                self._drop()
-            if not is_new and isinstance(error, _CLOSED):
+            self._drop()
+            is_unknown = isinstance(error, exceptions.NoScriptError) and not request.is_by_source
+            request.is_by_source |= is_unknown
+            if is_unknown or (not is_new and isinstance(error, _CLOSED)):
                 return self._ask(request, patience)
             raise translate(error, connection.where) from None
         if copies < self._replicas and answer[0] == b"ok":
             raise not_copied(copies, self._replicas)
         return answer
-
-    def _transmit(
-        self, request: Request[float], connection: Connection, patience: float, *, by_source: bool
-    ) -> None:
-        connection.socket.settimeout(min(patience, self._servers.timeout))
-        data = request.command(self._context, connection, by_source=by_source)
-        if self._replicas:
-            seconds = min(patience, self._servers.timeout / 2)
-            data += packed("WAIT", self._replicas, max(1, int(seconds * 1000)))
-        connection.socket.sendall(data)
 
     def _drop(self) -> None:
         with self._lock:

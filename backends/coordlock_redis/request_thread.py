@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from redis import exceptions
@@ -36,8 +36,8 @@ log = Log("coordlock")
 _STRAY: Final = OSError("the server sent an answer to no request")
 #: By a signal handler.
 _INTERRUPTED: Final = OSError("a request was interrupted")
-#: The next answer belongs to this attempt of that request, or says how many replicas have it.
-_Slot = tuple[Request[Any], int, bool]
+#: A request, and its answers so far: that of the script, and how many replicas have what it did.
+_Slot = tuple[Request[Any], list[Any]]
 
 
 class RequestThread:
@@ -74,11 +74,8 @@ class RequestThread:
         #: What the thread for I/O is to send.
         self._asked: list[Request[Any]] = []
         self._slots: deque[_Slot] = deque()
-        self._held: dict[int, Any] = {}
         #: What could not be sent at once.
         self._unsent = b""
-        #: The scripts that were sent to it.
-        self._known: set[str] = set()
         #: The first of these is the thread for I/O; others end at once.
         self._threads: list[threading.Thread] = []
         self._ended: Promise[None] = Promise()
@@ -96,10 +93,13 @@ class RequestThread:
             return failed(client_closed())
         if self._until is not None or sys.is_finalizing():
             return failed(self._refusal())
-        if self._sends_at_once(request):
-            if self._trouble is not None or self._unsent:
-                self._wake()
-            return request.promise
+        connection = self.connection
+        if connection is not None and connection.is_direct and not request.needs_subscription:
+            data = self._encoded(request, connection)
+            if self._put(connection, [request], data):
+                if self._trouble is not None or self._unsent:
+                    self._wake()
+                return request.promise
         self._asked.append(request)
         if self._ended.done():
             self._refuse()
@@ -107,43 +107,27 @@ class RequestThread:
         self._wake()
         return request.promise
 
-    def _sends_at_once(self, request: Request[Any]) -> bool:
-        """Send it from the calling thread, unless the thread for I/O must do that."""
-        connection = self.connection
-        if (
-            connection is None
-            or not connection.is_direct
-            or self._replicas
-            or request.needs_subscription
-        ):
-            return False
-        data = request.command(self.context, connection)
-        request.sent_at, request.attempts = self._clock.now(), 1
-        if self._put(connection, [(request, 1, False)], data):
-            return True
-        request.attempts = 0
-        return False
-
     def _put(
-        self, connection: Connection, slots: list[_Slot], data: bytes, asked: int | None = None
+        self, connection: Connection, batch: list[Request[Any]], data: bytes, asked: int = 0
     ) -> bool:
-        """Send ``data`` for ``slots``, or keep for the thread for I/O what can't be sent at once.
+        """Send ``data`` for ``batch``, or keep for the thread for I/O what can't be sent at once.
 
         ``asked`` is how many of the requests that wait for the thread for I/O these are, from the
         first. Returns False and sends nothing if others come first or the connection is gone.
         """
         trouble: Exception | None = None
         written: list[int] = []
+        slots: list[_Slot] = [(request, []) for request in batch]
         # Writes when it is added to `written`: what was written is known before a handler runs.
         write = map(os.write, (connection.number,), (data,)) if connection.is_direct else ()
         with self._lock:
             if connection is not self.connection or self._trouble is not None:
                 return False
-            if asked is None and self._asked:
+            if self._asked and not asked:
                 return False
             self._trouble = _INTERRUPTED
             self._slots += slots
-            if asked is not None:
+            if asked:
                 del self._asked[:asked]
             if self._unsent:
                 self._unsent += data
@@ -157,6 +141,13 @@ class RequestThread:
                 self._unsent = data[written[0] :] if written else data
             self._trouble = trouble
         return True
+
+    def _encoded(self, request: Request[Any], connection: Connection) -> bytes:
+        request.sent_at = self._clock.now()
+        command = request.command(self.context, connection)
+        if self._replicas and request.changes:
+            command += packed("WAIT", self._replicas, int(self._timeout * 1000))
+        return command
 
     def listen(self) -> None:
         """Keep the subscription from now on."""
@@ -240,7 +231,7 @@ class RequestThread:
             self._subscription.connect_when_due(self._servers)
             other, connection = self._subscription.connection, self.connection
             if other is not None and connection is not None and other.run != connection.run:
-                # What leaves there is not told here.
+                # What leaves there is not reported here.
                 self._drop(BackendUnavailable(SERVICE, "the client has moved to another server"))
         self._flush()
         if self._asked:
@@ -269,9 +260,9 @@ class RequestThread:
     def _wait(self) -> None:
         """Wait for what comes, and act on it."""
         own, subscribed = self.connection, self._subscription.connection
-        connections = [one for one in (own, subscribed) if one is not None]
-        has_more = any(one.has_more() for one in connections)
-        sockets = [self._woken, *(one.socket for one in connections)]
+        connections = [each for each in (own, subscribed) if each is not None]
+        has_more = any(each.has_more() for each in connections)
+        sockets = [self._woken, *(each.socket for each in connections)]
         readable = self._poll.ready(sockets, timeout=0.0 if has_more else self._patience())
         if self._woken in readable:
             self._woken.recv(4096)
@@ -303,9 +294,8 @@ class RequestThread:
         failure: BackendError | None = None
         try:
             # Another attempt to connect would only delay what fails without the subscription.
-            if self.connection is None and not all(map(self._lacks_subscription, self._asked)):
+            if self.connection is None and not all(map(self._lacks_subscription, [*self._asked])):
                 connection = self._servers.connect()
-                self._known.clear()
                 if (
                     self._subscription.connection is not None
                     and self._subscription.connection.run != connection.run
@@ -314,43 +304,18 @@ class RequestThread:
                 self.connection = connection
         except BackendError as error:
             failure = error
-        batch = list(self._asked)
-        refused = [one for one in batch if failure or self._lacks_subscription(one)]
-        sent = [one for one in batch if one not in refused]
+        batch = [*self._asked]
+        refused = [each for each in batch if failure or self._lacks_subscription(each)]
+        sent = [each for each in batch if each not in refused]
         self._asked[: len(batch)] = sent
-        if sent:
-            self._transmit(sent, asked=len(sent))
+        if sent and (current := self.connection) is not None:
+            data = b"".join([self._encoded(request, current) for request in sent])
+            self._put(current, sent, data, asked=len(sent))
         for request in refused:
             request.promise.fail(failure or self._subscription.failure)
 
     def _lacks_subscription(self, request: Request[Any]) -> bool:
         return request.needs_subscription and not self._subscription.is_live
-
-    def _transmit(
-        self, batch: Sequence[Request[Any]], asked: int = 0, *, by_source: bool = False
-    ) -> None:
-        if (connection := self.connection) is None:
-            return
-        slots: list[_Slot] = []
-        commands: list[bytes] = []
-        if self._replicas:
-            # A `WAIT` behind a script that the server does not know would hold up the next
-            # attempt.
-            by_source = by_source or any(one.name not in self._known for one in batch)
-            self._known.update(one.name for one in batch)
-        for request in batch:
-            request.sent_at = self._clock.now()
-            attempt = request.attempts = request.attempts + 1
-            slots.append((request, attempt, False))
-            commands.append(request.command(self.context, connection, by_source=by_source))
-            if self._replicas and request.changes:
-                slots.append((request, attempt, True))
-                commands.append(packed("WAIT", self._replicas, int(self._timeout * 1000)))
-        if not self._put(connection, slots, b"".join(commands), asked):
-            for request in batch:
-                request.attempts -= 1
-                if not asked:  # nothing sends it again
-                    request.promise.fail(translate(self._trouble or _INTERRUPTED, connection.where))
 
     def _receive(self) -> None:
         """Complete the requests whose answers have come."""
@@ -365,48 +330,40 @@ class RequestThread:
             if not self._slots:
                 self._drop(translate(_STRAY, connection.where))
                 return
-            self._take(self._slots.popleft(), answer)
+            request, answers = self._slots[0]
+            answers.append(answer)
+            if len(answers) == (2 if self._replicas and request.changes else 1):
+                self._slots.popleft()
+                self._take(request, connection, *answers)
             if self.connection is not connection:
                 return
 
-    def _take(self, slot: _Slot, answer: Any) -> None:
-        request, attempt, is_copies = slot
-        if is_copies:
-            if attempt == request.attempts:
-                self._copied(request, answer)
-        elif isinstance(answer, exceptions.NoScriptError) and request.attempts == 1:
-            self._transmit([request], by_source=True)
-        elif isinstance(answer, Exception):
-            request.attempts += 1  # what comes of its `WAIT` does not matter
-            where = self.connection.where if self.connection else ""
-            request.promise.fail(translate(answer, where))
-            if is_elsewhere(answer):
-                self._drop(translate(answer, where))
-        elif self._replicas and request.changes:
-            self._held[id(request)] = answer
+    def _take(
+        self, request: Request[Any], connection: Connection, answer: Any, copies: Any = None
+    ) -> None:
+        if isinstance(answer, exceptions.NoScriptError) and not request.is_by_source:
+            request.is_by_source = True
+            self._asked.append(request)
+            return
+        if isinstance(error := answer, Exception) or isinstance(error := copies, Exception):
+            request.promise.fail(translate(error, connection.where))
+            if is_elsewhere(error):
+                self._drop(translate(error, connection.where))
+        elif copies is not None and copies < self._replicas and answer[0] == b"ok":
+            request.promise.fail(not_copied(copies, self._replicas))
         else:
             request.answer(answer, self.context)
-
-    def _copied(self, request: Request[Any], answer: Any) -> None:
-        held = self._held.pop(id(request), None)
-        if isinstance(answer, Exception):
-            request.promise.fail(translate(answer))
-        elif answer < self._replicas and held is not None and held[0] == b"ok":
-            request.promise.fail(not_copied(answer, self._replicas))
-        else:
-            request.answer(held, self.context)
 
     def _drop(self, error: BackendError) -> None:
         """Give up the connection; what was sent has an unknown outcome."""
         with self._lock:
             connection, self.connection = self.connection, None
             slots, self._slots = self._slots, deque()
-            self._held.clear()
             self._unsent, self._trouble = b"", None
         if connection is not None:
             connection.close()
         error = BackendUnavailable(SERVICE, error.reason)
-        for request, _, _ in slots:
+        for request, _ in slots:
             request.promise.fail(error)
 
 

@@ -10,7 +10,7 @@ from coordlock.errors import BackendError, BackendUnavailable, Evicted, SessionL
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 from coordlock_redis.errors import SERVICE
-from coordlock_redis.scripts import SCRIPTS, Script, Scripts
+from coordlock_redis.scripts import Script
 from coordlock_redis.servers import Connection, Word, encoded, packed
 
 __all__ = ["MICROSECONDS", "Argument", "Request", "ScriptContext", "decoded", "loss"]
@@ -25,7 +25,7 @@ MICROSECONDS: Final = 1_000_000
 
 @dataclass(slots=True)
 class ScriptContext:
-    """What every script is told.
+    """What each run of the script is given.
 
     Attributes:
         key: of the root's state.
@@ -33,9 +33,9 @@ class ScriptContext:
         delay: for how many seconds nothing is granted after another server came, or the same one
             without its data; None for the longest ttl. The largest of all clients counts.
         max_ttl: the longest ttl that the root's state had when the client saw it last, in seconds.
-        scripts: what is run.
+        script: what is run.
         born: when the state that it has seen was made, by the server's clock; 0 for none yet.
-        is_quiet: whether the log has told that nothing is granted for some time.
+        is_quiet: whether the log says that nothing is granted for some time.
         failure: why the client's thread has failed; then its session must end.
     """
 
@@ -43,42 +43,33 @@ class ScriptContext:
     client: str
     delay: float | None
     max_ttl: float
-    scripts: Scripts = SCRIPTS
+    script: Script
     born: int = 0
     is_quiet: bool = False
     failure: str = ""
 
     def beginning(self, name: str, connection: Connection) -> tuple[int, bytes]:
-        """How many words a request to run that script begins with, and these words."""
+        """How many words a request for that operation begins with, and these words."""
         key = name, self.max_ttl, self.born
         if (found := connection.beginnings.get(key)) is None:
-            which = self.scripts[name]
-            words = ("EVALSHA", which.digest, *self.arguments(which, connection))
+            words = ("EVALSHA", self.script.digest, *self.arguments(name, connection))
             found = connection.beginnings[key] = len(words), encoded(words)
         return found
 
-    def arguments(self, script: Script, connection: Connection) -> tuple[Argument, ...]:
-        """The key and the arguments before those of the operation."""
+    def arguments(self, name: str, connection: Connection) -> tuple[Argument, ...]:
+        """The key and the arguments before those of the operation ``name``."""
         delay = -1 if self.delay is None else int(self.delay * MICROSECONDS)
         max_ttl = int(self.max_ttl * MICROSECONDS)
         known = f"{connection.started} {self.born} {delay} {max_ttl}"
-        return (
-            1,
-            self.key,
-            script.name,
-            connection.run,
-            self.client,
-            int(connection.is_cluster),
-            known,
-        )
+        return (1, self.key, name, connection.run, self.client, int(connection.is_cluster), known)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Request(Generic[T]):
-    """One script to run.
+    """One run of the script.
 
     Attributes:
-        name: of the script.
+        name: of the operation.
         arguments: of the operation.
         read: what the answer means; raises coordlock's errors.
         changes: whether replicas must have what it does.
@@ -91,19 +82,16 @@ class Request(Generic[T]):
     changes: bool = False
     needs_subscription: bool = False
     promise: Promise[T] = field(default_factory=Promise)
-    #: When it was sent last, and how often.
+    #: When it was sent last, and whether with the script's source.
     sent_at: float = 0.0
-    attempts: int = 0
+    is_by_source: bool = False
 
-    def command(
-        self, context: ScriptContext, connection: Connection, *, by_source: bool = False
-    ) -> bytes:
-        """The command. Redis forgets scripts at its restart; then their source makes them known."""
-        if by_source:
-            which = context.scripts[self.name]
-            return packed(
-                "EVAL", which.source, *context.arguments(which, connection), *self.arguments
-            )
+    def command(self, context: ScriptContext, connection: Connection) -> bytes:
+        """The command. The first of a connection makes the script known, by its source."""
+        if self.is_by_source or not connection.knows_script:
+            connection.knows_script = True
+            given = context.arguments(self.name, connection)
+            return packed("EVAL", context.script.source, *given, *self.arguments)
         count, beginning = context.beginning(self.name, connection)
         count += len(self.arguments)
         return b"*%d\r\n%b%b" % (count, beginning, encoded(self.arguments))

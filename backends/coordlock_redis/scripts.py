@@ -1,74 +1,61 @@
-"""The Lua scripts, each put together from files."""
+"""The Lua script of all operations, put together from files."""
 
 from __future__ import annotations
 
 import hashlib
 import pkgutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Final
 
-__all__ = ["NAMES", "SCRIPTS", "File", "Script", "Scripts", "parts"]
+__all__ = ["Script", "files", "operations", "usual"]
 
-#: A package that has a folder ``lua``, and the file's name there.
-File = tuple[str, str]
-
-NAMES: Final = (
+_PACKAGE: Final = "coordlock_redis"
+#: The functions, each file after those that it calls.
+_FUNCTIONS: Final = ("begin", "leave", "sessions", "extend", "evictions", "list", "try", "watchers")
+_OPERATIONS: Final = (
     *("open", "heartbeat", "close", "enqueue", "withdraw", "publish"),
     *("watch", "snapshot", "queues", "read", "write", "time"),
 )
-_PACKAGE: Final = "coordlock_redis"
-#: What some scripts need besides: Redis makes each function anew whenever a script is run.
-_PARTS: Final = {
-    **dict.fromkeys(("open", "heartbeat"), ("promotions", "evictions", "extend")),
-    "snapshot": ("list",),
-    "enqueue": ("promotions", "list", "try", "watchers"),
-    "watch": ("watchers",),
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One script, as Redis takes it."""
+    """A script, as Redis takes it; its first argument names the operation."""
 
-    name: bytes
     source: bytes
-    digest: bytes
+    digest: bytes = field(init=False)
 
-
-class Scripts:
-    """Scripts by their names; ``files`` are those of one script, in their order."""
-
-    def __init__(self, files: Callable[[str], Sequence[File]]) -> None:
-        self._files: Final = files
-        self._made: dict[str, Script] = {}
-
-    def __getitem__(self, name: str) -> Script:
-        if (made := self._made.get(name)) is None:
-            source = b"\n".join(_text(*file) for file in self._files(name))
-            digest = hashlib.sha1(source, usedforsecurity=False).hexdigest()
-            made = self._made[name] = Script(name.encode(), source, digest.encode())
-        return made
-
-
-def parts(name: str) -> tuple[list[File], File, File]:
-    """The files of a usual script: functions, what ends expired sessions, and the operation."""
-    functions = ["begin", "leave", "sessions", *_PARTS.get(name, ())]
-    return [(_PACKAGE, one) for one in functions], (_PACKAGE, "expire"), (_PACKAGE, name)
-
-
-def _usual(name: str) -> list[File]:
-    functions, expire, operation = parts(name)
-    return [*functions, expire, operation]
-
-
-#: Those of all schemes that have a root's state.
-SCRIPTS: Final = Scripts(_usual)
+    def __post_init__(self) -> None:
+        digest = hashlib.sha1(self.source, usedforsecurity=False).hexdigest()
+        object.__setattr__(self, "digest", digest.encode())
 
 
 @cache
-def _text(package: str, name: str) -> bytes:
-    text = pkgutil.get_data(package, f"lua/{name}.lua")
-    assert text is not None
-    return text
+def usual(adapted: bytes = b"", adapted_operations: bytes = b"") -> Script:
+    """The script of all schemes that have a root's state.
+
+    ``adapted`` replaces functions in all operations, ``adapted_operations`` in its own.
+    """
+    parts = (
+        files(_PACKAGE, *_FUNCTIONS),
+        adapted,
+        files(_PACKAGE, "expire"),
+        adapted_operations,
+        operations(_PACKAGE, *_OPERATIONS),
+    )
+    return Script(b"\n".join(parts))
+
+
+def files(package: str, *names: str) -> bytes:
+    """The files of these names in the package's folder ``lua``."""
+    found = (pkgutil.get_data(package, f"lua/{name}.lua") for name in names)
+    return b"\n".join(text for text in found if text is not None)
+
+
+def operations(package: str, *names: str) -> bytes:
+    """The same, each for the operation of its name alone."""
+    return b"\n".join(
+        b"if ARGV[1] == '%b' then\n%b\nend" % (name.encode(), files(package, name))
+        for name in names
+    )

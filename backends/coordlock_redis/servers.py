@@ -46,9 +46,8 @@ class Connection:
 
     Attributes:
         run: names the server's process: another one after each restart.
-        version: of the server, or of the Redis that it is compatible with.
         is_encrypted: by TLS.
-        is_direct: whether the descriptor can be written and read without waiting.
+        is_direct: whether the descriptor can be written without waiting.
         number: of the descriptor. It may be another's once the connection is closed, which the
             thread for I/O does.
         started: not before it started or became the primary, in microseconds of its own clock.
@@ -57,12 +56,13 @@ class Connection:
     _redis_py: Any
     where: str
     run: bytes
-    version: tuple[int, ...]
     is_cluster: bool
     started: int
     is_encrypted: bool
     is_direct: bool = field(init=False)
     number: int = field(init=False)
+    #: Whether the script's source was sent.
+    knows_script: bool = False
     #: What requests to it begin with, for `ScriptContext`.
     beginnings: dict[object, tuple[int, bytes]] = field(default_factory=dict)
     _reader: Reader = field(init=False)
@@ -82,13 +82,10 @@ class Connection:
 
     def send(self, *commands: Sequence[Word]) -> None:
         """Send all of ``commands`` at once."""
-        self.socket.sendall(b"".join([packed(*one) for one in commands]))
+        self.socket.sendall(b"".join([packed(*command) for command in commands]))
 
     def read(self) -> list[Any]:
-        """The answers that have come, as bytes; an error is one of them.
-
-        It waits only where there is nothing to read and it is not `is_direct`.
-        """
+        """The answers that have come, as bytes; an error is one of them. For a readable socket."""
         if not self._ready:
             self._fill()
         while self.is_encrypted and self.socket.pending():
@@ -99,24 +96,22 @@ class Connection:
     def receive(self) -> Any:
         """Wait for the next answer, as bytes; raises redis-py's errors."""
         while not self._ready:
-            self._fill(waits=True)
+            self._fill()
         answer = self._ready.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    def _fill(self, *, waits: bool = False) -> None:
-        try:
-            if waits or not self.is_direct:
-                data = self.socket.recv(_CHUNK)
-            else:
-                data = os.read(self.number, _CHUNK)
-        except BlockingIOError:
-            return
-        if not data:
+    def ask(self, *command: Word) -> Any:
+        """The answer to ``command``. Blocks; raises redis-py's errors."""
+        self.send(command)
+        return self.receive()
+
+    def _fill(self) -> None:
+        if not (data := self.socket.recv(_CHUNK)):
             raise exceptions.ConnectionError("the server closed the connection")
         self._reader.feed(data)
-        while (answer := self._reader.gets()) is not False:
+        while (answer := self._reader.gets()) is not False:  # which 0 equals
             self._ready.append(answer)
 
     def has_more(self) -> bool:
@@ -171,8 +166,8 @@ class Servers:
         if host is None:
             unix: Any = UnixDomainSocketConnection
             return unix(path=self.path or "", **arguments)
-        kind = SSLConnection if self.tls else TCPConnection
-        return kind(host=host[0], port=host[1], **arguments)
+        transport = SSLConnection if self.tls else TCPConnection
+        return transport(host=host[0], port=host[1], **arguments)
 
     def connect(self) -> Connection:
         """A connection to the primary. Blocks; raises coordlock's errors alone."""
@@ -182,7 +177,7 @@ class Servers:
             try:
                 connection = self._follow(host, until)
             except BackendError as error:
-                # The answer of a server tells more than the silence of the next one.
+                # The answer of a server is worth more than the silence of the next one.
                 if refusal is None or isinstance(refusal, BackendUnavailable):
                     refusal = error
             else:
@@ -228,8 +223,8 @@ class Servers:
         except Exception as error:
             raise translate(error, where, is_plain=not self.sentinel_tls) from None
         finally:
-            for one in sentinel.sentinels:
-                one.close()
+            for client in sentinel.sentinels:
+                client.close()
         answered = sentinel.sentinels[0].connection_pool.connection_kwargs
         self._answered = answered["host"], answered["port"]
         return str(host), int(port)
@@ -287,7 +282,7 @@ class Servers:
 
     def _arguments(self, given: Mapping[str, Any], patience: float) -> dict[str, Any]:
         # Else OpenSSL asks for the pass phrase of an encrypted key on the terminal.
-        password = {"ssl_password": ""} if any(one.startswith("ssl_") for one in given) else {}
+        password = {"ssl_password": ""} if any(name.startswith("ssl_") for name in given) else {}
         patience = max(0.05, min(self.timeout, patience))
         return {
             **password,
@@ -311,7 +306,7 @@ def _connected(opened: Any, where: str, answers: list[Any]) -> Connection:
     fields = info(server) | info(replication)
     version = tuple(int(part) for part in re.findall(r"\d+", fields.get("redis_version", ""))[:3])
     if version < _OLDEST:
-        shown = fields.get("redis_version") or "a server that tells no version"
+        shown = fields.get("redis_version") or "a server of unknown version"
         raise BackendError(SERVICE, f"{where}: coordlock needs Redis 6.2 or later, not {shown}")
     if fields.get("role", "master") != "master":
         primary = f"{fields.get('master_host')}:{fields.get('master_port')}"
@@ -321,7 +316,7 @@ def _connected(opened: Any, where: str, answers: list[Any]) -> Connection:
     if not (run := fields.get("run_id")):
         raise BackendError(
             SERVICE,
-            f"{where} tells no run_id, by which coordlock notices that Redis has lost its data: "
+            f"{where} gives no run_id, by which coordlock notices that Redis has lost its data: "
             "connect to Redis or Valkey itself, not to a proxy or another server",
         )
     now = int(time[0]) * 1_000_000 + int(time[1])
@@ -334,7 +329,6 @@ def _connected(opened: Any, where: str, answers: list[Any]) -> Connection:
         opened,
         where,
         run.encode(),
-        version,
         _mode(fields) == "cluster",
         started,
         isinstance(opened, SSLConnection),
@@ -357,17 +351,9 @@ def encoded(words: Sequence[Word]) -> bytes:
     """
     parts: list[bytes] = []
     for word in words:
-        if isinstance(word, str):
-            text = word.encode("utf-8", "surrogatepass")
-        else:
-            text = word if isinstance(word, bytes) else b"%d" % word
-        count = len(text)
-        parts += (_COUNTS[count] if count < len(_COUNTS) else b"$%d\r\n" % count, text, b"\r\n")
+        text = word if isinstance(word, bytes) else str(word).encode("utf-8", "surrogatepass")
+        parts.append(b"$%d\r\n%b\r\n" % (len(text), text))
     return b"".join(parts)
-
-
-#: Looked up in half the time that it takes to format them.
-_COUNTS: Final = [b"$%d\r\n" % count for count in range(512)]
 
 
 def info(text: bytes) -> dict[str, str]:

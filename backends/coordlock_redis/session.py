@@ -9,38 +9,41 @@ from typing import Any, Final, TypeVar
 from uuid import uuid4
 
 from coordlock.backend import Backend, SessionInfo, SessionListener
+from coordlock.backend.observers import Observers
+from coordlock.backend.session import OneSession
 from coordlock.errors import SessionLost
-from coordlock.runtime.clock import Timers
+from coordlock.runtime.clock import Timers, sleep
+from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, failed
-from coordlock_redis.errors import SERVICE
-from coordlock_redis.following import Followings
+from coordlock_redis import data
+from coordlock_redis.errors import SERVICE, client_closed
 from coordlock_redis.heartbeats import Heartbeats
 from coordlock_redis.request_thread import RequestThread
 from coordlock_redis.requests import MICROSECONDS, Argument, Request, ScriptContext, loss
-from coordlock_redis.scripts import SCRIPTS, Scripts
+from coordlock_redis.scripts import Script
 from coordlock_redis.servers import Servers
-from coordlock_redis.subscription import Subscription
+from coordlock_redis.subscription import Subscription, SubscriptionListener
 from coordlock_redis.watches import Watches
 
-__all__ = ["RedisSession", "no_session"]
+__all__ = ["RedisSession"]
+
+#: Seconds before another reading after one that got no answer.
+REREAD_DELAY_S: Final = 0.2
 
 T = TypeVar("T")
 
-
-def no_session() -> SessionLost:
-    """Why a request that needs the session is not sent."""
-    return SessionLost(SERVICE, "there is no session")
+log = Log("coordlock")
 
 
-class RedisSession(Backend):
-    """What a client needs for its session, and what it hears.
+class RedisSession(SubscriptionListener, Backend):
+    """What a client needs for its session, and what Redis publishes for it.
 
     Args:
         prefix: of the names of all keys and channels of the root.
         delay: see `ScriptContext`.
         replicas: how many must have what the client changes.
         may_evict: whether a server will do that deletes keys when its memory is full.
-        scripts: what is run.
+        script: what is run.
     """
 
     def __init__(
@@ -49,11 +52,11 @@ class RedisSession(Backend):
         prefix: bytes,
         ttl: float,
         timers: Timers,
+        script: Script,
         *,
         delay: float | None = None,
         replicas: int = 0,
         may_evict: bool = False,
-        scripts: Scripts = SCRIPTS,
     ) -> None:
         self._servers: Final = servers
         self._ttl: Final = ttl
@@ -61,8 +64,9 @@ class RedisSession(Backend):
         self._may_evict: Final = may_evict
         self._timers: Final = timers
         self._client: Final = uuid4().hex[:16]
+        self._root: Final = prefix
         self._inbox: Final = prefix + b"inbox:" + self._client.encode()
-        self._context: Final = ScriptContext(servers.key, self._client, delay, ttl, scripts)
+        self._context: Final = ScriptContext(servers.key, self._client, delay, ttl, script)
         self._lock: Final = threading.RLock()
         self._subscription: Final = Subscription(
             self._inbox, timers, ttl / 3 + 1.0, servers.timeout
@@ -71,17 +75,15 @@ class RedisSession(Backend):
             servers, self._context, self._subscription, timers.clock, replicas
         )
         self._heartbeats: Final = Heartbeats(servers, self._context, replicas)
-        self._watches: Final = Watches(self._look, self._is_own, timers)
-        self._followings: Final = Followings(self._subscription, prefix, timers)
+        self._session: OneSession[str] = OneSession(SERVICE, self._lock, self._ended)
+        self._watches: Final = Watches(self._look, self._is_own, timers, self._lock)
+        self._observers: Final = Observers(self, timers.clock, self._lock)
         self._subscription.listener = self
-        #: The channel that tells that data may be gone.
+        #: On this channel, Redis reports that data may be gone.
         self._anew: Final = prefix + b"anew"
         self._subscription.subscribe(self._anew)
-        self._listener: SessionListener | None = None
-        #: The open session, and the last one, which may have ended.
-        self._session = self._last = ""
         self._opened = self._beats = 0
-        #: When each heartbeat that was not heard of yet was sent.
+        #: When each heartbeat was sent whose message has not come yet.
         self._beaten: dict[int, float] = {}
         self._closing: Promise[None] | None = None
 
@@ -89,7 +91,6 @@ class RedisSession(Backend):
         with self._lock:
             self._opened += 1
             session = f"{self._client}-{self._opened}"
-            self._last = session
         self._requests.listen()
         arguments: tuple[Argument, ...] = (
             session,
@@ -103,10 +104,9 @@ class RedisSession(Backend):
     def _begun(self, session: str, listener: SessionListener, answer: list[Any]) -> SessionInfo:
         _, revision, born, max_ttl = answer
         self._see(born, max_ttl)
-        if self._subscription.is_live:
-            self._watches.opened(revision)
-        with self._lock:
-            self._listener, self._session = listener, session
+        self._watches.opened(revision)
+        if not self._session.begin(session, listener):
+            raise client_closed()
         return SessionInfo(session, self._ttl)
 
     def _see(self, born: int, max_ttl: int) -> None:
@@ -116,14 +116,14 @@ class RedisSession(Backend):
 
     def heartbeat(self) -> Promise[float]:
         with self._lock:
-            if not (session := self._session):
-                return failed(no_session())
+            if not (session := self._session.current):
+                return failed(self._session.missing())
             self._beats += 1
             number = self._beats
             self._beaten[number] = self._timers.clock.now()
-            late = [one for one in self._beaten if one < number - 1]
-            for one in late:
-                del self._beaten[one]
+            late = [beat for beat in self._beaten if beat < number - 1]
+            for beat in late:
+                del self._beaten[beat]
         if late:
             self._subscription.probe()
         if (connection := self._subscription.connection) is not None:
@@ -145,14 +145,14 @@ class RedisSession(Backend):
         with self._lock:
             if self._closing is not None:
                 return self._closing
-            session, self._session, self._listener = self._session, "", None
+            session = self._session.forget(closes=True)
             self._closing = closing = Promise[None]()
         self._watches.close()
-        self._followings.close()
+        self._observers.close(client_closed())
         self._heartbeats.close()
 
         def last() -> Request[bool]:
-            return Request("close", [session], lambda answer: not answer[1])
+            return Request("close", [session or ""], lambda answer: not answer[1])
 
         ended = self._requests.close(last if session else None)
         ended.add_done_callback(closing.follow)
@@ -160,15 +160,15 @@ class RedisSession(Backend):
 
     def _in_session(self, request: Callable[[str], Request[T]]) -> Promise[T]:
         """Send what ``request`` makes of the session; notice when that is gone."""
-        if not (session := self._session):
-            return failed(no_session())
+        if not (session := self._session.current):
+            return failed(self._session.missing())
         answer = self._requests.ask(request(session))
         answer.add_done_callback(partial(self._notice_loss, session))
         return answer
 
     def _look(self, request: Request[None]) -> Promise[None]:
         """Look for contenders, unless the session is gone, and with it those of the client."""
-        session = self._session
+        session = self._session.current or ""
         request.arguments = [session, *request.arguments]
         answer = self._requests.ask(request)
         answer.add_done_callback(partial(self._notice_loss, session))
@@ -177,38 +177,57 @@ class RedisSession(Backend):
     def _notice_loss(self, session: str, answer: Promise[Any]) -> None:
         error = answer.exception()
         if isinstance(error, SessionLost):
-            self._lost(session, error.reason)
+            self._lose(session, error.reason)
 
-    def _lost(self, session: str, reason: str) -> None:
-        with self._lock:
-            if self._session != session:
-                return
-            listener, self._listener, self._session = self._listener, None, ""
-            self._beaten.clear()
-            # Under the lock, so that the watches of a next session are not dropped.
-            self._watches.reset()
-        # After SWAPDB there may be other data.
-        self._followings.reread(self._subscription.complete_until)
-        if listener is not None:
-            listener.lost(reason)
+    def _lose(self, session: str, reason: str) -> None:
+        if session == self._session.current:
+            self._session.lose(session, reason)
+            self._reread()  # after SWAPDB there may be other data
+
+    def _ended(self) -> None:
+        self._beaten.clear()
+        self._watches.reset()
 
     def _is_own(self, session: str) -> bool:
-        return session == self._last
+        return session == self._session.current
+
+    # What is observed: see `Reporter`
+
+    def report(self, place: bytes) -> bool:
+        """Subscribe to ``place``, a channel."""
+        self._subscription.subscribe(place)
+        return False
+
+    def unreport(self, place: bytes) -> None:
+        """Undo that."""
+        self._subscription.unsubscribe(place)
+
+    def pause(self) -> Promise[None]:
+        """Wait before a reading is repeated."""
+        return sleep(self._timers, self._timers.jitter(REREAD_DELAY_S))
+
+    def _reread(self) -> None:
+        self._observers.gap(self._subscription.complete_until, is_over=True)
 
     # See `SubscriptionListener`
 
     def on_message(self, channel: bytes, message: bytes) -> None:
         """A message came."""
-        if channel != self._inbox:
-            if channel == self._anew:
-                if (made := int(message)) > self._context.born:
-                    # Before what is followed shows that the data is gone.
-                    self._lost(self._session, loss(made, self._context).reason)
-                self._followings.reread(self._subscription.complete_until)
+        try:
+            if channel == self._inbox:
+                self._take(message.decode("utf-8", "replace").split(" "))
+            elif channel != self._anew:
+                self._observers.changed(channel, partial(data.changed, channel, message))
             else:
-                self._followings.on_message(channel, message)
-            return
-        match message.decode("utf-8", "replace").split(" "):
+                if (born := int(message)) > self._context.born:
+                    # Before what is observed shows that the data is gone.
+                    self._lose(self._session.current or "", loss(born, self._context).reason)
+                self._reread()
+        except ValueError:
+            log.debug("redis: a message that is none of coordlock's: %r %r", channel, message)
+
+    def _take(self, words: list[str]) -> None:
+        match words:
             case ["left", id, order, before, revision]:
                 self._watches.on_left(id, int(order), int(revision), was_first=before == "0")
             case ["value", id, order, version]:
@@ -219,28 +238,27 @@ class RedisSession(Backend):
                 if sent_at is not None:
                     self._subscription.complete_until = sent_at
             case ["over", session, born]:
-                self._lost(session, loss(int(born), self._context).reason)
+                self._lose(session, loss(int(born), self._context).reason)
 
     def on_answer(self) -> None:
         """The server has answered after a silence."""
-        # Without a session no heartbeat finds that data is gone. Any script does, and tells it.
-        if self._followings.exist:
+        # Without a session no heartbeat finds that data is gone. Any script does, and reports it.
+        if self._observers.places():
             self._requests.ask(Request("time", (), lambda _: None))
 
     def on_subscribed(self, channel: bytes) -> None:
-        """What happens from now on is told there."""
-        self._followings.on_subscribed(channel)
+        """What happens from now on is reported there."""
+        self._observers.live(channel)
 
     def on_live(self) -> None:
         """The subscription is back."""
         self._watches.on_subscribed()
-        self._followings.on_live()
-        if (listener := self._listener) is not None:
-            listener.recovered()
+        for channel in self._observers.places():
+            self._observers.live(channel)
+        self._session.recovered()
 
     def on_silence(self, since: float, reason: str) -> None:
         """The subscription was lost."""
         self._watches.on_gap()
-        self._followings.on_silence(since)
-        if (listener := self._listener) is not None:
-            listener.suspect(reason)
+        self._observers.gap(since)
+        self._session.suspect(reason)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from coordlock.errors import BackendError, BackendUnavailable
 from coordlock.runtime.clock import Timers
@@ -18,10 +18,11 @@ from coordlock_redis.servers import BROKEN, Connection, Servers
 __all__ = ["Subscription", "SubscriptionListener"]
 
 #: Seconds before another attempt to connect, from the first to the last.
-_PAUSES: Final = (0.05, 1.0)
+RECONNECT_DELAYS_S: Final = (0.05, 1.0)
+PING: Final = ("PING",)
 
 
-class SubscriptionListener(Protocol):
+class SubscriptionListener:
     """What a `Subscription` reports to, in the thread of `RequestThread`."""
 
     def on_message(self, channel: bytes, message: bytes) -> None:
@@ -31,13 +32,13 @@ class SubscriptionListener(Protocol):
         """The server has answered after a silence."""
 
     def on_subscribed(self, channel: bytes) -> None:
-        """What happens from now on is told on this channel."""
+        """What happens from now on is reported on this channel."""
 
     def on_live(self) -> None:
         """The connection is there, with all channels."""
 
     def on_silence(self, since: float, reason: str) -> None:
-        """The connection is gone; all until ``since`` was told."""
+        """The connection is gone; all until ``since`` was reported."""
 
 
 class Subscription:
@@ -61,18 +62,17 @@ class Subscription:
         self._patience: Final = patience
         self._timeout: Final = timeout
         self._channels: dict[bytes, int] = {inbox: 1}
-        self._orders: list[tuple[str, bytes]] = []
-        #: Set before the first connection.
-        self.listener: SubscriptionListener | None = None
-        self._pause = _PAUSES[0]
+        self._orders: list[tuple[str | bytes, ...]] = []
+        self.listener = SubscriptionListener()
+        self._pause = RECONNECT_DELAYS_S[0]
         self._due = 0.0
-        self._heard_at = 0.0
-        #: All that happened until then has been told.
+        self._received_at = 0.0
+        #: All that happened until then has been reported.
         self.complete_until = 0.0
         self._asked_at: float | None = None
 
     def subscribe(self, channel: bytes) -> None:
-        """Hear ``channel``, too. Safe for threads."""
+        """Subscribe to ``channel``, too. Safe for threads."""
         with self._lock:
             count = self._channels[channel] = self._channels.get(channel, 0) + 1
             if count == 1:
@@ -89,9 +89,9 @@ class Subscription:
         self.wake()
 
     def probe(self) -> None:
-        """Try the connection soon: something that should have been told was not. Thread-safe."""
+        """Try the connection soon: a message that was due has not come. Thread-safe."""
         with self._lock:
-            self._orders.append(("PING", b""))
+            self._orders.append(PING)
         self.wake()
 
     def due(self) -> float | None:
@@ -102,7 +102,7 @@ class Subscription:
             return self._due
         if self._asked_at is not None:
             return self._asked_at + self._timeout
-        return self._heard_at + self._patience
+        return self._received_at + self._patience
 
     def connect_when_due(self, servers: Servers) -> None:
         """Connect if there is no connection; send what is to be sent."""
@@ -125,40 +125,34 @@ class Subscription:
             connection.send(("SUBSCRIBE", *channels))
             missing = set(channels)
             while missing:
-                kind, channel, *message = connection.receive()
+                event, channel, *message = connection.receive()
                 missing.discard(channel)
-                if kind == b"message":
-                    self._report(channel, message[0])
+                if event == b"message":
+                    self.listener.on_message(channel, message[0])
         except BROKEN as error:
             connection.close()
             self._fail(translate(error, connection.where))
             return
         self.connection = connection
-        self._heard_at, self._asked_at = self._timers.clock.now(), None
+        self._received_at, self._asked_at = self._timers.clock.now(), None
         self.complete_until = began_at
-        self._pause, self.is_live = _PAUSES[0], True
-        if self.listener is not None:
-            self.listener.on_live()
+        self._pause, self.is_live = RECONNECT_DELAYS_S[0], True
+        self.listener.on_live()
 
     def _fail(self, error: BackendError) -> None:
         self.failure = error
         self._due = self._timers.clock.now() + self._timers.jitter(self._pause)
-        self._pause = min(2 * self._pause, _PAUSES[1])
+        self._pause = min(2 * self._pause, RECONNECT_DELAYS_S[1])
 
     def _obey(self) -> None:
         with self._lock:
             orders, self._orders = self._orders, []
         if not orders or self.connection is None:
             return
-        commands: list[tuple[Any, ...]] = []
-        for order, channel in orders:
-            if order == "PING":
-                self._asked_at = self._asked_at or self._timers.clock.now()
-                commands.append(("PING",))
-            else:
-                commands.append((order, channel))
+        if PING in orders and self._asked_at is None:
+            self._asked_at = self._timers.clock.now()
         try:
-            self.connection.send(*commands)
+            self.connection.send(*orders)
         except BROKEN as error:
             self.drop(str(error))
 
@@ -177,18 +171,17 @@ class Subscription:
                 return
 
     def _take(self, message: Any) -> None:
-        self._heard_at = self._timers.clock.now()
+        self._received_at = self._timers.clock.now()
         match message:
             case [b"message", channel, text]:
-                self._report(channel, text)
+                self.listener.on_message(channel, text)
             case Exception():
                 self.drop(str(message) or type(message).__name__)
             case [b"pong", _] if self._asked_at is not None:
                 self.complete_until, self._asked_at = self._asked_at, None
-                if self.listener is not None:
-                    self.listener.on_answer()
+                self.listener.on_answer()
             case [b"subscribe", channel, _]:
-                self._report_subscribed(channel)
+                self.listener.on_subscribed(channel)
 
     def check(self) -> None:
         """Ask for an answer after a long silence, and give up after a longer one."""
@@ -197,8 +190,8 @@ class Subscription:
         now = self._timers.clock.now()
         if self._asked_at is not None:
             if now >= self._asked_at + self._timeout:
-                self.drop(f"nothing was heard for {now - self._heard_at:.1f} s")
-        elif now >= self._heard_at + self._patience:
+                self.drop(f"nothing came for {now - self._received_at:.1f} s")
+        elif now >= self._received_at + self._patience:
             self.probe()
 
     def drop(self, reason: str, *, is_final: bool = False) -> None:
@@ -211,13 +204,5 @@ class Subscription:
             connection.close()
         self._due = self._timers.clock.now()
         self.failure = BackendUnavailable(SERVICE, reason)
-        if was_live and self.listener is not None:
+        if was_live:
             self.listener.on_silence(self.complete_until, reason)
-
-    def _report(self, channel: bytes, message: bytes) -> None:
-        if self.listener is not None:
-            self.listener.on_message(channel, message)
-
-    def _report_subscribed(self, channel: bytes) -> None:
-        if self.listener is not None:
-            self.listener.on_subscribed(channel)

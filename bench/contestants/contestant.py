@@ -69,10 +69,6 @@ class Contestant(ABC):
             self.release(held)
         return started
 
-    def turn(self, name: str) -> tuple[float, float]:
-        """Wait for the lock and release it at once; when it was granted, and when released."""
-        return self.wait(name), self.let_go(name)
-
     def contend(self, name: str, begin: float, lead: float, seconds: float) -> list[Grant]:
         """Acquire and release again and again, for ``seconds`` from ``begin`` on.
 

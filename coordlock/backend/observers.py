@@ -149,17 +149,34 @@ class Observers:
                 observed.is_live = True
         self.changed(place)
 
-    def changed(self, place: Hashable) -> None:
-        """See to it that ``place`` is read at a moment after this one."""
+    def changed(self, place: Hashable, change: Callable[[Any], Any] = lambda known: None) -> None:
+        """See to it that ``place`` is read at a moment after this one.
+
+        Unless ``change`` makes what it holds now of what is shown, or the same of what shows it
+        already; None if it is to be read.
+        """
         with self._lock:
             observed = self._observed.get(place)
             if observed is None or not observed.is_live:
                 return
-            observed.is_wanted = True
-            if observed.reading is not None:
+            known, state = observed.source.view.state, None
+            if known is not None and observed.reading is None:
+                state = change(known)
+            if state is None:
+                observed.is_wanted = True
+                if observed.reading is not None:
+                    return
+                observed.reading = me = object()
+                reading = self._read(place, observed, me)
+            elif state is known:
                 return
-            observed.reading = me = object()
-        run_in_background(self._read(place, observed, me))
+            else:
+                reading = None
+                observed.source.show(state)
+        if reading is None:
+            observed.source.tell()
+        else:
+            run_in_background(reading)
 
     def gap(
         self,

@@ -160,10 +160,11 @@ class LockRequest:
         return variables
 
     def _tokens(self, grant: Grant) -> dict[str, int]:
-        """By name, where several locks are held."""
-        if not self._several:
-            return {}
-        return {name: part.token for name, part in cast("MultiGrant", grant).parts.items()}
+        """By name, where several locks are held that have tokens."""
+        if self._several:
+            with suppress(Unsupported):
+                return {name: part.token for name, part in cast("MultiGrant", grant).parts.items()}
+        return {}
 
     def say(self, message: str) -> None:
         """What --verbose shows."""

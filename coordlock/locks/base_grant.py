@@ -28,9 +28,14 @@ from coordlock.runtime.process import THREAD
 from coordlock.runtime.promise import Promise
 from coordlock.settings import DEFAULT, Duration, Timeout, max_hold_of, timeout_of
 
-__all__ = ["BaseGrant", "GrantState", "raise_or_chain"]
+__all__ = ["BaseGrant", "GrantState", "no_token", "raise_or_chain"]
 
 T = TypeVar("T")
+
+
+def no_token(name: str, scheme: str) -> Unsupported:
+    """The error for the token of a grant of ``name`` where the service has none."""
+    return Unsupported(f"the grant of {name!r} has no token: {scheme} {reason_for('fenced')}")
 
 
 class GrantState(Enum):
@@ -78,8 +83,7 @@ class BaseGrant(Resident):
 
     def _check_fenced(self) -> None:
         if not self._engine.backend.capabilities.fenced:
-            problem = f"has no token: {self._engine.settings.scheme} {reason_for('fenced')}"
-            raise Unsupported(f"the grant of {self.name!r} {problem}")
+            raise no_token(self.name, self._engine.settings.scheme)
 
     @property
     def _first_token(self) -> int:

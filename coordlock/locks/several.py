@@ -10,7 +10,7 @@ from coordlock.errors import InvalidName, Unsupported
 from coordlock.kernel.access import Access
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
-from coordlock.locks.base_grant import BaseGrant
+from coordlock.locks.base_grant import BaseGrant, no_token
 from coordlock.locks.base_lock import AcquireOptions, BaseLock
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.locks.lock import AwaitingLock, BlockingLock
@@ -41,16 +41,29 @@ class GrantPart:
     Attributes:
         name: the lock's name.
         claim: the mode, or the permit, that was granted.
-        token: the fencing token in this lock's queue.
     """
 
     name: str
     claim: Claim
-    token: int
+    _token: int | None
+    _scheme: str
+
+    @property
+    def token(self) -> int:
+        """The fencing token in this lock's queue.
+
+        Raises `Unsupported` where the service has none.
+        """
+        if self._token is None:
+            raise no_token(self.name, self._scheme)
+        return self._token
 
     @property
     def sequencer(self) -> str:
-        """The token as a text, for other processes: see `Grant.sequencer`."""
+        """The token as a text, for other processes: see `Grant.sequencer`.
+
+        Raises what ``token`` raises.
+        """
         return sequencer(self.name, self.claim, self.token)
 
 
@@ -67,8 +80,12 @@ class _MultiGrant(BaseGrant):
     @property
     def parts(self) -> dict[str, GrantPart]:
         """What was granted of each lock, by name, in the order in which they were asked for."""
+        scheme = self._engine.settings.scheme
+        is_fenced = self._engine.backend.capabilities.fenced
         return {
-            entry.queue: GrantPart(entry.queue, in_force(entry.claim), contender.token or 0)
+            entry.queue: GrantPart(
+                entry.queue, in_force(entry.claim), contender.token if is_fenced else None, scheme
+            )
             for entry, contender in zip(self._ticket.entries, self._ticket.contenders, strict=True)
         }
 
@@ -86,7 +103,6 @@ class _MultiGrant(BaseGrant):
 
         Raises `Unsupported` for several names, and where the service has none.
         """
-        self._check_fenced()
         return self._part.token
 
     @property
@@ -95,7 +111,6 @@ class _MultiGrant(BaseGrant):
 
         Raises what ``token`` raises.
         """
-        self._check_fenced()
         return self._part.sequencer
 
     @property

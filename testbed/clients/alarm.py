@@ -28,8 +28,6 @@ def install() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
     logging.getLogger().addHandler(_Errors(logging.ERROR))
     warnings.simplefilter("default")
-    # From Python 3.12 on. The child must not do much, which is known: see `forking`.
-    warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork", module="testbed")
     warnings.showwarning = _warned
     threading.excepthook = _ended
     sys.unraisablehook = lambda args: alarm(f"{args.err_msg}: {args.object!r}", args.exc_value)
@@ -52,7 +50,7 @@ def _ended(args: threading.ExceptHookArgs) -> None:
 class _Errors(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
-        # The service's doing, which ends the thread of a given client: see `given`.
+        # The service's doing, which ends the thread of kazoo's client.
         if record.name == "kazoo.client" and is_out_of_turn(error):
             return
         alarm(f"{record.name} logged an error: {record.getMessage()}", error)

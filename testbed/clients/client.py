@@ -9,13 +9,9 @@ connected. It obeys lines on its input:
 * "drain": begin nothing new, wait until every call is answered and all that was given up is
   withdrawn, print "drained". It may go on to hold one lock that nobody else uses.
 * "agree": let those who observe go on until they are shown what the service tells, print "agreed".
-* "count": write down what there is that can leak, print "counted".
 * "stop", or the end of the input: close both clients and exit.
 
-With ``--given`` both use one client of the application's, which others visit, too.
-
-Whatever is not to be expected of faults ends it with a traceback and status 1. ``--mutant
-MODULE:NAME`` names a context manager that makes a mistake of coordlock's as long as it lives.
+Whatever is not to be expected of faults ends it with a traceback and status 1.
 """
 
 from __future__ import annotations
@@ -31,14 +27,12 @@ import faulthandler
 import logging
 import math
 import os
-import pkgutil
 import random
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -48,15 +42,11 @@ from coordlock_faults.journal import Journal
 import coordlock
 from coordlock.model.claim import Mode
 from coordlock.runtime.driver import completion
-from testbed.clients import given
 from testbed.clients.alarm import alarm, install, watch_loop
 from testbed.clients.attempt_log import THREADS
-from testbed.clients.census import Census
 from testbed.clients.connecting import connect
-from testbed.clients.forking import fork_now_and_then
 from testbed.clients.scribe import Scribe
 from testbed.clients.steps import Steps, run, run_async
-from testbed.clients.visiting import visit_now_and_then
 from testbed.clients.worker import Patience, Worker
 from testbed.clients.workloads import WORKLOADS
 from testbed.resource.remote import AsyncRemote, Remote
@@ -79,25 +69,18 @@ class Hands:
 
 
 class ClientProcess:
-    """Two clients, one for threads and one for asyncio, and those who use them.
-
-    ``census`` counted what they have when nobody used them.
-    """
+    """Two clients, one for threads and one for asyncio, and those who use them."""
 
     def __init__(
         self,
         client: coordlock.Client,
         other: coordlock.AsyncClient,
-        census: Census,
         journal: Journal,
         options: argparse.Namespace,
-        theirs: given.Given | None = None,
     ) -> None:
         self._client = client
         self._async_client = other
         self._options = options
-        self._theirs = theirs
-        self._visitors: list[coordlock.Client] = []
         self._scribe = Scribe(journal)
         self._workload = WORKLOADS[options.workload](options.locks)
         self._draining = threading.Event()
@@ -105,7 +88,6 @@ class ClientProcess:
         self._workers = Hands()
         self._observers = Hands()
         self._leaving = False
-        self.census: Final = census
 
     def begin(self) -> None:
         """Set everybody to work."""
@@ -119,12 +101,6 @@ class ClientProcess:
             self._begin(f"task{number}", self._workload.work)
         if dice.random() < 0.7:
             dice.choice([self._start, self._begin])("keeper", self._keep)
-        self._run(
-            "forker",
-            lambda: fork_now_and_then(self._client, self._async_client, self._draining, dice),
-        )
-        if self._theirs is not None:
-            self._run("visitors", partial(self._be_visited, self._theirs))
 
     async def prove(self) -> None:
         """Be granted a lock that nobody else uses, with either client, however often it takes."""
@@ -152,15 +128,8 @@ class ClientProcess:
         """Wait until the service has answered all withdrawals: nobody else waits for these.
 
         A member of etcd may leave a request without an answer whose way to the leader broke.
-
-        Clients that were closed on a session that goes on look for more than a minute for what lost
-        replies may have left in it. Nothing is on its way any more, so they do that now.
         """
-        engines = (
-            self._client._engine,
-            self._async_client._engine,
-            *(one._engine for one in self._visitors),
-        )
+        engines = (self._client._engine, self._async_client._engine)
         withdrawals = [
             ticket.withdraw()
             for engine in engines
@@ -168,10 +137,6 @@ class ClientProcess:
             if ticket.is_leaving
         ]
         await asyncio.gather(*map(completion, withdrawals))
-        for engine in engines:
-            if engine.closed:
-                engine.sessions.end()  # no more heartbeats
-                engine.timers.close()
 
     def leave(self) -> None:
         """The run is over, or given up: the clients are going to be closed.
@@ -181,12 +146,6 @@ class ClientProcess:
         self._leaving = True
         for kept in self._scribe.kept:
             kept.forget()
-
-    def _be_visited(self, theirs: given.Given) -> None:
-        dice = random.Random(f"{self._options.seed} visitors")
-        visit_now_and_then(
-            self._options.url, theirs, self._scribe, self._draining, dice, self._visitors.append
-        )
 
     def _start(
         self,
@@ -299,9 +258,6 @@ async def obey(process: ClientProcess) -> None:
                 case "agree":
                     await process.agree()
                     print("agreed", flush=True)
-                case "count":
-                    process.census.repeat()
-                    print("counted", flush=True)
                 case "stop":
                     return
                 case other:
@@ -311,11 +267,9 @@ async def obey(process: ClientProcess) -> None:
 async def serve(options: argparse.Namespace) -> None:
     """The whole life of the process."""
     watch_loop(asyncio.get_running_loop())
-    theirs = given.start(options.url, options.seed) if options.given else None
     with Journal(options.journal, options.name) as journal:
-        client, other, census = await connect(options.url, journal, theirs)
-        census.write(baseline=True)
-        process = ClientProcess(client, other, census, journal, options, theirs)
+        client, other = await connect(options.url)
+        process = ClientProcess(client, other, journal, options)
         await obey(process)
         process.leave()
         await other.close()
@@ -323,8 +277,6 @@ async def serve(options: argparse.Namespace) -> None:
         await process.agree()
         await process.drain()
         await process.settle()
-        if theirs is not None:
-            theirs.end(journal)
 
 
 def main() -> None:
@@ -339,8 +291,6 @@ def main() -> None:
     parser.add_argument("--workload", choices=WORKLOADS, required=True)
     parser.add_argument("--resource", type=Path, required=True)
     parser.add_argument("--locks", type=int, default=3)
-    parser.add_argument("--given", action="store_true")
-    parser.add_argument("--mutant", type=pkgutil.resolve_name, default=contextlib.nullcontext)
     install()
     # For whoever wonders what it is waiting for: see `Crew.activities`.
     faulthandler.register(signal.SIGUSR1)
@@ -349,8 +299,7 @@ def main() -> None:
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     options = parser.parse_args()
     try:
-        with options.mutant():
-            asyncio.run(serve(options))
+        asyncio.run(serve(options))
     except Exception as error:
         alarm("in the main thread", error)
 

@@ -4,8 +4,8 @@
     make soak ARGS='--judge build/soak/etcd-register-7'
 
 Every run has a seed of its own, counted up from --seed, and is judged on its own. The report goes
-to standard output and, after every run, into --out, with JSON, a picture and the histories of runs
-that failed or have no verdict. Ctrl-C ends the soak with the report on the runs that were finished.
+to standard output and, after every run, into --out, with JSON and the histories of runs that failed
+or have no verdict. Ctrl-C ends the soak with the report on the runs that were finished.
 With --judge there is no run: the history of one that was kept is judged again.
 """
 
@@ -31,7 +31,6 @@ from coordlock_faults.journal import MalformedHistory
 from testbed.clients.workloads import WORKLOADS
 from testbed.nemesis import FAULTS
 from testbed.soak.judgement import Judgement
-from testbed.soak.picture import draw
 from testbed.soak.plan import Plan
 from testbed.soak.report import Report
 from testbed.soak.run import BOUNDS, run
@@ -63,14 +62,6 @@ def positive(kind: type[N]) -> Callable[[str], N]:
     return parse
 
 
-def share(given: str) -> float:
-    """A number from 0 to 1, for the parser."""
-    number = float(given)
-    if not 0 <= number <= 1:
-        raise argparse.ArgumentTypeError(f"{given} is not from 0 to 1")
-    return number
-
-
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -82,7 +73,6 @@ def arguments() -> argparse.ArgumentParser:
     add("--seconds", type=positive(float), default=60.0, help="of faults in each run")
     add("--seed", type=positive(int), default=1, help="of the first run")
     add("--clients", type=positive(int), default=4, help="client processes at a time")
-    add("--given", type=share, default=0.3, help="of the processes that use a client of their own")
     add("--ttl", type=positive(float), default=2.0, help="of the sessions, in seconds")
     parser.add_argument(
         "--workloads",
@@ -99,7 +89,6 @@ def arguments() -> argparse.ArgumentParser:
     what.add_argument("--calm", action="store_true", help="no faults at all")
     add("--out", type=Path, default=Path("build/soak"), metavar="DIRECTORY")
     add("--judge", type=Path, metavar="DIRECTORY", help="judge a kept history again; 1 if it fails")
-    add("--json", action="store_true", help="print the figures as JSON, by backend")
     return parser
 
 
@@ -126,7 +115,6 @@ class Soak:
                 "nodes": str(SYSTEMS[backend].size),
                 "clients": f"{given.clients} processes at a time",
                 "ttl": f"{given.ttl:g} s",
-                "given clients": f"to {given.given:.0%} of the processes",
                 "each run": f"{given.seconds:g} s of faults",
                 "seeds": f"from {given.seed}",
             },
@@ -163,12 +151,10 @@ class Soak:
             clients=given.clients,
             ttl=given.ttl,
             faults=faults,
-            given=given.given,
         )
 
     def _one_run(self, plan: Plan) -> None:
         history = self._directory / plan.name
-        starts = self._seconds()
         try:
             judgement = run(self._cluster.system(), plan, history)
         except ServiceBroken as error:
@@ -185,8 +171,8 @@ class Soak:
             self.report.fail(plan, self._keep(history, plan), traceback.format_exc())
         else:
             self._in_vain = 0
-            verdict, told = "holds", judgement.told()
-            self.report.add(plan, judgement, starts)
+            verdict, told = "holds", str(judgement)
+            self.report.add(plan, judgement)
             if not judgement.holds:
                 verdict = "FAILED"
                 told += f"\n{judgement.verdict}"
@@ -207,8 +193,6 @@ class Soak:
         report.seconds = self._seconds()
         (out / f"{self._backend}.txt").write_text(report.text())
         (out / f"{self._backend}.json").write_text(json.dumps(report.to_dict(), indent=2) + "\n")
-        if report.strips:
-            draw(report, out / f"{self._backend}.svg")
 
     def _end(self, why: str) -> None:
         say(why)
@@ -254,7 +238,7 @@ def judge_again(directory: Path) -> int:
     print(judgement.verdict)
     if judgement.excused:
         print(f"{len(judgement.excused)} of them by a known defect of the server")
-    say(f"{directory}: {'holds' if judgement.holds else 'FAILED'}, {judgement.told()}")
+    say(f"{directory}: {'holds' if judgement.holds else 'FAILED'}, {judgement!s}")
     return 0 if judgement.holds else 1
 
 
@@ -289,12 +273,9 @@ def main(words: Sequence[str] | None = None) -> int:
             soak = Soak(backend, given, Path(directory))
             soak.run()
         reports.append(soak.report)
-        if not given.json:
-            print(soak.report.text(), flush=True)
+        print(soak.report.text(), flush=True)
         if soak.report.parameters.get("ended") == _STOPPED:
             break
-    if given.json:
-        print(json.dumps({one.backend: one.to_dict() for one in reports}, indent=2))
     say(f"the report is in {given.out}/")
     return 0 if all(one.holds for one in reports) else 1
 

@@ -2,39 +2,43 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from coordlock_faults.bounds import Bounds
 from coordlock_faults.history import History
 from coordlock_faults.journal import read
+from coordlock_faults.overlap import overlaps
 from coordlock_faults.verdict import Verdict, judge
 from coordlock_faults.violation import Violation
 
-from testbed.soak.figures import Summary, summary
 from testbed.soak.server_defects import is_the_servers
 
 __all__ = ["Judgement"]
 
+#: So many overlaps are looked at. A history with more of them is not worth counting.
+_OVERLAPS: Final = 100_000
+
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A run, its history, and what the checkers say of it.
+    """A run, and what the checkers say of it.
 
     Attributes:
-        bounds: how late something might be.
-        history: all that was written down.
         verdict: what the checkers found.
-        summary: the figures.
         excused: the violations among them that are the server's own; see `is_the_servers`.
+        counts: how many grants, losses, operations on the resource and so on there were, and
+            conflicting grants held together that a fault excuses.
+        faults: how many were made, by kind.
     """
 
-    bounds: Bounds
-    history: History
     verdict: Verdict
-    summary: Summary
     excused: tuple[Violation, ...]
+    counts: Counter[str]
+    faults: Counter[str]
 
     @property
     def holds(self) -> bool:
@@ -50,16 +54,29 @@ class Judgement:
         history = read(sorted(directory.glob("*.jsonl")))
         verdict = judge(history, bounds)
         excused = (one for one in verdict.all() if is_the_servers(history, one))
-        return cls(bounds, history, verdict, summary(history, verdict, bounds), tuple(excused))
+        faults = Counter(fault.began.kind for fault in history.faults)
+        return cls(verdict, tuple(excused), _counts(history, bounds), faults)
 
-    def told(self) -> str:
-        """The most important figures, in a line."""
-        figures = self.summary
-        late = f"{figures.late_refused + figures.late_failed} of {figures.late} late ones refused"
-        told = (
-            f"{figures.grants:,} grants, {sum(figures.faults.values())} faults, "
-            f"{figures.overlaps} overlaps, {figures.offered:,} operations, {late}"
-        )
+    def __str__(self) -> str:
+        told = [f"{count:,} {what}" for what, count in self.counts.items()]
+        told.append(f"{self.faults.total()} faults")
         if self.excused:
-            told += f", {len(self.excused)} violations by the server"
-        return told
+            told.append(f"{len(self.excused)} violations by the server")
+        return ", ".join(told)
+
+
+def _counts(history: History, bounds: Bounds) -> Counter[str]:
+    operations = [one for kept in history.resources.values() for one in kept.operations]
+    together = islice(overlaps(history, bounds), _OVERLAPS)
+    return Counter(
+        {
+            "events": len(history.events),
+            "acquires": len(history.attempts),
+            "grants": len(history.granted),
+            "losses": sum(one.lost is not None for one in history.granted),
+            "overlaps": sum(bool(one.excuses) for one in together),
+            "operations": len(operations),
+            "refused operations": sum(one.refused is not None for one in operations),
+            "other calls": sum(one.returned is not None for one in history.calls.values()),
+        }
+    )

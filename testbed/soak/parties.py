@@ -13,7 +13,6 @@ from coordlock_faults.events import Quiesced, RunBegan, RunEnded
 from coordlock_faults.journal import Journal
 
 import coordlock
-from testbed.clients.given import SHARING
 from testbed.clients.workloads import WORKLOADS
 from testbed.soak.crew import Crew, NoAnswer, Talker
 from testbed.soak.impasse import Impasse
@@ -24,7 +23,7 @@ __all__ = ["LOCKS", "Parties", "at_work"]
 
 #: Few, so that clients contend for them.
 LOCKS: Final = 3
-#: A client process has one for its threads and one for its tasks, unless they share another's.
+#: A client process has one for its threads and one for its tasks.
 _CLIENTS: Final = 2
 #: Seconds in which what servers have kept back is found and removed, and from one look to the next.
 _LATE: Final = 16.0
@@ -90,7 +89,6 @@ class Parties:
         self._await_late_requests()
         self.crew.ask("agree", "agreed")
         self._workload.log_final(self._subject.direct_url(self.root), self.runner)
-        self.crew.ask("count", "counted")
         self._count(baseline=False)
         self.resource.tell("finish")
         self.resource.expect("finished")
@@ -144,25 +142,17 @@ class Parties:
 
     def _count(self, *, baseline: bool) -> None:
         if self.truth is not None:
-            own = _CLIENTS * self.truth.each_client
-            sessions = sum(1 if self._shares(name) else own for name in self.crew.names())
+            sessions = _CLIENTS * self.truth.each_client * len(self.crew.names())
             self.truth.count(self.runner, baseline, sessions)
-
-    def _shares(self, name: str) -> bool:
-        """Whether both clients of a process use the session of one that they were given."""
-        return self._subject.name in SHARING and self._plan.gives(int(name.removeprefix("c")))
 
     def _client(self, name: str, number: int) -> list[str]:
         plan = self._plan
-        mutant = ["--mutant", plan.mutant] if plan.mutant else []
         return [
             *("-m", "testbed.clients.client", "--name", name),
             *("--url", self._subject.url(self.root, ttl=f"{plan.ttl:g}s")),
             *("--journal", str(self.directory / f"{name}.jsonl")),
             *("--seed", str(plan.seed * 1000 + number), "--locks", str(LOCKS)),
             *("--workload", plan.workload, "--resource", str(self._socket)),
-            *(["--given"] if plan.gives(number) else []),
-            *mutant,
         ]
 
     def _environment(self, name: str) -> Mapping[str, str]:
@@ -181,7 +171,6 @@ class Parties:
                 "workload": plan.workload,
                 "clients": str(plan.clients),
                 "ttl": f"{plan.ttl:g} s",
-                "given clients": f"{plan.given:.0%}",
             },
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from random import Random
 
 __all__ = ["Plan"]
 
@@ -21,10 +20,6 @@ class Plan:
         ttl: the sessions' time-to-live, in seconds.
         faults: names in `testbed.nemesis.FAULTS`; None for all that fit the service, and none
             at all for a calm run.
-        given: the share of client processes, from 0 to 1, that use a client of their own making,
-            such as a `KazooClient`. Which they are, the seed decides.
-        mutant: the mistake that all clients make: where a context manager that makes it is
-            found, as ``module:name``.
     """
 
     workload: str
@@ -33,24 +28,18 @@ class Plan:
     clients: int = 4
     ttl: float = 2.0
     faults: Collection[str] | None = None
-    given: float = 0.0
-    mutant: str | None = None
 
     @property
     def name(self) -> str:
         """A name for its files and its root."""
         return f"{self.workload}-{self.seed}"
 
-    def gives(self, number: int) -> bool:
-        """Whether the client process with that number makes a client and gives it to coordlock."""
-        return Random(f"{self.seed} {number}").random() < self.given
-
     def command(self, backend: str) -> str:
         """What does this run again."""
         options = [
             *(backend, "--runs", "1", "--seed", str(self.seed), "--workloads", self.workload),
             *("--seconds", f"{self.seconds:g}", "--clients", str(self.clients)),
-            *("--ttl", f"{self.ttl:g}", "--given", f"{self.given:g}"),
+            *("--ttl", f"{self.ttl:g}"),
         ]
         if self.faults is not None:
             options += ["--faults", *self.faults] if self.faults else ["--calm"]

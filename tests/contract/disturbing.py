@@ -10,6 +10,8 @@ import pytest
 from coordlock_local import LocalBackend
 from coordlock_memory import Fault, MemoryBackend
 
+import coordlock
+from coordlock.backend import Backend
 from coordlock.errors import BackendUnavailable
 from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.runtime.promise import Promise, failed
@@ -25,8 +27,23 @@ from coordlock.testing.zookeeper_frames import ZooKeeperFrames
 __all__ = ["DISTURBED", "InMemory"]
 
 
+Connect = Callable[..., coordlock.Client]
+
+
+@contextmanager
+def connecting(url: str) -> Iterator[Connect]:
+    """Makes clients of the service at ``url``, which close with the block."""
+    with ExitStack() as stack:
+        yield lambda **options: stack.enter_context(coordlock.connect(url, **options))
+
+
 class InMemory(DisturbedSuite):
     """The memory backend has faults of its own."""
+
+    @pytest.fixture
+    def connect(self, url: str) -> Iterator[Connect]:
+        with connecting(url) as connect:
+            yield connect
 
     def lose_reply(self, party: Party, method: str) -> None:
         assert isinstance(party.backend, MemoryBackend)
@@ -42,6 +59,11 @@ class InMemory(DisturbedSuite):
 
 class OnFiles(DisturbedSuite):
     """There is no network."""
+
+    @pytest.fixture
+    def connect(self, url: str) -> Iterator[Connect]:
+        with connecting(url) as connect:
+            yield connect
 
     def lose_reply(self, party: Party, method: str) -> None:
         """Throw the answer away."""
@@ -78,25 +100,42 @@ class BehindProxies(DisturbedSuite):
 
     @pytest.fixture
     def party(self, request: pytest.FixtureRequest, root: str) -> Iterator[Callable[[], Party]]:
-        scheme = self.backend.scheme
-        server = request.getfixturevalue(scheme)
-        self.proxies: dict[Party, FaultProxy] = {}
         with ExitStack() as stack:
 
             def make() -> Party:
-                proxy = stack.enter_context(FaultProxy(server.host, server.port, self.frames))
-                url = f"{scheme}://127.0.0.1:{proxy.port}{root}{self.options}"
+                proxy, url = self._behind_proxy(request, root, stack)
                 party = Party(backend_for(self.backend, url))
-                self.proxies[party] = proxy
+                self.proxies[party.backend] = proxy
                 return party
 
             yield make
             for one in self.proxies:
-                one.backend.close().result(BOUND)
+                one.close().result(BOUND)
+
+    @pytest.fixture
+    def connect(self, request: pytest.FixtureRequest, root: str) -> Iterator[Connect]:
+        with ExitStack() as stack:
+
+            def connect(**options: Any) -> coordlock.Client:
+                proxy, url = self._behind_proxy(request, root, stack)
+                client = stack.enter_context(coordlock.connect(url, **options))
+                self.proxies[client._access.engine.backend] = proxy
+                return client
+
+            yield connect
+
+    def _behind_proxy(
+        self, request: pytest.FixtureRequest, root: str, stack: ExitStack
+    ) -> tuple[FaultProxy, str]:
+        """A proxy, and the URL through it."""
+        self.proxies: dict[Backend, FaultProxy] = vars(self).get("proxies", {})
+        server = request.getfixturevalue(self.backend.scheme)
+        proxy = stack.enter_context(FaultProxy(server.host, server.port, self.frames))
+        return proxy, f"{self.backend.scheme}://127.0.0.1:{proxy.port}{root}{self.options}"
 
     @contextmanager
     def cut_off(self, party: Party) -> Iterator[None]:
-        proxy = self.proxies[party]
+        proxy = self.proxies[party.backend]
         proxy.refuse()
         proxy.drop_connections()
         yield
@@ -109,7 +148,7 @@ class OnEtcd(BehindProxies):
     frames = GrpcFrames
 
     def lose_reply(self, party: Party, method: str) -> None:
-        self.proxies[party].on_request("*Txn", Connection.lose_reply)
+        self.proxies[party.backend].on_request("*Txn", Connection.lose_reply)
 
 
 class OnZooKeeper(BehindProxies):
@@ -119,7 +158,11 @@ class OnZooKeeper(BehindProxies):
 
     def lose_reply(self, party: Party, method: str) -> None:
         # A single entry is created by itself, and a set in a multi.
-        operations = {"publish": ["setData"], "enqueue": ["create2", "multi"]}
+        operations = {
+            "publish": ["setData"],
+            "enqueue": ["create2", "multi"],
+            "withdraw": ["delete", "multi"],
+        }
         # The first of a key in a new folder does nothing: it finds out that there is no folder.
         nth = 2 if method == "write" else 1
         lost: list[Message] = []
@@ -130,7 +173,7 @@ class OnZooKeeper(BehindProxies):
                 lost.append(message)
 
         for operation in operations.get(method, ["multi"]):
-            self.proxies[party].on_request(operation, lose, nth=nth)
+            self.proxies[party.backend].on_request(operation, lose, nth=nth)
 
 
 class OnRedis(BehindProxies):
@@ -140,7 +183,7 @@ class OnRedis(BehindProxies):
     options = "?restart_delay=0"
 
     def lose_reply(self, party: Party, method: str) -> None:
-        self.proxies[party].on_request(method, Connection.lose_reply)
+        self.proxies[party.backend].on_request(method, Connection.lose_reply)
 
 
 DISTURBED: Final[dict[str, type[DisturbedSuite]]] = {

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,10 +14,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-
-from coordlock.testing.waiting import eventually
-from testbed.servers.ports import free_port
-from testbed.servers.zookeeper import ExternalZooKeeper
 
 ROOT: Final = Path(__file__).parents[2]
 STACKS: Final = sorted((ROOT / "compose").glob("*.yaml"))
@@ -53,69 +47,6 @@ def test_the_local_image_of_zookeeper_takes_every_variable_that_the_stacks_set()
     names = {name for stack in STACKS for name in re.findall(r"\b(ZOO_\w+):", stack.read_text())}
     assert "ZOO_TICK_TIME" in names
     assert names <= set(re.findall(r"\$\{(ZOO_\w+):-", ZK_SERVER.read_text()))
-
-
-@pytest.mark.zookeeper
-class TestZkServer:
-    """The program of the local image, outside of a container."""
-
-    @pytest.fixture
-    def environment(self, tmp_path: Path) -> dict[str, str]:
-        ports = [free_port() for _ in range(3)]
-        return {
-            **os.environ,
-            "ZOO_DATA_DIR": str(tmp_path / "data"),
-            "ZOO_MY_ID": "2",
-            "ZOO_SERVERS": "server.2=127.0.0.1:{}:{};127.0.0.1:{}".format(*ports),
-            "ZOO_4LW_COMMANDS_WHITELIST": "srvr, conf",
-            "ZOO_ADMINSERVER_ENABLED": "false",
-            "ZOO_TICK_TIME": "200",
-            "ZOO_CFG_EXTRA": "minSessionTimeout=400 maxSessionTimeout=60000",
-            "ZOO_MAX_CLIENT_CNXNS": "7",
-        }
-
-    def test_it_serves_with_the_settings_and_says_so(
-        self, environment: dict[str, str], tmp_path: Path
-    ) -> None:
-        def status() -> subprocess.CompletedProcess[str]:
-            command = [str(ZK_SERVER), "status"]
-            return subprocess.run(command, env=environment, capture_output=True, text=True)
-
-        assert status().returncode != 0
-        with (
-            (tmp_path / "log").open("wb") as log,
-            subprocess.Popen(
-                [ZK_SERVER, "start-foreground"], env=environment, stdout=log, stderr=log
-            ) as server,
-        ):
-            try:
-                eventually(lambda: status().returncode == 0, "service")
-                assert status().stdout == "Mode: standalone\n"
-                port = environment["ZOO_SERVERS"].rpartition(":")[2]
-                with ExternalZooKeeper(f"zookeeper://127.0.0.1:{port}").kazoo() as client:
-                    settings = set(client.command(b"conf").splitlines())
-                    assert settings >= {
-                        f"dataDir={environment['ZOO_DATA_DIR']}/version-2",
-                        "tickTime=200",
-                        "minSessionTimeout=400",
-                        "maxSessionTimeout=60000",
-                        "maxClientCnxns=7",
-                    }
-                assert (tmp_path / "data" / "myid").read_text() == "2\n"
-            finally:
-                server.kill()
-        assert status().returncode != 0
-
-    def test_a_server_that_neither_answers_nor_hangs_up_does_not_serve(
-        self, environment: dict[str, str]
-    ) -> None:
-        # ZooKeeper 3.8 is one when it is asked while it loads its data.
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            environment["ZOO_SERVERS"] = f"server.2=127.0.0.1:1:2;{listener.getsockname()[1]}"
-            command = [str(ZK_SERVER), "status"]
-            status = subprocess.run(command, env=environment, capture_output=True, timeout=30)
-        assert status.returncode == 1
-        assert status.stderr == b"there is no server that serves\n"
 
 
 # A stand-in for docker and its Compose, because no engine is here. It appends what it is asked to a
@@ -164,28 +95,6 @@ class TestTestCompose:
         return start
 
     @pytest.mark.parametrize(
-        ("docker", "what"),
-        [
-            (None, "there is no docker command"),
-            ("#!/bin/sh\necho no daemon >&2; exit 1\n", "no container engine answers: no daemon"),
-            (
-                '#!/bin/sh\n[ "$1" = version ] && echo 20.10\n',
-                "neither `docker compose` nor `docker-compose` works",
-            ),
-        ],
-    )
-    def test_what_is_missing_is_said_with_the_remedy(
-        self, start: Arrange, docker: str | None, what: str
-    ) -> None:
-        script = start(docker)
-        output, errors = script.communicate(timeout=60)
-        assert script.returncode == 1
-        assert output == ""
-        assert errors.startswith(f"test-compose: {what}")
-        assert "    apt-get install docker.io docker-compose\n" in errors
-        assert "Traceback" not in errors
-
-    @pytest.mark.parametrize(
         ("environment", "what"),
         [
             ({"UP": "1"}, "etcd: could not be started"),
@@ -200,17 +109,6 @@ class TestTestCompose:
         _, errors = script.communicate(timeout=60)
         assert script.returncode == 1
         assert what in errors
-        assert_removed(calls)
-
-    @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-    def test_an_interrupted_stack_is_removed(
-        self, start: Arrange, calls: Path, how: signal.Signals
-    ) -> None:
-        script = start(STATE="running starting")
-        eventually(lambda: "inspect" in calls.read_text(), "a look at the containers")
-        script.send_signal(how)
-        script.communicate(timeout=60)
-        assert script.returncode == 130
         assert_removed(calls)
 
 

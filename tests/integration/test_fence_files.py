@@ -18,9 +18,8 @@ from pathlib import Path
 import pytest
 
 from coordlock.errors import StaleToken, Unsupported
-from coordlock.fencing import MAX_TOKEN, Marks
+from coordlock.fencing import Marks
 from coordlock.fencing.files import FileFence
-from coordlock.runtime.shared_file import seal
 from coordlock.testing.waiting import eventually
 from tests.integration.guarding import RESOURCE
 
@@ -134,20 +133,6 @@ def test_a_block_ends_with_its_process(
     assert second.line() == "inside"
 
 
-def test_a_process_that_is_stopped_in_its_block_holds_the_next_one_up(
-    directory: Path, file: Path, process: Callable[..., Process]
-) -> None:
-    first = process("guard", directory, 33)
-    assert first.line() == "inside"
-    first.signal(signal.SIGSTOP)
-    second = process("guard", directory, 34)
-    wait_until_it_waits(second, file)
-    assert FileFence(directory).marks(RESOURCE) == Marks(exclusive=33)  # nobody looks in vain
-    first.go_on()
-    first.signal(signal.SIGCONT)
-    assert second.line() == "inside"
-
-
 def test_ctrl_c_ends_the_wait_and_leaves_nothing_behind(
     directory: Path, file: Path, process: Callable[..., Process]
 ) -> None:
@@ -180,24 +165,6 @@ def test_a_forked_child_does_not_keep_the_lock_of_its_dead_parent(
             os.kill(child, signal.SIGKILL)
 
 
-def test_a_forked_child_does_not_end_the_block_of_its_parent(
-    directory: Path, file: Path, process: Callable[..., Process]
-) -> None:
-    parent = process("fork", directory, 33)
-    child = int(parent.line())
-    try:
-        waiter = process("guard", directory, 34)
-        wait_until_it_waits(waiter, file)
-        parent.go_on()
-        assert parent.line() == "the child is outside"
-        assert waits(waiter.pid, file)
-        parent.signal(signal.SIGKILL)
-        assert waiter.line() == "inside"
-    finally:
-        with suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)
-
-
 # Threads
 
 
@@ -214,25 +181,6 @@ def test_a_guard_inside_of_another_one_is_an_error_and_no_deadlock(directory: Pa
             FileFence(directory).check("alice", 34)
         assert fence.marks("alice") == Marks(exclusive=33)
     fence.check("alice", 33)
-
-
-def test_threads_run_their_blocks_one_at_a_time(directory: Path, file: Path) -> None:
-    fence = FileFence(directory)
-    inside = threading.Event()
-    blocks: list[str] = []
-
-    def work() -> None:
-        with fence.guard(RESOURCE, 33):
-            blocks.append("second")
-
-    with fence.guard(RESOURCE, 33):
-        thread = threading.Thread(target=work)
-        thread.start()
-        eventually(lambda: waits(os.getpid(), file))
-        blocks.append("first")
-        inside.set()
-    thread.join(30)
-    assert blocks == ["first", "second"]
 
 
 # What is kept
@@ -264,51 +212,12 @@ def test_no_two_resources_share_a_file_wherever_they_are(
     assert all(len(name) <= 140 for name in names)
 
 
-def test_nothing_is_written_outside_of_the_directory(tmp_path: Path, directory: Path) -> None:
-    fence = FileFence(directory)
-    for name in ("../x", "/etc/x", "..", ".", ""):
-        fence.check(name, 33)
-    assert os.listdir(tmp_path) == ["fences"]
-    assert len(os.listdir(directory)) == 5
-    assert all(entry.is_file() for entry in directory.iterdir())
-
-
 def test_a_name_that_leads_elsewhere_is_not_followed(directory: Path, tmp_path: Path) -> None:
     fence = FileFence(directory)
     (directory / "alice").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="alice"):
         fence.check("alice", 33)
     assert not (tmp_path / "elsewhere").exists()
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        b"\0" * 52,
-        b"garbage\n",
-        b"1 2 3",
-        b"\xff" * 10,
-        b"\n",
-        seal(f"2 {34:019d} {0:019d} safe"),  # another version's
-        seal("1 34 safe"),
-    ],
-)
-def test_damaged_marks_are_never_guessed_at(directory: Path, file: Path, damage: bytes) -> None:
-    fence = FileFence(directory)
-    fence.check(RESOURCE, 34)
-    file.write_bytes(damage)
-    for act in (
-        lambda: fence.check(RESOURCE, 35),
-        lambda: fence.check(RESOURCE, MAX_TOKEN, shared=True),
-        lambda: fence.marks(RESOURCE),
-    ):
-        with pytest.raises(OSError, match="of 'alice' are damaged") as damaged:
-            act()
-        assert damaged.value.filename == str(file)
-    assert file.read_bytes() == damage
-    fence.forget(RESOURCE)
-    fence.check(RESOURCE, 33)
-    assert fence.marks(RESOURCE) == Marks(exclusive=33)
 
 
 def test_any_flipped_bit_and_any_missing_byte_is_damage(directory: Path, file: Path) -> None:
@@ -326,29 +235,6 @@ def test_any_flipped_bit_and_any_missing_byte_is_damage(directory: Path, file: P
         with pytest.raises(OSError, match="damaged"):
             fence.marks(RESOURCE)
     file.write_bytes(good)
-    assert fence.marks(RESOURCE) == Marks(exclusive=34)
-
-
-@pytest.mark.parametrize("how", ["unlink", "replace"])
-def test_who_waits_for_a_file_that_goes_finds_the_next_one(
-    directory: Path, file: Path, process: Callable[..., Process], how: str
-) -> None:
-    fence = FileFence(directory)
-    holder = process("guard", directory, 33)
-    assert holder.line() == "inside"
-    waiter = process("guard", directory, 34)
-    wait_until_it_waits(waiter, file)
-    if how == "unlink":
-        file.unlink()
-    else:
-        other = FileFence(directory.parent / "other")
-        other.check(RESOURCE, 30)
-        os.replace(directory.parent / "other" / RESOURCE, file)
-    holder.go_on()
-    assert waiter.line() == "inside"
-    waiter.go_on()
-    assert waiter.line() == "outside"
-    # Not in the file that went.
     assert fence.marks(RESOURCE) == Marks(exclusive=34)
 
 
@@ -382,11 +268,6 @@ def test_forgetting_lets_no_two_blocks_run_at_once(directory: Path) -> None:
     forgetting.join(30)
     assert overlaps == []
     assert next(blocks) == 400
-
-
-def test_forgetting_what_was_never_seen_does_nothing(directory: Path) -> None:
-    FileFence(directory).forget(RESOURCE)
-    assert os.listdir(directory) == []
 
 
 # The disk

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +24,6 @@ from coordlock.fencing.http import (
     FencingMiddleware,
     WSGIFencingMiddleware,
     fenced,
-    fencing_headers,
     raise_for_stale,
 )
 from coordlock.testing.waiting import eventually
@@ -159,27 +157,6 @@ def test_requests_that_may_run_together_do(
     assert [call.result(60).status_code for call in calls] == [200] * len(tokens)
 
 
-def test_a_writer_waits_for_the_readers_before_it(
-    serve: Serve, client: httpx.Client, pool: ThreadPoolExecutor
-) -> None:
-    reading, go_on = Barrier(3, timeout=60), Event()
-
-    def handle(method: str, path: str, token: FencingToken | None) -> bytes:
-        if method == "GET":
-            reading.wait()
-            assert go_on.wait(60)
-        return b""
-
-    served = serve(handle)
-    readers = [pool.submit(fenced(client, token, True).get, served.url) for token in (32, 33)]
-    reading.wait()
-    writer = pool.submit(fenced(client, 34).put, served.url)
-    eventually(lambda: served.marks("/").exclusive == 34)
-    assert not writer.done()
-    go_on.set()
-    assert [call.result(60).status_code for call in (*readers, writer)] == [200] * 3
-
-
 def test_the_guard_is_left_when_the_application_fails(serve: Serve, client: httpx.Client) -> None:
     def handle(method: str, path: str, token: FencingToken | None) -> bytes:
         if method == "POST":
@@ -194,23 +171,6 @@ def test_the_guard_is_left_when_the_application_fails(serve: Serve, client: http
 # Who passes
 
 
-def test_the_application_learns_the_token(serve: Serve, client: httpx.Client) -> None:
-    url = serve(tell, require="unsafe").url
-    assert fenced(client, 34).put(f"{url}/x").text == "PUT /x (34, False)"
-    assert fenced(client, 35, shared=True).get(f"{url}/x").text == "GET /x (35, True)"
-    assert client.get(f"{url}/x").text == "GET /x None"
-
-
-def test_each_path_is_a_resource_by_default(serve: Serve, client: httpx.Client) -> None:
-    served = serve(tell)
-    fenced(client, 34).put(f"{served.url}/a%20b/é?x=1")
-    fenced(client, 33).put(f"{served.url}/a%20b")
-    with pytest.raises(StaleToken) as refused:
-        fenced(client, 33).get(f"{served.url}/a%20b/é")
-    assert refused.value.resource == "/a b/é"
-    assert served.marks("/a b/é") == Marks(34)
-
-
 @pytest.mark.parametrize(
     "spelling", ["//alice", "/%61lice", "/%2561lice", "/alice/", "/./b/../alice"]
 )
@@ -222,24 +182,6 @@ def test_a_path_is_one_resource_however_it_is_spelled(serve: Serve, spelling: st
             connection.request("PUT", path, headers={"Fencing-Token": token})
             assert connection.getresponse().status == status
     assert served.marks("/alice") == Marks(34)
-
-
-def test_what_is_no_resource_is_not_protected(
-    serve: Serve, client: httpx.Client, interface: str
-) -> None:
-    key = {"asgi": "path", "wsgi": "PATH_INFO"}[interface]
-
-    def resource(request: Any) -> str | None:
-        return "account" if request[key].startswith("/accounts/") else None
-
-    served = serve(tell, resource=resource, require="all")
-    assert client.put(f"{served.url}/health").text == "PUT /health None"
-    malformed = client.put(f"{served.url}/health", headers={HEADER: "x"})
-    assert malformed.text == "PUT /health None"
-    assert client.get(f"{served.url}/accounts/alice").status_code == 428
-    assert fenced(client, 34).put(f"{served.url}/accounts/alice").status_code == 200
-    with pytest.raises(StaleToken):
-        fenced(client, 33).put(f"{served.url}/accounts/bob")
 
 
 @pytest.mark.parametrize(
@@ -285,15 +227,6 @@ def test_the_refusal_is_problem_json_with_both_tokens(serve: Serve, client: http
         raise_for_stale(response)
 
 
-def test_a_refused_head_has_no_body(serve: Serve, client: httpx.Client) -> None:
-    url = serve(tell).url
-    fenced(client, 34).put(url)
-    response = fenced(client, 33).request("HEAD", url)
-    assert response.status_code == 409
-    assert response.content == b""
-    assert int(response.headers["Content-Length"]) > 0
-
-
 # Checks of the application's own
 
 
@@ -315,15 +248,6 @@ def test_the_application_may_check_the_token_itself(
     error = refused.value
     assert (error.resource, error.token, error.newest) == ("row of alice", 33, 34)
     assert fenced(client, 34).put(url).status_code == 200
-
-
-def test_the_staleness_of_another_token_is_the_applications_own_failure(
-    serve: Serve, client: httpx.Client
-) -> None:
-    def handle(method: str, path: str, token: FencingToken | None) -> bytes:
-        raise StaleToken("elsewhere", 7, 8)
-
-    assert fenced(client, 33).put(serve(handle).url).status_code == 500
 
 
 # ASGI
@@ -357,41 +281,6 @@ class TestASGI:
         [(passed, receive, sender)] = seen
         assert passed is scope
         assert (receive, sender) == (receive_nothing, send)
-
-    def test_a_server_starts_and_ends_the_application_through_it(self) -> None:
-        events = []
-
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            assert scope["type"] == "lifespan"
-            for event in ("startup", "shutdown"):
-                assert (await receive())["type"] == f"lifespan.{event}"
-                events.append(event)
-                await send({"type": f"lifespan.{event}.complete"})
-
-        with asgi_server(FencingMiddleware(app, AsyncMemoryFence()), lifespan="on"):
-            assert events == ["startup"]
-        assert events == ["startup", "shutdown"]
-
-    def test_the_scope_of_the_server_is_left_as_it_was(self) -> None:
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            assert scope[TOKEN_KEY] == FencingToken(34)
-
-        scope = http_scope(34)
-        before = dict(scope)
-        asyncio.run(call(FencingMiddleware(app, AsyncMemoryFence()), scope))
-        assert scope == before
-
-    def test_a_refused_head_is_told_the_length_and_not_sent_the_body(self) -> None:
-        async def main() -> Messages:
-            memory = AsyncMemoryFence()
-            await memory.check("/x", 34)
-            return await call(
-                FencingMiddleware(asgi_app(tell), memory), http_scope(33, method="HEAD")
-            )
-
-        start, body = asyncio.run(main())
-        assert int(dict(start["headers"])[b"content-length"]) > 0
-        assert body["body"] == b""
 
     def test_a_connection_goes_on_though_nobody_read_what_was_refused(self) -> None:
         async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -551,76 +440,12 @@ class TestWSGI:
         response.close()
         assert events.count("left") == events.count("closed") == 1
 
-    def test_also_when_nobody_ever_asked_for_it(self, events: list[str]) -> None:
-        self.ask(lambda environ, start: Chunks(events), events).close()
-        assert events == ["entered", "closed", "left"]
-
     def test_also_when_the_application_fails_between_two_chunks(self, events: list[str]) -> None:
         response = self.ask(lambda environ, start: Chunks(events, "between"), events)
         with pytest.raises(LookupError, match="between"):
             list(response)
         response.close()
         assert events == ["entered", "chunk 0", "closed", "left"]
-
-    def test_also_when_its_own_close_fails(self, events: list[str]) -> None:
-        response = self.ask(lambda environ, start: Chunks(events, "close"), events)
-        with pytest.raises(LookupError, match="close"):
-            response.close()
-        assert events == ["entered", "closed", "left"]
-
-    def test_a_response_need_not_be_one_that_can_be_closed(self, events: list[str]) -> None:
-        response = self.ask(lambda environ, start: [b"a", b"b"], events)
-        assert list(response) == [b"a", b"b"]
-        response.close()
-        assert events == ["entered", "left"]
-
-    def test_the_guard_is_left_when_the_application_fails_at_once(self, events: list[str]) -> None:
-        def app(environ: Any, start: Any) -> Any:
-            raise LookupError
-
-        with pytest.raises(LookupError):
-            self.ask(app, events)
-        assert events == ["entered", "left"]
-
-    def test_a_refusal_replaces_the_answer_that_was_not_sent_yet(self, events: list[str]) -> None:
-        def at_once(environ: Any, start: Any) -> Any:
-            start("200 OK", [])
-            raise StaleToken("row", 33, 34)
-
-        def at_the_first_chunk(environ: Any, start: Any) -> Any:
-            start("200 OK", [])
-            if environ[TOKEN_KEY].value == 33:
-                raise StaleToken("row", 33, 34)
-            yield b""
-
-        for app in (at_once, at_the_first_chunk):
-            response = self.ask(app, events)
-            assert json.loads(b"".join(response))["newest"] == "34"
-            if hasattr(response, "close"):
-                response.close()
-            assert events == ["entered", "200 OK", "409 Conflict", "left"]
-            events.clear()
-
-    def test_a_refused_head_is_not_sent_the_body(self, events: list[str]) -> None:
-        memory = MemoryFence()
-        memory.check("/x", 34)
-        assert list(self.ask(None, events, fence=memory, REQUEST_METHOD="HEAD")) == []
-        assert b"".join(self.ask(None, events, fence=memory))
-        assert events == ["409 Conflict"] * 2
-
-    def test_what_was_sent_in_part_cannot_be_refused_any_more(self) -> None:
-        def app(environ: Any, start: Any) -> Any:
-            start("200 OK", [("Content-Length", "9")])
-            yield b"abc"
-            raise StaleToken("row", 33, 34)
-
-        memory = MemoryFence()
-        with wsgi_server(WSGIFencingMiddleware(app, memory)) as url, requests.Session() as session:
-            with pytest.raises(requests.exceptions.ChunkedEncodingError):
-                fenced(session, 33).put(url)
-            with pytest.raises(requests.exceptions.ChunkedEncodingError):
-                fenced(session, 34).put(url)
-        assert memory.marks("/") == Marks(34)
 
     def test_a_newer_token_waits_until_a_stream_has_been_sent(
         self, pool: ThreadPoolExecutor
@@ -651,16 +476,3 @@ class TestWSGI:
             assert newer.result(60).content == b"firstlast"
             assert sent == [33, 34]
             streamed.close()
-
-
-def test_a_wsgi_server_is_told_of_no_failure_where_the_application_was_not_called() -> None:
-    """What it is told, httpx raises and others log."""
-
-    def never(environ: Any, start_response: Any) -> list[bytes]:
-        raise AssertionError("the application was called")
-
-    fence = MemoryFence()
-    fence.check("/x", 34)
-    transport = httpx.WSGITransport(WSGIFencingMiddleware(never, fence))
-    with httpx.Client(transport=transport, base_url="http://x") as client:
-        assert client.put("/x", headers=fencing_headers(33)).status_code == 409

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 import redis as redis_py
@@ -128,16 +124,6 @@ def test_replies_are_those_that_scripts_get_with_either_protocol(
     ]
 
 
-def test_texts_are_decoded_where_the_client_decodes(redis: Redis, prefix: str) -> None:
-    with redis.client(decode_responses=True) as client:
-        fence = RedisFence(client, prefix=prefix)
-        assert fence.execute("alice", 34, "SET", prefix + "x", "été") == "OK"
-        assert fence.execute("alice", 34, "GET", prefix + "x") == "été"
-        with pytest.raises(StaleToken) as refused:
-            fence.execute("alice", 33, "GET", prefix + "x")
-        assert refused.value.newest == 34
-
-
 def test_clients_with_different_encodings_mean_the_same_resource(
     redis: Redis, prefix: str, fence: RedisFence
 ) -> None:
@@ -171,39 +157,6 @@ def test_commands_before_one_that_fails_stay_applied(
         fence.execute_all("alice", 34, commands)
     assert client.mget(prefix + "x", prefix + "y") == [b"text", None]
     assert fence.marks("alice") == Marks(34)
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("MULTI",),
-        ("SUBSCRIBE", "channel"),
-        ("EVAL", "return 1", 0),
-        ("CONFIG", "GET", "maxmemory"),
-        ("NOSUCHCOMMAND",),
-        ("SET", "x"),
-        (),
-    ],
-    ids=lambda command: command[0] if command else "none",
-)
-def test_what_no_script_may_do_is_an_error_of_redis(
-    fence: RedisFence, command: tuple[Any, ...]
-) -> None:
-    with pytest.raises(ResponseError):
-        fence.execute("alice", 34, *command)
-    assert fence.execute("alice", 34, "PING") == b"PONG"
-
-
-def test_no_command_waits(fence: RedisFence, prefix: str) -> None:
-    with suppress(ResponseError):  # before 7.2
-        assert fence.execute("alice", 34, "BLPOP", prefix + "missing", 0) is None
-
-
-def test_a_command_can_have_thousands_of_words(fence: RedisFence, prefix: str) -> None:
-    assert fence.execute("alice", 34, "RPUSH", prefix + "list", *range(7900)) == 7900
-    with pytest.raises(ResponseError, match="unpack"):
-        fence.execute("alice", 34, "RPUSH", prefix + "list", *range(8000))
-    assert fence.execute("alice", 34, "LLEN", prefix + "list") == 7900
 
 
 def test_a_mark_that_does_not_change_is_not_written(tmp_path: Path) -> None:
@@ -307,66 +260,6 @@ class TestLostAnswers:
 
 
 # Processes that race
-
-WRITER: Final = """
-import sys
-import redis
-from coordlock import StaleToken
-from coordlock.fencing.redis import RedisFence
-
-url, prefix = sys.argv[1:]
-acknowledged = refused = 0
-with redis.Redis.from_url(url) as client:
-    fence = RedisFence(client, prefix=prefix)
-    while not client.exists(prefix + "stop"):
-        token = client.incr(prefix + "token")
-        try:
-            balance = int(fence.execute("alice", token, "GET", prefix + "balance") or 0)
-            fence.execute("alice", token, "SET", prefix + "balance", balance + 1)
-        except StaleToken:
-            refused += 1
-        else:
-            acknowledged += 1
-print(acknowledged, refused)
-"""
-
-
-def test_processes_that_race_lose_no_acknowledged_update(
-    redis: Redis, client: redis_py.Redis, prefix: str
-) -> None:
-    """Tokens without a lock: all but the newest are stale, and some for long, in paused writers."""
-
-    def advance(count: int) -> None:
-        goal = int(client.get(prefix + "token") or 0) + count
-        eventually(lambda: int(client.get(prefix + "token") or 0) >= goal, f"token {goal}")
-
-    with ExitStack() as stack:
-        writers = [
-            stack.enter_context(
-                subprocess.Popen(
-                    [sys.executable, "-c", WRITER, redis.url, prefix],
-                    stdout=subprocess.PIPE,
-                    text=True,
-                )
-            )
-            for _ in range(4)
-        ]
-        try:
-            advance(50)
-            for writer in writers * 3:
-                writer.send_signal(signal.SIGSTOP)
-                advance(20)
-                writer.send_signal(signal.SIGCONT)
-            client.set(prefix + "stop", 1)
-            counts = [writer.communicate(timeout=60)[0].split() for writer in writers]
-        finally:
-            for writer in writers:
-                writer.kill()
-    acknowledged, refused = (sum(map(int, column)) for column in zip(*counts, strict=True))
-    assert acknowledged == int(client.get(prefix + "balance") or 0)
-    assert acknowledged
-    assert refused
-
 
 # Redis Cluster
 

@@ -13,9 +13,11 @@ from kazoo.recipe.lock import Lock, ReadLock, WriteLock
 
 import coordlock
 from coordlock.testing.waiting import eventually
+from coordlock.types import Convertible
 from testbed.servers.zookeeper import ZooKeeper
 
 QUEUE = "orders"
+BOUND = 90.0
 
 Start = Callable[..., Future[Any]]
 
@@ -252,3 +254,90 @@ def test_at_the_top_data_lies_outside_of_the_own_queue(
             with pytest.raises(coordlock.errors.InvalidName):
                 grant.read(key)
     assert kazoo.get(f"/{name}-data/x")[0] == b"1"
+
+
+# Conversions and sets
+
+
+def is_converting(client: coordlock.Client, name: str = "number") -> bool:
+    """Whether a holder has decided who goes before its conversion."""
+    claims = [one.contender.claim for one in client.admin.contenders(name)]
+    return any(isinstance(one, Convertible) and one.yields_to is not None for one in claims)
+
+
+@pytest.mark.parametrize("recipe", [Lock, ReadLock, WriteLock])
+def test_kazoos_recipes_take_an_upgradeable_lock_for_an_exclusive_one(
+    client: coordlock.Client, kazoo: Any, root: str, recipe: Any
+) -> None:
+    """Before a conversion, after it, and after the way back."""
+    theirs = recipe(kazoo, f"{root}/number", "a kazoo client")
+    with client.upgradeable_lock("number") as grant:
+        assert not theirs.acquire(blocking=False)
+        grant.upgrade()
+        assert not theirs.acquire(blocking=False)
+        grant.downgrade()
+        assert not theirs.acquire(blocking=False)
+    assert theirs.acquire(timeout=BOUND)
+    theirs.release()
+
+
+def test_an_upgrade_waits_for_kazoos_reader_and_lets_in_no_other(
+    client: coordlock.Client, kazoo: Any, root: str
+) -> None:
+    first = ReadLock(kazoo, f"{root}/number", "a reader")
+    second = ReadLock(kazoo, f"{root}/number", "another")
+    assert first.acquire()
+    with ThreadPoolExecutor(2) as pool, client.upgradeable_lock("number") as grant:
+        upgrade = pool.submit(grant.upgrade)
+        eventually(lambda: is_converting(client))
+        waiting = pool.submit(second.acquire, timeout=BOUND)
+        eventually(lambda: len(client.admin.contenders("number")) == 3)
+        assert not upgrade.done()
+        first.release()
+        upgrade.result(BOUND)
+        assert not waiting.done()
+        grant.release()
+        assert waiting.result(BOUND)
+    second.release()
+
+
+def test_kazoos_writer_excludes_an_upgradeable_lock(
+    client: coordlock.Client, kazoo: Any, root: str
+) -> None:
+    with WriteLock(kazoo, f"{root}/number", "a writer"):
+        assert client.upgradeable_lock("number").try_acquire() is None
+
+
+@pytest.mark.parametrize("style", ["kazoo", "curator", "curator-rw"])
+def test_a_set_waits_for_kazoos_lock_which_waits_for_a_set_that_kazoo_knows(
+    zookeeper: ZooKeeper, root: str, kazoo: Any, style: str
+) -> None:
+    """The node that marks a set, in its first queue, is none to wait for."""
+    url = f"{zookeeper.url_for(root)}?nodes={style}"
+    with coordlock.connect(url) as client, ThreadPoolExecutor(2) as pool:
+        for name in "ab":
+            theirs = Lock(kazoo, f"{root}/{name}", "kazoo")
+            with client.multi_lock(["a", "b"]):
+                waiting = pool.submit(theirs.acquire, timeout=60)
+                eventually(lambda name=name: len(client.admin.contenders(name)) == 2)  # type: ignore[misc]
+                if style == "kazoo":  # it does not know names that are made for Curator
+                    with pytest.raises(TimeoutError):
+                        waiting.result(0.3)
+            assert waiting.result(BOUND)
+            ours = pool.submit(client.multi_lock(["b", "a"], timeout=60).acquire)
+            eventually(lambda name=name: len(client.admin.contenders(name)) == 2)  # type: ignore[misc]
+            assert not ours.done()
+            theirs.release()
+            assert ours.result(BOUND).release()
+        assert kazoo.get_children(f"{root}/a") == []
+        assert kazoo.get_children(f"{root}/b") == []
+
+
+def test_a_sets_tokens_are_sequences_where_asked_for(zookeeper: ZooKeeper, root: str) -> None:
+    with coordlock.connect(f"{zookeeper.url_for(root)}?token=sequence") as client:
+        for _ in range(5):
+            client.lock("b").acquire().release()
+        with client.multi_lock(["a", "b"]) as grant:
+            assert grant.parts["a"].token != grant.parts["b"].token
+            with pytest.raises(coordlock.errors.Unsupported, match="has several parts"):
+                _ = grant.token

@@ -1,5 +1,6 @@
-"""The catalogue of mutants: coordlocks with one thing wrong, and the suites that must catch each.
+"""The catalogue of mutants: coordlocks with one thing wrong, and what must catch each.
 
-Two suites draw from it: ``tests/faults/mutants`` plays scenarios on real servers, and
-``tests/simulation/test_mutants.py`` lives through bad days under virtual time.
+``test_mutants.py`` lives through bad days with them under virtual time, or runs the tests that are
+the home of the promise and must fail. ``drawn.json`` lists faults that a tool has drawn:
+``scripts/mutants.py`` plants them.
 """

@@ -6,10 +6,6 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from coordlock_faults.exclusion import HeldTogether
-from coordlock_faults.fifo import NeverFirst, Overtaken
-from coordlock_faults.liveness import Unanswered
-
 import coordlock.kernel.acquisition
 import coordlock.model.admission
 import coordlock.model.handover
@@ -24,8 +20,7 @@ from coordlock.model.claim import Mode, Permit
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, all_of, resolved
-from tests.faults.mutants import scenarios
-from tests.mutants.mutant import Changes, Play, mutant, nothing
+from tests.mutants.mutant import Changes, mutant, nothing
 from tests.simulation.contention import (
     Contention,
     Informed,
@@ -55,7 +50,6 @@ def _read_without_a_look(
 
 @mutant(
     "A waiter that was evicted is granted the lock.",
-    Play(scenarios.a_waiter_is_evicted, NeverFirst),
     simulated=(Contention,),
 )
 def grants_without_a_look_at_its_own_contender() -> Changes:
@@ -86,7 +80,6 @@ def _nobody_is_left(queues: Queues, mine: Sequence[Contender], _: object) -> Que
 
 @mutant(
     "A waiter is granted the lock beside its holder, when another waiter has given up.",
-    Play(scenarios.one_in_the_middle_gives_up, HeldTogether),
     simulated=(TwoPermits,),
 )
 def takes_any_departure_for_its_turn() -> Changes:
@@ -95,7 +88,7 @@ def takes_any_departure_for_its_turn() -> Changes:
 
 @mutant(
     "A waiter is never told that its turn has come.",
-    Play(scenarios.the_first_of_two_leaves_a_semaphore, Unanswered),
+    "tests/unit/kernel/test_acquisition.py::test_the_second_in_line_is_granted_without_a_read",
 )
 def misses_some_departures() -> Changes:
     """The first one, and every third one after that."""
@@ -233,7 +226,6 @@ def takes_a_reading_of_one_queue_for_one_of_all() -> Changes:
 
 @mutant(
     "A semaphore of two is held three times.",
-    Play(scenarios.a_semaphore_is_full, HeldTogether),
     simulated=(TwoPermits,),
 )
 def gives_one_permit_too_many() -> Changes:
@@ -247,7 +239,7 @@ def gives_one_permit_too_many() -> Changes:
 
 @mutant(
     "A waiter does not hear of a permit that is free.",
-    Play(scenarios.the_first_of_two_leaves_a_semaphore, Unanswered),
+    "tests/unit/kernel/test_acquisition.py::test_a_semaphore_admits_in_order_whoever_leaves_first",
 )
 def waits_for_the_nearest_alone() -> Changes:
     def nearest(snapshot: Snapshot, me: Contender) -> Blockers:
@@ -258,8 +250,6 @@ def waits_for_the_nearest_alone() -> Changes:
 
 @mutant(
     "A reader holds the lock together with a writer, or overtakes one.",
-    Play(scenarios.a_reader_comes_under_a_writer, HeldTogether),
-    Play(scenarios.a_reader_comes_behind_a_writer_who_waits, Overtaken),
     simulated=(Readers,),
 )
 def lets_readers_pass_writers() -> Changes:
@@ -277,3 +267,21 @@ def compares_orders_as_texts() -> Changes:
         return tuple(one for one in snapshot.contenders if str(one.order) < str(me.order))[-1:]
 
     return [(coordlock.kernel.acquisition, "blockers", textual)]
+
+
+# What it costs.
+
+
+@mutant(
+    "An acquire is two round trips.",
+    "tests/integration/test_messages.py"
+    "::test_an_uncontended_acquire_is_one_round_trip_and_a_release_is_one",
+)
+def looks_before_it_enqueues() -> Changes:
+    enqueue = Ticket.enqueue
+
+    def look_first(self: Ticket, *, unless_blocked: bool = False) -> Steps[Queues]:
+        yield self._backend.snapshot(self.entries[0].queue)
+        return (yield from enqueue(self, unless_blocked=unless_blocked))
+
+    return [(Ticket, "enqueue", look_first)]

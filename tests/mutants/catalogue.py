@@ -1,10 +1,8 @@
-"""All mutants by name, and the pairs of a mutant and a way to catch it that a suite runs."""
+"""All mutants by name, and the pairs of a mutant and what catches it."""
 
 from __future__ import annotations
 
 from typing import Final
-
-from coordlock_faults.violation import Violation
 
 from tests.mutants import (
     admission,
@@ -17,10 +15,10 @@ from tests.mutants import (
     resources,
     zookeeper,
 )
-from tests.mutants.mutant import Mutant, Play
+from tests.mutants.mutant import Mutant
 from tests.simulation.bad_day import BadDay
 
-__all__ = ["MUTANTS", "PLAYED", "SIMULATED", "WORKED"]
+__all__ = ["FAILING", "MUTANTS", "SIMULATED"]
 
 MUTANTS: Final[dict[str, Mutant]] = {
     name: one
@@ -29,14 +27,9 @@ MUTANTS: Final[dict[str, Mutant]] = {
     if isinstance(one, Mutant)
 }
 
-#: What the real servers must show.
-PLAYED: Final[list[tuple[Mutant, Play]]] = [
-    (one, play) for one in MUTANTS.values() for play in one.played
-]
-
-#: What clients at work must show.
-WORKED: Final[list[tuple[Mutant, str, type[Violation]]]] = [
-    (one, *one.worked) for one in MUTANTS.values() if one.worked is not None
+#: The tests of a promise's home that must fail.
+FAILING: Final[list[tuple[Mutant, str]]] = [
+    (one, test) for one in MUTANTS.values() for test in one.failing
 ]
 
 #: What the simulation must show.

@@ -7,17 +7,14 @@ from typing import Any
 
 from coordlock_etcd import keys
 from coordlock_etcd.watches import QueueWatch, Watch
-from coordlock_faults.liveness import Unanswered
-from coordlock_faults.tokens import ForeignToken
 
 from coordlock.model.contender import Snapshot
-from tests.faults.mutants import scenarios
-from tests.mutants.mutant import Changes, Play, mutant
+from tests.mutants.mutant import SUITES, Changes, mutant
 
 
 @mutant(
     "A departure between the reading of the queue and the watch is missed.",
-    Play(scenarios.a_watch_is_set_late, Unanswered, ("etcd",)),
+    SUITES + "TestQueueOnEtcd::test_a_departure_before_the_watch_is_told_at_once",
 )
 def never_reads_what_a_watch_has_missed() -> Changes:
     created = QueueWatch.created
@@ -31,7 +28,7 @@ def never_reads_what_a_watch_has_missed() -> Changes:
 
 @mutant(
     "A token is not the one that the service gave, but a later number.",
-    Play(scenarios.the_answer_to_a_create_is_lost, ForeignToken, ("etcd",)),
+    SUITES + "TestQueueOnEtcd::test_contenders_stand_in_the_order_of_their_tokens",
 )
 def takes_the_revision_of_the_answer_for_the_token() -> Changes:
     snapshot = keys.snapshot

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from coordlock_faults.exclusion import HeldTogether
-from coordlock_faults.loss import MissingSignal
-
 from coordlock.kernel.session import Session
 from coordlock.kernel.ticket import Ticket
 from coordlock.kernel.tickets import Tickets
 from coordlock.runtime.promise import Promise
-from tests.faults.mutants import scenarios
-from tests.mutants.mutant import Changes, Play, mutant, nothing
+from tests.mutants.mutant import Changes, mutant, nothing
 from tests.simulation.contention import Contention
 
 
 @mutant(
     "A session counts as alive for longer than the service keeps it.",
-    Play(scenarios.an_answer_to_a_heartbeat_is_late, HeldTogether),
     simulated=(Contention,),
 )
 def counts_the_time_to_live_from_the_reply() -> Changes:
@@ -30,7 +25,6 @@ def counts_the_time_to_live_from_the_reply() -> Changes:
 
 @mutant(
     "A holder that is cut off goes on, when another holder has the lock.",
-    Play(scenarios.a_holder_is_cut_off, HeldTogether),
     simulated=(Contention,),
 )
 def has_no_deadline() -> Changes:
@@ -65,7 +59,6 @@ def tells_no_holder_of_the_end_of_its_session() -> Changes:
 
 @mutant(
     "A holder that was evicted is not told.",
-    Play(scenarios.a_holder_is_evicted, MissingSignal),
     simulated=(Contention,),
 )
 def does_not_hear_of_its_own_removal() -> Changes:

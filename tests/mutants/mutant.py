@@ -8,26 +8,14 @@ from dataclasses import dataclass
 from typing import Final
 from unittest.mock import patch
 
-from coordlock_faults.violation import Violation
-
-from tests.faults.mutants.scenarios import Scenario
 from tests.simulation.bad_day import BadDay
 
-__all__ = ["Changes", "Mutant", "Play", "mutant", "nothing"]
+__all__ = ["SUITES", "Changes", "Mutant", "mutant", "nothing"]
 
 #: Objects, the names of their attributes, and what these are changed to.
 Changes = list[tuple[object, str, object]]
-
-BOTH: Final = ("etcd", "zookeeper")
-
-
-@dataclass(frozen=True, slots=True)
-class Play:
-    """A scenario that shows a mistake on these backends, and the violation that it shows as."""
-
-    scenario: Scenario
-    violation: type[Violation]
-    backends: tuple[str, ...] = BOTH
+#: Where the suites run on every backend.
+SUITES: Final = "tests/contract/test_suites.py::"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,28 +24,19 @@ class Mutant:
 
     Attributes:
         name: what coordlock then does; the mutant's name in its module, too.
-        module: the name of that module.
         changes: what to patch, made anew for every context.
         breaks: what goes wrong for those who use the lock.
-        played: how it is caught on real servers.
         simulated: the kinds of locks whose bad days catch it in the simulation.
+        failing: tests that it fails, as pytest names them; whatever else fails besides.
         rare: whether the simulation takes long to find it, and so only in ``make test-faults``.
-        worked: the workload whose clients show it, and the violation that it shows as.
     """
 
     name: str
-    module: str
     changes: Callable[[], Changes]
     breaks: str
-    played: tuple[Play, ...]
     simulated: tuple[type[BadDay], ...]
-    worked: tuple[str, type[Violation]] | None = None
-    rare: bool = False
-
-    @property
-    def path(self) -> str:
-        """Where it is found, as a `testbed.soak.plan.Plan` names it."""
-        return f"{self.module}:{self.name}"
+    failing: tuple[str, ...]
+    rare: bool
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
@@ -69,17 +48,15 @@ class Mutant:
 
 def mutant(
     breaks: str,
-    *played: Play,
+    *failing: str,
     simulated: tuple[type[BadDay], ...] = (),
-    worked: tuple[str, type[Violation]] | None = None,
     rare: bool = False,
 ) -> Callable[[Callable[[], Changes]], Mutant]:
     """The mutant that makes the changes of the function below."""
-    assert played or simulated or worked, "a mutant that no suite must catch"
+    assert failing or simulated, "a mutant that no suite must catch"
 
     def enter(changes: Callable[[], Changes]) -> Mutant:
-        name, module = changes.__name__, changes.__module__
-        return Mutant(name, module, changes, breaks, played, simulated, worked, rare)
+        return Mutant(changes.__name__, changes, breaks, simulated, failing, rare)
 
     return enter
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from coordlock_faults.chains import ForkedChain
-from coordlock_faults.items import DoneTwice
-from coordlock_faults.observers import WentBack
-from coordlock_faults.published import NotThere
-
 from coordlock.backend import Expect, Operation
 from coordlock.errors import BackendUnavailable
+from coordlock.kernel import stored_record
 from coordlock.kernel.access import Access
 from coordlock.kernel.publisher import Publisher
 from coordlock.recipes import value
@@ -84,7 +81,6 @@ def publishes_several_at_once() -> Changes:
 
 @mutant(
     "What is published anew is said to be there, and is not.",
-    worked=("gather", NotThere),
     simulated=(Electing,),
     rare=True,
 )
@@ -97,7 +93,6 @@ def publishes_what_was_first_for_ever() -> Changes:
 
 @mutant(
     "An observer shows a leader of the past.",
-    worked=("elect", WentBack),
     simulated=(Electing, Gathering),
 )
 def shows_what_was_before() -> Changes:
@@ -117,7 +112,6 @@ def shows_what_was_before() -> Changes:
 
 @mutant(
     "A value is written whatever its version.",
-    worked=("values", ForkedChain),
     simulated=(Valuing,),
 )
 def writes_whatever_is_there() -> Changes:
@@ -153,7 +147,7 @@ def writes_again_what_was_not_answered() -> Changes:
     return [(value, "send", send_again)]
 
 
-@mutant("An item that is done is taken again.", worked=("work", DoneTwice), simulated=(Working,))
+@mutant("An item that is done is taken again.", simulated=(Working,))
 def gives_back_what_is_acknowledged() -> Changes:
     finish = Item._finish
 
@@ -204,3 +198,12 @@ def sees_no_retries() -> Changes:
         learn_retries(self, changes, {})
 
     return [(Ready, "learn_retries", blind)]
+
+
+@mutant(
+    "A record that a newer release wrote is rewritten as one of this release.",
+    "tests/unit/test_stored_records.py"
+    "::test_a_record_in_a_newer_format_is_refused_by_name_and_left_alone",
+)
+def reads_any_format() -> Changes:
+    return [(stored_record, "decode", json.loads)]

@@ -6,10 +6,6 @@ import uuid
 from dataclasses import replace
 from typing import Any
 
-from coordlock_faults.leaks import Leaked
-from coordlock_faults.liveness import Unanswered
-from coordlock_faults.release import FalselyHeld, FalselyLost
-
 import coordlock.kernel.access
 import coordlock.kernel.removal
 import coordlock.kernel.tickets
@@ -18,8 +14,7 @@ from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.promise import Promise, resolved
-from tests.faults.mutants import scenarios
-from tests.mutants.mutant import Changes, Play, mutant, nothing
+from tests.mutants.mutant import SUITES, Changes, mutant, nothing
 from tests.simulation.contention import Contention
 
 
@@ -34,7 +29,6 @@ def never_withdraws() -> Changes:
 
 @mutant(
     "What was released during an outage stays in the queue.",
-    Play(scenarios.a_release_finds_no_server, Leaked),
     simulated=(Contention,),
 )
 def withdraws_once() -> Changes:
@@ -46,7 +40,6 @@ def withdraws_once() -> Changes:
 
 @mutant(
     "A request that arrives after the removal leaves a contender that nothing removes.",
-    Play(scenarios.a_create_arrives_late, Leaked, ("etcd",)),
     simulated=(Contention,),
     rare=True,
 )
@@ -56,7 +49,7 @@ def never_looks_for_what_came_late() -> Changes:
 
 @mutant(
     "A closed client leaves contenders in a session that goes on.",
-    Play(scenarios.a_visitor_leaves_during_an_outage, Unanswered, ("zookeeper",)),
+    "tests/integration/zookeeper/test_given_client.py::test_what_closing_could_not_remove_in_an_outage_is_removed_after_it",
 )
 def leaves_its_contenders_when_it_is_closed() -> Changes:
     return [(coordlock.kernel.access, "_must_stay", lambda _: False)]
@@ -64,7 +57,6 @@ def leaves_its_contenders_when_it_is_closed() -> Changes:
 
 @mutant(
     "A contender waits for its own lost attempt.",
-    Play(scenarios.the_answer_to_a_create_is_lost, Unanswered),
     simulated=(Contention,),
 )
 def sends_again_under_another_id() -> Changes:
@@ -81,7 +73,7 @@ def sends_again_under_another_id() -> Changes:
 
 @mutant(
     "The lock stays taken, though its holder was told that it is lost.",
-    Play(scenarios.heartbeats_find_no_leader, Unanswered, ("zookeeper",)),
+    "tests/unit/kernel/test_acquisition_losses.py::test_a_lock_that_was_lost_at_its_deadline_is_free_though_the_session_lives_on",
 )
 def keeps_its_place_when_it_counts_as_lost() -> Changes:
     return [(coordlock.kernel.tickets, "_withdraw", nothing)]
@@ -89,7 +81,7 @@ def keeps_its_place_when_it_counts_as_lost() -> Changes:
 
 @mutant(
     "A release says that the lock was held, when another holder has it.",
-    Play(scenarios.a_holder_is_evicted_and_releases, FalselyHeld),
+    SUITES + "TestLockOnMemory::test_an_evicted_holder_is_told",
 )
 def says_held_whatever_has_happened() -> Changes:
     def held_anyway(self: Grant | AsyncGrant, timeout: float | None = None) -> Steps[bool]:
@@ -105,7 +97,7 @@ def says_held_whatever_has_happened() -> Changes:
 
 @mutant(
     "A release says that the lock was lost, which was held to the end.",
-    Play(scenarios.a_semaphore_is_full, FalselyLost),
+    SUITES + "TestLockOnMemory::test_a_free_lock_is_granted_with_a_token",
 )
 def takes_its_own_removal_for_another_ones() -> Changes:
     removed = Ticket._removed
@@ -116,3 +108,12 @@ def takes_its_own_removal_for_another_ones() -> Changes:
         removed(self, was_there=was_there)
 
     return [(Ticket, "_removed", find_nothing)]
+
+
+@mutant(
+    "What a signal handler struck stays in the queue.",
+    "tests/unit/test_interrupts.py"
+    "::test_wherever_a_signal_handler_raises_the_lock_is_free_at_the_next_sweep[memory-23-acquire]",
+)
+def never_sweeps() -> Changes:
+    return [(coordlock.kernel.tickets.Tickets, "sweep", nothing)]

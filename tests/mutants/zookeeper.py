@@ -7,28 +7,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from coordlock_faults.exclusion import HeldTogether
-from coordlock_faults.liveness import Unanswered
-from coordlock_faults.loss import EarlyRemoval
-from coordlock_faults.tokens import RepeatedToken
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.nodes import Layout
-from coordlock_zookeeper.own_contenders import OwnContenders
 from coordlock_zookeeper.watches import Watches
-from kazoo.protocol.serialization import Exists
 
-import coordlock
 from coordlock.kernel.entries import Entries
-from coordlock.kernel.ticket import Ticket
 from coordlock.model.contender import Contender, Entry
-from coordlock.runtime.promise import resolved
-from tests.faults.mutants import scenarios
-from tests.mutants.mutant import Changes, Play, mutant, nothing
+from tests.mutants.mutant import SUITES, Changes, mutant, nothing
 
 
 @mutant(
     "The node with the number 10 comes before the one with 9, which holds the lock.",
-    Play(scenarios.the_eleventh_comes, HeldTogether, ("zookeeper",)),
+    SUITES + "TestQueueOnZookeeper::test_a_snapshot_lists_the_nearest_before_and_counts_the_rest",
 )
 def orders_sequences_as_text() -> Changes:
     def as_text(sequence: int) -> int:
@@ -49,7 +39,7 @@ def _with_guids(numbers: Iterator[int]) -> tuple[object, str, object]:
 
 @mutant(
     "Names begin with GUIDs, and a later node with a smaller one comes first.",
-    Play(scenarios.several_come, HeldTogether, ("zookeeper",)),
+    SUITES + "TestQueueOnZookeeper::test_contenders_stand_in_the_order_of_their_tokens",
 )
 def orders_by_the_whole_name() -> Changes:
     """And each name comes before those that were made earlier."""
@@ -72,40 +62,8 @@ def orders_by_the_whole_name() -> Changes:
 
 
 @mutant(
-    "A node that goes with the session before is taken for a place in the queue.",
-    Play(scenarios.a_session_is_lost_with_a_create, EarlyRemoval, ("zookeeper",)),
-)
-def adopts_the_node_of_an_old_session() -> Changes:
-    """One acquire, the first, keeps its GUID over sessions, and takes what it finds under it."""
-    enqueue, withdraw = OwnContenders.enqueue, Ticket.withdraw
-
-    def look_first(self: OwnContenders, entries: Any, unless_blocked: bool = False) -> Any:
-        """`OwnContenders.enqueue` as it would be if any node with the right GUID would do."""
-        [entry] = entries
-        parent = self._path(entry)
-        try:
-            listed = self._queues.lists.ask(parent)
-            children = (yield listed).children
-            found = f"{parent}/{next(one for one in children if nodes.has_id(one, entry.id))}"
-            stat, _ = yield self._ask(Exists, found, None)
-            snapshots = yield from self._enqueued(entries, [found], stat, [listed], False)
-        except (coordlock.BackendError, StopIteration):
-            snapshots = yield from enqueue(self, entries, unless_blocked)
-        return snapshots
-
-    def stay_in_line(self: Ticket) -> Any:
-        return resolved(False) if self.session.ended is not None else withdraw(self)
-
-    return [
-        (OwnContenders, "enqueue", look_first),
-        (Ticket, "withdraw", stay_in_line),
-        _with_guids(itertools.chain([1, 2, 1], itertools.count(3))),
-    ]
-
-
-@mutant(
     "A token is given twice, when the queue was deleted in between.",
-    Play(scenarios.a_queue_is_deleted, RepeatedToken, ("zookeeper",)),
+    "tests/unit/zookeeper/test_places.py::test_whatever_is_shown_is_the_state_of_its_revision",
 )
 def takes_the_sequence_for_the_token() -> Changes:
     return [(Layout, "token", lambda _, name, __: 1 + (nodes.sequence_of(name) or 0))]
@@ -113,7 +71,8 @@ def takes_the_sequence_for_the_token() -> Changes:
 
 @mutant(
     "A waiter that has changed its connection is never told that its turn has come.",
-    Play(scenarios.a_waiter_changes_its_connection, Unanswered, ("zookeeper",)),
+    SUITES
+    + "TestFaultOnZookeeper::test_a_waiter_sees_a_departure_that_happened_while_it_was_cut_off",
 )
 def forgets_watches_with_the_connection() -> Changes:
     return [(Watches, "rearm", nothing)]

@@ -55,7 +55,11 @@ class Signal:
     def __exit__(self, *_: object) -> None:
         sys.setprofile(None)
 
-    def _look(self, frame: FrameType, event: str, _: object) -> None:
+    def _look(self, frame: FrameType, event: str, function: object) -> None:
+        # From Python 3.14 on, a signal may come between a C lock's `__enter__` and the block: what
+        # `with` has acquired is never released, whoever uses it.
+        if event == "c_return" and getattr(function, "__name__", "") == "__enter__":
+            return
         # As a generator goes on with an error, Python looks for no signal; and what is raised here
         # would pass by the handlers of that generator.
         code = frame.f_code

@@ -314,7 +314,7 @@ def test_acquiring_while_the_client_is_closed_says_so(service: Service) -> None:
 
 #: From Python 3.14 on, Python itself says which statement to use.
 USE_WITH, USE_ASYNC_WITH = (
-    ("instead", "instead")
+    ("Did you mean to use", "Did you mean to use")
     if sys.version_info >= (3, 14)
     else (
         r"enter it by `with`; .* coordlock\.connect_async\(\)",

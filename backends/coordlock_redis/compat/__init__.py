@@ -1,7 +1,7 @@
 """For clients that share names with redis-py's `Lock`: the option ``compat=redis-py``.
 
-The files in ``lua`` replace some of the functions that the usual scripts call: ``begin`` in all of
-them, behind the functions, and the others in the script of their name, before its operation.
+The files in ``lua`` replace some of the functions that operations call: ``begin`` for all of them,
+and the others for the operation of their name.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from coordlock.settings import Option, choice, optional
-from coordlock_redis.scripts import File, Scripts, parts
+from coordlock_redis.scripts import Script, files, operations, usual
 
-__all__ = ["OPTION", "SCRIPTS"]
+__all__ = ["OPTION", "script"]
 
 OPTION: Final = Option(
     "compat",
@@ -19,13 +19,9 @@ OPTION: Final = Option(
     None,
     "`redis-py`: exclude its locks of the same names.",
 )
-_ADAPTED: Final = frozenset({"open", "heartbeat", "enqueue", "snapshot", "watch", "withdraw"})
 
 
-def _files(name: str) -> list[File]:
-    functions, expire, operation = parts(name)
-    adapted = [(__name__, name)] if name in _ADAPTED else []
-    return [*functions, (__name__, "begin"), expire, *adapted, operation]
-
-
-SCRIPTS: Final = Scripts(_files)
+def script() -> Script:
+    """The script for such a client."""
+    adapted = operations(__name__, "open", "heartbeat", "enqueue", "snapshot", "watch", "withdraw")
+    return usual(files(__name__, "begin"), adapted)

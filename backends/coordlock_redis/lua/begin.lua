@@ -9,7 +9,7 @@
 --   queues             set: the queues that have contenders
 --   queue:<queue>      sorted set: contender's id, by its token
 --   claims:<queue>     hash: id -> "marker session owner"; "=id" -> "version value" once there is one
---   watchers:<queue>   hash: id -> the inboxes that its departure is told to; with "+" its values, too
+--   watchers:<queue>   hash: id -> the inboxes that its departure is published to; with "+" its values, too
 --   values:<folder>    hash: key -> value
 --   versions:<folder>  hash: key -> version
 --
@@ -17,9 +17,6 @@
 --
 -- Each script reads all it needs before it writes: what makes it fail, such as a key of another
 -- type, then leaves nothing half done.
-
--- Redis converts numbers to text and back by `printf` and `strtod`, which take longer than many of
--- its commands. So arguments are text where that is at hand.
 
 -- ARGV[1] names the operation. The next are which server this is, the client, "1" in a cluster, and
 -- what `known_to_client` reads.
@@ -41,14 +38,13 @@ if CLUSTER == '1' then call('EXISTS', ROOT .. 'nothing') end
 
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
-local NOW = clock[1] .. string.sub('000000' .. clock[2], -6)
 local state = call('HMGET', KEYS[1], 'run', 'born', 'last', 'ttl', 'quiet', 'promoted')
 local born, last = tonumber(state[2] or 0), tonumber(state[3] or 0)
 local max_ttl, quiet = tonumber(state[4] or 0), tonumber(state[5] or 0)
 local promoted, has_changed = state[6], false
 
--- Numbers beyond 1e14 would be written as 1.7e+15.
-local function int(number) return number == now and NOW or string.format('%.0f', number) end
+-- A number in a text. Lua would write those beyond 1e14 as 1.7e+15.
+local function int(number) return string.format('%.0f', number) end
 
 -- The revision of what this script changes, and the token of what it adds. It is greater than all
 -- before, also those that were lost with the data, unless the clock has gone back.
@@ -60,11 +56,11 @@ local function change()
 end
 
 local function finish(...)
-  if has_changed then call('HSET', KEYS[1], 'last', int(last)) end
+  if has_changed then call('HSET', KEYS[1], 'last', last) end
   return {...}
 end
 
-local function tell(channel, news) call('PUBLISH', ROOT .. channel, news) end
+local function publish(channel, message) call('PUBLISH', ROOT .. channel, message) end
 
 local function session_of(claim) return string.match(claim, '^%S+ (%S*)') end
 local function inbox_of(session) return string.match(session, '^[^-]*') end

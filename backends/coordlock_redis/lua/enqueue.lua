@@ -9,7 +9,7 @@ if not expiry_of(session) then return finish('lost', born) end
 if quiet > born and now + quiet - born < born then
   -- The clock has been set back by more than nothing is granted for: that counts from now on.
   quiet = now + quiet - born
-  call('HSET', KEYS[1], 'quiet', int(quiet))
+  call('HSET', KEYS[1], 'quiet', quiet)
 end
 if now < quiet then return finish('quiet', quiet - now) end
 
@@ -38,16 +38,16 @@ if is_new then
   for _, at in ipairs(others) do leave(ARGV[at], ARGV[at + 1]) end
   for _, at in ipairs(places) do ranks[at] = rank_in(ARGV[at], session) end
   token = change()
-  local text, held = int(token), ROOT .. 'held:' .. session
+  local held = ROOT .. 'held:' .. session
   for _, at in ipairs(places) do
     local queue, id, value = ARGV[at], ARGV[at + 1], ARGV[at + 4]
     local claims = ROOT .. 'claims:' .. queue
-    call('ZADD', ROOT .. 'queue:' .. queue, text, id)
+    call('ZADD', ROOT .. 'queue:' .. queue, token, id)
     call('HSET', claims, id, ARGV[at + 2] .. ' ' .. session .. ' ' .. ARGV[at + 3])
     if value ~= '' then call('HSET', claims, '=' .. id, '1 ' .. value) end
     call('HSET', held, id, queue)
     if ranks[at] == 0 then call('SADD', ROOT .. 'queues', queue) end
-    tell('changes:' .. queue, text)
+    publish('changes:' .. queue, int(token))
   end
 end
 

@@ -17,7 +17,7 @@ local function end_what_may_be_evicted()
   local known = tonumber(call('HGET', KEYS[1], 'evicted') or '')
   local count = tonumber(string.match(call('INFO', 'stats'), 'evicted_keys:(%d+)'))
   if not count or count == known then return end
-  call('HSET', KEYS[1], 'evicted', int(count))
+  call('HSET', KEYS[1], 'evicted', count)
   -- Other policies spare the root's keys. A count of 0 was reset.
   if known and count > 0 and is_evicting() then begin_anew(now) end
 end

@@ -7,7 +7,7 @@ elseif state[1] ~= RUN then -- another server
 else
   -- In parts. Whoever waits for a contender that is left over looks for that one itself.
   local most = MOST
-  for _, session in ipairs(call('ZRANGEBYSCORE', ROOT .. 'sessions', '-inf', NOW)) do
+  for _, session in ipairs(call('ZRANGEBYSCORE', ROOT .. 'sessions', '-inf', now)) do
     if most > 0 then most = most - end_session(session, most) end
   end
 end

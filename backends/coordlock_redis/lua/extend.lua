@@ -1,6 +1,6 @@
 -- Let a session expire when its ttl has passed from now on.
 local function extend(session, ttl)
-  call('ZADD', ROOT .. 'sessions', int(now + ttl), session)
+  call('ZADD', ROOT .. 'sessions', now + ttl, session)
   -- The first client after a restart may have had a smaller restart_delay, or may not have known that
   -- there was data.
   local _, seen = known_to_client()

@@ -7,5 +7,5 @@ end_what_a_promotion_has_lost()
 end_what_may_be_evicted()
 if not expiry_of(session) then return finish('lost', born) end
 extend(session, ttl)
-tell('inbox:' .. INBOX, 'beat ' .. ARGV[FIRST + 2])
+publish('inbox:' .. INBOX, 'beat ' .. ARGV[FIRST + 2])
 return finish('ok', born, max_ttl)

@@ -22,3 +22,19 @@ local function part(queue, first, last)
   end
   return list
 end
+
+-- Append to `list` those of the contenders at these ranks that `is_wanted`, given token, marker and value.
+local function select_into(list, queue, first, last, is_wanted)
+  local found = part(queue, first, last)
+  for at = 2, #found, 4 do
+    if is_wanted(found[at + 1], string.match(found[at + 2], '^%S+'), found[at + 3]) then
+      for field = at, at + 3 do list[#list + 1] = found[field] end
+    end
+  end
+end
+
+local function set_of(words)
+  local set = {}
+  for word in string.gmatch(words, '%S+') do set[word] = true end
+  return set
+end

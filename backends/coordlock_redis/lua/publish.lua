@@ -9,9 +9,9 @@ if found == version + 1 and string.sub(stored, space + 1) == value then return f
 if found ~= version then return finish('version') end
 local watchers = call('HGET', ROOT .. 'watchers:' .. queue, id)
 change()
-call('HSET', ROOT .. 'claims:' .. queue, '=' .. id, int(version + 1) .. ' ' .. value)
+call('HSET', ROOT .. 'claims:' .. queue, '=' .. id, (version + 1) .. ' ' .. value)
 for inbox in string.gmatch(watchers or '', '([^ +]+)%+') do
-  tell('inbox:' .. inbox, 'value ' .. id .. ' ' .. int(tonumber(token)) .. ' ' .. int(version + 1))
+  publish('inbox:' .. inbox, 'value ' .. id .. ' ' .. token .. ' ' .. (version + 1))
 end
-tell('changes:' .. queue, int(last))
+publish('changes:' .. queue, int(last))
 return finish('ok')

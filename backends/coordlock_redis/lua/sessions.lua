@@ -2,39 +2,34 @@
 -- in which the server answers nobody.
 local MOST = 200
 
+-- To its client before its contenders leave, which would take them for evicted.
+local function report_end(session)
+  publish('inbox:' .. inbox_of(session), 'over ' .. session .. ' ' .. int(born))
+end
+
 -- End a session; its contenders leave, or so many of them at most. How many have left.
 local function end_session(session, most)
-  local key, held = ROOT .. 'held:' .. session, nil
-  if most then
-    held = call('HRANDFIELD', key, int(most), 'WITHVALUES')
-  else
-    held = call('HGETALL', key)
-  end
-  -- Before its contenders leave: else its client would take them for evicted.
-  tell('inbox:' .. inbox_of(session), 'over ' .. session .. ' ' .. int(born))
+  local key = ROOT .. 'held:' .. session
+  local held = call('HRANDFIELD', key, most, 'WITHVALUES')
+  report_end(session)
   for at = 1, #held, 2 do
     local id, queue = held[at], held[at + 1]
     -- Where another program uses a key of one queue, the contenders in others leave all the same.
-    if not pcall(leave, queue, id) then
-      redis.pcall('ZREM', ROOT .. 'queue:' .. queue, id)
-      call('HDEL', key, id)
-    end
+    if not pcall(leave, queue, id) then redis.pcall('ZREM', ROOT .. 'queue:' .. queue, id) end
+    call('HDEL', key, id)
   end
-  if #held / 2 ~= most then
-    call('ZREM', ROOT .. 'sessions', session)
-    call('DEL', key)
-  end
+  if #held / 2 < most then call('ZREM', ROOT .. 'sessions', session) end
   change()
   return #held / 2
 end
 
 -- The last promotion of this server from a replica to the primary, or '' for none that it knows.
 local function promotion()
-  local told = call('INFO', 'replication')
+  local found = call('INFO', 'replication')
   -- By plain text, which is faster than a pattern.
-  if string.find(told, 'second_repl_offset:-1', 1, true) then return '' end
-  local id = string.match(told, 'master_replid2:(%x+)')
-  local offset = string.match(told, 'second_repl_offset:(%d+)')
+  if string.find(found, 'second_repl_offset:-1', 1, true) then return '' end
+  local id = string.match(found, 'master_replid2:(%x+)')
+  local offset = string.match(found, 'second_repl_offset:(%d+)')
   return id and offset and id .. ':' .. offset or ''
 end
 
@@ -47,11 +42,11 @@ local function keep_quiet(since, ttl)
   max_ttl = math.max(max_ttl, ttl)
   local explicit = math.max(tonumber(kept[1] or 0), delay)
   local is_auto = kept[2] or delay < 0
-  call('HSET', KEYS[1], 'ttl', int(max_ttl), 'delay', int(explicit))
+  call('HSET', KEYS[1], 'ttl', max_ttl, 'delay', explicit)
   if is_auto then call('HSET', KEYS[1], 'auto', '1') end
   local pause = math.max(explicit, is_auto and max_ttl or 0)
   if pause > 0 then quiet = math.max(quiet, since + pause) end
-  call('HSET', KEYS[1], 'since', int(since), 'quiet', int(quiet))
+  call('HSET', KEYS[1], 'since', since, 'quiet', quiet)
 end
 
 -- Nothing that was granted before counts any more; it may have been granted until `since`.
@@ -60,16 +55,27 @@ local function begin_anew(since)
   -- What is left of an earlier pause goes on; counted from now where the clock has gone back.
   quiet = born <= now and quiet or now + math.max(0, quiet - born)
   local _, _, _, ttl = known_to_client()
-  keep_quiet(since, ttl) -- before contenders leave: their keys that redis-py sees stay until then
+  keep_quiet(since, ttl)
   born, promoted = now, promotion()
   change()
-  for _, session in ipairs(sessions) do end_session(session) end
+  for _, session in ipairs(sessions) do
+    report_end(session)
+    call('DEL', ROOT .. 'held:' .. session)
+  end
   for _, queue in ipairs(call('SMEMBERS', ROOT .. 'queues')) do
     call('DEL', ROOT .. 'queue:' .. queue, ROOT .. 'claims:' .. queue, ROOT .. 'watchers:' .. queue)
-    tell('changes:' .. queue, int(last))
+    publish('changes:' .. queue, int(last))
   end
-  call('DEL', ROOT .. 'queues')
+  call('DEL', ROOT .. 'queues', ROOT .. 'sessions')
   -- Last: what fails before this does not pass for done.
-  call('HSET', KEYS[1], 'run', RUN, 'promoted', promoted, 'born', int(born), 'last', int(last))
-  tell('anew', int(born)) -- to all clients: which keys are gone is not known here
+  call('HSET', KEYS[1], 'run', RUN, 'promoted', promoted, 'born', born, 'last', last)
+  publish('anew', int(born)) -- to all clients: which keys are gone is not known here
+end
+
+-- For scripts that grant or extend: a server that was a replica meanwhile, and is the primary again,
+-- has the name of before, and may lack what it has granted.
+local function end_what_a_promotion_has_lost()
+  local found = promotion()
+  -- A server may forget its promotion: only another one counts.
+  if found ~= '' and found ~= promoted then begin_anew(now) end
 end

@@ -21,25 +21,20 @@ local function refusal(places)
     local count = call('ZCARD', ROOT .. 'queue:' .. queue)
     if count == 0 then return nil end
     if permits > 0 then
-      -- A queue in use is of one kind, so its last contender tells of which.
+      -- A queue in use is of one kind, so its last contender shows which.
       local last = part(queue, count - 1, count - 1)
       if string.match(last[4], '^%S+') ~= own_marker then return last end
       if count < permits then return nil end
       return part(queue, count - permits, count - 1)
     end
-    local compatible = {}
-    for marker in string.gmatch(markers, '%S+') do compatible[marker] = true end
+    local compatible = set_of(markers)
+    local function is_blocking(_, marker, value)
+      if marker == 'convertible' then return not lets_in(value, compatible, is_update) end
+      return not compatible[marker]
+    end
     for stop = count - 1, 0, -64 do
-      local found = part(queue, math.max(0, stop - 63), stop)
       local blocking = {0}
-      for at = 2, #found, 4 do
-        local marker = string.match(found[at + 2], '^%S+')
-        local lets = compatible[marker]
-        if marker == 'convertible' then lets = lets_in(found[at + 3], compatible, is_update) end
-        if not lets then
-          for field = at, at + 3 do blocking[#blocking + 1] = found[field] end
-        end
-      end
+      select_into(blocking, queue, math.max(0, stop - 63), stop, is_blocking)
       if #blocking > 1 then return blocking end
     end
   end

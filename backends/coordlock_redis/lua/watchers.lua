@@ -10,7 +10,7 @@ local function living(watchers)
   return table.concat(kept, ' ')
 end
 
--- Have the departure of a contender told to an inbox; behind "+", its values, too.
+-- Have the departure of a contender published to an inbox; behind "+", its values, too.
 local function watch(queue, id, inbox)
   local key = ROOT .. 'watchers:' .. queue
   if call('HSETNX', key, id, inbox) == 1 then return end

@@ -2,7 +2,7 @@
 
 The algorithm is the published one: ask all servers at once; a majority of them, in less than the
 time-to-live less a drift, is the lock; else take back what was got, everywhere. No server knows
-the others, so there is no order, no number that grows, and nobody who tells when a lock is free.
+the others, so there is no order, no number that grows, and nothing that reports a free lock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from coordlock.backend import (
     SessionInfo,
     SessionListener,
 )
-from coordlock.errors import BackendError, BackendUnavailable, ConfigurationError, SessionLost
+from coordlock.backend.session import OneSession
+from coordlock.errors import BackendError, BackendUnavailable, ConfigurationError
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 from coordlock.runtime.clock import Timers
@@ -32,10 +33,9 @@ from coordlock_redis.errors import client_closed
 from coordlock_redis.options import DB, delay_or_auto, restart_delay
 from coordlock_redis.redlock.nodes import SERVICE, Node, Runs, described
 from coordlock_redis.request_thread import RequestThread
-from coordlock_redis.requests import Argument, Request, ScriptContext
-from coordlock_redis.scripts import Script, Scripts
+from coordlock_redis.requests import MICROSECONDS, Argument, Request, ScriptContext
+from coordlock_redis.scripts import Script, operations
 from coordlock_redis.servers import Connection
-from coordlock_redis.session import no_session
 from coordlock_redis.subscription import Subscription
 
 __all__ = ["RedlockBackend"]
@@ -68,14 +68,14 @@ _OPTIONS: Final[Sequence[Option]] = (
     ),
     *TLS_OPTIONS,
 )
-_SCRIPTS: Final = Scripts(lambda name: [("coordlock_redis.redlock", name)])
+_SCRIPT: Final = Script(operations("coordlock_redis.redlock", "lock", "extend", "unlock"))
 
 
 class _Header(ScriptContext):
-    """What the scripts of this module are told: when the server counts."""
+    """What the script of this module is given: when the server counts."""
 
-    def arguments(self, script: Script, connection: Connection) -> tuple[Argument, ...]:
-        return 0, connection.started + int((self.delay or 0) * 1_000_000)
+    def arguments(self, name: str, connection: Connection) -> tuple[Argument, ...]:
+        return 0, name, connection.started + int((self.delay or 0) * MICROSECONDS)
 
 
 @dataclass(slots=True)
@@ -112,14 +112,14 @@ class RedlockBackend(Backend):
         self._longest: Final = ttl * _ACQUIRE
         self._majority: Final = len(nodes) // 2 + 1
         self._clock: Final = timers.clock
-        context = _Header(prefix, "", delay, ttl, _SCRIPTS)
+        context = _Header(prefix, "", delay, ttl, _SCRIPT)
         self._nodes: Final = [
-            RequestThread(one, context, Subscription(b"", timers, ttl, one.timeout), timers.clock)
-            for one in nodes
+            RequestThread(node, context, Subscription(b"", timers, ttl, node.timeout), timers.clock)
+            for node in nodes
         ]
         self._lock: Final = threading.RLock()
         self._held: dict[str, _Held] = {}
-        self._session = ""
+        self._session: OneSession[str] = OneSession(SERVICE, self._lock)
         self._closing: Promise[None] | None = None
 
     @classmethod
@@ -136,8 +136,8 @@ class RedlockBackend(Backend):
         runs = Runs()
         nodes = []
         for host in settings.hosts:
-            one = access.servers(replace(settings, hosts=(host,)), None, timers.clock, tls=tls)
-            fields = vars(one) | {"timeout": timeout}
+            node = access.servers(replace(settings, hosts=(host,)), None, timers.clock, tls=tls)
+            fields = vars(node) | {"timeout": timeout}
             nodes.append(Node(**fields, may_evict=may_evict, runs=runs))
         delay = restart_delay(settings)
         return cls(
@@ -153,7 +153,8 @@ class RedlockBackend(Backend):
 
         def decide(came: list[Any], failures: list[BackendError]) -> Promise[SessionInfo] | None:
             if len(came) >= self._majority:
-                self._session = session
+                if not self._session.begin(session, listener):
+                    return failed(client_closed())
                 return resolved(SessionInfo(session, self._ttl - self._drift))
             return self._silence(failures)
 
@@ -162,21 +163,21 @@ class RedlockBackend(Backend):
 
     def heartbeat(self) -> Promise[float]:
         with self._lock:
-            if not self._session:
-                return failed(no_session())
+            if not (session := self._session.current):
+                return failed(self._session.missing())
             # In this order, because an acquire may be granted in between: one that is too old now
             # is never granted later, and one that is granted here is in both lists.
             now = self._clock.now()
-            asked = [one for one in self._held.values() if one.is_asked]
-            held = {id: one for id, one in self._held.items() if not one.is_asked}
+            asked = [key for key in self._held.values() if key.is_asked]
+            held = {id: key for id, key in self._held.items() if not key.is_asked}
             # The session's next deadline is theirs, too. Those who answer this need not be those
             # that vote for them, so it counts from when they were asked for.
-            ages = [now - one.since for one in asked]
+            ages = [now - key.since for key in asked]
             late = max([age for age in ages if age < self._longest], default=0.0)
             certain = self._ttl - self._drift - late
             arguments: list[Argument] = [self._milliseconds]
-            for one in (*held.values(), *asked):
-                arguments += (one.key, one.value)
+            for each in (*held.values(), *asked):
+                arguments += (each.key, each.value)
             # Under the lock: none of them is deleted before.
             answers = self._ask("extend", arguments, lambda answer: answer[1:])
 
@@ -189,12 +190,11 @@ class RedlockBackend(Backend):
             for id in missing:
                 without = len(came) - counts[id]
                 if without > out_of - self._majority and id in self._held:
-                    self._session = ""
                     reason = (
                         f"{without} of {out_of} servers have lost the lock {held[id].queue!r}: "
                         "they were restarted, or their clocks went wrong"
                     )
-                    return failed(SessionLost(SERVICE, reason))
+                    return failed(self._session.lose(session, reason))
             if len(came) + len(failures) < out_of:
                 return None
             if all(id not in self._held for id in missing) and len(came) >= self._majority:
@@ -208,8 +208,8 @@ class RedlockBackend(Backend):
     ) -> Promise[tuple[Snapshot, ...]]:
         [entry] = entries
         with self._lock:
-            if not (session := self._session):
-                return failed(no_session())
+            if not (session := self._session.current):
+                return failed(self._session.missing())
             key = self._prefix + entry.queue.encode("utf-8", "surrogatepass")
             value = f"{entry.id} {session} ".encode() + entry.owner.encode()
             # Before it is sent, so that a heartbeat meanwhile extends it.
@@ -226,8 +226,8 @@ class RedlockBackend(Backend):
                 mine.is_asked = False  # before the look at the clock: see `heartbeat`
             took = self._clock.now() - mine.since
             if votes >= self._majority and took < self._longest:
-                if session != self._session:
-                    return failed(no_session())
+                if session != self._session.current:
+                    return failed(self._session.missing())
                 found = _contender(entry.queue, value)
                 return resolved((Snapshot(entry.queue, (found,)),))
             left = len(self._servers) - len(came) - len(failures)
@@ -239,7 +239,7 @@ class RedlockBackend(Backend):
                 if votes >= self._majority:
                     failures = [BackendUnavailable(SERVICE, f"the servers took {took:.1f} s")]
                 return failed(self._unavailable(failures))
-            blocking = tuple(_contender(entry.queue, one) for one in others)
+            blocking = tuple(_contender(entry.queue, other) for other in others)
             return resolved((Snapshot(entry.queue, blocking),))
 
         return _decided(answers, decide)
@@ -270,9 +270,9 @@ class RedlockBackend(Backend):
             if self._closing is not None:
                 return self._closing
             self._closing = closing = Promise[None]()
-            self._session = ""
+            self._session.forget(closes=True)
             arguments: list[Argument] = [
-                word for id, one in self._held.items() for word in (one.key, id)
+                word for id, held in self._held.items() for word in (held.key, id)
             ]
         ended = all_of(
             node.close(lambda: Request("unlock", arguments, lambda _: True)) for node in self._nodes
@@ -306,10 +306,10 @@ class RedlockBackend(Backend):
 
     def _unavailable(self, failures: Sequence[BackendError]) -> BackendError:
         """Why no majority answered; only one that waiting may mend is a `BackendUnavailable`."""
-        refusals = [one for one in failures if not isinstance(one, BackendUnavailable)]
+        refusals = [error for error in failures if not isinstance(error, BackendUnavailable)]
         if len(self._servers) - len(refusals) < self._majority:
             return refusals[0]
-        reasons = "; ".join(dict.fromkeys(one.reason for one in failures))
+        reasons = "; ".join(dict.fromkeys(error.reason for error in failures))
         return BackendUnavailable(SERVICE, f"no majority of the servers answers: {reasons}")
 
 
@@ -317,7 +317,7 @@ def _decided(
     answers: Sequence[Promise[T]],
     decide: Callable[[list[T], list[BackendError]], Promise[Any] | None],
 ) -> Promise[Any]:
-    """What ``decide`` says, as soon as it says something of what has come and what has failed."""
+    """What ``decide`` makes of the answers and failures so far, once that is not None."""
     came: list[T] = []
     failures: list[BackendError] = []
     lock = threading.RLock()

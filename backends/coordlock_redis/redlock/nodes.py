@@ -25,10 +25,10 @@ SERVICE: Final = "redlock"
 
 @dataclass
 class Runs:
-    """Which run of a server each node has reached, and which refusals the log has told."""
+    """Which run of a server each node has reached, and which refusals the log shows."""
 
     by_name: dict[str, bytes] = field(default_factory=dict)
-    told: set[str] = field(default_factory=set)
+    logged: set[str] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def claim(self, name: str, run: bytes) -> str | None:
@@ -41,11 +41,11 @@ class Runs:
             self.by_name[name] = run
             return None
 
-    def tell(self, refusal: str) -> None:
+    def log(self, refusal: str) -> None:
         """Log ``refusal`` once: every request connects again."""
         with self.lock:
-            is_new = refusal not in self.told
-            self.told.add(refusal)
+            is_new = refusal not in self.logged
+            self.logged.add(refusal)
         if is_new:
             log.warning("a server of redlock:// has no vote: %s", refusal)
 
@@ -68,7 +68,7 @@ class Node(Servers):
             return super().connect()
         except BackendError as error:
             if not isinstance(error, BackendUnavailable):
-                self.runs.tell(error.reason)
+                self.runs.log(error.reason)
             raise
 
     def _check(self, connection: Connection) -> None:
@@ -92,8 +92,7 @@ class Node(Servers):
     def ask(self, connection: Connection, *command: str) -> dict[str, str]:
         """The fields of an answer to ``INFO``, or of one to ``CONFIG GET``. Blocks."""
         try:
-            connection.send(command)
-            answer = connection.receive()
+            answer = connection.ask(*command)
         except (exceptions.RedisError, OSError, ValueError) as error:
             raise translate(error, self.names[0]) from None
         if isinstance(answer, bytes):

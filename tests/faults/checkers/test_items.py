@@ -1,10 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from coordlock_faults.events import Act, Reach
+from coordlock_faults.events import Act
 from coordlock_faults.items import (
     DoneTwice,
-    ForeignItem,
     LateDone,
     LostItem,
     Miscounted,
@@ -75,16 +74,6 @@ def test_items_that_are_taken_in_order_and_done_are_right() -> None:
     assert broken(queue) == []
 
 
-def test_an_item_that_is_given_back_comes_again_before_all_others() -> None:
-    queue = Queue()
-    job = queue.take("c2", 1, 1, 10, at=20)
-    queue.end("c2", Act.NACK, 1, job, at=25)
-    queue.take("c3", 2, 1, 11, at=30)  # and dies
-    queue.take("c2", 1, 2, 10, at=40)
-    queue.finish(1, 2, 3)
-    assert broken(queue) == []
-
-
 def test_an_item_that_is_gone_is_found_unless_it_may_have_been_done() -> None:
     queue = Queue()
     job = queue.take("c2", 3, 1, 12, at=20)
@@ -93,25 +82,6 @@ def test_an_item_that_is_gone_is_found_unless_it_may_have_been_done() -> None:
     [found] = [one for one in queue.found() if not isinstance(one, Overtaking)]
     assert isinstance(found, LostItem)
     assert "11 was put into queue, and is neither done nor there" in str(found)
-
-
-def test_who_was_refused_because_another_had_the_item_has_not_done_it() -> None:
-    queue = Queue()
-    late = queue.take("c2", 1, 1, 10, at=20)
-    queue.take("c3", 1, 2, 10, at=30)
-    queue.end("c2", Act.DONE, 1, late, at=40, raised="LockLost")
-    queue.finish(2, 3)
-    [found] = queue.found()
-    assert isinstance(found, LostItem)
-    assert "10 was put into queue" in str(found)
-
-
-def test_dead_items_and_those_that_wait_for_their_time_are_there() -> None:
-    queue = Queue()
-    queue.finish(1, 2)
-    queue.events.pop()
-    queue.present(12)
-    assert queue.found() == []
 
 
 def test_an_item_that_is_done_twice_is_found() -> None:
@@ -126,17 +96,6 @@ def test_an_item_that_is_done_twice_is_found() -> None:
     assert "item 1 was done 2 times" in str(found)
 
 
-def test_an_item_that_is_taken_when_it_is_done_is_found() -> None:
-    queue = Queue()
-    job = queue.take("c2", 1, 1, 10, at=20)
-    queue.end("c2", Act.DONE, 1, job, at=25)
-    queue.take("c3", 1, 2, 10, at=30)
-    queue.finish(2, 3)
-    [found] = queue.found()
-    assert isinstance(found, DoneTwice)
-    assert "item 1 was taken when it was done" in str(found)
-
-
 @pytest.mark.parametrize("act", [Act.DONE, Act.NACK])
 def test_a_late_worker_whose_word_is_taken_is_found(act: Act) -> None:
     queue = Queue()
@@ -146,32 +105,6 @@ def test_a_late_worker_whose_word_is_taken_is_found(act: Act) -> None:
     queue.finish(*([2, 3] if act is Act.DONE else [1, 2, 3]))
     [found] = queue.found()
     assert isinstance(found, LateDone)
-
-
-@pytest.mark.parametrize(
-    ("id", "mark", "what"),
-    [
-        (4, 99, "99 was taken as item 4, and nobody had put it"),
-        (4, 10, "10 was put once, and is item 1 and item 4"),
-    ],
-)
-def test_an_item_that_was_not_put_is_found(id: int, mark: int, what: str) -> None:
-    queue = Queue()
-    queue.take("c2", id, 1, mark, at=20, token=50)
-    queue.finish(1, 2, 3)
-    [found] = [one for one in queue.found() if isinstance(one, ForeignItem)]
-    assert what in str(found)
-
-
-def test_what_was_put_without_an_answer_is_there_once_at_most() -> None:
-    queue = Queue()
-    queue.put(13, None, at=18)
-    queue.finish(1, 2, 3)
-    queue.take("c2", 4, 1, 13, at=100)
-    assert queue.found() == []
-    queue.take("c2", 5, 1, 13, at=110)
-    [found] = queue.found()
-    assert isinstance(found, ForeignItem)
 
 
 @pytest.mark.parametrize(("attempt", "token"), [(1, 9), (2, 1)])
@@ -193,33 +126,3 @@ def test_an_item_that_is_taken_before_one_of_long_before_is_found() -> None:
     [found] = queue.found()
     assert isinstance(found, Overtaking)
     assert "item 3990 was taken before item 1, and had been put after it" in str(found)
-
-
-def test_several_consumers_keep_the_order_of_some_items_roughly() -> None:
-    queue = Queue()
-    queue.take("c2", 2, 1, 11, at=20)
-    queue.take("c2", 1, 1, 10, at=30)
-    queue.finish(1, 2, 3)
-    assert broken(queue) == []
-
-
-def test_who_takes_at_the_same_time_and_what_has_a_delay_have_no_order() -> None:
-    queue = Queue()
-    queue.put(13, -1, at=18, delayed=True)
-    queue.take("c2", 2, 1, 11, at=20)
-    queue.take("c3", 1, 1, 10, at=20)
-    queue.take("c3", 3, 1, 12, at=30)
-    queue.take("c3", -1, 1, 13, at=40)
-    queue.finish(1, 2, 3)
-    queue.events.pop()
-    queue.present(13)
-    assert queue.found() == []
-
-
-def test_a_killed_worker_may_have_done_its_item() -> None:
-    queue = Queue()
-    job = queue.take("c2", 1, 1, 10, at=20)
-    queue.call("c2", Act.DONE, 1, at=25, attempt=job, returned=None)
-    queue.fault(Reach.KILLED, 26, 27, "c2")
-    queue.finish(2, 3)
-    assert queue.found() == []

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-from coordlock_faults.events import Act, Reach, Shown
+from coordlock_faults.events import Act
 from coordlock_faults.observers import NotShown, WentBack, observers
 
-from tests.faults.checkers.story import BOUNDS, MS, QUIET, Story, broken
+from tests.faults.checkers.story import BOUNDS, Story, broken
 
 
 def election(*shown: tuple[int, ...], present: tuple[int, ...] = (6, 20)) -> Story:
@@ -42,26 +40,6 @@ def test_an_observer_that_is_not_shown_the_present_is_found() -> None:
     assert "was shown nothing in the end" in str(found)
 
 
-def test_an_observer_that_is_shown_the_present_too_late_is_found() -> None:
-    story = election((5, 10), (6, 20))
-    late = (QUIET + 300) * MS
-    story.events = [
-        replace(one, at=late) if isinstance(one, Shown) and one.values == (6, 20) else one
-        for one in story.events
-        if one.at <= late
-    ]
-    [found] = observers(story.history(), BOUNDS)
-    assert "in the end too late" in str(found)
-
-
-def test_who_was_killed_or_closed_its_observer_before_is_owed_nothing() -> None:
-    story = election((6, 20))
-    story.observe("c3", (5, 10), closed=300)
-    story.observe("c4", (5, 10), closed=None)
-    story.fault(Reach.KILLED, 400, 401, "c4")
-    assert broken(story) == []
-
-
 @pytest.mark.parametrize(
     ("shown", "what"),
     [
@@ -83,12 +61,3 @@ def test_values_whose_versions_grow_are_right_and_others_are_found() -> None:
     [found] = observers(values((0, 2, 7), (0, 1, 6)).history(), BOUNDS)
     assert isinstance(found, WentBack)
     assert "was shown 0 with 1 after 2" in str(found)
-
-
-def test_what_is_observed_and_not_told_in_the_end_makes_a_history_incomplete() -> None:
-    story = Story(truth=False)
-    story.attempt("c1", 5, invoked=1, granted=10, released=20)
-    story.observe("c3", ())
-    assert broken(story) == ["Incomplete"]
-    story.observe("c3", (), closed=None)
-    assert broken(story) == ["Incomplete", "Incomplete"]

@@ -52,13 +52,6 @@ def test_a_member_that_is_none_is_found(told: tuple[int, ...], what: str) -> Non
     assert what in str(found)
 
 
-def test_what_is_shown_before_anybody_publishes_it_is_found() -> None:
-    story = group(5, 11)
-    story.call("c3", Act.READ, at=8, returned=(5, 11))
-    [found] = published(story.history(), BOUNDS)
-    assert isinstance(found, NeverPublished)
-
-
 @pytest.mark.parametrize(
     ("present", "what"),
     [
@@ -87,34 +80,7 @@ def elections(at: int, *, raised: str = "", claim: Mode = Mode.EX) -> Story:
     return story
 
 
-def test_a_proclamation_that_is_refused_after_the_next_term_has_begun_is_right() -> None:
-    assert published(elections(15).history(), BOUNDS) == []
-    assert published(elections(25, raised="LockLost").history(), BOUNDS) == []
-    assert published(elections(25, claim=Mode.NL).history(), BOUNDS) == []
-
-
 def test_a_proclamation_that_is_taken_after_the_next_term_has_begun_is_found() -> None:
     [found] = published(elections(25).history(), BOUNDS)
     assert isinstance(found, LatePublication)
     assert "a took 11 of token 5 after token 6 was granted" in str(found)
-
-
-@pytest.mark.parametrize("told", [(4, 10, 5, 11), (5, 11, 9, 10)])
-def test_what_was_joined_without_an_answer_is_shown_with_a_token_of_its_own(
-    told: tuple[int, ...],
-) -> None:
-    story = group(5, 11)
-    story.call("c3", Act.READ, at=14, returned=told)
-    assert published(story.history(), BOUNDS) == []
-
-
-def test_a_token_that_the_service_never_had_is_found() -> None:
-    story = Story()
-    one = story.attempt("c1", 5, invoked=1, granted=10, released=20, gone=6)
-    story.call("c1", Act.PUBLISH, 10, at=2, attempt=one)
-    story.call("c3", Act.READ, at=14, returned=(5, 10))
-    story.present()
-    assert broken(story) == []
-    story.call("c3", Act.READ, at=15, returned=(4, 10))
-    [found] = published(story.history(), BOUNDS)
-    assert "was told of 4 in a: it was never there" in str(found)

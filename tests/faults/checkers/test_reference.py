@@ -14,7 +14,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from coordlock.model.claim import Claim
-from testbed.soak.figures import summary
 from tests.faults.checkers.mutations import MUTATIONS, Impossible
 from tests.faults.checkers.reference import BOUNDS, EXCLUSIVE, MODES, PERMITS, Reference
 
@@ -85,8 +84,7 @@ def test_tens_of_thousands_of_events_take_seconds(claims: Sequence[Claim]) -> No
     began = time.process_time()
     history = History(events)
     verdict = judge(history, BOUNDS)
-    figures = summary(history, verdict, BOUNDS)
     took = time.process_time() - began
     assert verdict.holds, verdict
-    assert figures.grants > 4_000
+    assert len(history.granted) > 4_000
     assert took < 20

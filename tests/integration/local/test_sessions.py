@@ -30,7 +30,7 @@ from coordlock.errors import (
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry
 from coordlock.testing.waiting import eventually
-from testbed.clients.census import open_descriptors
+from testbed.descriptors import open_descriptors
 from tests.integration.local.conftest import BOUND, OWNER, Party
 
 

@@ -379,7 +379,7 @@ def test_a_server_before_6_2_is_refused(redis: Redis, root: str) -> None:
 def test_a_server_that_does_not_name_its_process_is_refused(redis: Redis, root: str) -> None:
     with (
         relayed(redis, b"run_id:", b"run-id:") as port,
-        pytest.raises(BackendError, match=r"tells no run_id.*Redis or Valkey itself"),
+        pytest.raises(BackendError, match=r"gives no run_id.*Redis or Valkey itself"),
     ):
         coordlock.connect(f"redis://127.0.0.1:{port}{root}")
 

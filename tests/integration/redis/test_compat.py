@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 import threading
@@ -180,19 +179,6 @@ def test_a_mixed_fleet_loses_no_update(
         one.join(120)
     assert number == 4 * rounds
     assert store.exists(name) == 0
-
-
-def test_locks_of_redis_py_for_asyncio_are_the_same(redis: Redis, url: str, name: str) -> None:
-    async def scenario() -> None:
-        async with redis.async_client() as store, coordlock.connect_async(url) as client:
-            async with client.lock(name, timeout=5):
-                assert await store.lock(name).acquire(blocking=False) is False
-            lock = store.lock(name, timeout=60)
-            assert await lock.acquire(blocking=False)
-            assert await client.lock(name).try_acquire() is None
-            await lock.release()
-
-    asyncio.run(scenario())
 
 
 def test_several_locks_wait_for_one_of_redis_py(

@@ -8,7 +8,6 @@ import pytest
 
 import coordlock
 from coordlock import BackendError, GrantState, LockLost
-from coordlock.errors import WaitUnavailable
 from coordlock.testing.waiting import eventually
 from testbed.servers.redis import RedisServer
 
@@ -86,20 +85,6 @@ def test_an_eviction_ends_every_grant_and_says_why(only: RedisServer, root: str)
                 one.check()
         later = client.lock("a").acquire(timeout=10)
         assert later.token > grant.token
-
-
-def test_nothing_is_granted_after_an_eviction_until_earlier_grants_have_expired(
-    only: RedisServer, root: str
-) -> None:
-    limit(only, "allkeys-lru")
-    url = only.url_for(root, ttl="3s", allow_eviction="true", restart_delay="auto")
-    with coordlock.connect(url) as client:
-        grant = client.lock("a").acquire(timeout=20)
-        fill(only)
-        eventually(lambda: grant.state is GrantState.LOST, within=10)
-        with pytest.raises(WaitUnavailable, match="restart_delay"):
-            client.lock("a").acquire(timeout=0.3)
-        client.lock("a").acquire(timeout=20).release()
 
 
 def test_an_eviction_under_a_policy_that_came_later_ends_every_grant(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
 import subprocess
@@ -14,8 +13,6 @@ from random import Random
 
 import pytest
 
-from coordlock.testing.waiting import eventually
-from testbed.network.disturbance import Disturbance, Weather, Wire
 from testbed.network.election_frames import ElectionFrames
 from testbed.network.network import Network
 
@@ -125,26 +122,6 @@ def test_a_connection_is_of_the_process_that_dialled_it(
     assert sorted(network.connections(), key=str) == [("c1", "n2"), ("n1", "n2"), (None, "n2")]
 
 
-def test_the_process_may_be_known_before_it_dials(network: Network, call: Call) -> None:
-    call(None, "n2")
-    network.know("runner", os.getpid())
-    [relay] = network._relays
-    with socket.create_connection(("127.0.0.1", relay.port)):
-        eventually(lambda: ("runner", "n2") in network.connections())
-
-
-def test_a_number_that_became_another_processs_is_not_of_the_one_who_is_gone(
-    network: Network, call: Call
-) -> None:
-    network.know("c1", os.getpid())
-    network.forget("c1")
-    call(None, "n2")
-    [relay] = network._relays
-    with socket.create_connection(("127.0.0.1", relay.port)):
-        eventually(lambda: len(network.connections()) == 2)
-    assert ("c1", "n2") not in network.connections()
-
-
 def test_what_one_sends_is_cut_while_what_it_is_sent_arrives(network: Network, call: Call) -> None:
     caller, other = call("n1", "n2"), call("n3", "n2")
     network.silence("n1", "n2")
@@ -194,29 +171,6 @@ def test_connections_to_come_are_cut_as_those_that_are_there(network: Network, c
     assert (caller.server_hears(), caller.hears()) == ("late", "late, too")
 
 
-def test_those_who_are_not_known_are_cut_from_an_isolated_node(
-    network: Network, call: Call
-) -> None:
-    stranger, other = call(None, "n1"), call(None, "n2")
-    network.isolate("n1")
-    stranger.says("late")
-    other.says("now")
-    assert other.server_hears() == "now"
-    assert stranger.server_heard_nothing()
-
-
-def test_a_process_that_becomes_known_has_its_cut(network: Network, call: Call) -> None:
-    network.silence("c1", None)
-    caller = call(None, "n1")
-    caller.says("before")
-    assert caller.server_hears() == "before"
-    network.know("c1", caller.process.pid)
-    caller.says("held back")
-    caller.server_says("hello")
-    assert caller.hears() == "hello"
-    assert caller.server_heard_nothing()
-
-
 def test_the_end_of_one_disturbance_is_not_the_end_of_others(network: Network, call: Call) -> None:
     caller = call("n1", "n2")
     silence, isolation = network.silence("n1", "n2"), network.isolate("n1")
@@ -240,44 +194,12 @@ def test_a_slow_link_is_slow_both_ways(network: Network, call: Call) -> None:
     assert time.monotonic() - started >= 0.2
 
 
-def test_what_a_lossy_link_stalls_arrives_in_order(network: Network, call: Call) -> None:
-    caller = call("c1", "n1")
-    network.lossy("c1", Random(1), stalls=1, longest=0.1, breaks=0)
-    for number in range(5):
-        caller.says(str(number))
-    received = ""
-    while len(received.split()) < 5:
-        received += caller.server_hears() + "\n"
-    assert received.split() == ["0", "1", "2", "3", "4"]
-
-
 def test_a_lossy_link_breaks_connections(network: Network, call: Call) -> None:
     caller = call("c1", "n1")
     network.lossy("c1", Random(1), breaks=1)
     caller.says("hello")
     with pytest.raises(ConnectionResetError):
         caller.server_hears()
-
-
-def test_weather_is_decided_by_its_seed() -> None:
-    def stalls(seed: int) -> list[float]:
-        weather = Weather(Random(seed), stalls=0.5, breaks=0)
-        return [weather.stall() for _ in range(20)]
-
-    assert stalls(1) == stalls(1) != stalls(2)
-    assert 0.0 in stalls(1)
-    assert all(0 <= stall <= 0.5 for stall in stalls(1))
-
-
-def test_delays_add_up_and_end(network: Network) -> None:
-    wire = Wire("a", "b")
-    one = Disturbance((("a", None),), delay=0.5)
-    other = Disturbance(((None, "b"), ("a", "b")), delay=0.25)
-    elsewhere = Disturbance((("b", "a"), ("c", None)), silent=True, delay=1)
-    wire.obey([one, other, elsewhere])
-    assert (wire.latency(), wire.is_held) == (0.75, False)
-    wire.obey([])
-    assert wire.latency() == 0
 
 
 @pytest.mark.parametrize("name", ["c1", "n1"])
@@ -288,40 +210,6 @@ def test_all_connections_of_a_party_are_reset(network: Network, call: Call, name
         mine.server_hears()
     other.says("hello")
     assert other.server_hears() == "hello"
-
-
-def test_a_relay_whose_server_is_gone_refuses_and_comes_back_with_it(network: Network) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    relayed = network.link("n1", port)
-    with (
-        pytest.raises(ConnectionResetError),
-        socket.create_connection(("127.0.0.1", relayed), TIMEOUT) as refused,
-    ):
-        refused.recv(1)
-    with (
-        socket.create_server(("127.0.0.1", port)) as server,
-        socket.create_connection(("127.0.0.1", relayed), TIMEOUT) as client,
-    ):
-        accepted, _ = server.accept()
-        with accepted:
-            accepted.sendall(b"hello")
-            assert client.recv(5) == b"hello"
-
-
-def test_a_server_that_listens_a_little_later_is_reached_where_there_is_patience(
-    network: Network,
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    relayed = network.link("n1", port, patience=TIMEOUT)
-    with socket.create_connection(("127.0.0.1", relayed), TIMEOUT) as client:
-        client.sendall(b"hello")
-        eventually(network.connections)
-        with socket.create_server(("127.0.0.1", port)) as server:
-            accepted, _ = server.accept()
-            with accepted:
-                assert accepted.recv(5) == b"hello"
 
 
 # ZooKeeper's elections

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +16,7 @@ from coordlock_faults.truth import Life
 
 import coordlock
 from coordlock.testing.waiting import eventually
-from testbed.servers.etcd import EtcdCluster, EtcdServer
+from testbed.servers.etcd import EtcdServer
 from testbed.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, classpath
 from testbed.truth import observer as observing
 from testbed.truth.etcd import EtcdObserver
@@ -26,7 +25,6 @@ from testbed.truth.zookeeper import ZooKeeperObserver
 from testbed.truth.zookeeper_log import Change, Transaction, read_log, read_logs
 
 Server = EtcdServer | ZooKeeperServer
-Cluster = EtcdCluster | ZooKeeperEnsemble
 
 BACKENDS = ["etcd", "zookeeper"]
 
@@ -99,74 +97,6 @@ def test_contenders_are_logged_with_what_clients_know_of_them(
     assert [one.gone == FOREVER for one in found] == [False, True, True]
 
 
-def test_contenders_that_go_with_their_client_are_logged(
-    server: Server, truth: Observer, root: str, tmp_path: Path
-) -> None:
-    with coordlock.connect(server.url_for(root)) as client:
-        tokens = [client.lock(name).acquire().token for name in "abc"]
-    truth.survey()
-    found = lives(tmp_path)
-    assert [one.appeared.token for one in found] == tokens
-    surveyed = history(tmp_path).truth.surveyed
-    assert surveyed is not None
-    assert all(one.appeared.revision < one.gone <= surveyed.revision for one in found)
-
-
-def test_what_other_programs_put_into_a_queue_counts_as_exclusive(
-    server: Server, truth: Observer, root: str, tmp_path: Path
-) -> None:
-    if isinstance(server, EtcdServer):
-        server.etcdctl("put", f"{root}/q/someone", "")
-        server.etcdctl("put", f"{root}/in-no-queue", "")
-        server.etcdctl("put", f"{root}x/q/of-another-root", "")
-        server.etcdctl("put", f"{root}/q/someone", "again")
-        server.etcdctl("del", "--prefix", f"{root}/q/")
-        server.etcdctl("put", f"{root}/q/someone", "")
-        keys = [f"{root}/q/someone"] * 2
-    else:
-        with server.kazoo() as client:
-            first = client.create(f"{root}/q/someone-", sequence=True, makepath=True)
-            client.create(f"{root}/q/no-contender")
-            client.create(f"{root}x/q/of-another-root-", sequence=True, makepath=True)
-            client.create(f"{root}/q/someone", b"")
-            client.delete(f"{root}/q", recursive=True)
-            second = client.create(f"{root}/q/x-", sequence=True, ephemeral=True, makepath=True)
-        keys = [first, second]
-    truth.survey()
-    found = lives(tmp_path)
-    assert [one.appeared.key for one in found] == keys
-    assert {one.appeared.claim for one in found} == {coordlock.Mode.EX}
-    assert found[0].gone < found[1].appeared.revision
-    assert found[1].gone == FOREVER if isinstance(server, EtcdServer) else found[1].gone < FOREVER
-
-
-HOLDER = """
-import sys, coordlock
-client = coordlock.connect(sys.argv[1])
-grants = [client.lock(name).acquire() for name in "abc"]
-print(client.admin.contenders("a")[0].session, *(grant.token for grant in grants), flush=True)
-sys.stdin.read()
-"""
-
-
-def test_the_contenders_of_an_expired_session_disappear(
-    server: Server, truth: Observer, root: str, tmp_path: Path
-) -> None:
-    command = [sys.executable, "-c", HOLDER, server.url_for(root, ttl="2s")]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
-        assert process.stdout is not None
-        session, *tokens = process.stdout.readline().split()
-        process.kill()
-    with coordlock.connect(server.url_for(root)) as client:
-        eventually(lambda: not client.admin.contenders("a"))
-    truth.survey()
-    found = lives(tmp_path)
-    assert [str(one.appeared.token) for one in found] == tokens
-    assert {one.appeared.session for one in found} == {session}
-    assert all(one.gone < FOREVER for one in found)
-
-
 def test_what_happens_while_the_server_is_away_is_not_missed(
     server: Server, truth: Observer, root: str, tmp_path: Path
 ) -> None:
@@ -184,49 +114,6 @@ def test_what_happens_while_the_server_is_away_is_not_missed(
         truth.survey()
     assert [one.appeared.token for one in lives(tmp_path)] == tokens
     assert all(one.gone < FOREVER for one in lives(tmp_path))
-
-
-def test_events_are_told_soon_after_they_happened(
-    server: Server, truth: Observer, root: str, journal: Journal, tmp_path: Path
-) -> None:
-    with coordlock.connect(server.url_for(root)) as client:
-        before = journal.now()
-        assert client.lock("a").acquire().release()
-        after = journal.now()
-        token = client.lock("b").acquire().token
-        eventually(lambda: truth.seen() >= token)
-        late = journal.now()
-    truth.survey()
-    first = lives(tmp_path)[0]
-    assert before <= first.appeared.at <= late
-    assert first.disappeared is not None
-    assert first.appeared.at <= first.disappeared.at <= late
-    assert before < after
-
-
-def test_a_survey_that_was_kept_waiting_is_repeated_when_clients_have_recovered(
-    server: Server,
-    truth: Observer,
-    root: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(observing, "_PROMPT", 0.0)
-    monkeypatch.setattr(observing, "_RECOVERY", 0.01)
-    with coordlock.connect(server.url_for(root)) as client:
-        grant, agreed = client.lock("a").acquire(), truth.agreed
-        looks = []
-
-        def look() -> int:
-            looks.append(agreed())
-            grant.release()
-            return looks[-1]
-
-        monkeypatch.setattr(truth, "agreed", look)
-        truth.survey()
-    assert len(looks) == observing._RECOVERIES + 1
-    [found] = lives(tmp_path)
-    assert found.gone < FOREVER
 
 
 def test_a_service_that_differs_from_the_record_is_an_error(
@@ -271,21 +158,6 @@ def test_a_leaked_session_is_counted_and_a_client_of_its_own_is_not(
         assert any(grown[what] > baseline[what] for what in grown)
 
 
-def test_what_clients_leave_that_have_closed_is_counted_after_the_survey(
-    server: Server, truth: Observer, root: str, journal: Journal, tmp_path: Path
-) -> None:
-    def left() -> dict[str, int]:
-        truth.count_left(journal)
-        return counted(tmp_path, baseline=False)
-
-    with coordlock.connect(server.url_for(root)) as client:
-        truth.survey()
-        client.lock("a").acquire()  # which is watched after a moment
-        eventually(lambda: all(left().values()))
-        assert len(left()) == len(truth.per_client)
-    assert not any(left().values())
-
-
 # etcd
 
 
@@ -294,26 +166,6 @@ def etcd_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Etcd
     request.getfixturevalue("etcd")
     with EtcdServer(tmp_path / "etcd") as server:
         yield server
-
-
-def test_history_from_before_the_run_may_be_compacted_away(
-    etcd_server: EtcdServer, root: str, journal: Journal, tmp_path: Path
-) -> None:
-    for number in range(5):
-        etcd_server.etcdctl("put", "/other", str(number))
-    etcd_server.compact()
-    with EtcdObserver([etcd_server], root, journal) as truth:
-        etcd_server.etcdctl("put", f"{root}/q/someone", "")
-        revision = etcd_server.revision()
-        eventually(lambda: truth.seen() == revision)
-        # What was seen may be compacted away.
-        etcd_server.etcdctl("compaction", str(truth.seen()))
-        etcd_server.kill()
-        etcd_server.start()
-        etcd_server.etcdctl("del", f"{root}/q/someone")
-        truth.survey()
-    [found] = lives(tmp_path)
-    assert found.gone < FOREVER
 
 
 def test_history_that_was_compacted_away_unseen_is_an_error(
@@ -332,30 +184,6 @@ def test_history_that_was_compacted_away_unseen_is_an_error(
         truth._watch = watch  # type: ignore[method-assign]
         with pytest.raises(TruthIncomplete, match="compacted away unseen"):
             truth.survey()
-
-
-def test_a_watch_that_is_left_behind_is_counted(
-    etcd_server: EtcdServer,
-    root: str,
-    journal: Journal,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    monkeypatch.setattr("testbed.truth.observer._SETTLING", 1.0)
-    with EtcdObserver([etcd_server], root, journal) as truth:
-        truth.count(journal, baseline=True)
-        command = etcd_server.etcdctl_command("watch", "/something")
-        environment = etcd_server.etcdctl_environment()
-        with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL) as process:
-            what = "watches in etcd beyond one per contender"
-            eventually(lambda: truth.counts()[what])
-            truth.count(journal, baseline=False)
-            process.kill()
-    baseline, final = (counted(tmp_path, baseline=which) for which in (True, False))
-    assert [one for one in final if final[one] > baseline[one]] == [
-        "watches in etcd beyond one per contender",
-        "watch streams in etcd beyond those of clients",
-    ]
 
 
 # ZooKeeper
@@ -420,44 +248,6 @@ def test_a_log_that_ends_in_the_middle_of_a_transaction_is_read_up_to_there(
 
 
 # Clusters
-
-
-@pytest.fixture(scope="module", params=BACKENDS)
-def cluster(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Cluster]:
-    request.getfixturevalue(request.param)
-    directory = tmp_path_factory.mktemp("cluster")
-    kind = {"etcd": EtcdCluster, "zookeeper": ZooKeeperEnsemble}[request.param]
-    with kind(directory) as cluster:
-        yield cluster
-
-
-def test_the_record_goes_on_while_members_die_one_after_the_other(
-    cluster: Cluster, root: str, journal: Journal, tmp_path: Path
-) -> None:
-    tokens: list[int] = []
-    with (
-        observer(list(cluster.members), root, journal) as truth,
-        coordlock.connect(cluster.url_for(root, ttl="30s")) as client,
-    ):
-        for _ in range(2):
-            leader = cluster.leader()
-            leader.kill()
-            for _ in range(3):
-                grant = client.lock("a").acquire(60)
-                tokens.append(grant.token)
-                assert grant.release()
-            leader.start()
-        cluster.leader()
-        holding = client.lock("b").acquire(60)
-        truth.survey()
-        found = lives(tmp_path)
-        assert not truth.contradictions()
-    known = {one.appeared.token: one for one in found}
-    # A create whose reply was lost makes contenders that nobody hears of.
-    assert set(tokens) | {holding.token} <= known.keys()
-    assert [one.appeared.lock for one in found if one.gone == FOREVER] == ["b"]
 
 
 def test_members_of_which_one_alone_shows_a_contender_contradict_each_other(

@@ -20,7 +20,7 @@ from coordlock_local.slots import Slot, Slots, stands
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Owner
 from coordlock.testing.waiting import eventually
-from testbed.clients.census import open_descriptors
+from testbed.descriptors import open_descriptors
 from tests.unit.signals import Signal
 
 

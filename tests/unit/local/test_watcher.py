@@ -322,6 +322,7 @@ def test_who_has_too_many_open_files_takes_no_subscription_away(
     pipe.close()
 
 
+@pytest.mark.usefixtures("generators_end_unheard")
 def test_ctrl_c_at_any_moment_of_a_watch_delays_no_later_one(
     directory: Directory, session: LocalSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

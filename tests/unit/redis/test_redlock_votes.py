@@ -40,7 +40,7 @@ def voting(clock: Clock, nodes: list[Node]) -> RedlockBackend:
     for name, value in (("_nodes", nodes), ("_servers", nodes), ("_majority", 2)):
         object.__setattr__(backend, name, value)
     object.__setattr__(backend, "_clock", clock)
-    backend._session = "s"
+    backend._session.current = "s"
     return backend
 
 

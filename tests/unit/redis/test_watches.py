@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -40,14 +41,14 @@ class Asked:
         self.requests[number].promise.fail(BackendUnavailable("redis", "lost"))
 
 
-def contender(id: str, order: int = 5) -> Contender:
+def contender(id: str, order: int = 5, session: str = "other-1") -> Contender:
     return Contender(
         id=id,
         key=f"a/{id}",
         claim=Mode.EX,
         order=order,
         token=order,
-        session="other-1",
+        session=session,
         owner=Owner.decode(b""),
         value=b"",
         version=1,
@@ -62,7 +63,7 @@ def asked() -> Asked:
 @pytest.fixture
 def watches(asked: Asked) -> Iterator[Watches]:
     timers = SystemTimers()
-    watches = Watches(asked, lambda session: False, timers)
+    watches = Watches(asked, "own-1".__eq__, timers, threading.RLock())
     yield watches
     watches.close()
     timers.close()
@@ -76,21 +77,35 @@ def watch(
     return told
 
 
-def test_a_watch_that_comes_during_a_look_for_all_is_looked_for_itself(
-    watches: Watches, asked: Asked
-) -> None:
-    first, second = contender("a"), contender("b")
-    watch(watches, first, 10)
-    told = watch(watches, second, 10)  # it has left, and the message was lost in the gap before
-    assert asked.ids == [["a"], ["b"]]
-    asked.answer(0, 20, 1, 10**9)
-    asked.answer(1, 21, 0, 0)
-    assert told == [Departure.UNORDERED]
+def waiting(watches: Watches, revision: int) -> tuple[list[Departure], list[Departure]]:
+    """What an own waiter and its blocker, which were seen at ``revision``, report."""
+    waiter, blocker = contender("waiter", 6, "own-1"), contender("blocker")
+    watches.arranged(blocker, 10**9)
+    return watch(watches, waiter, revision), watch(watches, blocker, revision, [waiter])
 
 
-def test_a_watch_that_comes_while_nothing_is_heard_is_looked_for_when_the_news_are_back(
+def test_what_a_script_has_put_under_watch_is_not_asked_for(watches: Watches, asked: Asked) -> None:
+    watches.on_subscribed()
+    watches.opened(1)
+    _, told = waiting(watches, 2)
+    watches.on_left("blocker", 5, 3, was_first=True)
+    assert told == [Departure.FIRST]
+    assert asked.ids == []
+
+
+def test_a_departure_before_the_watch_is_reported_at_once(watches: Watches, asked: Asked) -> None:
+    watches.on_subscribed()
+    watches.opened(1)
+    watches.on_left("blocker", 5, 3, was_first=False)
+    _, told = waiting(watches, 2)
+    assert told == [Departure.IN_ORDER]
+    assert asked.ids == []
+
+
+def test_a_watch_that_comes_in_a_gap_is_asked_for_when_that_is_over(
     watches: Watches, asked: Asked
 ) -> None:
+    watches.on_subscribed()
     watches.opened(1)
     watches.on_gap()
     told = watch(watches, contender("a"), 10)
@@ -101,58 +116,55 @@ def test_a_watch_that_comes_while_nothing_is_heard_is_looked_for_when_the_news_a
     assert told == [Departure.UNORDERED]
 
 
-def test_the_end_of_a_session_ends_a_look_for_all(watches: Watches, asked: Asked) -> None:
-    watch(watches, contender("a"), 10)
-    watches.reset()
-    watch(watches, contender("b"), 10)
-    assert asked.ids == [["a"], ["b"]]
-
-
-def test_a_look_before_a_gap_says_nothing_of_the_time_after_it(
+def test_an_answer_from_before_a_gap_proves_nothing_of_the_time_after_it(
     watches: Watches, asked: Asked
 ) -> None:
-    watch(watches, contender("a"), 10)
+    watches.on_subscribed()
+    _, told = waiting(watches, 10)
     watches.on_gap()
     watches.on_subscribed()
-    asked.answer(0, 20, 1, 10**9)
-    watch(watches, contender("b"), 30)
-    assert asked.ids == [["a"], ["a"], ["b"]]
+    for number in range(2):
+        asked.answer(number, 20, 1, 10**9)
+    watches.on_left("blocker", 5, 21, was_first=True)
+    assert told == [Departure.UNORDERED]
 
 
-def test_in_order_is_restored_when_all_parts_of_the_look_after_a_gap_are_answered(
+def test_after_a_gap_a_departure_proves_something_once_the_waiter_has_been_found(
     watches: Watches, asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coordlock_redis.watches._LOOK_BATCH", 1)
-    monkeypatch.setattr("coordlock_redis.watches._RELOOK_DELAY_S", 0.01)
+    monkeypatch.setattr("coordlock_redis.watches.LOOK_BATCH", 1)
+    monkeypatch.setattr("coordlock_redis.watches.RELOOK_DELAY_S", 0.01)
+    watches.on_subscribed()
     watches.opened(1)
-    waiter, blocker = contender("waiter", 6), contender("blocker")
-    evicted, told = watch(watches, waiter, 10), watch(watches, blocker, 10, [waiter])
-    asked.answer(0, 11, 1, 10**9)
-    asked.answer(1, 11, 1, 10**9)
+    evicted, told = waiting(watches, 10)
     watches.on_gap()
     watches.on_subscribed()
-    assert asked.ids[2:] == [["waiter"], ["blocker"]]
-    asked.fail(2)
-    asked.answer(3, 20, 1, 10**9)
+    assert asked.ids == [["waiter"], ["blocker"]]
+    asked.fail(0)
+    asked.answer(1, 20, 1, 10**9)
     watches.on_left("blocker", 5, 21, was_first=True)
     assert told == [Departure.UNORDERED]  # the waiter may have been evicted in the gap
-    eventually(lambda: asked.ids[4:] == [["waiter"]])
-    asked.answer(4, 22, 0, 0)
+    eventually(lambda: asked.ids[2:] == [["waiter"]])
+    asked.answer(2, 22, 0, 0)
     assert evicted == [Departure.UNORDERED]
-    told = watch(watches, contender("other"), 22, [contender("next", 6)])
-    watches.on_left("other", 5, 23, was_first=True)
+    watches.on_gap()
+    waiter, blocker = contender("next", 8, "own-1"), contender("other", 7)
+    watch(watches, waiter, 30)
+    told = watch(watches, blocker, 30, [waiter])
+    watches.on_subscribed()
+    asked.answer(3, 31, 1, 0)
+    watches.on_left("other", 7, 32, was_first=True)
     assert told == [Departure.FIRST]
 
 
 def test_what_was_read_before_a_departure_that_is_forgotten_is_looked_for(
     watches: Watches, asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coordlock_redis.watches._MAX_REMEMBERED", 2)
+    monkeypatch.setattr("coordlock_redis.watches.MAX_REMEMBERED", 2)
+    watches.on_subscribed()
     watches.opened(1)
     for number in range(3):
-        one = contender(str(number))
-        watches.arranged(one, 10**9)
-        watches.on_left(one.id, one.order, 10 + number, was_first=True)
+        watches.on_left(str(number), 5, 10 + number, was_first=True)
     assert watch(watches, contender("1"), 9) == [Departure.UNORDERED]
     assert asked.ids == []
     told = watch(watches, contender("0"), 9)

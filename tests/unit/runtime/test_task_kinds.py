@@ -13,13 +13,16 @@ from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service
 
 _IN_PYTHON: Final = asyncio.tasks._PyTask  # type: ignore[attr-defined]
-KINDS: Final[dict[str, Callable[..., Any] | None]] = {
-    "in C": None,
-    "in Python": lambda loop, coroutine, **options: _IN_PYTHON(coroutine, loop=loop, **options),
-}
+KINDS: Final[dict[str, Callable[..., Any] | None]] = {"in C": None}
 if sys.version_info >= (3, 12):
     KINDS["eager, in C"] = asyncio.eager_task_factory
-    KINDS["eager, in Python"] = asyncio.create_eager_task_factory(_IN_PYTHON)
+# From Python 3.14 on, asyncio itself does not know which task in Python is the current one.
+if sys.version_info < (3, 14):
+    KINDS["in Python"] = lambda loop, coroutine, **options: _IN_PYTHON(
+        coroutine, loop=loop, **options
+    )
+    if sys.version_info >= (3, 12):
+        KINDS["eager, in Python"] = asyncio.create_eager_task_factory(_IN_PYTHON)
 
 
 @pytest.mark.parametrize("debug", [False, True], ids=["", "debug"])

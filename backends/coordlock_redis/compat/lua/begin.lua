@@ -1,7 +1,7 @@
 -- For clients that share names with redis-py's `Lock`, which is the key of that name: while a queue
 -- is in use, the key is the queue's. What another program keeps there counts as a contender.
 --
--- That contender has no session and no place in `held`. Nobody tells when it leaves, so clients
+-- That contender has no session and no place in `held`. Nothing reports when it leaves, so clients
 -- that wait for it look every 100 ms. It is in the queue only while others wait behind it.
 local FOREIGN, OURS, POLL_INTERVAL = 'redis-py', 'coordlock ' .. ROOT, 100000
 
@@ -14,7 +14,7 @@ local function place(queue) return call('ZSCORE', ROOT .. 'queue:' .. queue, FOR
 local function take(queue, microseconds)
   local milliseconds = math.ceil(microseconds / 1000) + 1
   if call('GET', queue) == OURS and call('PTTL', queue) >= milliseconds then return end
-  call('SET', queue, OURS, 'PX', int(milliseconds))
+  call('SET', queue, OURS, 'PX', milliseconds)
 end
 
 local expiry_of_session = expiry_of

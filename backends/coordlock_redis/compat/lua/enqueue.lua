@@ -2,7 +2,7 @@
 local function enter(queue)
   local is_foreign, label = look(queue)
   if is_foreign and not place(queue) then
-    call('ZADD', ROOT .. 'queue:' .. queue, int(change()), FOREIGN)
+    call('ZADD', ROOT .. 'queue:' .. queue, change(), FOREIGN)
     call('SADD', ROOT .. 'queues', queue)
     call('HSET', ROOT .. 'claims:' .. queue, FOREIGN, 'lock ' .. FOREIGN .. ' ' .. label)
     last = last + 1 -- the newcomer's token

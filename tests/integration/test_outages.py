@@ -1,10 +1,11 @@
-"""What goes wrong in production, on real servers: clear errors within bounds, and nothing lost."""
+"""What servers and their operators do to clients: clear errors within bounds, and nothing lost.
+
+What networks do, and processes that die, is in the suite `FaultContract`, on every backend.
+"""
 
 from __future__ import annotations
 
 import logging
-import os
-import signal
 import socket
 import subprocess
 import sys
@@ -13,15 +14,12 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from functools import partial
 from typing import Any
 
 import pytest
 
 import coordlock
-from coordlock.runtime.clock import SystemTimers
-from coordlock.testing.connection import Connection
-from coordlock.testing.counts import Counts
+from coordlock.errors import TooLarge
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
@@ -192,13 +190,13 @@ def test_a_client_that_only_looks_goes_on_after_its_session_has_ended(
     own_server: Server, root: str
 ) -> None:
     with (
-        coordlock.connect(own_server.url_for(root, ttl="4s", request_timeout="2s")) as client,
+        coordlock.connect(own_server.url_for(root, ttl="2s", request_timeout="1s")) as client,
         coordlock.connect(own_server.url_for(root, ttl="60s")) as other,
     ):
         grant = other.lock("orders").acquire()
         assert length(client) == 1
         with silent(own_server):
-            time.sleep(8)  # until the server, too, finds the session expired
+            time.sleep(4)  # until the server, too, finds the session expired
 
         def looks() -> bool:
             with suppress(coordlock.BackendUnavailable):
@@ -221,54 +219,6 @@ def test_a_release_is_bounded_while_the_server_is_silent_and_is_made_up_for(
             assert grant.release()
         with coordlock.connect(own_server.url_for(root)) as other:
             assert other.lock("orders").acquire(60).release()
-
-
-def test_a_release_during_an_outage_is_made_up_for_when_the_session_has_recovered(
-    own_server: Server, proxy: FaultProxy, root: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with (
-        coordlock.connect(own_server.url_for(root)) as other,
-        coordlock.connect(through(proxy, own_server, root, "ttl=60s")) as client,
-    ):
-        grant = client.lock("orders").acquire()
-        held = client.lock("other").acquire()
-        # No attempt is made but for a reason.
-        monkeypatch.setattr(SystemTimers, "jitter", lambda *_: 300.0)
-        monkeypatch.setattr(client._engine.tickets, "_pause", 300)
-        proxy.refuse()
-        proxy.drop_connections()
-        assert grant.release(timeout=0.5)
-        eventually(lambda: held.state is coordlock.GrantState.SUSPECT)
-        proxy.heal()
-        eventually(lambda: length(other) == 0)
-        assert held.release()
-
-
-def test_a_lock_that_is_lost_only_here_is_given_up_without_a_release(
-    own_server: Server, proxy: FaultProxy, root: str, start: Start
-) -> None:
-    with (
-        coordlock.connect(through(proxy, own_server, root, "ttl=3s&request_timeout=1s")) as client,
-        coordlock.connect(own_server.url_for(root)) as other,
-    ):
-        grant, waiting = hold_and_wait(start, client, other)
-        session = other.admin.contenders("orders")[0].session
-        # The fault: what the client sends arrives, so its session lives; no answer does.
-        proxy.replies.black_hole()
-
-        def lost() -> bool:
-            if isinstance(own_server, EtcdServer):
-                # Heartbeats end with the client's belief, and the session soon after.
-                own_server.etcdctl("lease", "keep-alive", "--once", session)
-            return grant.lost.is_set()
-
-        eventually(lost)
-        proxy.drop_connections()
-        proxy.heal()
-        eventually(lambda: lost() and waiting.done())
-        if isinstance(own_server, EtcdServer):
-            assert session in own_server.etcdctl("lease", "list")
-        assert waiting.result().release()
 
 
 class BlockingLog(logging.Handler):
@@ -310,24 +260,6 @@ def test_a_log_that_blocks_keeps_no_loss_from_being_told_and_no_call_from_its_bo
         start(client.close).result(30)
 
 
-def test_a_log_that_blocks_keeps_no_eviction_from_being_told(
-    own_server: Server, proxy: FaultProxy, root: str, blocking_log: BlockingLog
-) -> None:
-    with (
-        coordlock.connect(own_server.url_for(root)) as admin,
-        coordlock.connect(through(proxy, own_server, root, "ttl=30s")) as client,
-    ):
-        told = threading.Event()
-        grant = client.lock("orders").acquire()
-        grant.on_lost(lambda _: told.set())
-        eventually(lambda: watches(proxy, Counts(), 1))
-        proxy.drop_connections()
-        assert blocking_log.is_reached.wait(30), "a warning that the session is in doubt"
-        [contender] = admin.admin.contenders("orders")
-        assert admin.admin.evict(contender)
-        assert told.wait(30)
-
-
 def test_closing_is_bounded_while_the_server_is_silent(own_server: Server, root: str) -> None:
     client = coordlock.connect(own_server.url_for(root, ttl="2s", request_timeout="1s"))
     client.lock("orders").acquire()
@@ -336,178 +268,6 @@ def test_closing_is_bounded_while_the_server_is_silent(own_server: Server, root:
 
 
 # Lost messages
-
-
-def create_kind(server: Server) -> str:
-    return "Txn" if isinstance(server, EtcdServer) else "create2"
-
-
-def test_a_create_whose_reply_was_lost_makes_one_contender(
-    own_server: Server, proxy: FaultProxy, root: str
-) -> None:
-    with (
-        coordlock.connect(through(proxy, own_server, root, "ttl=60s")) as client,
-        coordlock.connect(own_server.url_for(root)) as observer,
-    ):
-        client.lock("warm").acquire().release()
-        trap = proxy.on_request(create_kind(own_server), Connection.lose_reply)
-        grant = client.lock("orders").acquire(timeout=60)
-        assert trap.sprung
-        assert [one.token for one in observer.admin.contenders("orders")] == [grant.token]
-        assert grant.release()
-        assert length(observer) == 0
-
-
-def test_a_waiter_that_gave_up_on_a_lost_reply_leaves_no_contender(
-    own_server: Server, proxy: FaultProxy, root: str
-) -> None:
-    with (
-        coordlock.connect(through(proxy, own_server, root, "ttl=60s")) as client,
-        coordlock.connect(own_server.url_for(root)) as observer,
-    ):
-        client.lock("warm").acquire().release()
-        proxy.replies.black_hole()
-        with pytest.raises(coordlock.errors.WaitUnavailable, match="is unavailable"):
-            client.lock("orders").acquire(timeout=1)
-        eventually(lambda: length(observer) == 1, "the create has arrived")
-        proxy.drop_connections()
-        proxy.heal()
-        eventually(lambda: length(observer) == 0)
-
-
-def test_a_create_that_takes_effect_after_the_withdrawal_is_removed(
-    own_server: Server, proxy: FaultProxy, root: str
-) -> None:
-    with (
-        coordlock.connect(through(proxy, own_server, root, "ttl=60s&request_timeout=1s")) as client,
-        coordlock.connect(own_server.url_for(root)) as observer,
-    ):
-        client.lock("warm").acquire().release()
-        trap = proxy.on_request(create_kind(own_server), Connection.postpone_request)
-        proxy.refuse()
-        with pytest.raises(coordlock.errors.WaitUnavailable):
-            client.lock("orders").acquire(timeout=1)
-        assert trap.sprung
-        proxy.heal()  # now it arrives
-        assert client.lock("other").acquire(60).release()
-        eventually(lambda: length(observer) == 0)
-        # Whether it came before the removal or after it, it is gone for good.
-        assert observer.lock("orders").acquire(30).release()
-
-
-def test_a_release_whose_reply_was_lost_is_a_release(
-    own_server: Server, proxy: FaultProxy, root: str
-) -> None:
-    kind = "Txn" if isinstance(own_server, EtcdServer) else "delete"
-    with (
-        coordlock.connect(through(proxy, own_server, root, "ttl=60s")) as client,
-        coordlock.connect(own_server.url_for(root)) as observer,
-    ):
-        grant = client.lock("orders").acquire()
-        trap = proxy.on_request(kind, Connection.lose_reply)
-        grant.release()
-        assert trap.sprung
-        eventually(lambda: length(observer) == 0)
-
-
-def test_a_waiter_sees_a_departure_that_happened_while_it_was_cut_off(
-    own_server: Server, proxy: FaultProxy, root: str, start: Start
-) -> None:
-    with (
-        coordlock.connect(through(proxy, own_server, root, "ttl=60s")) as client,
-        coordlock.connect(own_server.url_for(root)) as other,
-    ):
-        holding, waiting = hold_and_wait(start, other, client)
-        proxy.refuse()
-        proxy.drop_connections()
-        assert holding.release()
-        assert not waiting.done()
-        proxy.heal()
-        assert waiting.result(60).release()
-
-
-def test_a_waiter_that_was_evicted_while_it_was_cut_off_is_not_granted(
-    own_server: Server, proxy: FaultProxy, root: str, start: Start
-) -> None:
-    with coordlock.connect(own_server.url_for(root)) as other:
-        for _ in range(5):
-            before = proxy.counts()
-            with coordlock.connect(through(proxy, own_server, root, "ttl=60s")) as client:
-                holding = other.lock("orders").acquire()
-                waiting = [start(client.lock("orders").acquire)]
-                # Its own contender and the holder's; on etcd the queue.
-                first = 1 if own_server.url.startswith("etcd") else 2
-                eventually(partial(watches, proxy, before, first))
-                # Watches the holder's departure for the first one too, when it asks again.
-                waiting.append(start(client.read_lock("orders").acquire))
-                if first == 2:
-                    eventually(
-                        partial(watches, proxy, before, 3), "its own: it knows that it stands"
-                    )
-                eventually(lambda: len(other.admin.contenders("orders")) == 3)
-                proxy.refuse()
-                proxy.drop_connections()
-                assert other.admin.evict(other.admin.contenders("orders")[2])
-                assert other.admin.evict(other.admin.contenders("orders")[1])
-                assert holding.release()
-                proxy.heal()
-                for one in waiting:
-                    with pytest.raises(coordlock.errors.Evicted):
-                        one.result(60)
-
-
-def watches(proxy: FaultProxy, before: Counts, count: int) -> bool:
-    requests = (proxy.counts() - before).requests
-    return requests["Watch"] + requests["getData"] >= count
-
-
-def test_a_waiter_that_was_evicted_before_it_knew_that_it_stood_stands_anew_behind_all(
-    own_server: Server, proxy: FaultProxy, root: str, start: Start
-) -> None:
-    """Its entry cannot be told from one that has never arrived; its place and token are lost."""
-    with (
-        coordlock.connect(through(proxy, own_server, root, "ttl=60s")) as client,
-        coordlock.connect(own_server.url_for(root)) as other,
-    ):
-        client.lock("warm").acquire().release()
-        proxy.replies.black_hole()
-        waiting = start(client.lock("orders").acquire)
-        eventually(lambda: length(other) == 1, "the create has arrived")
-        [first] = other.admin.contenders("orders")
-        assert other.admin.evict(first)
-        holding = other.lock("orders").acquire()
-        proxy.drop_connections()
-        proxy.heal()
-        eventually(lambda: length(other) == 2)
-        assert not waiting.done()
-        assert holding.release()
-        grant = waiting.result(60)
-        assert first.token is not None
-        assert grant.token > holding.token > first.token
-        assert grant.release()
-
-
-def test_a_partitioned_holder_stops_before_the_next_one_starts(
-    own_server: Server, proxy: FaultProxy, root: str, start: Start
-) -> None:
-    with (
-        coordlock.connect(through(proxy, own_server, root, "ttl=3s&request_timeout=2s")) as client,
-        coordlock.connect(own_server.url_for(root)) as other,
-    ):
-        holding, waiting = hold_and_wait(start, client, other)
-        lost_at: list[float] = []
-        holding.on_lost(lambda _: lost_at.append(time.monotonic()))
-        proxy.black_hole()
-        grant = waiting.result(120)
-        granted_at = time.monotonic()
-        assert holding.state is coordlock.GrantState.LOST
-        eventually(lambda: lost_at)
-        # The callback's thread may be late on a loaded machine; the deadline itself is not.
-        assert lost_at[0] < granted_at + 1
-        assert grant.token > holding.token
-        proxy.drop_connections()
-        proxy.heal()
-        assert grant.release()
 
 
 # Operators
@@ -561,42 +321,6 @@ def lose_the_session(client: coordlock.Client, start: Start, end: Callable[[str]
 
 # Processes
 
-WAITER = """
-import sys, coordlock
-client = coordlock.connect(sys.argv[1])
-print("connected", flush=True)
-client.lock("orders").acquire()
-"""
-
-PAUSED = """
-import sys, coordlock
-with coordlock.connect(sys.argv[1]) as client:
-    grant = client.lock("orders").acquire()
-    print(grant.token, flush=True)
-    sys.stdin.readline()
-    try:
-        grant.check()
-    except coordlock.LockLost as lost:
-        print("lost:", lost, flush=True)
-    else:
-        print("still believes", flush=True)
-"""
-
-#: Eight clients hold a lock each until they lose it, and print why.
-PAUSED_CROWD = """
-import sys, time, coordlock
-clients = [coordlock.connect(sys.argv[1]) for _ in range(8)]
-grants = [one.lock(f"orders/{number}").acquire() for number, one in enumerate(clients)]
-time.sleep(0.5)  # not to synchronize: who holds for a moment watches itself
-print("held", flush=True)
-for grant in grants:
-    grant.lost.wait()
-for grant in grants:
-    print(grant.lost.reason, flush=True)
-for client in clients:
-    client.close()
-"""
-
 FORKER = """
 import os, sys, coordlock
 client = coordlock.connect(sys.argv[1])
@@ -626,74 +350,6 @@ def script(code: str, url: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-@both
-def test_ctrl_c_leaves_the_queue(scheme: str, shared: Etcd | ZooKeeper, root: str) -> None:
-    url = shared.url_for(root, ttl="60s")
-    with coordlock.connect(url) as client, client.lock("orders"):
-        with script(WAITER, url) as process:
-            eventually(lambda: length(client) == 2)
-            process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=60)
-        assert "KeyboardInterrupt" in errors
-        eventually(lambda: length(client) == 1, within=20)  # far less than the time-to-live
-
-
-@both
-def test_a_killed_waiter_is_passed_over_when_its_session_ends(
-    scheme: str, shared: Etcd | ZooKeeper, root: str
-) -> None:
-    with coordlock.connect(shared.url_for(root, ttl="60s")) as client:
-        holding = client.lock("orders").acquire()
-        with script(WAITER, shared.url_for(root, ttl="2s")) as process:
-            eventually(lambda: length(client) == 2)
-            process.kill()
-            process.communicate()
-        holding.release()
-        assert client.lock("orders").acquire(timeout=60).release()
-
-
-@both
-def test_a_process_that_was_paused_past_its_lease_knows_as_soon_as_it_looks(
-    scheme: str, shared: Etcd | ZooKeeper, root: str
-) -> None:
-    with (
-        coordlock.connect(shared.url_for(root, ttl="60s")) as client,
-        script(PAUSED, shared.url_for(root, ttl="2s")) as process,
-    ):
-        assert process.stdout is not None
-        token = int(process.stdout.readline())
-        os.kill(process.pid, signal.SIGSTOP)
-        grant = client.lock("orders").acquire(timeout=60)
-        assert grant.token > token
-        # The line is there before the process runs again, so it looks before its threads do.
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-        os.kill(process.pid, signal.SIGCONT)
-        assert process.stdout.readline().startswith("lost:")
-        process.communicate(timeout=60)
-        assert grant.state is coordlock.GrantState.HELD
-
-
-@both
-def test_holders_that_were_paused_past_their_leases_are_not_told_of_an_operator(
-    scheme: str, shared: Etcd | ZooKeeper, root: str
-) -> None:
-    with (
-        coordlock.connect(shared.url_for(root, ttl="60s")) as client,
-        script(PAUSED_CROWD, shared.url_for(root, ttl="2s")) as process,
-    ):
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
-        os.kill(process.pid, signal.SIGSTOP)
-        eventually(lambda: not any(length(client, f"orders/{number}") for number in range(8)))
-        os.kill(process.pid, signal.SIGCONT)
-        reasons, _ = process.communicate(timeout=60)
-        # Which news comes first, that of the departure or the timer's, is up to the scheduler.
-        assert len(reasons.splitlines()) == 8
-        assert "operator" not in reasons
 
 
 @both
@@ -753,3 +409,29 @@ def test_history_is_compacted_while_a_waiter_is_cut_off(
         etcd.compact()
         proxy.heal()
         assert waiting.result(60).release()
+
+
+# Limits
+
+
+def test_more_names_than_etcd_takes_in_one_step_are_refused_with_the_number(
+    etcd: Etcd, root: str
+) -> None:
+    names = [f"n{number}" for number in range(65)]
+    with coordlock.connect(etcd.url_for(root)) as client:
+        with pytest.raises(TooLarge, match="65 locks in one step are too many: they take 130"):
+            client.multi_lock(names).acquire()
+        assert client.admin.names() == []
+        with client.multi_lock(names[:64]) as grant:
+            assert len(grant.parts) == 64
+
+
+def test_more_names_than_zookeeper_takes_in_one_step_are_refused_with_the_size(
+    zookeeper: ZooKeeper, root: str
+) -> None:
+    names = [f"{'n' * 200}{number}" for number in range(3000)]
+    with coordlock.connect(zookeeper.url_for(root)) as client:
+        with pytest.raises(TooLarge, match="3000 locks in one step are too many"):
+            client.multi_lock(names).acquire()
+        with client.multi_lock(names[:500]) as grant:
+            assert len(grant.parts) == 500
