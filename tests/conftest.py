@@ -88,7 +88,7 @@ crashed_key: Final = pytest.StashKey[bool]()
 
 #: Tests of `coordlock.testing`, which others run without our markers.
 LONG: Final = {"test_a_task_is_woken_though_its_client_releases_thousands_of_locks_meanwhile"}
-#: What ``make test-fast`` leaves to ``make test``: each takes seconds of the processor.
+#: What ``make test-fast`` leaves to ``make test``: it takes long.
 SLOW: Final = {
     Path(__file__).parent / name
     for name in (
@@ -98,12 +98,19 @@ SLOW: Final = {
         "simulation/test_deadlocks.py",
         "simulation/test_repeatable.py",
         "unit/local/test_leaving.py",
+        "unit/test_completion.py",
         "unit/test_interrupted_recipes.py",
         "unit/test_interrupts.py",
         "unit/work/test_faults.py",
         "unit/zookeeper/test_data.py",
         "unit/zookeeper/test_places.py",
     )
+}
+#: The same, in suites that are quick otherwise.
+SLOW_TESTS: Final = {
+    "test_a_departure_told_in_order_comes_after_an_earlier_one_of_the_waiter",
+    "test_after_broken_connections_the_newest_state_is_seen",
+    "test_as_many_parties_as_there_may_be_pass",
 }
 #: Tests that a stall of the machine can fail, by name, and why they are not mended yet: they run,
 #: and fail no run. Each run says how many there are.
@@ -164,7 +171,7 @@ def pytest_collection_modifyitems(
         name = getattr(item, "originalname", item.name)
         if is_long(item) or name in LONG:
             item.add_marker("long")
-        if item.path in SLOW:
+        if item.path in SLOW or name in SLOW_TESTS:
             item.add_marker("slow")
         if reason := QUARANTINE.get(name):
             item.add_marker(pytest.mark.xfail(reason=f"in quarantine: {reason}", strict=False))

@@ -36,10 +36,10 @@ Snapshots = tuple[Snapshot, ...]
 
 #: How many contenders a reading of a part of a queue lists at least. So counting the others rarely
 #: takes another request.
-_LISTED: Final = 16
+_MIN_LISTED_KEYS: Final = 16
 #: How many contenders may be on their way to a queue at once, or out of it. More would not join or
 #: leave it any sooner, and their requests would time out: etcd takes one after another.
-_UNDER_WAY: Final = 16
+_MAX_QUEUE_REQUESTS: Final = 16
 
 
 class EtcdBackend(EtcdSession):
@@ -84,8 +84,8 @@ class EtcdBackend(EtcdSession):
         super().__init__(layout, connection, ttl, timers)
         #: Those of the URL, for what is asked beside gRPC.
         self._options: Mapping[str, Any] = {}
-        self._coming: Limiter[Snapshots] = Limiter(_UNDER_WAY)
-        self._leaving: Limiter[bool] = Limiter(_UNDER_WAY)
+        self._coming: Limiter[Snapshots] = Limiter(_MAX_QUEUE_REQUESTS)
+        self._leaving: Limiter[bool] = Limiter(_MAX_QUEUE_REQUESTS)
         self._enqueues: Batches[Snapshots] = Batches(connection)
         self._withdrawals: Batches[bool] = Batches(connection)
 
@@ -179,7 +179,7 @@ class EtcdBackend(EtcdSession):
         if not isinstance(entry.claim, Permit):
             return self.snapshot(entry.queue)
         request = requests.nearest(
-            self._layout.queue(entry.queue), max(entry.claim.window, _LISTED)
+            self._layout.queue(entry.queue), max(entry.claim.window, _MIN_LISTED_KEYS)
         )
 
         def read(reply: pb.RangeResponse) -> Snapshot:
@@ -237,7 +237,9 @@ class EtcdBackend(EtcdSession):
             looks = requests.in_the_way(prefix, upto, owners=owners)
             found = partial(self._read_conflicting, queue, upto, owners)
             return self._connection.call(TXN, looks, found)
-        limit, order = (0, 0) if upto is None else (max(upto.claim.window + 1, _LISTED), upto.order)
+        limit, order = (
+            (0, 0) if upto is None else (max(upto.claim.window + 1, _MIN_LISTED_KEYS), upto.order)
+        )
         request = requests.nearest(prefix, limit, order, owners=owners)
         return self._connection.call(RANGE, request, partial(self._read, queue, upto, owners))
 

@@ -76,7 +76,7 @@ class Layout:
         return _queue(self.prefix, name)
 
     def queue_of(self, key: bytes) -> bytes:
-        """What the keys of the queue start with that ``key`` is in."""
+        """The prefix of the queue that contains ``key``."""
         end = key.find(b"/", len(self.prefix))
         return key[: end + 1]
 

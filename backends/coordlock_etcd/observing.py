@@ -41,11 +41,11 @@ REREAD_DELAY_S: Final = 0.2
 #: Seconds after which all places are read again, even if the stream is well.
 REREAD_INTERVAL_S: Final = 60.0
 #: So many places are read at a time.
-_READINGS: Final = 16
+_MAX_READINGS: Final = 16
 #: How often, within the time for a probe, the client asks again for progress.
-_TICKS: Final = 4
+_TICKS_PER_INTERVAL: Final = 4
 #: The id of responses that concern all watches of a stream.
-_ALL: Final = -1
+_ALL_WATCHES_ID: Final = -1
 
 
 class Observations:
@@ -66,7 +66,7 @@ class Observations:
         self._lock = self.host.lock
         self._observers = Observers(self, timers.clock, self._lock)
         self._probes = Probes(connection, self.host, timers.clock, interval)
-        self._limiter: Limiter[Any] = Limiter(_READINGS)
+        self._limiter: Limiter[Any] = Limiter(_MAX_READINGS)
         #: What is observed, and the id of its watch on the stream; 0 for none.
         self._watches: dict[Place, int] = {}
         self._timer: Timer | None = None
@@ -143,7 +143,7 @@ class Observations:
             self._observers.end(error)
 
     def received(self, response: pb.WatchResponse) -> None:
-        if response.watch_id == _ALL:
+        if response.watch_id == _ALL_WATCHES_ID:
             self._probes.progressed(response.header.revision)
             return
         with self._lock:
@@ -164,7 +164,7 @@ class Observations:
     def _tick(self) -> None:
         with self._lock, suppress(ClientClosed):
             if self._timer is None and not self.host.closed:
-                when = self._timers.clock.now() + self._interval / _TICKS
+                when = self._timers.clock.now() + self._interval / _TICKS_PER_INTERVAL
                 self._timer = self._timers.call_at(when, self._probe)
 
     def _probe(self) -> None:

@@ -21,8 +21,8 @@ from coordlock.model.contender import Entry
 __all__ = ["OwnKeys"]
 
 #: For how many queues the client keeps keys, and how many for each.
-_QUEUES: Final = 1000
-_KEYS: Final = 100
+_MAX_QUEUES: Final = 1000
+_MAX_KEYS: Final = 100
 
 
 @dataclass(slots=True)
@@ -122,8 +122,8 @@ class OwnKeys:
         if is_free and not entry.publishes:
             prefix = own.key[: own.key.rindex(b"-") + 1]
             free = self._free.pop(prefix, [])
-            if len(free) < _KEYS:
+            if len(free) < _MAX_KEYS:
                 free.append(own.key)
             self._free[prefix] = free
-            if len(self._free) > _QUEUES:
+            if len(self._free) > _MAX_QUEUES:
                 self._free.pop(next(iter(self._free)), None)

@@ -14,7 +14,7 @@ from coordlock_etcd.keys import Layout, key_of, prefix_end
 #: How many operations one transaction may hold, by etcd's default (--max-txn-ops).
 MAX_OPERATIONS: Final = 128
 #: How many keys of each range a try reads at most that is refused.
-_LISTED: Final = 16
+_MAX_LISTED_KEYS: Final = 16
 #: The start of a watch that receives what happens from its creation on.
 NOW: Final = 0
 
@@ -43,7 +43,7 @@ def enqueue_unless_blocked(layout: Layout, entry: Entry, lease: int) -> pb.TxnRe
     for start, end in _in_the_way(prefix, entry.claim):
         # Equal to zero is true of a range without keys, and of no key.
         request.compare.append(_created(start, 0, end))
-        looks.append(_newest(start, end, _LISTED, owners=True))
+        looks.append(_newest(start, end, _MAX_LISTED_KEYS, owners=True))
     request.failure.extend(_reads(looks))
     return request
 

@@ -26,7 +26,7 @@ from coordlock_etcd.transport import Connection
 __all__ = ["enqueue", "withdraw"]
 
 #: How often a set is added anew within one request of the kernel, which repeats it after that.
-_ATTEMPTS: Final = 4
+_MAX_ATTEMPTS: Final = 4
 
 
 def enqueue(
@@ -52,7 +52,7 @@ def enqueue(
         )
 
     snapshots: tuple[Snapshot, ...]
-    for _ in range(_ATTEMPTS):
+    for _ in range(_MAX_ATTEMPTS):
         try:
             request = requests.enqueue_all(layout, entries, lease)
             found = yield connection.call(TXN, request, read, timeout=within, once=True)

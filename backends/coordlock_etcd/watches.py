@@ -29,11 +29,11 @@ from coordlock_etcd.keys import key_of
 __all__ = ["QueueWatch", "QueueWatches", "Watch"]
 
 #: The longest queue that a client begins to watch whole.
-SHORT: Final = 16
+MAX_WATCHED_QUEUE: Final = 16
 #: Seconds after which a client ends the watch when it has not been there again.
 UNUSED_S: Final = 2.0
 #: How many departures are remembered, for contenders whose creation is yet to be answered.
-REMEMBERED: Final = 128
+MAX_DEPARTURES: Final = 128
 
 
 class Watch(Watched):
@@ -191,7 +191,7 @@ class QueueWatch:
             watch = self._watches.get(key)
             if watch is not None and watch.order < revision:
                 over.append(watch)
-        while len(self._left) > REMEMBERED:
+        while len(self._left) > MAX_DEPARTURES:
             self._since = max(self._since, self._left.pop(next(iter(self._left))))
         return sorted(over, key=lambda one: not one.own)
 
@@ -222,14 +222,14 @@ class QueueWatches:
         if (queue := self._queues.get(prefix)) is not None:
             queue.used = now
             queue.listed(found, revision)
-        elif waits and found.count <= SHORT:
+        elif waits and found.count <= MAX_WATCHED_QUEUE:
             queue = self._queues[prefix] = QueueWatch(prefix, now)
             return queue
         return None
 
     def lists(self, prefix: bytes) -> int:
         """How many contenders the next enqueue must list that stand in the queue before its own."""
-        return SHORT if prefix in self._queues else 0
+        return MAX_WATCHED_QUEUE if prefix in self._queues else 0
 
     def unused(self, now: float) -> list[QueueWatch]:
         """Those that the client has not used for a while: perhaps nothing is reported any more."""

@@ -19,9 +19,9 @@ __all__ = ["Attempts", "perform"]
 T = TypeVar("T")
 
 #: For how long the calling thread tries itself, in seconds.
-_PATIENCE: Final = 0.002
+_CALLER_PATIENCE_S: Final = 0.002
 #: The pauses between two attempts, in seconds: the first, and the longest.
-_FIRST, _LONGEST = 0.0001, 0.02
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.0001, 0.02
 
 
 def perform(action: Callable[[], T]) -> Promise[T]:
@@ -53,12 +53,12 @@ class Attempts:
         The calling thread tries first, if ``at_once``: for what takes microseconds.
         """
         started = time.monotonic()
-        pause = _FIRST
+        pause = _FIRST_PAUSE_S
         while at_once and self._worker.is_idle:  # else it comes after those that wait already
             try:
                 return perform(action)
             except Busy:
-                if time.monotonic() - started > _PATIENCE:
+                if time.monotonic() - started > _CALLER_PATIENCE_S:
                     break
             time.sleep(pause)
             pause *= 2
@@ -72,7 +72,7 @@ class Attempts:
         self._worker.finish(patience)
 
     def _attempt(self, action: Callable[[], T], promise: Promise[T], deadline: float) -> None:
-        pause = _FIRST
+        pause = _FIRST_PAUSE_S
         while not self._closed.is_set():
             try:
                 promise.follow(perform(action))
@@ -80,7 +80,7 @@ class Attempts:
                 # Where no thread can be started, a caller comes here, and must not wait.
                 if time.monotonic() < deadline and self._worker.has_thread:
                     self._closed.wait(pause)
-                    pause = min(pause * 2, _LONGEST)
+                    pause = min(pause * 2, _LONGEST_PAUSE_S)
                     continue
                 pid = holder(self._path)
                 who = f"process {pid}" if pid else "a process"

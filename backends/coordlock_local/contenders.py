@@ -24,7 +24,7 @@ from coordlock_local.watcher import Watcher
 __all__ = ["Contenders"]
 
 #: So many queues' files may be left for the next time, when they are empty.
-_KEPT: Final = 256
+_MAX_IDLE_QUEUES: Final = 256
 
 
 class Contenders:
@@ -56,7 +56,7 @@ class Contenders:
                 self.remove(entry.id)
         adding = partial(self._add, wanted, unless_blocked)
         hold = partial(self.session.counter.hold, adding)
-        snapshots = patiently(self.session.changing_in_time, hold)
+        snapshots = patiently(self.session.slots_lock_in_time, hold)
         for (queue, entry), snapshot in zip(wanted, snapshots, strict=True):
             if (me := snapshot.find(entry.id)) is not None:
                 self._own[me.key] = me
@@ -95,7 +95,7 @@ class Contenders:
         session = self.session
         try:
             was_there = False
-            with session.changing:
+            with session.slots_lock:
                 if not session.has_ended:
                     was_there = leave(self._directory, slot, self._contender(id, slot), self._slots)
         except OSError as error:
@@ -148,7 +148,7 @@ class Contenders:
         queue = self._queues.get(name)
         if queue is None:
             queue = self._queues[name] = self.queue(name)
-            if len(self._queues) > _KEPT:
+            if len(self._queues) > _MAX_IDLE_QUEUES:
                 with suppress(KeyError, StopIteration, RuntimeError):  # another thread does it
                     self._tidy(self._queues.pop(next(iter(self._queues))).path)
         return queue

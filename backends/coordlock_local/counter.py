@@ -36,11 +36,11 @@ T = TypeVar("T")
 #: that are only added come after the others, and releases that don't know them ignore them.
 VERSION: Final = "2"
 #: Tokens are promised to the disk this many at a time, so that few of them wait for it.
-_BLOCK: Final = 65_536
-_LONGEST: Final = 4096
+_RESERVED_TOKENS: Final = 65_536
+_MAX_BYTES: Final = 4096
 #: For how long one attempt waits for other threads of this process, in seconds. They need less; but
 #: one may be in a signal handler, and wait for this one.
-_PATIENCE: Final = 0.02
+_PATIENCE_S: Final = 0.02
 
 
 class Patience:
@@ -56,7 +56,7 @@ class Patience:
     __exit__: Callable[..., None]
 
     def __init__(self, lock: RLock) -> None:
-        self.__enter__ = partial(lock.acquire, timeout=_PATIENCE)
+        self.__enter__ = partial(lock.acquire, timeout=_PATIENCE_S)
         self.__exit__ = lock.__exit__
 
 
@@ -81,7 +81,7 @@ def check(directory: Directory) -> None:
     """Raise `ConfigurationError` where the files have a version that this release doesn't know."""
     try:
         with open(directory.counter, "rb") as file:
-            _check(directory.counter, file.read(_LONGEST))
+            _check(directory.counter, file.read(_MAX_BYTES))
     except FileNotFoundError:
         pass  # new
 
@@ -178,7 +178,7 @@ class Tokens:
         token = last + 1
         if token > safe:
             # Without a boot id there is no telling whether `last` counts: each token is reserved.
-            reserved = token + _BLOCK if is_known else token
+            reserved = token + _RESERVED_TOKENS if is_known else token
             self._write(last, safe, reserved, others)
             to_disk(self._descriptor)
             safe = reserved
@@ -186,7 +186,7 @@ class Tokens:
         return token
 
     def _read(self) -> _Fields:
-        data = os.pread(self._descriptor, _LONGEST, 0)
+        data = os.pread(self._descriptor, _MAX_BYTES, 0)
         if self.written is not None and data == self.written[0]:
             return self.written[1]
         if not data:

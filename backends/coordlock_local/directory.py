@@ -37,7 +37,7 @@ UNKNOWN: Final = "-" * 36
 _TRUSTING: Final = "trust_filesystem=true"
 
 #: How often to open a file again to which its maker may not have given its mode yet.
-_ATTEMPTS: Final = 20
+_MAX_ATTEMPTS: Final = 20
 
 
 def default_root() -> str:
@@ -227,7 +227,7 @@ def _set_mode(made: str | int, mode: int) -> None:
 
 def _opened_later(path: str, flags: int) -> int:
     """A descriptor of a file whose maker is about to give it its mode."""
-    for _ in range(_ATTEMPTS):
+    for _ in range(_MAX_ATTEMPTS):
         time.sleep(0.001)
         with suppress(PermissionError):
             return os.open(path, flags)

@@ -20,12 +20,12 @@ __all__ = ["holder", "is_at", "is_locked", "refuse_without_flock", "try_lock", "
 
 #: How the systems begin whose flock(2) is as above. Elsewhere it may be missing, or made of record
 #: locks: Python then imitates it, and no error would show it.
-_HAVE_IT: Final = ("linux", "android", "darwin", "freebsd", "openbsd", "netbsd", "dragonfly")
+_SYSTEMS: Final = ("linux", "android", "darwin", "freebsd", "openbsd", "netbsd", "dragonfly")
 
 
 def refuse_without_flock() -> None:
     """Raise `ConfigurationError` on a system that is not known to have it."""
-    if not sys.platform.startswith(_HAVE_IT):
+    if not sys.platform.startswith(_SYSTEMS):
         raise ConfigurationError(
             f"local:// does not work on this system ({sys.platform}), because it needs flock(2) as "
             "Linux, macOS and the BSDs have it: use etcd:// or zookeeper://, or memory:// for the "

@@ -39,9 +39,9 @@ _RETRY_S: Final = 0.02
 _INTERVAL_S: Final = 5.0
 #: For the ends of how many sessions a client waits: programs may open few files. Others' deaths are
 #: noticed when everything is read again.
-_MOST_ENDS: Final = 64
+_MAX_ENDS: Final = 64
 #: How often a queue that changes is read again until two readings agree.
-_READINGS: Final = 20
+_MAX_READINGS: Final = 20
 
 
 class Followers:
@@ -186,7 +186,7 @@ class Followers:
     def _open_new_ends(self, state: object) -> bool:
         """Open the pipes of sessions that are new in ``state``; whether there are any."""
         new = [session for session in _sessions(state) if session not in self._ends]
-        new = new[: max(0, _MOST_ENDS - len(self._ends))]
+        new = new[: max(0, _MAX_ENDS - len(self._ends))]
         for session in new:
             self._ends[session] = open_end(self._directory, session)
         return bool(new)
@@ -221,7 +221,7 @@ def _agreed(queue: LocalQueue) -> Snapshot:
     Neither tokens nor the versions of values come back, so nothing has changed in between.
     """
     found = queue.snapshot(owners=True)
-    for _ in range(_READINGS):
+    for _ in range(_MAX_READINGS):
         before, found = found, queue.snapshot(owners=True)
         if _are_same(before, found):
             return found

@@ -24,11 +24,11 @@ from coordlock_local.slots import EVICTED, Slot, Slots, header, queued, record
 __all__ = ["LocalQueue", "queue_names", "sweep", "tidy"]
 
 #: How often a queue that changes is read again until two readings agree.
-_READINGS: Final = 20
+_MAX_READINGS: Final = 20
 #: How often the counter is tried for work that can also be done later, and the pause in seconds.
-_ATTEMPTS, _PAUSE = 20, 0.0005
+_MAX_ATTEMPTS, _ATTEMPT_PAUSE_S = 20, 0.0005
 #: How many tokens of contenders that have left may be kept.
-_REMEMBERED: Final = 256
+_MAX_HARMLESS: Final = 256
 
 
 class LocalQueue:
@@ -63,7 +63,7 @@ class LocalQueue:
     ) -> Snapshot:
         """Add a contender with the token that ``take`` returns, and read the queue.
 
-        The caller holds the counter, and the session's lock ``changing``. ``own`` gets the slot, by
+        The caller holds the counter, and the session's ``slots_lock``. ``own`` gets the slot, by
         the entry's id, before the contender is written: one that stands in the queue is known.
         """
         flags = os.O_RDWR | os.O_CREAT
@@ -98,8 +98,8 @@ class LocalQueue:
             if not earlier:
                 return Snapshot(self.name, (me,))
             chosen, omitted, dead = self._nearest(slots, index, earlier, entry.claim.window)
-            for grave, contender in dead:
-                _bury(self._directory, slots, grave, contender.session)
+            for dead_slot, contender in dead:
+                _remove_dead(self._directory, slots, dead_slot, contender.session)
         return Snapshot(self.name, (*chosen, me), omitted=omitted)
 
     def snapshot(
@@ -130,7 +130,7 @@ class LocalQueue:
                 unknown = self._unknown(queued(index, upto.token), upto)
                 return Snapshot(self.name, (*self._in_the_way(slots, index, upto, unknown), *last))
             snapshot = self._select(slots, index, upto, owners)
-            for _ in range(_READINGS if owners else 0):
+            for _ in range(_MAX_READINGS if owners else 0):
                 before, index = index, slots.read()
                 if index == before:
                     break
@@ -176,7 +176,7 @@ class LocalQueue:
     ) -> list[Contender]:
         """Those of ``unknown`` that conflict with ``me``."""
         harmless = self._harmless[me.claim]
-        if len(harmless) > _REMEMBERED + 2 * len(index):
+        if len(harmless) > _MAX_HARMLESS + 2 * len(index):
             harmless.intersection_update(index)
         chosen, _, _ = self._nearest(slots, index, unknown, len(unknown))
         if isinstance(me.claim, Permit):  # each takes one, or is another kind of lock
@@ -241,7 +241,7 @@ def _is_used(directory: Directory, slots: Slots) -> bool:
     return any(is_alive(directory, contender.session) for contender in slots.former())
 
 
-def _bury(directory: Directory, slots: Slots, slot: Slot, session: str) -> None:
+def _remove_dead(directory: Directory, slots: Slots, slot: Slot, session: str) -> None:
     """Remove the contender of a dead session. The counter must be held."""
     # If the file of the session was removed, its process may live: then the slot stays its own.
     if has_died(directory, session):
@@ -295,15 +295,15 @@ def sweep(directory: Directory, counter: Counter, sessions: Iterable[str]) -> li
     """
     dead = [id for id in sessions if not is_alive(directory, id)]
     for path in _paths(directory.queues) if dead else ():
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(_MAX_ATTEMPTS):
             try:
                 with suppress(OSError, BackendError):  # gone meanwhile; no file of ours
                     tidy(directory, counter, path, dead)
                 break
             except Busy:
-                if attempt == _ATTEMPTS - 1:
+                if attempt == _MAX_ATTEMPTS - 1:
                     raise
-                time.sleep(_PAUSE)
+                time.sleep(_ATTEMPT_PAUSE_S)
     _remove(map(directory.session, dead))
     if dead:
         clear(directory)

@@ -37,8 +37,8 @@ class LocalSession:
         #: another contender may use the slot, which this session must then leave untouched. It is
         #: also held while contenders are added: threads of a client that wait here don't take the
         #: interpreter from each other at every system call.
-        self.changing: Final = threading.RLock()
-        self.changing_in_time: Final = Patience(self.changing)
+        self.slots_lock: Final = threading.RLock()
+        self.slots_lock_in_time: Final = Patience(self.slots_lock)
         self._descriptor: Descriptor | None = None
         self._pipe: Pipe | None = None
 
@@ -104,7 +104,7 @@ class LocalSession:
 
     def end(self) -> None:
         """Remove the file and unlock it. Idempotent."""
-        with self.changing:
+        with self.slots_lock:
             # The session's file last: where it is left, others clear away the pipe as well.
             for path in (self.directory.pipe(self.id), self._path):
                 with suppress(OSError):  # unlocked, it is dead all the same

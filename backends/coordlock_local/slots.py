@@ -65,11 +65,11 @@ EVICTED: Final = 1 << 63
 _TITLE: Final = "coordlock-queue"
 #: A record is within one page of memory, so that neither SIGKILL nor a full disk can split it.
 _PAGE: Final = 4096
-_INDEXES: Final = _PAGE - 8
+_INDEX_COUNT_AT: Final = _PAGE - 8
 _SLOTS: Final = 512
-_BLOCK: Final = _PAGE * (1 + _SLOTS)
+_BLOCK_BYTES: Final = _PAGE * (1 + _SLOTS)
 #: Most of an index, which is free in most queues.
-_MOST: Final = bytes(_PAGE - 128)
+_FREE_END: Final = bytes(_PAGE - 128)
 
 
 class Slot(NamedTuple):
@@ -134,7 +134,7 @@ class Slots:
         for a file that is none of coordlock's.
         """
         data = os.pread(self._descriptor, 2 * _PAGE, 0)
-        self.ready = self._is_current(data[:_INDEXES])
+        self.ready = self._is_current(data[:_INDEX_COUNT_AT])
         return self._index(data) if self.ready else []
 
     def index(self) -> list[int]:
@@ -151,15 +151,15 @@ class Slots:
                     yield contender
 
     def _index(self, data: bytes) -> list[int]:
-        self._indexes = int.from_bytes(data[_INDEXES:_PAGE], byteorder)
+        self._indexes = int.from_bytes(data[_INDEX_COUNT_AT:_PAGE], byteorder)
         if self._indexes > 1:
-            most = os.fstat(self._descriptor).st_size // _BLOCK + 1
+            most = os.fstat(self._descriptor).st_size // _BLOCK_BYTES + 1
             self._indexes = min(self._indexes, most)
         data = data[_PAGE:]
         for number in range(1, self._indexes):
             data += os.pread(self._descriptor, _PAGE, _entry(number * _SLOTS))
-        if data.endswith(_MOST):
-            data = data[: -len(_MOST)]
+        if data.endswith(_FREE_END):
+            data = data[: -len(_FREE_END)]
             if not data.strip(b"\0"):
                 return []
         end = len(data.rstrip(b"\0"))
@@ -186,7 +186,7 @@ class Slots:
         """Let a contender stand in the free ``slot``, with what `record` gives for it."""
         self._write(record, _record(slot))
         if slot >= self._indexes * _SLOTS:
-            self._write((slot // _SLOTS + 1).to_bytes(8, byteorder), _INDEXES)
+            self._write((slot // _SLOTS + 1).to_bytes(8, byteorder), _INDEX_COUNT_AT)
         self.put(slot, token)
 
     def put(self, slot: int, value: int) -> None:
@@ -263,12 +263,12 @@ class Slots:
 
 def _entry(slot: int) -> int:
     """Where the index entry of ``slot`` is."""
-    return _PAGE + slot // _SLOTS * _BLOCK + slot % _SLOTS * 8
+    return _PAGE + slot // _SLOTS * _BLOCK_BYTES + slot % _SLOTS * 8
 
 
 def _record(slot: int) -> int:
     """Where the record of ``slot`` is."""
-    return _PAGE + slot // _SLOTS * _BLOCK + (slot % _SLOTS + 1) * _PAGE
+    return _PAGE + slot // _SLOTS * _BLOCK_BYTES + (slot % _SLOTS + 1) * _PAGE
 
 
 def record(token: int, entry: Entry, session: str) -> bytes:
@@ -283,7 +283,7 @@ def record(token: int, entry: Entry, session: str) -> bytes:
 def header(directory: Directory, name: str) -> bytes:
     """The header of the queue ``name`` in this run of the operating system."""
     line = seal(f"{_TITLE} {VERSION} {directory.boot} {escape(name)}")
-    return line.ljust(_INDEXES, b"\0")
+    return line.ljust(_INDEX_COUNT_AT, b"\0")
 
 
 def queued(index: list[int], below: int = EVICTED) -> list[int]:

@@ -52,7 +52,7 @@ def version_of(directory: Directory, contender: Contender) -> int:
 def publish(session: LocalSession, contender: Contender, value: bytes, version: int) -> None:
     """See `Backend.publish`."""
     directory, slot = session.directory, Slot.of(contender)
-    with session.changing:
+    with session.slots_lock:
         if session.has_ended or not stands(directory, slot):
             raise Evicted(contender.key)
         found = _read(directory, contender)

@@ -29,11 +29,11 @@ log = Log("coordlock.local")
 _INTERVAL_S: Final = 5.0
 #: A process's pipe ends an instant before the system drops its lock. A watcher that finds its
 #: contender there looks again after this time, then after twice as long.
-_SOON_S: Final = 0.001
+_DEATH_RECHECK_S: Final = 0.001
 #: Looking at everything takes at most this share of one processor.
-_SHARE: Final = 0.02
+_LOOK_SHARE: Final = 0.02
 #: So many pipes stay open that nothing is watched for: the next blocker is often one of the same.
-_IDLE_ENDS: Final = 16
+_MAX_IDLE_ENDS: Final = 16
 
 
 class _Watched(Watched):
@@ -183,7 +183,7 @@ class Watcher:
 
     def _close_idle(self) -> None:
         for session, end in list(self._ends.items()):
-            if len(self._ends) > _IDLE_ENDS and not end.watched:
+            if len(self._ends) > _MAX_IDLE_ENDS and not end.watched:
                 del self._ends[session]
                 end.close()
 
@@ -218,7 +218,7 @@ class Watcher:
                 self._polled = frozenset(open_ends.values())
                 self._is_idle = not (self._table.watched or self._was_used)
                 self._was_used = False
-                due = looked + max(min(pause, _INTERVAL_S), cost / _SHARE)
+                due = looked + max(min(pause, _INTERVAL_S), cost / _LOOK_SHARE)
                 timeout = None if self._is_idle else max(0.0, due - time.monotonic())
             try:
                 names, ended = self._session.pipe.read(timeout, open_ends)
@@ -233,13 +233,15 @@ class Watcher:
                 self._look_at_all()
                 looked = time.monotonic()
                 cost = looked - began
-                pause = _SOON_S if dead else min(max(pause * 2, _SOON_S), _INTERVAL_S)
+                pause = (
+                    _DEATH_RECHECK_S if dead else min(max(pause * 2, _DEATH_RECHECK_S), _INTERVAL_S)
+                )
                 continue
             with self._lock:
                 seen = {watched for end in dead for watched in end.watched}
                 seen.update(*(self._in_queue.get(name, ()) for name in names))
             if seen and not self._look(seen) and dead:
-                pause = _SOON_S
+                pause = _DEATH_RECHECK_S
 
     # Looking
 

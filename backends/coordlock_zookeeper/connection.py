@@ -84,8 +84,8 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
     def _frames(self, pending: deque[_Sent]) -> bytes:
         """Requests that are there, which count as sent from now on."""
         queue, frames = self.client._queue, b""
-        for one in list(queue):
-            request, reply = one
+        for sent in list(queue):
+            request, reply = sent
             if len(frames) >= _MAX_SEND or getattr(request, "type", None) in _KAZOOS:
                 break
             xid = self._xid = (self._xid % 0x7FFFFFFF) + 1
@@ -93,7 +93,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             frames += _LENGTH.pack(len(body) + 8) + _HEAD.pack(xid, request.type) + body
             pending.append((request, reply, xid))  # first: it must be in one of both
             with contextlib.suppress(ValueError):  # it has failed with the connection
-                queue.remove(one)
+                queue.remove(sent)
         return frames
 
     def abandon(self) -> None:

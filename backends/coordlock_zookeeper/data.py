@@ -99,8 +99,8 @@ class Data:
         """
         known = KnownNodes()
         for _ in range(_ATTEMPTS):
-            multi = plan([one.key for one in guards], operations, known)
-            read = [one.key for one in operations if isinstance(one, Read)]
+            multi = plan([guard.key for guard in guards], operations, known)
+            read = [operation.key for operation in operations if isinstance(operation, Read)]
             is_multi = bool(multi or not read)
             sent = (
                 self._requests.transact(list(map(self._made, multi)))
@@ -146,23 +146,23 @@ class Data:
             yield from self.write([Put(key, b"")], [])
         return None
 
-    def _made(self, one: NodeOperation) -> Any:
-        made, path = self._requests.made, one.path
-        match one.kind:
+    def _made(self, operation: NodeOperation) -> Any:
+        made, path = self._requests.made, operation.path
+        match operation.kind:
             case "check":
-                return made(CheckVersion, path, one.version)
+                return made(CheckVersion, path, operation.version)
             case "create":
-                return made(Create, path, one.data, self.acl, 0)
+                return made(Create, path, operation.data, self.acl, 0)
             case "set":
-                return made(SetData, path, one.data, one.version)
+                return made(SetData, path, operation.data, operation.version)
             case "delete":
-                return made(DeleteNode, path, one.version)
+                return made(DeleteNode, path, operation.version)
 
     def _look_up(
         self, operations: Sequence[Operation], parents: Collection[str]
     ) -> Steps[KnownNodes]:
         """What is known of the nodes that ``operations`` concern, ancestors included."""
-        keys = {one.key for one in operations}
+        keys = {operation.key for operation in operations}
         stats = yield from self._ask_all(Exists, keys | above(keys))
         empty = [key for key in keys if getattr(stats[key], "dataLength", None) == 0]
         read = yield from self._ask_all(GetData, empty)

@@ -219,19 +219,19 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         """Like ``select``, where a socket that was read ahead is readable."""
         if not rlist:
             return [], Poll().ready([], wlist, timeout), []
-        for one in rlist:
-            if isinstance(one, Wakeups):
-                rest = [other for other in rlist if other is not one]
-                return self._awaited(one, rest, timeout), [], []
-        readable = [one for one in rlist if one.pending() > 0]
+        for source in rlist:
+            if isinstance(source, Wakeups):
+                rest = [other for other in rlist if other is not source]
+                return self._awaited(source, rest, timeout), [], []
+        readable = [source for source in rlist if source.pending() > 0]
         if not readable:
-            if timeout is not None and not all(one.greeted for one in rlist):
+            if timeout is not None and not all(source.greeted for source in rlist):
                 # A server that starts or hangs may never answer the handshake; kazoo would wait for
                 # the session timeout, and the session would be over.
                 timeout = min(timeout, self._timeout)
             readable = Poll().ready(rlist, timeout=timeout)
-            for one in readable:
-                one.read_ahead()
+            for source in readable:
+                source.read_ahead()
         return readable, [], []
 
     def _awaited(self, wakeups: Wakeups, sockets: list[Any], timeout: float | None) -> list[Any]:
@@ -241,7 +241,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             wakeups.share(self.connection)
         while True:
             self._abort_on_time()
-            is_ready = any(one.pending() > 0 for one in sockets)
+            is_ready = any(source.pending() > 0 for source in sockets)
             is_ready = not wakeups.falls_asleep() or is_ready
             found: list[Any] = []
             self._passed = self._passed + 1 if is_ready else 0
@@ -250,10 +250,10 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
                 patience = 0.0 if is_ready else self._limited(timeout)
                 found = self._poll.ready([wakeups, *sockets], timeout=patience)
             wakeups.awakes(wakeups in found)
-            for one in found:
-                if one is not wakeups:
-                    one.read_ahead()
-            with_work = [one for one in sockets if one.pending() > 0]
+            for source in found:
+                if source is not wakeups:
+                    source.read_ahead()
+            with_work = [source for source in sockets if source.pending() > 0]
             if wakeups.left():
                 with_work.append(wakeups)
             if until is not None:

@@ -60,22 +60,26 @@ def plan(
     that a node does not exist, the multi creates it, or its topmost missing ancestor, and deletes
     it again. To check that a node is no key, it checks the version, as a write would raise that.
     """
-    expected = [one for one in operations if isinstance(one, Expect)]
-    puts = {one.key: one.data for one in operations if isinstance(one, Put)}
-    deleted = {one.key for one in operations if isinstance(one, Delete)}
-    new = {one.key: one for one in expected if one.version == 0 and one.key not in known.keyless}
+    expected = [expect for expect in operations if isinstance(expect, Expect)]
+    puts = {put.key: put.data for put in operations if isinstance(put, Put)}
+    deleted = {delete.key for delete in operations if isinstance(delete, Delete)}
+    new = {
+        expect.key: expect
+        for expect in expected
+        if expect.version == 0 and expect.key not in known.keyless
+    }
     absent = {*known.absent, *new}
     kept = {*known.parents, *above(puts)}
 
     multi = [NodeOperation("check", guard) for guard in guards]
-    for one in expected:
-        if one.version:
-            version = _signed(one.version)
-            multi.append(NodeOperation("check", one.key, version=version, expected=one))
-        elif one.key in known.keyless:
-            multi.append(NodeOperation("check", one.key, version=known.keyless[one.key]))
+    for expect in expected:
+        if expect.version:
+            version = _signed(expect.version)
+            multi.append(NodeOperation("check", expect.key, version=version, expected=expect))
+        elif expect.key in known.keyless:
+            multi.append(NodeOperation("check", expect.key, version=known.keyless[expect.key]))
     for key in sorted((deleted & absent | new.keys()) - puts.keys()):
-        top = next((one for one in _ancestors(key) if one in absent), key)
+        top = next((ancestor for ancestor in _ancestors(key) if ancestor in absent), key)
         multi += [NodeOperation("create", top, expected=new.get(top)), NodeOperation("delete", top)]
 
     created: set[str] = set()

@@ -248,7 +248,7 @@ def nearest(
     names = [child for _, child in positions[omitted:earlier]]
     if conflicting and isinstance(upto.claim, Mode):
         harmless = _harmless(upto.claim)
-        names = [one for one in names if _marker(one) not in harmless]
+        names = [name for name in names if _marker(name) not in harmless]
     listed = [contender(parent, child, only=own) for child in names]
     position = bisect_left(positions, (upto.order, own))
     if positions[position : position + 1] == [(upto.order, own)]:

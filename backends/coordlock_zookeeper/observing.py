@@ -19,6 +19,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from copy import copy
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -177,7 +178,7 @@ class Observations:
         return place
 
     def _forget(self, place: Place[Any]) -> None:
-        self._restart(place, "nothing observes it any more")
+        self._restart(place, BackendUnavailable(SERVICE, "nothing observes it any more"))
         here = self._at[place.path]
         here.remove(place)
         if not here:
@@ -222,13 +223,13 @@ class Observations:
 
     def _restart_all(self) -> None:
         for place in self._all():
-            self._restart(place, "the connection was lost")
+            self._restart(place, BackendUnavailable(SERVICE, "the connection was lost"))
 
-    def _restart(self, place: Place[Any], reason: str) -> None:
+    def _restart(self, place: Place[Any], error: BackendError) -> None:
         """Read all of it anew; answers under way are too late."""
         place.restart()
         for state in place.take_wanted():
-            state.fail(BackendUnavailable(SERVICE, reason))
+            state.fail(copy(error))
 
     def _go_on(self, place: Place[Any]) -> None:
         """Send the next round of requests, if it is time to."""
@@ -264,12 +265,19 @@ class Observations:
             self._settle(place)
             if generation == place.generation:
                 self._go_on(place)
-        elif isinstance(error, (BackendUnavailable, SessionLost)):
-            self._restart(place, error.reason)
-        else:
-            assert isinstance(error, BackendError)
-            for state in place.take_wanted():
-                state.fail(explained(reading.path, error))
+            return
+        assert isinstance(error, BackendError)
+        passes = isinstance(error, (BackendUnavailable, SessionLost))
+        error = (
+            BackendUnavailable(SERVICE, error.reason) if passes else explained(reading.path, error)
+        )
+        # Where no state is awaited, no promise brings the error to the observers.
+        where = None if place.wanted else place.observed
+        self._restart(place, error)
+        if where is not None and passes:
+            self._later(REREAD_DELAY_S, partial(self._observers.changed, where))
+        elif where is not None:
+            self._observers.end(error, where)
 
     def _settle(self, place: Place[Any]) -> None:
         """Show the state that is proven, if it is new. It is as new as a probe that it includes."""

@@ -136,9 +136,9 @@ class OwnContenders:
         if failed is not None and not isinstance(failed[1], (NoNode, NodeExists)):
             raise failed[1]
         if answer is None or failed is not None:
-            for one in listed:
-                if one is not None:
-                    yield settled(one)
+            for asked in listed:
+                if asked is not None:
+                    yield settled(asked)
             self._parents.forget(paths)
             yield from self._parents.check(parents)
             if failed is not None and isinstance(failed[1], NodeExists):
@@ -146,7 +146,7 @@ class OwnContenders:
                 return (yield from self._adopt(entries))
             return None
         # The answer is a path and a stat, or the paths of the marker and of the set.
-        names = [one.rpartition("/")[2] for one in (answer[1:] if is_set else answer[:1])]
+        names = [path.rpartition("/")[2] for path in (answer[1:] if is_set else answer[:1])]
         made = [f"{path}/{name}" for path, name in zip(paths, names, strict=True)]
         self._sent.update({entry.id: path for entry, path in zip(entries, made, strict=True)})
         self._parents.remember(paths)
@@ -167,7 +167,9 @@ class OwnContenders:
         """Send the multi that makes a set; the marker first. Raises `TooLarge`."""
         marker = self._requests.made(Create, self._marker(entries), b"", self._acl, EPHEMERAL)
         try:
-            return self._requests.transact([marker, *(self._made(Create, one) for one in entries)])
+            return self._requests.transact(
+                [marker, *(self._made(Create, entry) for entry in entries)]
+            )
         except TooLarge as error:
             many = f"{len(entries)} locks in one step are too many: {error.reason}"
             raise TooLarge(SERVICE, many) from None
@@ -194,7 +196,7 @@ class OwnContenders:
         others: list[str] = []
         for entry, parent, answer in zip(entries, paths, listed, strict=True):
             positions = (yield answer).positions
-            found = [f"{parent}/{one}" for _, one in positions if nodes.has_id(one, entry.id)]
+            found = [f"{parent}/{child}" for _, child in positions if nodes.has_id(child, entry.id)]
             stats = [self._ask(Exists, path, None) for path in found]
             is_missing = True
             for path, asked in zip(found, stats, strict=True):

@@ -254,11 +254,11 @@ class _Parent(Place[State], Generic[State, Child]):
         super()._take_own(reading, found)
         assert self._own is not None  # its existence is asked for after its children
         names, children, wanted = self._own.value, self._children, self._wanted
-        self._children = {one: children[one] for one in names if one in children}
+        self._children = {name: children[name] for name in names if name in children}
         self._wanted = {
-            one
-            for one in names
-            if one in wanted or one not in children or children[one].until is not None
+            name
+            for name in names
+            if name in wanted or name not in children or children[name].until is not None
         }
 
     def _take_child(self, name: str, found: Any) -> None:
@@ -279,7 +279,7 @@ class _Parent(Place[State], Generic[State, Child]):
         return self._selected(() if found is None else found[0])
 
     def _state(self, zxid: int) -> State:
-        self._wanted = {one for one in self._wanted if self._children[one].until is not None}
+        self._wanted = {name for name in self._wanted if self._children[name].until is not None}
         assert self._own is not None
         return self._made({name: self._children[name].value for name in self._own.value}, zxid)
 
@@ -305,13 +305,15 @@ class FolderPlace(_Parent[Listing, VersionedValue | None]):
 
     def _selected(self, children: Sequence[str]) -> Sequence[str]:
         is_top = self.path == "/"
-        return sorted(one for one in children if not (is_top and one == _SYSTEM))
+        return sorted(name for name in children if not (is_top and name == _SYSTEM))
 
     def _child(self, name: str, data: bytes | None, stat: Any) -> VersionedValue | None:
         return stored(data, stat)
 
     def _made(self, children: dict[str, VersionedValue | None], zxid: int) -> Listing:
-        values = {self._folder + name: one for name, one in children.items() if one is not None}
+        values = {
+            self._folder + name: value for name, value in children.items() if value is not None
+        }
         return Listing(values, zxid)
 
 

@@ -89,15 +89,17 @@ class QueueReader:
         )
         if owners or not are_known(contenders):
             answers = [
-                self._ask(GetData, one.key, None) if owners or not is_known(one) else None
-                for one in contenders
+                self._ask(GetData, contender.key, None)
+                if owners or not is_known(contender)
+                else None
+                for contender in contenders
             ]
             complete = []
-            for one, answer in zip(contenders, answers, strict=True):
+            for contender, answer in zip(contenders, answers, strict=True):
                 if answer is None:
-                    complete.append(one)
+                    complete.append(contender)
                 elif (found := (yield answer)[0]) is not None:
-                    complete.append(self._layout.read(one, *found))
+                    complete.append(self._layout.read(contender, *found))
             contenders = tuple(complete)
         return Snapshot(queue, contenders, child_list.zxid, omitted)
 

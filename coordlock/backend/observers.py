@@ -210,7 +210,11 @@ class Observers:
     def end(self, error: CoordlockError, *places: Hashable) -> None:
         """End the observations of ``places``, or all. What is observed later begins anew."""
         with self._lock:
-            ended = [self._forget(place) for place in places or tuple(self._observed)]
+            ended = [
+                self._forget(place)
+                for place in places or tuple(self._observed)
+                if place in self._observed
+            ]
         for source in ended:
             source.end(error, self._clock.now())
 

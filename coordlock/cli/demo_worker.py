@@ -16,6 +16,7 @@ from coordlock.cli.text import echo, milliseconds, printable
 from coordlock.client import connect
 from coordlock.errors import CoordlockError, StaleToken
 from coordlock.fencing.files import FileFence
+from coordlock.locks.grant import Grant
 from coordlock.locks.lock import Lock
 from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.runtime.log import mute
@@ -59,9 +60,10 @@ def _say(event: str, text: str) -> None:
 
 def _work(lock: Lock, ledger: Ledger) -> None:
     """Do each order that comes on stdin; the first is "acquire"."""
+    grant: Grant | None = None
     balance = 0
     for order in map(str.strip, sys.stdin):
-        if order == "acquire":
+        if grant is None or order == "acquire":
             grant = lock.acquire(_PATIENCE)
             waited = milliseconds(grant.waited)
             _say("holds", f"HOLDS the lock, token {grant.token}, waited {waited}")

@@ -137,9 +137,24 @@ ZERO_IS_DONE: Final = Option(
 )
 #: Which slots of a job a command runs for.
 SLOTS: Final = (
-    Option("--slot", metavar="SLOT", help="Run job NAME once for this instant or number."),
-    Option("--every", metavar="DURATION", help="Run job NAME once per interval of the UTC day."),
-    Option("--cron", metavar="LINE", help="Run job NAME once per time of this cron line."),
+    Option(
+        "--slot",
+        group="slot",
+        metavar="SLOT",
+        help="Run job NAME once for this instant or number.",
+    ),
+    Option(
+        "--every",
+        group="slot",
+        metavar="DURATION",
+        help="Run job NAME once per interval of the UTC day.",
+    ),
+    Option(
+        "--cron",
+        group="slot",
+        metavar="LINE",
+        help="Run job NAME once per time of this cron line.",
+    ),
     Option("--tz", metavar="ZONE", help="The zone of --cron and --slot. Default: UTC."),
     Option(
         "--policy",

@@ -39,14 +39,11 @@ class SlotOptions:
     zero_is_done: bool
 
     def __post_init__(self) -> None:
-        which = [one for one in (self.slot, self.every, self.cron) if one is not None]
-        if len(which) > 1:
-            raise UsageError("--slot, --every and --cron exclude each other")
         #: Whether the command is a job's, and not that of a plain lock.
-        self.are_given = bool(which)
+        self.are_given = any(one is not None for one in (self.slot, self.every, self.cron))
         others = (self.policy, self.catch_up, self.tz, self.max_attempts, self.retry_delay)
         flags = (self.keep_stderr, self.quiet_elsewhere, self.zero_is_done)
-        if not which and (any(flags) or any(option is not None for option in others)):
+        if not self.are_given and (any(flags) or any(option is not None for option in others)):
             _, _, _, *names = (f"--{name.replace('_', '-')}" for name in self.__annotations__)
             raise UsageError(f"{', '.join(names)} go with --slot, --every or --cron")
         if self.policy != "at-least-once" and (self.max_attempts or self.retry_delay is not None):

@@ -44,13 +44,13 @@ def deleted(engine: Engine, name: str, kind: Kind) -> Steps[bool]:
     engine.backend.require("data")
     if kind == "work queue":
         return (yield from engine.bounded(unlisted(Store(engine, name))))
-    folder, tell = KINDS[kind]
+    folder, state_of = KINDS[kind]
     assert isinstance(folder, Folder)
-    assert tell is not None
+    assert state_of is not None
 
     def parse(fields: Mapping[str, Any]) -> Mapping[str, Any]:
         if fields:
-            tell(fields)  # which raises for what another program wrote
+            state_of(fields)  # which raises for what another program wrote
         return fields
 
     record = StoredRecord(engine, folder, name, parse, replaces=kind == "release request")

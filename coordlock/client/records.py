@@ -59,14 +59,14 @@ def _job(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     return {}
 
 
-#: Where each kind is kept, and what tells the state by the fields of a record.
+#: Where each kind is kept, and what makes the state of the fields of a record.
 KINDS: Final[Mapping[Kind, tuple[str, Callable[[Mapping[str, Any]], Mapping[str, Any]] | None]]] = {
     "barrier": (Folder.BARRIERS, lambda fields: {"generations": Generations.parse(fields).last}),
     "counter": (Folder.COUNTERS, lambda fields: {"number": int(value_of(fields))}),
     "gate": (Folder.GATES, lambda fields: {"open": not value_of(fields)}),
     "job": (Folder.JOBS, _job),
     "latch": (Folder.LATCHES, _latch),
-    "release request": (Folder.ASKED, lambda fields: {"asked": len(asked_in(fields))}),
+    "release request": (Folder.RELEASE_REQUESTS, lambda fields: {"asked": len(asked_in(fields))}),
     "work queue": (layout.FOLDER, None),
 }
 
@@ -79,13 +79,15 @@ def records(engine: Engine, name: str | None = None) -> Steps[tuple[Record, ...]
     places = [f"{engine.data_root}/{folder}/{end}" for folder, _ in KINDS.values()]
     listings = yield from engine.ask(lambda: all_of(map(service.read, places)))
     found = [
-        one for kind, listing in zip(KINDS, listings, strict=True) for one in _in(listing, kind)
+        record
+        for kind, listing in zip(KINDS, listings, strict=True)
+        for record in _in(listing, kind)
     ]
     return tuple(sorted(found, key=lambda one: (one.name, one.kind)))
 
 
 def _in(listing: Listing, kind: Kind) -> list[Record]:
-    tell = KINDS[kind][1]
+    state_of = KINDS[kind][1]
     found = []
     for key, stored in listing.values.items():
         try:
@@ -93,7 +95,7 @@ def _in(listing: Listing, kind: Kind) -> list[Record]:
         except InvalidName:
             continue  # none of coordlock's keys
         try:
-            state = {} if tell is None else tell(decode(stored.data))
+            state = {} if state_of is None else state_of(decode(stored.data))
         except (NewerFormat, *MALFORMED):
             state = None
         found.append(Record(name, kind, state))

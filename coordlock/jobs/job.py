@@ -13,7 +13,7 @@ import time
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar, cast
+from typing import ClassVar, Final, Generic, Literal, TypeVar, cast
 
 from coordlock.errors import AcquireTimeout, AlreadyRunning, ConfigurationError, Evicted
 from coordlock.jobs import view
@@ -33,12 +33,6 @@ from coordlock.runtime.clock import within
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.settings import DEFAULT, Duration, Timeout, seconds_of
-
-if TYPE_CHECKING:
-    from typing import Literal
-
-    CatchUp = Literal["latest", "all"]
-    Overlap = Literal["skip", "queue"]
 
 __all__ = ["AsyncJob", "Job"]
 
@@ -60,9 +54,9 @@ class _BaseJob(Recipe, Generic[R]):
         name: str,
         *,
         policy: str = "at-most-once",
-        overlap: Overlap = "skip",
+        overlap: Literal["skip", "queue"] = "skip",
         schedule: Schedule | None = None,
-        catch_up: CatchUp = "latest",
+        catch_up: Literal["latest", "all"] = "latest",
         max_attempts: int = 10,
         retry_delay: Duration = 10.0,
         timeout: Timeout = DEFAULT,

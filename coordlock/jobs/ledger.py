@@ -13,17 +13,19 @@ host with a fast clock has started spends those slots alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import islice, takewhile
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, TypeVar
 
 from coordlock.jobs.schedule import Schedule, latest
 from coordlock.jobs.slots import Kind, Slot, kind_of, loaded, stored
 
 __all__ = ["KEPT", "MOST", "Ledger", "Policy", "Rules", "SlotInfo", "State", "due"]
+
+T = TypeVar("T")
 
 #: How many ended slots a job keeps.
 KEPT: Final = 100
@@ -142,8 +144,8 @@ class SlotInfo:
             str(take("owner")),
             int(take("token")),
             datetime.fromisoformat(take("started")),
-            None if (finished := take("finished")) is None else datetime.fromisoformat(finished),
-            None if (error := take("error")) is None else str(error),
+            _optional(datetime.fromisoformat, take("finished")),
+            _optional(str, take("error")),
             others,
         )
 
@@ -245,17 +247,18 @@ class Ledger:
         """The ledger of a stored record with these ``fields``. Raises what `MALFORMED` lists."""
         if not fields:
             return cls()
-        floor, after = (
-            None if fields[name] is None else loaded(fields[name]) for name in ("floor", "next")
-        )
         records = {record.slot: record for record in map(SlotInfo.parse, fields["slots"])}
         ledger = cls(
-            floor,
+            _optional(loaded, fields["floor"]),
             {slot: records[slot] for slot in sorted(records)},
-            after if isinstance(after, datetime) else None,
+            _optional(datetime.fromisoformat, fields["next"]),
         )
         all(map(ledger.is_passed, records))  # raises TypeError for slots of both kinds
         return ledger
+
+
+def _optional(make: Callable[[Any], T], value: Any) -> T | None:
+    return None if value is None else make(value)
 
 
 def due(ledger: Ledger, schedule: Schedule, now: float, rules: Rules) -> list[Slot]:

@@ -235,15 +235,13 @@ class _BaseJobRun(BaseGrant):
             ended = self._ledger.with_record(mine.ended(state, now, error), now, self._rules)
             try:
                 if (yield from self._record.write(ended.encode(), also=also)):
-                    self._ledger = ended
-                    _record_end(self._engine, self.name, self._mine)
+                    _record_end(self._engine, self.name, ended.records.get(self.slot))
                     break
+                self._ledger = yield from self._record.read()
             except VersionMismatch:  # of a key in ``also``, which an earlier attempt may have moved
                 self._ledger = yield from self._record.read()
-                if self._mine is None or self._mine.state is State.RUNNING:
+                if self._mine == mine:
                     raise
-                break
-            self._ledger = yield from self._record.read()
         self._is_recorded = True
 
     def _finish_with(self, also: Sequence[Operation]) -> Steps[None]:
@@ -272,17 +270,15 @@ class _BaseJobRun(BaseGrant):
 
     def _leave_queue(self, seconds: float | None) -> Steps[None]:
         """Record how the work has ended before the lock is released; release it if that fails."""
-        was_recorded = False
         try:
             if self._ticket.lost is None and not self._ticket.is_leaving:
                 yield from self._guarded(self._recorded(*self._outcome, self._also))
-            was_recorded = True
         except LockLost:
-            was_recorded = True  # the release tells of the loss
-        finally:
-            if not was_recorded:
-                self._released = True
-                self._ticket.withdraw()
+            pass  # the release tells of the loss
+        except BaseException:
+            self._released = True
+            self._ticket.withdraw()
+            raise
         yield from super()._leave_queue(seconds)
 
     def _leave(self, body: BaseException | None) -> Steps[None]:

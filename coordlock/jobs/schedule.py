@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import islice
 from typing import Final, Protocol, runtime_checkable
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -155,6 +156,5 @@ def latest(schedule: Schedule, now: float) -> datetime:
 
 def interval_after(schedule: Schedule, instant: datetime) -> timedelta:
     """How long it is from one scheduled instant to the next, of the two after ``instant``."""
-    following = schedule.after(instant)
-    first = next(following)
-    return next(following) - first
+    first, second = islice(schedule.after(instant), 2)
+    return second - first

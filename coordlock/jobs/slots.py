@@ -24,7 +24,7 @@ def slot_of(slot: object) -> Slot:
         if slot.utcoffset() is None:
             raise ValueError(
                 f"slot {slot.isoformat()} has no time zone, so each host could take it for "
-                "another instant: give it a tzinfo, such as datetime.UTC"
+                "another instant: write its offset, as in 2026-11-22T03:00Z, or give it a tzinfo"
             )
         try:
             return slot.astimezone(UTC)
@@ -63,12 +63,7 @@ def parsed(text: str, zone: tzinfo | None = None) -> Slot:
         raise ValueError(
             f"{text!r} is no slot: give an instant, such as 2026-11-22T03:00Z, or an integer"
         ) from None
-    if instant.tzinfo is None and zone is None:
-        raise ValueError(
-            f"slot {text} has no time zone, so each host could take it for another instant: write "
-            f"its offset, such as {instant.isoformat()}Z"
-        )
-    if instant.tzinfo is None:
+    if instant.tzinfo is None and zone is not None:
         instant = instant.replace(tzinfo=zone)
         if instant.astimezone(UTC).astimezone(zone) != instant:
             raise ValueError(f"{text} does not exist in {zone}: clocks were set forward over it")

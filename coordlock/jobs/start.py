@@ -26,14 +26,12 @@ class _BaseStart(Resident, Generic[R]):
         self._job = job
         self._slot = slot
         self._run: R | None = None
-        self._has_begun = False
 
     def _begin(self) -> Steps[R]:
-        if self._has_begun:
+        if self._run is not None:
             raise RuntimeError("this start was entered before: call run(slot) for another one")
-        self._has_begun = True
-        begun: R = yield from self._job._begin(self._slot)
-        return begun
+        self._run = yield from self._job._begin(self._slot)
+        return self._run
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of slot {shown(self._slot)}, {self._job!r}>"
@@ -47,7 +45,6 @@ class Start(EnteredByWith, _BaseStart[JobRun]):
         try:
             begun._is_entered = True
             begun._hold_while(self)  # which only the block of `with job.run(slot)` keeps
-            self._run = begun
             return begun
         except BaseException:
             begun._withdraw()
@@ -72,7 +69,7 @@ class AsyncStart(EnteredByAsyncWith, _BaseStart[AsyncJobRun]):
     _cancelling: AbstractAsyncContextManager[AsyncJobRun]
 
     async def __aenter__(self) -> AsyncJobRun:
-        begun = self._run = await run_async(self._begin())
+        begun = await run_async(self._begin())
         begun._is_entered = True
         self._cancelling = begun.cancel_on_loss()
         try:

@@ -250,7 +250,7 @@ def _close_together(closings: list[Steps[None]]) -> None:
     running = [run_in_background(steps, go_on=ready.put) for steps in closings]
     until = time.monotonic() + _EXIT_PATIENCE_S
     try:
-        while not all(one.done() for one in running):
+        while not all(closing.done() for closing in running):
             ready.get(timeout=max(0.0, until - time.monotonic()))()
     except Empty:
         pass  # the service is silent

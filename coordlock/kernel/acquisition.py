@@ -17,7 +17,7 @@ from coordlock.errors import (
 )
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.entries import Announcement
-from coordlock.kernel.report import PATIENCE, Report, identified
+from coordlock.kernel.report import ANSWER_TIMEOUT_S, Report, identified
 from coordlock.kernel.retry import retried
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.admission import are_alone, blockers, mismatch, newcomer, omits_blockers
@@ -38,7 +38,7 @@ Blockers = tuple[Contender, ...]
 Queues = tuple[Snapshot, ...]
 
 #: In how many sessions an acquire tries to enter its queues before it raises `SessionLost`.
-_SESSIONS: Final = 3
+_SESSION_ATTEMPTS: Final = 3
 
 
 def acquisition(
@@ -106,7 +106,7 @@ def acquisition(
     except BaseException as error:
         if ticket is not None:
             ticket.withdraw()  # where a signal handler strikes here, the sweep does it
-        ended = report.ended(error, ticket)
+        ended = report.error_for(error, ticket)
         if isinstance(ended, WaitError):
             ended.kind = kind
         if ended is not error:
@@ -138,10 +138,10 @@ class _Acquisition:
         yield from self._check_kind(queues, mine)
         try:
             while True:
-                ahead = list(map(blockers, queues, mine))
-                if any(ahead):
-                    yield from self._may_wait(ticket, mine, queues, ahead)
-                    departures = yield from self._departures(ticket, queues, ahead)
+                blocked_by = list(map(blockers, queues, mine))
+                if any(blocked_by):
+                    yield from self._may_wait(ticket, mine, queues, blocked_by)
+                    departures = yield from self._departures(ticket, queues, blocked_by)
                     queues = after(queues, mine, departures) or (yield from self._read(ticket))
                 elif any(map(omits_blockers, queues, mine)):
                     queues = yield from self._read(ticket, conflicting=True)
@@ -153,38 +153,38 @@ class _Acquisition:
                 self.undetect = None
 
     def _departures(
-        self, ticket: Ticket, queues: Queues, ahead: Iterable[Blockers]
+        self, ticket: Ticket, queues: Queues, blocked_by: Iterable[Blockers]
     ) -> Steps[dict[Contender, Departure]]:
-        """Wait until one of those ``ahead`` has left; those that have, and what that proves."""
-        tickets, pairs = self.engine.tickets, zip(queues, ahead, strict=True)
-        blockers = {one: snapshot.revision for snapshot, some in pairs for one in some}
-        for one in blockers:
-            if one not in self.own:  # now, because tickets are forgotten when they are gone
-                self.own[one] = tickets.own(one)
+        """Wait until a contender in ``blocked_by`` has left; which have, and what that proves."""
+        tickets, pairs = self.engine.tickets, zip(queues, blocked_by, strict=True)
+        blockers = {blocker: snapshot.revision for snapshot, some in pairs for blocker in some}
+        for blocker in blockers:
+            if blocker not in self.own:  # now, because tickets are forgotten when they are gone
+                self.own[blocker] = tickets.own(blocker)
         departure = ticket.departure(queues, blockers)
         yield from self.report.ask_before_deadline(departure, ticket)
         yield departure
         self.report.departed()
         departures = ticket.waiting.departures()
-        for one, its in departures.items():
+        for blocker, its in departures.items():
             if its is not Departure.UNORDERED:
-                departures[one] = yield from self._proved(one, its, ticket)
+                departures[blocker] = yield from self._proved(blocker, its, ticket)
         return departures
 
-    def _proved(self, one: Contender, departure: Departure, ticket: Ticket) -> Steps[Departure]:
+    def _proved(self, blocker: Contender, departure: Departure, ticket: Ticket) -> Steps[Departure]:
         """What the ``departure`` of ``one`` proves, where that may be this client's own contender.
 
         The end of a session removes all its contenders in one step, which services report in any
         order. So nothing is proved unless a withdrawal has removed that contender, and it alone.
         The answer to the withdrawal comes at about the same time; ``ticket`` waits for it.
         """
-        if (own := self.own.get(one)) is None:
-            is_own = one.session and one.session == ticket.contenders[0].session
+        if (own := self.own.get(blocker)) is None:
+            is_own = blocker.session and blocker.session == ticket.contenders[0].session
             return Departure.UNORDERED if is_own else departure
         # Not by its id: a late attempt may have made another contender of the same entry.
-        if not own.is_leaving or own.own(one) is None:
+        if not own.is_leaving or own.own(blocker) is None:
             return Departure.UNORDERED
-        yield within(self.engine.timers, ticket.unless_lost(own.withdraw()), PATIENCE)
+        yield within(self.engine.timers, ticket.unless_lost(own.withdraw()), ANSWER_TIMEOUT_S)
         if not own.removed_alone:
             return Departure.UNORDERED
         return departure if own.granted_at is None else Departure.FIRST
@@ -200,7 +200,7 @@ class _Acquisition:
 
         queues = yield from retried(read, self.engine.timers, pause=ticket.pause)
         for snapshot, me in zip(queues, ticket.contenders, strict=True):
-            if not any(are_same(one, me) for one in snapshot.contenders):
+            if not any(are_same(contender, me) for contender in snapshot.contenders):
                 raise Evicted(self.report.called or snapshot.queue)
         yield from self._check_kind(queues, ticket.contenders)
         return queues
@@ -216,15 +216,19 @@ class _Acquisition:
                 raise NameConflict(name, str(me.claim), str(other.claim), str(other))
 
     def _may_wait(
-        self, ticket: Ticket, mine: Sequence[Contender], queues: Queues, ahead: Sequence[Blockers]
+        self,
+        ticket: Ticket,
+        mine: Sequence[Contender],
+        queues: Queues,
+        blocked_by: Sequence[Blockers],
     ) -> Steps[None]:
-        """Note that ``mine`` have to wait for those ``ahead``. Raise where that must not be."""
-        self.report.waits(ticket, mine, queues, ahead)
+        """Note that ``mine`` are ``blocked_by`` those. Raise where that must not be."""
+        self.report.note_wait(ticket, mine, queues, blocked_by)
         if self.once:
-            refused = zip(queues, ahead, strict=True)
-            self.engine.refusals.note(one.queue for one, some in refused if some)
-            yield within(self.engine.timers, ticket.withdraw(), PATIENCE)
-            raise self.report.busy()
+            refused = zip(queues, blocked_by, strict=True)
+            self.engine.refusals.note(queue.queue for queue, some in refused if some)
+            yield within(self.engine.timers, ticket.withdraw(), ANSWER_TIMEOUT_S)
+            raise self.report.timeout_error()
         if ENDING.reason is not None:
             raise Cancelled(ENDING.reason)
         self._detect_deadlocks(ticket)
@@ -236,14 +240,14 @@ class _Acquisition:
         ticket.withdraw()
         lost: CoordlockError | None = gone
         if isinstance(gone, Evicted):
-            # The end of a session removes its contenders, too: a heartbeat tells which it was.
+            # The end of a session removes its contenders, too: a heartbeat shows which it was.
             probe = ticket.probe or ticket.session.probe()
-            yield within(self.engine.timers, probe, PATIENCE)
+            yield within(self.engine.timers, probe, ANSWER_TIMEOUT_S)
             lost = copy(ticket.session.ended)
         self.engine.check()
         if lost is None:
             raise copy(gone) from None
-        if not ticket.contenders and self.lost_sessions < _SESSIONS - 1:
+        if not ticket.contenders and self.lost_sessions < _SESSION_ATTEMPTS - 1:
             self.lost_sessions += 1  # it had no position in the queue, so it has lost none
         else:
             raise lost from None

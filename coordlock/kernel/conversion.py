@@ -1,7 +1,7 @@
 """Upgrading a grant in its place, and back: the protocol around `coordlock.model.conversion`.
 
 Whatever ends an upgrade, it is taken back by one more publication behind it. A grant counts as
-weaker before the service hears of it, and as stronger only when the service has said so.
+weaker before that is published, and as stronger only when the service has acknowledged it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["Conversions"]
 log = Log("coordlock")
 
 #: Seconds after which a reading is repeated that shows less than is known.
-_PAUSE: Final = 0.1
+_REREAD_PAUSE_S: Final = 0.1
 
 
 class Conversions:
@@ -59,7 +59,7 @@ class Conversions:
         self._once = False
         #: What the conversion that is under way waits for, and those in its way.
         self._news: Promise[None] = resolved(None)
-        self._in_the_way: Sequence[Contender] = ()
+        self._blockers: Sequence[Contender] = ()
         ticket.end.add_done_callback(lambda _: self._news.resolve(None))
 
     def convert(
@@ -93,7 +93,7 @@ class Conversions:
             ) from cancelled.__cause__
         except DeadlineReached as late:
             is_in_doubt = not self._once and self._ticket.session.suspicion is not None
-            if not self._in_the_way or is_in_doubt:
+            if not self._blockers or is_in_doubt:
                 silent, waited = self._engine.silent(late), self._engine.clock.now() - started
                 raise WaitUnavailable(
                     *(silent.service, silent.reason, self._ticket.name, waited),
@@ -102,7 +102,7 @@ class Conversions:
             waited = self._engine.clock.now() - started
             raise self._in_vain(target, waited) from None
         finally:
-            self._in_the_way = ()
+            self._blockers = ()
             self._publish(self._settled).add_done_callback(self._taken_back)
 
     def _convert(self, target: Mode) -> Steps[None]:
@@ -133,7 +133,7 @@ class Conversions:
                         self.mode = claim.mode
                         return
                 else:
-                    self._in_the_way = (decision.contender,)
+                    self._blockers = (decision.contender,)
                     undetect = undetect or self._detect()
                     yield from self._wait(decision.contender, snapshot.revision)
         finally:
@@ -143,10 +143,10 @@ class Conversions:
     def _must_not_wait(self, snapshot: Snapshot, decision: Publish | WaitFor) -> None:
         """Raise where it would have to wait, before what it publishes keeps anybody out."""
         if isinstance(decision, WaitFor):
-            self._in_the_way = (decision.contender,)
+            self._blockers = (decision.contender,)
         else:
-            self._in_the_way = conversion.in_the_way(snapshot, self._mine())
-        if self._in_the_way:
+            self._blockers = conversion.blockers_to_begin(snapshot, self._mine())
+        if self._blockers:
             raise DeadlineReached if self._once else Cancelled(ENDING.reason)
 
     def _mine(self) -> Contender:
@@ -175,18 +175,25 @@ class Conversions:
 
         while True:
             snapshot = yield from retried(ask, self._engine.timers, pause=ticket.pause)
-            found = next((one for one in snapshot.contenders if are_same(one, self._mine())), None)
+            found = next(
+                (
+                    contender
+                    for contender in snapshot.contenders
+                    if are_same(contender, self._mine())
+                ),
+                None,
+            )
             if found is None:
                 raise Evicted(queue)
             if found.version >= self._mine().version:
                 return snapshot
-            yield ticket.pause(_PAUSE)  # some servers show the past after a pause
+            yield ticket.pause(_REREAD_PAUSE_S)  # some servers show the past after a pause
 
     def _wait(self, contender: Contender, revision: int) -> Steps[None]:
         """Wait until ``contender`` has left, or the grant has ended."""
         news = self._news = Promise[None]()
         if self._ticket.end.done():
-            news.resolve(None)  # it has told the promise before
+            news.resolve(None)  # the watch was kept before
         cancel = self._engine.backend.watch(contender, revision, partial(_tell, news))
         try:
             yield news
@@ -203,7 +210,7 @@ class Conversions:
         return self._news.fail(error)
 
     def _in_vain(self, target: Mode, waited: float) -> WaitTimeout:
-        problem = f"{self._kept(target)}: {self._in_the_way[-1]} is in the way, and did not leave"
+        problem = f"{self._kept(target)}: {self._blockers[-1]} is in the way, and did not leave"
         return WaitTimeout(self._ticket.name, waited, problem=problem)
 
     def _kept(self, target: Mode) -> str:

@@ -116,7 +116,7 @@ class DeadlockDetector:
         next_look = pause = 0.0
         while under_way := self._under_way():
             now = self._engine.clock.now()
-            new = [one for one in under_way if one.record is None and one.due <= now]
+            new = [wait for wait in under_way if wait.record is None and wait.due <= now]
             if new:
                 next_look, pause = now, self._delay / 2
             # One after the other, so that a crowd's records are no burst.
@@ -172,7 +172,7 @@ class DeadlockDetector:
     def _look(self, under_way: Iterable[_Wait]) -> Steps[None]:
         """Let the victims among those ``under_way`` give up. Two readings show each deadlock."""
         published = [wait for wait in under_way if wait.record is not None]
-        mine = {one.place: wait for wait in published for one in wait.ticket.contenders}
+        mine = {contender.place: wait for wait in published for contender in wait.ticket.contenders}
         queues = {entry.queue for wait in published for entry in wait.ticket.entries}
         # Most looks find no cycle, and to know that they need not read who the owners are. A
         # reading without those may lack tokens and versions, so it can't be one of the two.
@@ -196,14 +196,14 @@ class DeadlockDetector:
         ticket, held = wait.ticket, self._engine.held_by(wait.caller)
         pairs = zip(ticket.entries, ticket.contenders, strict=True)
         places = tuple((entry.queue, contender.place) for entry, contender in pairs)
-        holds = frozenset(contender.place for one in held for contender in one.contenders)
+        holds = frozenset(contender.place for other in held for contender in other.contenders)
         return waits.Wait(described(wait.caller, None), places, holds)
 
 
 def _seen(deadlock: Deadlock) -> tuple[Deadlock, list[int]]:
     """What stays the same while none in the cycle leaves or publishes anything."""
     pairs = [(step.waiter, step.blocker) for step in deadlock.steps]
-    return deadlock, [one.version for pair in pairs for one in pair]
+    return deadlock, [contender.version for pair in pairs for contender in pair]
 
 
 def deadlocks(engine: Engine) -> Steps[tuple[Deadlock, ...]]:
@@ -214,7 +214,7 @@ def deadlocks(engine: Engine) -> Steps[tuple[Deadlock, ...]]:
 def _found(engine: Engine, start: Iterable[str], *, owners: bool = True) -> Steps[list[Deadlock]]:
     """The deadlocks through the queues ``start``; through all, where none is given."""
     [published] = yield from _read(engine, [WAITS], owners=True)
-    records = (one.value or b"" for one in published.contenders)
+    records = (contender.value or b"" for contender in published.contenders)
     found = [wait for record in records if (wait := waits.Wait.decode(record)) is not None]
     actors = waits.by_contender(found)
     queues: dict[str, Snapshot] = {}

@@ -41,7 +41,7 @@ log = Log("coordlock")
 T = TypeVar("T")
 
 #: How many of the latest calls of `Engine.share_while_used` keep what they were given.
-_LATELY: Final = 256
+_RECENT_CALLS: Final = 256
 #: The engines of this process and, in the child of a fork, those of its parents.
 _numbers: Final = itertools.count(1)
 _engines: Final[weakref.WeakValueDictionary[int, Engine]] = weakref.WeakValueDictionary()
@@ -85,7 +85,7 @@ class Engine:
         self._shared: dict[Hashable, Any] = {}
         #: What `share_while_used` has made and somebody uses, and what was used last.
         self._used: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
-        self._used_lately: deque[Any] = deque(maxlen=_LATELY)
+        self._used_lately: deque[Any] = deque(maxlen=_RECENT_CALLS)
         _engines[id(self)] = self
 
     # What it is

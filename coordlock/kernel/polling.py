@@ -1,6 +1,6 @@
 """Acquiring where the service keeps no order: ask again and again, at random times.
 
-Nobody tells when a lock is free, and contenders that ask at the same time may refuse each other.
+The service reports no departures, and contenders that ask at the same time may refuse each other.
 So each waits a time of its own before it asks again.
 """
 
@@ -20,7 +20,7 @@ from coordlock.runtime.driver import Steps
 __all__ = ["poll"]
 
 #: Seconds between two attempts, at most: the first, and what they double to.
-_PAUSES: Final = (0.05, 0.4)
+_PAUSES_S: Final = (0.05, 0.4)
 
 
 def poll(engine: Engine, ticket: Ticket, report: Report, once: bool) -> Steps[tuple[Snapshot, ...]]:
@@ -28,17 +28,17 @@ def poll(engine: Engine, ticket: Ticket, report: Report, once: bool) -> Steps[tu
 
     Raises `AcquireTimeout` if that is not so ``once``.
     """
-    pause, longest = _PAUSES
+    pause, longest = _PAUSES_S
     while True:
         queues = yield from ticket.enqueue(unless_blocked=True)
         if ticket.contenders:
             return queues
         mine = tuple(map(newcomer, ticket.entries))
-        report.waits(
+        report.note_wait(
             ticket, mine, queues, [blockers(*pair) for pair in zip(queues, mine, strict=True)]
         )
         if once:
-            raise report.busy()
+            raise report.timeout_error()
         if ENDING.reason is not None:
             raise Cancelled(ENDING.reason)
         yield ticket.pause(engine.timers.jitter(pause))

@@ -17,9 +17,9 @@ from coordlock.runtime.clock import Clock
 __all__ = ["Refusals"]
 
 #: For how many seconds a refusal is remembered: programs that poll less often do not collide.
-_LATELY: Final = 30.0
+_REMEMBERED_S: Final = 30.0
 #: How many queues are remembered at most.
-_MOST: Final = 1024
+_REMEMBERED_QUEUES: Final = 1024
 
 
 class Refusals:
@@ -39,14 +39,14 @@ class Refusals:
             for queue in queues:
                 self._times.pop(queue, None)
                 self._times[queue] = now
-            for queue in list(self._times)[:-_MOST]:
+            for queue in list(self._times)[:-_REMEMBERED_QUEUES]:
                 del self._times[queue]
 
     def are_recent(self, queues: Iterable[str]) -> bool:
         """Whether a try was refused lately for what is in any of ``queues``."""
         if not self._times:
             return False
-        since = self._clock.now() - _LATELY
+        since = self._clock.now() - _REMEMBERED_S
         return any(self._times.get(queue, since) > since for queue in queues)
 
     def looks_first(self, claims: Mapping[str, AnyClaim]) -> bool:

@@ -34,7 +34,7 @@ ANSWERED: Final[Promise[Any]] = resolved(None)
 
 
 def removal(call: Callable[[], Promise[bool]], timers: Timers) -> Steps[bool]:
-    """The answer of ``call``, which removes something and tells whether it was there.
+    """The answer of ``call``, which removes something: whether it was there.
 
     Repeated as `retried` does. True also when it finds nothing after an attempt without an answer:
     that attempt has removed it.

@@ -26,17 +26,17 @@ from coordlock.runtime.promise import Promise
 if TYPE_CHECKING:
     from coordlock.kernel.recording import Recording
 
-__all__ = ["PATIENCE", "Report", "identified"]
+__all__ = ["ANSWER_TIMEOUT_S", "Report", "identified"]
 
 log = Log("coordlock")
 
 #: How many seconds to wait for an answer that only makes an error better. So long before its
 #: deadline, a call asks the service who is ahead; at the deadline it ends with or without that.
-PATIENCE: Final = 0.5
+ANSWER_TIMEOUT_S: Final = 0.5
 #: An acquire that has waited so long without an answer shows that the service is away.
 _SILENCE_S: Final = 1.0
 #: After how many seconds the log warns a caller that waits for itself.
-_ALONE: Final = 1.0
+_SELF_WAIT_S: Final = 1.0
 
 
 @dataclass(slots=True, eq=False)
@@ -61,7 +61,7 @@ class Report:
     #: How many stood before it at the latest reading, and of these behind the nearest blocker.
     _position: int | None = None
     _between: int = 0
-    _ahead: Contender | None = None
+    _blocker: Contender | None = None
     _answer: Promise[Snapshot] | None = None
     _warns: bool = False
     _recording: Recording | None = None
@@ -95,23 +95,26 @@ class Report:
         if self._recording is not None:
             self._recording.departed()
 
-    def waits(
+    def note_wait(
         self,
         ticket: Ticket,
         mine: Iterable[Contender],
         queues: Iterable[Snapshot],
-        waiting_for: Iterable[tuple[Contender, ...]],
+        blocked_by: Iterable[tuple[Contender, ...]],
     ) -> None:
-        """``ticket``, whose contenders are ``mine``, waits for ``waiting_for`` or is refused."""
-        every = zip(ticket.entries, mine, queues, waiting_for, strict=True)
-        blocked = [one for one in every if one[3]]
+        """``ticket``, whose contenders are ``mine``, must wait for ``blocked_by``."""
+        every = zip(ticket.entries, mine, queues, blocked_by, strict=True)
+        blocked = [facts for facts in every if facts[3]]
         entry, me, snapshot, ahead = blocked[0]
-        self._blocked, self._ahead, self._position = entry.queue, ahead[-1], _position(snapshot, me)
+        blocker = ahead[-1]
+        self._blocked, self._blocker, self._position = entry.queue, blocker, _position(snapshot, me)
         if self._recording is not None:
             self._recording.waits(self._position)
-        ticket.blocker = entry.queue, ahead[-1]
+        ticket.blocker = entry.queue, blocker
         ticket.waits_since = ticket.waits_since or time.time()
-        self._between = len([one for one in snapshot.before(me) if one.order > ahead[-1].order])
+        self._between = len(
+            [contender for contender in snapshot.before(me) if contender.order > blocker.order]
+        )
 
     def ask_before_deadline(self, departure: Promise[None], ticket: Ticket) -> Steps[None]:
         """Wait for ``departure`` until the deadline is near; then ask who is ahead of ``ticket``.
@@ -120,20 +123,22 @@ class Report:
         """
         if not self._warns and self._own_grant() is not None:
             self._warns = True
-            when = self._engine.clock.now() + _ALONE
+            when = self._engine.clock.now() + _SELF_WAIT_S
             self._engine.timers.call_at(when, partial(self._warn, ticket))
         if self._deadline is not None and not departure.done():
-            left = self._deadline.remaining() - PATIENCE
+            left = self._deadline.remaining() - ANSWER_TIMEOUT_S
             yield within(self._engine.timers, departure, left)
             if not departure.done() and self._answer is None:
-                self._answer = self._engine.backend.snapshot(self._queue, self._ahead, owners=True)
+                self._answer = self._engine.backend.snapshot(
+                    self._queue, self._blocker, owners=True
+                )
 
-    def busy(self) -> AcquireTimeout:
+    def timeout_error(self) -> AcquireTimeout:
         """The error of a call that asked once, or waited in vain, at a lock that is held."""
         held_here = None if self._once else self._held_here()
         return AcquireTimeout(self.name, self.waited, self._seen(), self._described(), held_here)
 
-    def ended(self, error: BaseException, ticket: Ticket | None) -> BaseException:
+    def error_for(self, error: BaseException, ticket: Ticket | None) -> BaseException:
         """The error of a call that ends because of ``error``, with its cause; most stay."""
         ended = self._ended(error, ticket)
         if self._recording is not None:
@@ -147,8 +152,8 @@ class Report:
             return cancelled
         silent: BaseException = error
         if isinstance(error, DeadlineReached):
-            if (silence := self._silence(error, ticket)) is None:
-                return self.busy()
+            if (silence := self._unavailable(error, ticket)) is None:
+                return self.timeout_error()
             silent = silence
         if isinstance(silent, BackendUnavailable):
             waited, patience = self.waited, self._engine.settings.request_timeout
@@ -160,7 +165,9 @@ class Report:
             return unavailable
         return error
 
-    def _silence(self, late: DeadlineReached, ticket: Ticket | None) -> BackendUnavailable | None:
+    def _unavailable(
+        self, late: DeadlineReached, ticket: Ticket | None
+    ) -> BackendUnavailable | None:
         """At the deadline, the error for a service that is silent; None for one that answers."""
         if self._position is None:
             return self._engine.silent(late)
@@ -169,7 +176,7 @@ class Report:
         if ticket is not None and ticket.session.suspicion is not None:
             return self._engine.silent(late)
         # In a shorter call the answer may just be on its way.
-        is_due = self.waited >= PATIENCE
+        is_due = self.waited >= ANSWER_TIMEOUT_S
         asked = self._answer is not None and not self._answer.done()
         return self._engine.silent(late) if asked and is_due else None
 
@@ -192,12 +199,12 @@ class Report:
         ):
             return position
         queue = answer.result()
-        # The blocker had left just then if the answer lists nobody; this call was not told yet.
+        # If the answer lists nobody, the blocker has just left, and its departure is on its way.
         return max(1, min(position, queue.omitted + len(queue.contenders) + self._between))
 
     def _described(self) -> str | None:
         """The contender that is waited for, with its owner if that is known."""
-        ahead, answer = self._ahead, self._answer
+        ahead, answer = self._blocker, self._answer
         if ahead is None:
             return None
         if answer is not None and answer.done() and answer.exception() is None:
@@ -245,7 +252,7 @@ def identified(engine: Engine, queue: str, contender: Contender) -> Steps[Conten
         return contender
     answer = engine.backend.snapshot(queue, contender, owners=True)
     with suppress(DeadlineReached):
-        yield within(engine.timers, answer, PATIENCE)
+        yield within(engine.timers, answer, ANSWER_TIMEOUT_S)
     if answer.done() and answer.exception() is None:
         return answer.result().find(contender.id) or contender
     return contender

@@ -45,11 +45,11 @@ class _Tickets(Protocol):
     def lose_session(self, session: Session, error: CoordlockError) -> None:
         """``session`` has ended with ``error``. Called once, in the timers' thread."""
 
-    def notice_period(self, session: Session) -> float:
+    def loss_grace(self, session: Session) -> float:
         """Seconds that pass before ``session``, which has ended, is replaced.
 
         Opening another one makes the service forget it, with all that was held in it, and its
-        holders must have heard of the loss by then.
+        holders must have learned of the loss by then.
         """
 
     def sweep_soon(self) -> None:
@@ -58,7 +58,7 @@ class _Tickets(Protocol):
 
 @dataclass(eq=False, repr=False)
 class Session:
-    """One session, from its opening until it is lost or closed. Backends tell it what they see.
+    """One session, from its opening until it is lost or closed. Backends report what they see.
 
     The deadline is the moment at which the last ACKNOWLEDGED heartbeat was SENT, plus the
     time-to-live that the service granted with it. The service starts to count later than that, so
@@ -92,7 +92,7 @@ class Session:
     _sent: float = -math.inf
     _deadline: float = math.inf
     _end: CoordlockError | None = None
-    _has_told: bool = False
+    _is_reported: bool = False
     #: The probe that is yet to be sent, and when the one before was.
     _probe: Promise[float] | None = None
     _probed: float = -math.inf
@@ -170,7 +170,7 @@ class Session:
             self._tickets.sweep_soon()
 
     def lost(self, reason: str) -> None:
-        """The service says that the session is gone."""
+        """The service has reported that the session is gone."""
         self.gone = True
         self.end(SessionLost(self._backend.scheme, reason))
 
@@ -192,7 +192,7 @@ class Session:
     def probe(self) -> Promise[float]:
         """The answer to a heartbeat that is sent after this call, one for all that ask for it.
 
-        It tells whether the session is gone, where the service has removed a contender.
+        It shows whether the session is gone, where the service has removed a contender.
         """
         with self._lock:
             if self._probe is not None:
@@ -227,16 +227,16 @@ class Session:
             return self._end
 
     def _finish_end(self, error: CoordlockError) -> None:
-        """Stop the timers, and tell the engine once. In the timers' thread."""
+        """Stop the timers, and report the end once. In the timers' thread."""
         with self._lock:
             error = self._set_end(error)
-            has_told, self._has_told = self._has_told, True
+            is_reported, self._is_reported = self._is_reported, True
             timers = self._next_beat, self._expiry_timer
             self._next_beat = self._expiry_timer = None
         for timer in timers:
             if timer is not None:
                 timer.cancel()
-        if not has_told:
+        if not is_reported:
             if self.id:
                 is_lost = isinstance(error, SessionLost)
                 self._record("lost" if is_lost else "closed", str(error) if is_lost else "")
@@ -481,7 +481,7 @@ class Sessions:
         self.trouble = error
 
     def _start(self) -> Steps[Session]:
-        if self.latest is not None and (seconds := self._tickets.notice_period(self.latest)) > 0:
+        if self.latest is not None and (seconds := self._tickets.loss_grace(self.latest)) > 0:
             yield sleep(self._timers, seconds)
         if self._has_ended:
             raise ClientClosed

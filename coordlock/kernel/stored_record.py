@@ -7,7 +7,7 @@ reads again and decides anew. Therefore no change is made twice, however late re
 * Of all attempts at one version, the service makes at most one. Once the version has moved, it
   makes none of the others.
 * Each attempt follows a read. If the version has moved since an attempt without an answer, that
-  attempt was made before the read or never will be. The record tells which: by who wrote it, by the
+  attempt was made before the read or never will be. The record shows which: by who wrote it, by the
   token in it, or because the change is in it. If the version has not moved, the next attempt
   excludes the one before.
 
@@ -45,20 +45,20 @@ T = TypeVar("T")
 #: What parsing raises for a record that coordlock did not write.
 MALFORMED: Final = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
 #: Seconds after an attempt without an answer.
-_PAUSE: Final = 0.1
-#: Where the keys of the lives are, below the root.
-_LIVES: Final = "@lives"
+_UNANSWERED_PAUSE_S: Final = 0.1
+#: Where the keys beside the records are, below the root, by the random ids of their lives.
+_RECORD_IDS: Final = "@record-ids"
 
 
 class Folder(StrEnum):
     """Where the records of each kind are, below the root. No queue has such a name."""
 
-    ASKED = "@asked"
     BARRIERS = "@barriers"
     COUNTERS = "@counters"
     GATES = "@gates"
     JOBS = "@jobs"
     LATCHES = "@latches"
+    RELEASE_REQUESTS = "@release-requests"
 
 
 class StoredRecord(Generic[T]):
@@ -115,11 +115,11 @@ class StoredRecord(Generic[T]):
     @property
     def _life(self) -> str | None:
         """The life of the record that was read last; None for no record, and for older ones."""
-        life = self._fields.get("life")
+        life = self._fields.get("record_id")
         return life if isinstance(life, str) else None
 
     def _key_of(self, life: str) -> str:
-        return f"{self._engine.data_root}/{_LIVES}/{escape(life)}"
+        return f"{self._engine.data_root}/{_RECORD_IDS}/{escape(life)}"
 
     def read(self) -> Steps[T]:
         """Its state, asked for until there is an answer. Raises `BackendError`, as `state_in`."""
@@ -163,7 +163,7 @@ class StoredRecord(Generic[T]):
             operations = [Expect(self._key_of(life), 0), Put(self._key_of(life), b"")]
         else:
             operations = [Expect(self._key_of(life), 1)]
-        fields = {**fields, "life": life}
+        fields = {**fields, "record_id": life}
         operations += Expect(self.key, expected), Put(self.key, encode(fields, self._fields))
         operations += also
         try:
@@ -214,14 +214,14 @@ class StoredRecord(Generic[T]):
                 yield self._service.write(operations, guards)
             except BackendUnavailable as error:
                 self._failure = error
-                yield sleep(self._engine.timers, _PAUSE)
+                yield sleep(self._engine.timers, _UNANSWERED_PAUSE_S)
                 raise
             self._failure = None
         except DeadlineReached as late:
             raise late from self._failure
 
     def follow(self, news: Callable[[], None]) -> Observation[Listing]:
-        """Observe it: `state_in` tells the state in each listing."""
+        """Observe it: `state_in` gives the state in each listing."""
         return self._service.follow(self.key, news)
 
     def state_in(self, listing: Listing) -> T:

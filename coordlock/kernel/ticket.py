@@ -30,7 +30,7 @@ HAD_LEFT: Final = "its contender had left the queue"
 
 #: A watch on the own contender is armed after this many seconds, so that short holds save its
 #: messages. It starts at a known revision, so nothing is missed; an eviction is only seen later.
-_WATCH_DELAY: Final = 0.2
+_WATCH_DELAY_S: Final = 0.2
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -92,7 +92,7 @@ class Ticket(Removable):
 
     def own(self, contender: Contender) -> Contender | None:
         """What is kept of ``contender``, where it is one of this ticket's own."""
-        return next((one for one in self.contenders if are_same(one, contender)), None)
+        return next((mine for mine in self.contenders if are_same(mine, contender)), None)
 
     # Its way through the queues
 
@@ -204,7 +204,7 @@ class Ticket(Removable):
         return promise
 
     def lose(self, error: CoordlockError) -> None:
-        """The contender is gone, or counts as gone: tell its waiter or holder."""
+        """The contender is gone, or counts as gone: end its wait or its grant with ``error``."""
         is_held = self.granted_at is not None and not self.is_leaving
         if self.end.resolve(error) and is_held and not isinstance(error, ClientClosed):
             self._tickets.lost(self, error)
@@ -226,14 +226,14 @@ class Ticket(Removable):
             self.lose(error)
             return True
 
-    def vanished(self, queue: str, _: object = None) -> None:
-        """The service says that the contender is not in ``queue``: the callback of a watch."""
+    def removed_by_service(self, queue: str, _: object = None) -> None:
+        """The contender has left ``queue``, by no withdrawal: the callback of a watch."""
         if not self.is_leaving:
             # Sessions that end take their contenders along. In a process that stood still, this
             # news may come before its timers do, so the session looks at the clock.
             ended = self.session.ended
             if ended is None:
-                # A lease that was revoked looks like an eviction: a heartbeat tells.
+                # A lease that was revoked looks like an eviction; a heartbeat shows which it was.
                 self.probe = self.session.probe()
                 self.lose(Evicted(self.called or queue, kind=self.kind))
             else:
@@ -241,11 +241,11 @@ class Ticket(Removable):
                 self.session.recovered()  # the service is there
 
     def _watch_late(self, snapshots: Sequence[Snapshot]) -> None:
-        when = self._timers.clock.now() + _WATCH_DELAY
+        when = self._timers.clock.now() + _WATCH_DELAY_S
         try:
             timer = self._timers.call_at(when, partial(self._watch, snapshots))
         except (ClientClosed, RuntimeError):
-            return  # no thread can be started: the session tells of a loss
+            return  # no thread can be started: the session's deadline still ends it
         self._stop_watching = timer.cancel
 
     def _watch(self, snapshots: Iterable[Snapshot]) -> None:
@@ -257,8 +257,10 @@ class Ticket(Removable):
         if self._stop_watching is not None:
             self._stop_watching()
         cancels = [
-            self._backend.watch(contender, one.revision, partial(self.vanished, one.queue))
-            for contender, one in zip(self.contenders, snapshots, strict=True)
+            self._backend.watch(
+                contender, snapshot.revision, partial(self.removed_by_service, snapshot.queue)
+            )
+            for contender, snapshot in zip(self.contenders, snapshots, strict=True)
         ]
         cancel = cancels[0] if len(cancels) == 1 else partial(_call_all, cancels)
         self._stop_watching = cancel

@@ -1,7 +1,7 @@
 """The live tickets of one client: what follows a loss, and the sweep of what was given up.
 
-After a loss, the holders are told first; then the contenders are withdrawn, because the service may
-keep them for longer than this client counts on them, and other clients would wait for them.
+After a loss, the grants end first. The contenders are withdrawn a moment later, because the service
+may keep them for longer than this client counts on them, and other clients would wait for them.
 
 A signal handler may raise between any two lines of an acquire or a release, a service may refuse a
 removal for a while, and an event loop may be closed under a waiter. Each leaves a ticket that
@@ -34,8 +34,8 @@ __all__ = ["Tickets"]
 log = Log("coordlock")
 
 #: Seconds from a loss to the withdrawal of what was held. The holder may wait for a processor, and
-#: should hear of the loss before the next one is granted.
-_NOTICE: Final = 0.2
+#: should learn of the loss before the next one is granted.
+_LOSS_GRACE_S: Final = 0.2
 #: Seconds from one sweep to the next at most; a third of the time-to-live where that is shorter.
 SWEEP_PAUSE_S: Final = 5.0
 
@@ -144,18 +144,18 @@ class Tickets:
         held = sum(map(is_held, theirs))
         text = "%s: %s; it had %d grants and %d waits"
         log.warning(text, self._service, error, held, len(theirs) - held)
-        self._withdraw_after(self.notice_period(session), lost)
+        self._withdraw_after(self.loss_grace(session), lost)
 
-    def notice_period(self, session: Session) -> float:
+    def loss_grace(self, session: Session) -> float:
         """Seconds for which the holders in ``session`` are given notice of its end.
 
         0 if the service itself has ended it, and if nothing in it is held but being withdrawn.
         """
         is_held = not session.gone and any(
-            one.session is session and one.granted_at is not None and not one.is_leaving
-            for one in self
+            ticket.session is session and ticket.granted_at is not None and not ticket.is_leaving
+            for ticket in self
         )
-        return _NOTICE if is_held else 0.0
+        return _LOSS_GRACE_S if is_held else 0.0
 
     def limit(self, ticket: Ticket, seconds: float) -> None:
         """Let ``ticket``, which was granted, be lost ``seconds`` from now."""
@@ -169,14 +169,14 @@ class Tickets:
         token = ticket.contenders[0].token or 0
         lost = LockLost(ticket.name, token, reason, kind=ticket.kind)
         ticket.lose(lost)
-        self._withdraw_after(_NOTICE, [ticket])
+        self._withdraw_after(_LOSS_GRACE_S, [ticket])
 
     def _fall_together(self, ticket: Ticket, end: Promise[CoordlockError | None]) -> None:
         if end.result() is not None:
-            self._withdraw_after(_NOTICE, [ticket])
+            self._withdraw_after(_LOSS_GRACE_S, [ticket])
 
     def _withdraw_after(self, seconds: float, lost: Sequence[Ticket]) -> None:
-        """Withdraw the ``lost`` tickets, whose holders have ``seconds`` to hear of the loss."""
+        """Withdraw the ``lost`` tickets, whose holders have ``seconds`` to react to the loss."""
         try:
             self._timers.call_at(self._timers.clock.now() + seconds, partial(_withdraw, lost))
         except ClientClosed:

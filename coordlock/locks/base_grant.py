@@ -59,7 +59,7 @@ class BaseGrant(Resident):
         self._ticket = ticket
         #: Whether a block was entered that releases it.
         self._is_entered = False
-        #: Whether `release` was called, and so has told its caller of a loss.
+        #: Whether `release` was called, and so has reported a loss to its caller.
         self._released = False
 
     @property
@@ -270,7 +270,7 @@ class BaseGrant(Resident):
         try:
             return (yield from steps)
         except Evicted:
-            self._ticket.vanished(self.name)
+            self._ticket.removed_by_service(self.name)
         except SessionLost as error:
             self._ticket.session.gone_with(error)
         except ClientClosed as error:
@@ -285,8 +285,11 @@ class BaseGrant(Resident):
         if self._loss() is None:
             return  # still held: the service refuses the removal, which is logged and repeated
         lost = self._lost_error()
-        is_told = isinstance(body, LockLost) and (body.name, body.token) == (lost.name, lost.token)
-        if not is_told:
+        is_raised = isinstance(body, LockLost) and (body.name, body.token) == (
+            lost.name,
+            lost.token,
+        )
+        if not is_raised:
             raise_or_chain(lost, body)
 
     def __del__(self) -> None:

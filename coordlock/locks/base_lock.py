@@ -114,6 +114,10 @@ class BaseLock(Resident, Generic[G]):
         `AuthenticationFailed`, `ClientClosed` and `ClientClosed`.
         """
         seconds = self.timeout if timeout is DEFAULT else timeout_of("acquire", timeout)
+        return self._acquire_within(seconds, cancellation)
+
+    def _acquire_within(self, seconds: float | None, cancellation: Cancellation | None) -> Steps[G]:
+        """Acquire within ``seconds``; returns the grant."""
         engine = self._access.engine
         ticket = yield from acquisition(
             engine, self._claims, seconds, this_caller(), self.label, cancellation
@@ -187,7 +191,9 @@ class BaseLock(Resident, Generic[G]):
 
         parameters = inspect.signature(function).parameters
         for name in self._claims:
-            if found := [one for one in re.findall(r"\{(\w+)", name) if one in parameters]:
+            if found := [
+                parameter for parameter in re.findall(r"\{(\w+)", name) if parameter in parameters
+            ]:
                 raise ValueError(
                     f"{name!r} would be one lock for all calls, because names are not formatted: "
                     f"write @client.lock_by(lambda {', '.join(dict.fromkeys(found))}: f{name!r})"

@@ -117,7 +117,7 @@ G = TypeVar("G", bound=_Inheritable)
 class ByHand(Generic[G]):
     """The grants of one lock object that were entered by hand, and are not left.
 
-    An end by hand does not tell which of several it ends: it might release the lock under another
+    An end by hand does not identify the grant: it might release the lock under another
     body. So all are held until as many bodies have ended.
     """
 

@@ -75,7 +75,7 @@ class _GuardingGrant(BaseGrant):
         """The root and the queues, where transactions must not write."""
         from coordlock.locks.transaction import root_of
 
-        return root_of(self._engine), [one.queue for one in self._ticket.entries]
+        return root_of(self._engine), [entry.queue for entry in self._ticket.entries]
 
     def _service(self) -> Backend:
         """The service, where it keeps data that a contender guards; raises `Unsupported`."""

@@ -16,7 +16,7 @@ from coordlock.runtime.driver import Steps
 __all__ = ["QueueEntry", "cleared", "queue_view"]
 
 #: How often `cleared` reads the queue for contenders that came meanwhile.
-_LOOKS: Final = 20
+_MAX_READS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +57,23 @@ def queue_view(engine: Engine, queue: str) -> Steps[tuple[QueueEntry, ...]]:
     return tuple(
         QueueEntry(
             position=position,
-            holding=one.id in holding,
-            claim=one.claim.mode if isinstance(one.claim, Convertible) else one.claim,
-            token=one.token,
-            owner=one.described,
-            age=max(0.0, now - one.owner.since) if one.owner and one.owner.since else None,
-            session=one.session,
-            contender=one,
-            converting_to=one.claim.target if isinstance(one.claim, Convertible) else None,
-            value=b"" if isinstance(one.claim, Convertible) else one.value or b"",
+            holding=contender.id in holding,
+            claim=contender.claim.mode
+            if isinstance(contender.claim, Convertible)
+            else contender.claim,
+            token=contender.token,
+            owner=contender.described,
+            age=max(0.0, now - contender.owner.since)
+            if contender.owner and contender.owner.since
+            else None,
+            session=contender.session,
+            contender=contender,
+            converting_to=contender.claim.target
+            if isinstance(contender.claim, Convertible)
+            else None,
+            value=b"" if isinstance(contender.claim, Convertible) else contender.value or b"",
         )
-        for position, one in enumerate(snapshot.contenders)
+        for position, contender in enumerate(snapshot.contenders)
     )
 
 
@@ -83,13 +89,13 @@ def cleared(engine: Engine, queue: str) -> Steps[tuple[QueueEntry, ...]]:
     faster than they can be evicted, the last look decides, and what came after it stays.
     """
     evicted: list[QueueEntry] = []
-    for left in reversed(range(_LOOKS)):
+    for left in reversed(range(_MAX_READS)):
         seen = yield from queue_view(engine, queue)
-        waiting = tuple(one for one in seen if not one.holding)
+        waiting = tuple(entry for entry in seen if not entry.holding)
         is_last = not waiting or not left
-        for one in reversed(seen if is_last else waiting):
-            was_there = yield from engine.remove(partial(engine.backend.evict, one.contender))
-            evicted += [one] * was_there
+        for entry in reversed(seen if is_last else waiting):
+            was_there = yield from engine.remove(partial(engine.backend.evict, entry.contender))
+            evicted += [entry] * was_there
         if is_last:
             break
-    return tuple(sorted(evicted, key=lambda one: one.contender.order))
+    return tuple(sorted(evicted, key=lambda entry: entry.contender.order))

@@ -30,7 +30,6 @@ from coordlock.runtime.deadline import Cancelled, DeadlineReached
 from coordlock.runtime.driver import Call, Steps, awaited, bounded
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.promise import Promise
-from coordlock.settings import DEFAULT, Timeout, timeout_of
 
 __all__ = [
     "AsyncReentrantGrant",
@@ -104,16 +103,13 @@ class _ReentrantLock(NamedLock[G]):
         #: Who may acquire it again; None for the thread or the task that holds it.
         self.owner: Final = owner
 
-    def _acquire(
-        self, timeout: Timeout = DEFAULT, *, cancellation: Cancellation | None = None
-    ) -> Steps[G]:
-        """One more grant of what the owner holds, or the first one: as for `Lock.acquire`.
+    def _acquire_within(self, seconds: float | None, cancellation: Cancellation | None) -> Steps[G]:
+        """One more grant of what the owner holds, or the first one.
 
         Raises also `LockLost` for what was lost and is not released yet, ValueError for a mode that
         the held one does not contain, and RuntimeError if the task or the thread that has started
         this one holds the lock.
         """
-        seconds = self.timeout if timeout is DEFAULT else timeout_of("acquire", timeout)
         engine, part = self._access.engine, object()
         engine.check()
         # Where a signal handler strikes before the `try`, the next call finds it by its part.
@@ -184,7 +180,6 @@ class ReentrantLock(_ReentrantLock[ReentrantGrant], BlockingLock[ReentrantGrant]
 
     _grant_kind = ReentrantGrant
 
-    acquire = blocking(_ReentrantLock[ReentrantGrant]._acquire)
     contenders = blocking(NamedLock[ReentrantGrant]._contenders)
 
 
@@ -196,7 +191,6 @@ class AsyncReentrantLock(_ReentrantLock[AsyncReentrantGrant], AwaitingLock[Async
 
     _grant_kind = AsyncReentrantGrant
 
-    acquire = awaiting(_ReentrantLock[AsyncReentrantGrant]._acquire)
     contenders = awaiting(NamedLock[AsyncReentrantGrant]._contenders)
 
 

@@ -27,7 +27,7 @@ __all__ = ["Requests", "ask", "asked_in", "check_reason"]
 log = Log("coordlock")
 
 #: The longest reason, in characters.
-_LONGEST: Final = 1000
+_LONGEST_REASON: Final = 1000
 
 
 #: The reasons, by the places of the contenders that were asked.
@@ -44,10 +44,10 @@ def ask(
     check_reason(reason)
     engine.backend.require("data")
     members = yield from queue_view(engine, queue)
-    asked = tuple(one for one in members if _is_meant(one, chosen))
+    asked = tuple(member for member in members if _is_meant(member, chosen))
     if asked:
-        there = {one.contender.place for one in members}
-        requests = {one.contender.place: reason for one in asked}
+        there = {member.contender.place for member in members}
+        requests = {member.contender.place: reason for member in asked}
         yield from engine.bounded(_write(_record(engine, queue), there, requests))
     return asked
 
@@ -56,8 +56,8 @@ def check_reason(reason: object) -> None:
     """Raise TypeError unless it is a str, and ValueError if it is too long."""
     if not isinstance(reason, str):
         raise TypeError(f"reason must be a text, not {reason!r}")
-    if len(reason) > _LONGEST:
-        raise ValueError(f"reason has {len(reason)} characters; the limit is {_LONGEST}")
+    if len(reason) > _LONGEST_REASON:
+        raise ValueError(f"reason has {len(reason)} characters; the limit is {_LONGEST_REASON}")
 
 
 def _is_meant(member: QueueEntry, chosen: QueueEntry | None) -> bool:
@@ -68,25 +68,25 @@ def _write(record: StoredRecord[Asked], there: set[str], requests: Asked) -> Ste
     """Add ``requests`` to the record, and drop those to contenders that are not ``there``."""
     while True:
         written = yield from record.read()
-        wanted = {place: one for place, one in written.items() if place in there} | requests
+        wanted = {place: reason for place, reason in written.items() if place in there} | requests
         if wanted == written:
             return  # perhaps by an attempt of this call whose answer was lost
         by_reason: dict[str, list[str]] = {}  # each once: a semaphore may have a thousand holders
         for place, reason in wanted.items():
             by_reason.setdefault(reason, []).append(place)
-        if (yield from record.write({"asked": by_reason})):
+        if (yield from record.write({"requests": by_reason})):
             return
 
 
 def _record(engine: Engine, queue: str) -> StoredRecord[Asked]:
     """The record of ``queue``."""
-    return StoredRecord(engine, Folder.ASKED, queue, asked_in, replaces=True)
+    return StoredRecord(engine, Folder.RELEASE_REQUESTS, queue, asked_in, replaces=True)
 
 
 def asked_in(fields: Mapping[str, Any]) -> Asked:
     """The requests in a record with these ``fields``."""
-    asked = fields["asked"] if fields else {}
-    return {str(place): str(reason) for reason, places in asked.items() for place in places}
+    requests = fields["requests"] if fields else {}
+    return {str(place): str(reason) for reason, places in requests.items() for place in places}
 
 
 class Requests:
@@ -94,7 +94,7 @@ class Requests:
 
     def __init__(self, engine: Engine, ticket: Ticket) -> None:
         engine.backend.require("data")
-        self._places: Final = {one.place for one in ticket.contenders}
+        self._places: Final = {contender.place for contender in ticket.contenders}
         #: Kept with the reason of the first request, or with None at the grant's end.
         self.asked: Final[Promise[str | None]] = Promise()
         self._observed: list[tuple[StoredRecord[Asked], Observation[Listing]]] = []

@@ -33,7 +33,7 @@ def verified(engine: Engine, text: str) -> Steps[QueueEntry]:
     """
     name, claim, token = _parsed(text)
     queue = yield from queue_view(engine, name)
-    found = next((one for one in queue if one.token == token), None)
+    found = next((entry for entry in queue if entry.token == token), None)
     if found is None:
         raise LockLost(name, token, "no contender in its queue has this token any more")
     if not found.holding:

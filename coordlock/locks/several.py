@@ -147,7 +147,7 @@ def claims_of(access: Access, locks: Iterable[object], mode: Mode) -> dict[str, 
     """
     if isinstance(locks, str):
         raise TypeError(f"multi_lock takes a list of names, as in multi_lock([{locks!r}])")
-    return _merged(wanted for one in locks for wanted in _wanted(access, one, mode))
+    return _merged(wanted for lock in locks for wanted in _wanted(access, lock, mode))
 
 
 def _wanted(access: Access, lock: object, mode: Mode) -> Iterable[tuple[str, AnyClaim]]:

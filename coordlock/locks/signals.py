@@ -75,7 +75,7 @@ class Signal(_BaseSignal):
 
         self._end.add_done_callback(end)
         try:
-            if not self.is_set():  # a forked child has lost it, and is not told
+            if not self.is_set():  # in a forked child it is lost without an event
                 ended.wait(None if bound is None else min(bound, threading.TIMEOUT_MAX))
         finally:
             self._end.remove_done_callback(end)

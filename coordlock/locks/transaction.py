@@ -126,7 +126,11 @@ class _BaseTransaction(Resident):
 
     def _unwritten(self, key: str) -> str:
         check_key(key, self._root, self._queues)
-        if any(one.key == key for one in self._operations if not isinstance(one, Expect)):
+        if any(
+            operation.key == key
+            for operation in self._operations
+            if not isinstance(operation, Expect)
+        ):
             raise InvalidName(key, "is written twice in one transaction", "key")
         return key
 

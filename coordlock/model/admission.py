@@ -40,7 +40,7 @@ def blockers(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
         return ()
     if isinstance(me.claim, Permit):
         return earlier[-me.claim.of :] if len(earlier) >= me.claim.of else ()
-    nearest = next((one for one in reversed(earlier) if keeps_out(one, me)), None)
+    nearest = next((contender for contender in reversed(earlier) if keeps_out(contender, me)), None)
     return () if nearest is None else (nearest,)
 
 
@@ -93,19 +93,21 @@ def holders(snapshot: Snapshot) -> frozenset[str]:
     """
     admitted: set[str] = set()
     earlier: dict[AnyClaim, Contender] = {}  # one of each claim is enough
-    for position, one in enumerate(snapshot.contenders):
-        mine = one.claim
+    for position, contender in enumerate(snapshot.contenders):
+        mine = contender.claim
         if isinstance(mine, Permit):
             free = position < mine.of
         else:
             is_converting = isinstance(mine, Convertible) and mine.target is not None
-            free = is_converting or not any(keeps_out(other, one) for other in earlier.values())
+            free = is_converting or not any(
+                keeps_out(other, contender) for other in earlier.values()
+            )
         if free:
-            admitted.add(one.id)
+            admitted.add(contender.id)
         if isinstance(mine, Convertible) and mine.yields_to is None:
             mine = replace(mine, target=None)
-            one = replace(one, claim=mine)
-        earlier[mine] = one
+            contender = replace(contender, claim=mine)
+        earlier[mine] = contender
     return frozenset(admitted)
 
 
@@ -115,10 +117,10 @@ def mismatch(snapshot: Snapshot, me: Contender) -> Contender | None:
     Modes and permits don't mix, nor do semaphores of different sizes: each would count permits
     differently. Each contender checks those before it, so a queue in use stays of one kind.
     """
-    for one in snapshot.before(me):
+    for contender in snapshot.before(me):
         if isinstance(me.claim, Permit):
-            if one.claim != me.claim:
-                return one
-        elif isinstance(one.claim, Permit):
-            return one
+            if contender.claim != me.claim:
+                return contender
+        elif isinstance(contender.claim, Permit):
+            return contender
     return None

@@ -101,7 +101,7 @@ class Permit:
 class Convertible:
     """What an upgradeable lock asks for: a mode that changes while its contender keeps its place.
 
-    The marker tells no mode. So programs that do not know it take it for an exclusive lock. The
+    The marker names no mode. So programs that do not know it take it for an exclusive lock. The
     contender publishes the mode and the rest as its value. See `coordlock.model.conversion`.
 
     Attributes:

@@ -196,16 +196,16 @@ class Snapshot:
 
     def find(self, id: str) -> Contender | None:
         """The contender of the entry ``id``, or None when it is not in the queue."""
-        for one in reversed(self.contenders):  # a client looks for its own, which comes last
-            if one.id == id:
-                return one
+        for contender in reversed(self.contenders):  # a client looks for its own, which comes last
+            if contender.id == id:
+                return contender
         return None
 
     def before(self, contender: Contender) -> tuple[Contender, ...]:
         """The listed contenders that stand before ``contender``."""
         if self.contenders and contender.order == self.contenders[-1].order:
             return self.contenders[:-1]  # as in a queue that was read up to it
-        return tuple([one for one in self.contenders if one.order < contender.order])
+        return tuple([other for other in self.contenders if other.order < contender.order])
 
     def without(self, departed: Iterable[Contender]) -> Snapshot:
         """This snapshot less what has departed since: a superset of the queue's earlier part.
@@ -213,18 +213,18 @@ class Snapshot:
         No contender can enter a queue before one that is already in it, so what remains here
         bounds what remains there.
         """
-        gone = {one.key for one in departed}
-        left = tuple([one for one in self.contenders if one.key not in gone])
+        gone = {contender.key for contender in departed}
+        left = tuple([contender for contender in self.contenders if contender.key not in gone])
         return Snapshot(self.queue, left, self.revision, self.omitted)
 
     def behind(self, contender: Contender) -> Snapshot:
         """This snapshot when ``contender`` and all before it do not matter any more."""
-        left = tuple([one for one in self.contenders if one.order > contender.order])
+        left = tuple([other for other in self.contenders if other.order > contender.order])
         return Snapshot(self.queue, left, self.revision)
 
 
 def is_known(contender: Contender) -> bool:
-    """Whether it is known what ``contender`` claims: of a convertible one its value tells that."""
+    """Whether it is known what ``contender`` claims: the value of a convertible one shows it."""
     return contender.value is not None or not isinstance(contender.claim, Convertible)
 
 

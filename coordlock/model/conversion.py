@@ -25,7 +25,7 @@ from coordlock.model.admission import holders
 from coordlock.model.claim import Convertible, Mode, Permit
 from coordlock.model.contender import Contender, Snapshot
 
-__all__ = ["Decision", "Publish", "WaitFor", "decide", "in_the_way", "waited_for"]
+__all__ = ["Decision", "Publish", "WaitFor", "blockers_to_begin", "decide", "upgrade_blockers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +55,14 @@ def decide(snapshot: Snapshot, me: Contender) -> Decision:
     if mine.mode is not Mode.EX:  # else the way back from an earlier one was not published
         if mine.target is None:
             return Publish(replace(mine, target=Mode.EX))
-        if left := waited_for(snapshot, me):
+        if left := upgrade_blockers(snapshot, me):
             if mine.yields_to is not None:
                 return WaitFor(left[-1])
             return Publish(replace(mine, yields_to=tuple(_ranges(snapshot, left, me))))
     return Publish(Convertible(Mode.EX, update=mine.update))
 
 
-def waited_for(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
+def upgrade_blockers(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
     """The contenders that must leave before the upgrade of ``me`` is done."""
     mine = me.claim
     assert isinstance(mine, Convertible)
@@ -70,31 +70,35 @@ def waited_for(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
     # Until it has decided, those that may be granted go first.
     admitted = holders(snapshot) if mine.yields_to is None else ()
     return tuple(
-        one
-        for one in snapshot.contenders
-        if one.key != me.key
-        and _mode_of(one).conflicts(mine.target)
-        and (one.order < me.order or one.id in admitted or mine.lets_pass(one.order))
+        contender
+        for contender in snapshot.contenders
+        if contender.key != me.key
+        and _mode_of(contender).conflicts(mine.target)
+        and (
+            contender.order < me.order
+            or contender.id in admitted
+            or mine.lets_pass(contender.order)
+        )
     )
 
 
-def in_the_way(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
+def blockers_to_begin(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
     """The contenders that ``me`` would wait for, if it began to upgrade now."""
     mine = me.claim
     assert isinstance(mine, Convertible)
     beginning = replace(mine, target=Mode.EX, yields_to=None)
-    return waited_for(snapshot, replace(me, claim=beginning))
+    return upgrade_blockers(snapshot, replace(me, claim=beginning))
 
 
 def _ranges(
-    snapshot: Snapshot, in_the_way: Sequence[Contender], me: Contender
+    snapshot: Snapshot, blockers: Sequence[Contender], me: Contender
 ) -> Iterator[tuple[int, int]]:
-    """The orders of those ``in_the_way`` behind ``me``, as ranges without other contenders."""
-    wanted = {one.key for one in in_the_way}
+    """The orders of those ``blockers`` behind ``me``, as ranges without other contenders."""
+    wanted = {contender.key for contender in blockers}
     first = last = 0
-    for one in snapshot.contenders:
-        if one.order > me.order and one.key in wanted:
-            first, last = first or one.order, one.order
+    for contender in snapshot.contenders:
+        if contender.order > me.order and contender.key in wanted:
+            first, last = first or contender.order, contender.order
         elif first:
             yield first, last
             first = 0

@@ -59,13 +59,13 @@ def _after(
     snapshot: Snapshot, me: Contender, departures: Mapping[Contender, Departure]
 ) -> Snapshot | None:
     ahead = snapshot.before(me)
-    gone = [one for one in ahead if one in departures]
+    gone = [contender for contender in ahead if contender in departures]
     if not gone:
         return snapshot
-    if any(isinstance(one.claim, Convertible) for one in ahead):
+    if any(isinstance(contender.claim, Convertible) for contender in ahead):
         return None
     left = snapshot.without(gone)
-    holders = [one for one in gone if departures[one] is Departure.FIRST]
+    holders = [contender for contender in gone if departures[contender] is Departure.FIRST]
     if holders and _leaves_to(holders[-1], me, left):
         left = left.behind(holders[-1])
     return None if left.omitted or blockers(left, me) else left

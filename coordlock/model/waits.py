@@ -1,6 +1,6 @@
 """Deadlocks: which contenders wait for each other in a cycle, over all queues. No I/O.
 
-The graph tells which events must come before which. A contender that waits is granted after the
+The graph shows which events must come before which. A contender that waits is granted after the
 earlier ones in its way have left. A contender that was granted leaves after its actor has got what
 it waits for, which the actor publishes. A wait for several locks is granted as a whole.
 
@@ -18,7 +18,7 @@ from datetime import datetime
 from coordlock.model.admission import holders, keeps_out
 from coordlock.model.claim import Convertible, Permit
 from coordlock.model.contender import Contender, Snapshot
-from coordlock.model.conversion import waited_for
+from coordlock.model.conversion import upgrade_blockers
 from coordlock.model.record import NewerFormat, decode, encode
 
 __all__ = ["Deadlock", "DeadlockStep", "Wait", "by_contender", "deadlocks", "needed"]
@@ -121,7 +121,7 @@ def by_contender(waits: Iterable[Wait]) -> dict[str, list[Wait]]:
 
 def needed(waits: Mapping[str, Sequence[Wait]], queues: Iterable[Snapshot]) -> set[str]:
     """The queues in which actors wait who have contenders in ``queues``; see `by_contender`."""
-    standing = (one.place for snapshot in queues for one in snapshot.contenders)
+    standing = (contender.place for snapshot in queues for contender in snapshot.contenders)
     return {queue for place in standing for wait in waits.get(place, ()) for queue, _ in wait.waits}
 
 
@@ -163,7 +163,9 @@ class _Graph:
         for place in self._places:
             actors, waits_itself = self._waits.get(place, ()), (_GRANTED, place) in self._before
             if waits_itself:  # it is not what its actor holds, whatever was published
-                actors = [wait for wait in actors if any(place == one for _, one in wait.waits)]
+                actors = [
+                    wait for wait in actors if any(place == waiting for _, waiting in wait.waits)
+                ]
             must: list[_Event] = [(_GOES_ON, wait.id) for wait in actors]
             self._before[_LEAVES, place] = must or [(_GRANTED, place)] * waits_itself
         #: The waits of actors that hold up others, each with a contender that waits.
@@ -176,23 +178,32 @@ class _Graph:
 
     def _add(self, snapshot: Snapshot) -> None:
         admitted, all_ = holders(snapshot), snapshot.contenders
-        self._admitted |= {one.place for one in all_ if one.id in admitted}
-        self._places |= {one.place: (snapshot.queue, one) for one in all_}
-        waiting = [one for one in all_ if one.id not in admitted]
+        self._admitted |= {contender.place for contender in all_ if contender.id in admitted}
+        self._places |= {contender.place: (snapshot.queue, contender) for contender in all_}
+        waiting = [contender for contender in all_ if contender.id not in admitted]
         # No conversion lets one pass that waits: those that do not wait any more go first.
-        for claim, asks in {one.claim: one for one in waiting}.items():
+        for claim, asks in {contender.claim: contender for contender in waiting}.items():
             clear: list[_Event] = []  # the latest of the chain
-            for one in all_:
-                if one.claim == claim and one.id not in admitted:
-                    self._before[_GRANTED, one.place] = clear
-                if keeps_out(one, asks):
-                    self._before[_CLEAR, one.place, claim] = [(_LEAVES, one.place), *clear]
-                    clear = [(_CLEAR, one.place, claim)]
-        for one in all_:
-            if isinstance(one.claim, Convertible) and one.claim.target is not None:
-                ahead = waited_for(snapshot, one)
-                self._before[_GRANTED, one.place] = [(_LEAVES, other.place) for other in ahead]
-        line = ((_GRANTED, one.place) for one in waiting if isinstance(one.claim, Permit))
+            for contender in all_:
+                if contender.claim == claim and contender.id not in admitted:
+                    self._before[_GRANTED, contender.place] = clear
+                if keeps_out(contender, asks):
+                    self._before[_CLEAR, contender.place, claim] = [
+                        (_LEAVES, contender.place),
+                        *clear,
+                    ]
+                    clear = [(_CLEAR, contender.place, claim)]
+        for contender in all_:
+            if isinstance(contender.claim, Convertible) and contender.claim.target is not None:
+                ahead = upgrade_blockers(snapshot, contender)
+                self._before[_GRANTED, contender.place] = [
+                    (_LEAVES, other.place) for other in ahead
+                ]
+        line = (
+            (_GRANTED, contender.place)
+            for contender in waiting
+            if isinstance(contender.claim, Permit)
+        )
         self._lines[snapshot.queue] = deque(line)
 
     def stuck(self) -> _Events:
@@ -214,7 +225,9 @@ class _Graph:
         left = dict.fromkeys(self._before)
         for event in come:
             left.pop(event, None)
-        return {event: [one for one in self._before[event] if one in left] for event in left}
+        return {
+            event: [before for before in self._before[event] if before in left] for event in left
+        }
 
     def steps(self, way: Iterable[_Event]) -> Iterator[DeadlockStep]:
         """The events of a circle, in words for people."""
@@ -247,7 +260,7 @@ def _circles(graph: _Events) -> Iterator[list[_Event]]:
                 finished[left.pop()] = None
             else:
                 seen.add(event)
-                left += [one for one in graph[event] if one not in seen]
+                left += [before for before in graph[event] if before not in seen]
     behind = _reversed(graph)
     for start in reversed(finished):
         circle, left = [], [start]
@@ -263,13 +276,13 @@ def _circles(graph: _Events) -> Iterator[list[_Event]]:
 def _way_round(graph: _Events, start: _Event) -> list[_Event]:
     """The events of the shortest circle through ``start``, by the number of waits in it."""
     origin: dict[_Event, _Event] = {}
-    left = deque((one, start) for one in graph[start])
+    left = deque((event, start) for event in graph[start])
     while start not in origin:
         node, before = left.popleft()
         if node not in origin:
             origin[node] = before
             add = left.extend if node[0] == _GRANTED else left.extendleft
-            add((one, node) for one in graph[node])
+            add((event, node) for event in graph[node])
     way = [start]
     while (node := origin[way[-1]]) != start:
         way.append(node)

@@ -172,9 +172,9 @@ def _seconds(timeout: Timeout, default: float | None) -> float | None:
 def _candidates(snapshot: Snapshot) -> tuple[Candidate, ...]:
     """The leader, and behind it those that campaign."""
     return tuple(
-        Candidate(one.id, one.value or b"", one.token)
-        for one in snapshot.contenders
-        if one.claim is not Mode.NL
+        Candidate(contender.id, contender.value or b"", contender.token)
+        for contender in snapshot.contenders
+        if contender.claim is not Mode.NL
     )
 
 

@@ -59,7 +59,7 @@ class GroupView:
     @property
     def values(self) -> tuple[bytes, ...]:
         """What the members publish, in the order in which they joined."""
-        return tuple(one.value for one in self.members)
+        return tuple(member.value for member in self.members)
 
 
 class _BaseGroup(QueueRecipe, Generic[M, P]):
@@ -130,16 +130,18 @@ def grace_of(value: object) -> float:
 
 
 def view_of(list: MemberList, before: GroupView | None) -> GroupView:
-    """What an observer is told of ``list``, given what it was told ``before``."""
+    """What an observer shows of ``list`` after it has shown ``before``."""
     members = list.members
-    known = {} if before is None else {one.id: one for one in before.members}
-    now = {one.id for one in members}
+    known = {} if before is None else {member.id: member for member in before.members}
+    now = {member.id for member in members}
     return GroupView(
         members,
-        joined=tuple(one for one in members if one.id not in known),
-        left=tuple(one for id, one in known.items() if id not in now),
+        joined=tuple(member for member in members if member.id not in known),
+        left=tuple(member for id, member in known.items() if id not in now),
         changed=tuple(
-            one for one in members if one.id in known and known[one.id].value != one.value
+            member
+            for member in members
+            if member.id in known and known[member.id].value != member.value
         ),
     )
 

@@ -2,7 +2,7 @@
 
 A long outage ends the sessions of all members. They join again soon, and until then an observer
 must not say that they have left. It learns of an outage by its own connection: members that are
-lost while it hears the service have left.
+lost while it is connected have left.
 
 Sessions send a heartbeat in each third of their time-to-live. One that lost its connection for less
 than a third is alive, so departures in such a moment count as always.
@@ -26,7 +26,7 @@ from coordlock.runtime.clock import Timer
 
 __all__ = ["IDENTITY", "Member", "MemberList", "members_of", "next_members", "observe_members"]
 
-#: How many digits of a contender's id tell who it is; the others differ for each time it joins.
+#: How many digits of a contender's id identify the member; the others differ at each join.
 IDENTITY: Final = 16
 
 
@@ -55,11 +55,11 @@ class Member:
 def members_of(snapshot: Snapshot) -> tuple[Member, ...]:
     """The members in ``snapshot``, in the order in which they joined; each once."""
     found: dict[str, Member] = {}
-    for one in snapshot.contenders:
-        if one.claim is Mode.NL:
-            id = one.id[:IDENTITY]
+    for contender in snapshot.contenders:
+        if contender.claim is Mode.NL:
+            id = contender.id[:IDENTITY]
             found.pop(id, None)  # its contender from before its session was lost
-            found[id] = Member(id, one.value or b"", one.token, one.owner)
+            found[id] = Member(id, contender.value or b"", contender.token, contender.owner)
     return tuple(found.values())
 
 
@@ -90,9 +90,11 @@ class MemberList:
         there = members_of(self.snapshot)
         if not self.expected:
             return there
-        ids = {one.id for one in there}
-        missing = (replace(one, confirmed=False) for one, _ in self.expected if one.id not in ids)
-        return tuple(sorted((*missing, *there), key=lambda one: one.token or 0))
+        ids = {member.id for member in there}
+        missing = (
+            replace(member, confirmed=False) for member, _ in self.expected if member.id not in ids
+        )
+        return tuple(sorted((*missing, *there), key=lambda member: member.token or 0))
 
     @property
     def until(self) -> float:
@@ -116,14 +118,17 @@ def next_members(
     """
     expected = () if before is None else before.expected
     if before is not None and outage:
-        left = {one.id: until + outage for one, until in expected}
+        left = {member.id: until + outage for member, until in expected}
         expected = tuple(
-            (one, now + grace if one.confirmed else left[one.id]) for one in before.members
+            (member, now + grace if member.confirmed else left[member.id])
+            for member in before.members
         )
     if expected:
-        by_id = {one.id: one for one in members_of(snapshot)}
+        by_id = {member.id: member for member in members_of(snapshot)}
         # With what they publish by now, in case they leave before the grace is over.
-        expected = tuple((by_id.get(one.id, one), until) for one, until in expected if now < until)
+        expected = tuple(
+            (by_id.get(member.id, member), until) for member, until in expected if now < until
+        )
     return MemberList(snapshot, expected)
 
 

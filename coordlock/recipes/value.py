@@ -5,7 +5,7 @@ excludes all that came between, as long as nobody deletes the key meanwhile.
 
 A write whose answer was lost is neither repeated nor looked for. To repeat it could undo what
 another client has written since, and to find the same data proves nothing: another client may have
-written that. So the caller is told, and decides.
+written that. So the caller gets an error, and decides.
 """
 
 from __future__ import annotations

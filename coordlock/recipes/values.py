@@ -42,9 +42,9 @@ def _view(listing: Listing, before: ValuesView | None) -> ValuesView:
     now = listing.values
     return ValuesView(
         MappingProxyType(dict(now)),
-        added={key: one for key, one in now.items() if key not in known},
-        changed={key: one for key, one in now.items() if known.get(key, one) != one},
-        removed={key: one for key, one in known.items() if key not in now},
+        added={key: value for key, value in now.items() if key not in known},
+        changed={key: value for key, value in now.items() if known.get(key, value) != value},
+        removed={key: value for key, value in known.items() if key not in now},
     )
 
 

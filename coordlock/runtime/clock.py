@@ -36,9 +36,9 @@ log = Log("coordlock")
 
 
 #: Seconds without anything to do after which a thread of timers ends.
-_IDLE: Final = 0.5
+_IDLE_S: Final = 0.5
 #: Cancelled timers stay until there are this many more of them than of others.
-_ROOM: Final = 256
+_CANCELLED_TIMERS: Final = 256
 
 
 class Clock(Protocol):
@@ -116,7 +116,7 @@ class SystemTimers:
         self._heap: list[tuple[float, int, Timer]] = []
         self._numbers = itertools.count()
         #: With more timers than this, `call_at` removes those that were cancelled.
-        self._room = _ROOM
+        self._room = _CANCELLED_TIMERS
         # Entered by the plain lock: a strike in `Condition.__enter__` would leave it taken.
         self._lock = threading.RLock()
         self._wake = threading.Condition(self._lock)
@@ -169,9 +169,9 @@ class SystemTimers:
                 timer.fire()
 
     def _forget_cancelled(self) -> None:
-        self._heap = [one for one in self._heap if one[2].action is not None]
+        self._heap = [entry for entry in self._heap if entry[2].action is not None]
         heapq.heapify(self._heap)
-        self._room = _ROOM + 2 * len(self._heap)
+        self._room = _CANCELLED_TIMERS + 2 * len(self._heap)
 
     def _serve(self) -> None:
         THREAD.must_not_wait = True
@@ -188,7 +188,7 @@ class SystemTimers:
                         if is_idle:
                             self._thread = None
                             return
-                        is_idle, delay = True, min(delay, _IDLE)
+                        is_idle, delay = True, min(delay, _IDLE_S)
                     self._until = self.clock.now() + delay
                     self._wake.wait(delay)
                 if self._closed:

@@ -39,9 +39,9 @@ __all__ = [
 
 T = TypeVar("T")
 
-_LONGEST_WAIT: Final = 5.0
+_LONGEST_WAIT_S: Final = 5.0
 #: A task that has no deadline wakes up for its promise, and now and then lest that be forgotten.
-_LONGEST_SLEEP: Final = 60.0
+_LONGEST_SLEEP_S: Final = 60.0
 
 
 class Call:
@@ -276,7 +276,7 @@ async def _done(promise: Promise[Any], deadline: Deadline | None) -> None:
         if deadline is not None:
             deadline.add(sleeper)
         while not promise.done():
-            seconds = _LONGEST_SLEEP if deadline is None else _remaining(deadline)
+            seconds = _LONGEST_SLEEP_S if deadline is None else _remaining(deadline)
             timer = loop.call_later(seconds, sleeper.wake)
             try:
                 await sleeper
@@ -434,4 +434,4 @@ def _remaining(deadline: Deadline | None) -> float:
     No wait is long: none counts the time of a suspend, as the clock does, and a signal that comes
     in the moment before a wait is seen only after it.
     """
-    return _LONGEST_WAIT if deadline is None else min(deadline.left(), _LONGEST_WAIT)
+    return _LONGEST_WAIT_S if deadline is None else min(deadline.left(), _LONGEST_WAIT_S)

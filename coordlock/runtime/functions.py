@@ -103,7 +103,7 @@ def _kind_of_calls(function: Any) -> str | None:
         made.append(getattr(function, "__call__", None))  # noqa: B004 - what a call runs
     if any(map(inspect.iscoroutinefunction, made)):
         return _COROUTINE
-    if any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in made):
+    if any(inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call) for call in made):
         return _GENERATOR
     return None
 

@@ -33,10 +33,10 @@ class Poll:
         sockets = ([*readers], [*writers])
         if sockets != self._sockets:
             self._sockets, self._poll = sockets, select.poll()
-            self._by_number = {one.fileno(): one for one in (*readers, *writers)}
-            for one in readers:
-                self._poll.register(one, select.POLLIN)
-            for one in writers:
-                self._poll.register(one, select.POLLOUT)
+            self._by_number = {socket.fileno(): socket for socket in (*readers, *writers)}
+            for socket in readers:
+                self._poll.register(socket, select.POLLIN)
+            for socket in writers:
+                self._poll.register(socket, select.POLLOUT)
         found = self._poll.poll(None if timeout is None else timeout * 1e3)
         return [self._by_number[number] for number, _ in found]

@@ -15,7 +15,7 @@ from coordlock.runtime.process import THREAD
 __all__ = ["Worker"]
 
 #: Seconds without calls after which the thread ends.
-_IDLE: Final = 0.1
+_IDLE_S: Final = 0.1
 
 
 class Worker:
@@ -25,7 +25,7 @@ class Worker:
     ``must_not_wait`` where heartbeats or answers need it: see `THREAD`.
     """
 
-    def __init__(self, name: str, idle: float = _IDLE, *, must_not_wait: bool = False) -> None:
+    def __init__(self, name: str, idle: float = _IDLE_S, *, must_not_wait: bool = False) -> None:
         self._must_not_wait = must_not_wait
         self._name = name
         self._idle = idle

@@ -331,7 +331,7 @@ class Settings:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The password is pickled, too: the settings are there to connect with.
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
         return _rebuilt, (type(self), values | {"options": dict(self.options)})
 
     def __str__(self) -> str:

@@ -194,6 +194,8 @@ class AsyncRunning(_BaseRunning[AsyncItem]):
         """Go on until there is nothing more to do; how many items were acknowledged."""
         import asyncio
 
+        if not callable(handler):
+            raise TypeError(f"run calls a handler, not {handler!r}")
         tasks: set[asyncio.Task[None]] = set()
         try:
             with _stopped(self._stop, self._cancelled):

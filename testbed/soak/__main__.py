@@ -3,17 +3,16 @@
     make soak MINUTES=60 ARGS=etcd
     make soak ARGS='--judge build/soak/etcd-register-7'
 
-Every run has a seed of its own, counted up from --seed, and is judged on its own. The report goes
-to standard output and, after every run, into --out, with JSON and the histories of runs that failed
-or have no verdict. Ctrl-C ends the soak with the report on the runs that were finished.
-With --judge there is no run: the history of one that was kept is judged again.
+Every run has a seed of its own, counted up from --seed, and is judged on its own. A line for each
+goes to standard output and into --out, and the history of each that failed or has no verdict.
+Ctrl-C ends the soak with the sums of the runs that were finished. With --judge there is no run: the
+history of one that was kept is judged again.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import logging
 import shutil
 import signal
@@ -21,6 +20,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -32,7 +32,6 @@ from testbed.clients.workloads import WORKLOADS
 from testbed.nemesis import FAULTS
 from testbed.soak.judgement import Judgement
 from testbed.soak.plan import Plan
-from testbed.soak.report import Report
 from testbed.soak.run import BOUNDS, run
 from testbed.systems import SYSTEMS
 from testbed.systems.system import System
@@ -40,14 +39,9 @@ from testbed.truth.observer import ServiceBroken
 
 __all__ = ["Soak", "main"]
 
-_STOPPED: Final = "stopped early"
 #: After so many runs in a row without a verdict, more of them tell nothing.
 _ENOUGH: Final = 3
 N = TypeVar("N", int, float)
-
-
-def say(words: str) -> None:
-    print(f"soak: {words}", file=sys.stderr, flush=True)
 
 
 def positive(kind: type[N]) -> Callable[[str], N]:
@@ -74,19 +68,15 @@ def arguments() -> argparse.ArgumentParser:
     add("--seed", type=positive(int), default=1, help="of the first run")
     add("--clients", type=positive(int), default=4, help="client processes at a time")
     add("--ttl", type=positive(float), default=2.0, help="of the sessions, in seconds")
-    parser.add_argument(
-        "--workloads",
-        nargs="+",
-        choices=WORKLOADS,
-        default=list(WORKLOADS),
-        metavar="WORKLOAD",
-        help=", ".join(WORKLOADS),
-    )
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument(
-        "--faults", nargs="+", choices=FAULTS, metavar="FAULT", help=", ".join(FAULTS)
-    )
-    what.add_argument("--calm", action="store_true", help="no faults at all")
+    names: list[tuple[str, Sequence[str], Sequence[str] | None]] = [
+        ("WORKLOAD", list(WORKLOADS), list(WORKLOADS)),
+        ("FAULT", list(FAULTS), None),
+    ]
+    for name, choices, default in names:
+        option = f"--{name.lower()}s"
+        listed = ", ".join(choices)
+        add(option, nargs="+", choices=choices, default=default, metavar=name, help=listed)
+    add("--calm", action="store_true", help="no faults at all")
     add("--out", type=Path, default=Path("build/soak"), metavar="DIRECTORY")
     add("--judge", type=Path, metavar="DIRECTORY", help="judge a kept history again; 1 if it fails")
     return parser
@@ -99,86 +89,77 @@ def workloads(backend: str, names: Sequence[str]) -> list[str]:
 
 
 class Soak:
-    """Run after run on one backend; what came of them is in ``report``."""
+    """Run after run on one backend; ``holds`` says whether each did that has a verdict."""
 
     def __init__(self, backend: str, given: argparse.Namespace, directory: Path) -> None:
         self._backend = backend
         self._given = given
         self._directory = directory
         self._cluster = _Cluster(backend, directory)
-        self._workloads = workloads(backend, given.workloads)
         self._began = time.monotonic()
+        self._report: Final[Path] = given.out / f"{backend}.txt"
+        self._report.write_text("")
+        self._counts: Counter[str] = Counter()
         self._in_vain = 0
-        self.report: Final = Report(
-            backend,
-            {
-                "nodes": str(SYSTEMS[backend].size),
-                "clients": f"{given.clients} processes at a time",
-                "ttl": f"{given.ttl:g} s",
-                "each run": f"{given.seconds:g} s of faults",
-                "seeds": f"from {given.seed}",
-            },
-        )
+        self._failed = False
+
+    @property
+    def holds(self) -> bool:
+        """Whether there was a run, and none has failed."""
+        return bool(self._counts) and not self._failed
 
     def run(self) -> None:
-        """Do runs until the time is over, or somebody interrupts."""
-        runs = self._given.runs
+        """Do runs until the time is over; what is interrupted raises KeyboardInterrupt."""
+        given = self._given
+        names = workloads(self._backend, given.workloads)
         try:
-            for number in itertools.count() if runs is None else range(runs):
-                if self._seconds() >= self._given.minutes * 60:
+            for number in itertools.count() if given.runs is None else range(given.runs):
+                if time.monotonic() - self._began >= given.minutes * 60:
                     break
-                self._one_run(self._plan(number))
-                self._save()
+                self._one_run(
+                    Plan(
+                        workload=names[number % len(names)],
+                        seed=given.seed + number,
+                        seconds=given.seconds,
+                        clients=given.clients,
+                        ttl=given.ttl,
+                        faults=() if given.calm else given.faults,
+                    )
+                )
                 if self._in_vain == _ENOUGH:
-                    self.report.in_vain = True
-                    self._end(f"after {_ENOUGH} runs in a row without a verdict")
+                    self._failed = True
+                    self._say(f"given up after {_ENOUGH} runs in a row without a verdict")
                     break
-        except KeyboardInterrupt:
-            self._end(_STOPPED)
         finally:
             self._cluster.stop()
-        self._save()
-
-    def _plan(self, number: int) -> Plan:
-        given = self._given
-        faults: tuple[str, ...] | None = tuple(given.faults) if given.faults else None
-        if given.calm:
-            faults = ()
-        return Plan(
-            workload=self._workloads[number % len(self._workloads)],
-            seed=given.seed + number,
-            seconds=given.seconds,
-            clients=given.clients,
-            ttl=given.ttl,
-            faults=faults,
-        )
+            sums = ", ".join(f"{count:,} {what}" for what, count in sorted(self._counts.items()))
+            self._say(f"{'holds' if self.holds else 'FAILED'}: {sums}")
 
     def _one_run(self, plan: Plan) -> None:
         history = self._directory / plan.name
+        verdict, why = "holds", ""
         try:
             judgement = run(self._cluster.system(), plan, history)
-        except ServiceBroken as error:
-            self._in_vain += 1
-            self._cluster.stop()
-            verdict, told = "no verdict", f"the server contradicts itself: {error}"
-            self.report.broken[plan.name] = f"{error} ({self._keep(history, plan)})"
         except Exception as error:
             # Whatever it is: the soak goes on, and the report says that this has no verdict.
             self._in_vain += 1
             self._cluster.stop()
-            why, _, _ = str(error).partition("\n")
-            verdict, told = "FAILED", f"no verdict: {why}"
-            self.report.fail(plan, self._keep(history, plan), traceback.format_exc())
+            is_the_servers = isinstance(error, ServiceBroken)
+            self._failed |= not is_the_servers
+            verdict = "no verdict, as the server contradicts itself" if is_the_servers else "FAILED"
+            why = traceback.format_exc()
         else:
             self._in_vain = 0
-            verdict, told = "holds", str(judgement)
-            self.report.add(plan, judgement)
+            self._counts += judgement.counts + judgement.faults + Counter({"runs": 1})
             if not judgement.holds:
-                verdict = "FAILED"
-                told += f"\n{judgement.verdict}"
-                self.report.fail(plan, self._keep(history, plan), str(judgement.verdict))
+                self._failed = True
+                verdict, why = "FAILED", str(judgement.verdict)
+            verdict += f", {judgement}"
+        self._say(f"{plan.name}: {verdict}")
+        if why:
+            kept = self._keep(history, plan)
+            self._say(f"{why}\nits history is in {kept}; again: {plan.command(self._backend)}")
         shutil.rmtree(history, ignore_errors=True)
-        say(f"{self._seconds() / 60:5.1f} min  {self._backend} {plan.name}: {verdict}, {told}")
 
     def _keep(self, history: Path, plan: Plan) -> Path:
         """Where the history of a run that failed is kept."""
@@ -188,18 +169,12 @@ class Soak:
             shutil.copytree(history, kept, ignore=shutil.ignore_patterns("*.sock"))
         return kept
 
-    def _save(self) -> None:
-        report, out = self.report, self._given.out
-        report.seconds = self._seconds()
-        (out / f"{self._backend}.txt").write_text(report.text())
-        (out / f"{self._backend}.json").write_text(json.dumps(report.to_dict(), indent=2) + "\n")
-
-    def _end(self, why: str) -> None:
-        say(why)
-        self.report.parameters["ended"] = why
-
-    def _seconds(self) -> float:
-        return time.monotonic() - self._began
+    def _say(self, words: str) -> None:
+        minutes = (time.monotonic() - self._began) / 60
+        line = f"{minutes:5.1f} min  {self._backend} {words}"
+        print(line, flush=True)
+        with self._report.open("a") as report:
+            report.write(f"{line}\n")
 
 
 class _Cluster:
@@ -216,7 +191,6 @@ class _Cluster:
         """The system, which is well."""
         if self._system is None:
             self._started += 1
-            say(f"starting {self._backend}")
             where = self._directory / f"cluster{self._started}"
             self._system = self._stack.enter_context(SYSTEMS[self._backend](where))
         return self._system
@@ -236,9 +210,7 @@ def judge_again(directory: Path) -> int:
     """Judge the run whose journals are in ``directory``; the exit status."""
     judgement = Judgement.of(directory, BOUNDS)
     print(judgement.verdict)
-    if judgement.excused:
-        print(f"{len(judgement.excused)} of them by a known defect of the server")
-    say(f"{directory}: {'holds' if judgement.holds else 'FAILED'}, {judgement!s}")
+    print(f"{directory}: {'holds' if judgement.holds else 'FAILED'}, {judgement}")
     return 0 if judgement.holds else 1
 
 
@@ -252,8 +224,8 @@ def main(words: Sequence[str] | None = None) -> int:
             return judge_again(given.judge)
         except (MalformedHistory, OSError) as error:
             parser.error(f"--judge: {error}")
-    for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(one, interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
     # The operator's and the observer's connections break, as they should.
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     backends = list(dict.fromkeys(given.backends)) or list(SYSTEMS)
@@ -263,21 +235,17 @@ def main(words: Sequence[str] | None = None) -> int:
     for backend in backends:
         if not workloads(backend, given.workloads):
             parser.error(f"--workloads: {backend} loses data, so that there is nothing to judge")
-    try:
-        given.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        parser.error(f"--out: {error}")
-    reports: list[Report] = []
+    given.out.mkdir(parents=True, exist_ok=True)
+    hold = True
     for backend in backends:
         with tempfile.TemporaryDirectory(prefix="coordlock-") as directory:
             soak = Soak(backend, given, Path(directory))
-            soak.run()
-        reports.append(soak.report)
-        print(soak.report.text(), flush=True)
-        if soak.report.parameters.get("ended") == _STOPPED:
-            break
-    say(f"the report is in {given.out}/")
-    return 0 if all(one.holds for one in reports) else 1
+            try:
+                soak.run()
+            except KeyboardInterrupt:
+                return 1
+        hold &= soak.holds
+    return 0 if hold else 1
 
 
 if __name__ == "__main__":

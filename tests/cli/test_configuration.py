@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import pytest
 
-import coordlock
 from coordlock.backend.config import NOT_CONFIGURED
 from testbed.servers.etcd import Etcd
 from tests.cli.command import Cli
@@ -118,24 +117,6 @@ def test_without_a_home_in_the_environment_a_job_fails_in_words(host: Host) -> N
     assert done.returncode == 0, done
 
 
-@pytest.mark.parametrize("name", ["COORDLOCK_URL", "COORDLOCK_CONFIG", "COORDLOCK_REACH"])
-def test_an_empty_variable_is_an_error(host: Host, name: str) -> None:
-    done = host.cron(*JOB, **{name: ""})
-    assert (done.returncode, done.stdout) == (78, "")
-    assert f"{name} is set, but empty" in done.stderr
-
-
-def test_a_newline_behind_the_url_does_not_make_two_locks_of_one(
-    etcd: Etcd, root: str, tmp_path: Path
-) -> None:
-    """A file's last line and a secret of Kubernetes end with one."""
-    first, second = Cli(etcd.url_for(root), tmp_path), Cli(etcd.url_for(root) + "\n", tmp_path)
-    with second.holding("nightly"):
-        assert first.run("run", "-n", "nightly", "--", "true").returncode == 75
-    with first.holding("nightly"):
-        assert second.run("run", "-n", "nightly", "--", "true").returncode == 75
-
-
 def test_the_doctor_says_it_too(host: Host) -> None:
     for done in (host.cron("doctor"), host.cron("doctor", "--json")):
         assert (done.returncode, done.stderr) == (0, "")
@@ -172,17 +153,3 @@ def test_a_program_logs_it_once_as_a_warning(host: Host, source: str) -> None:
     assert said("") == f"coordlock: {NOT_CONFIGURED}\n"
     assert said("'local://'") == ""
     assert said("url='local://'") == ""
-
-
-def test_a_program_may_ask_for_the_cluster(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("COORDLOCK_URL", "COORDLOCK_CONFIG"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(host.home))
-    monkeypatch.chdir(host.home)
-    with pytest.raises(coordlock.ConfigurationError, match="reach the whole cluster"):
-        coordlock.connect(reach="cluster")
-    with pytest.raises(coordlock.ConfigurationError, match="reach the whole cluster"):
-        coordlock.connect_async("memory://x?reach=cluster")
-    monkeypatch.setenv("COORDLOCK_CONFIG", str(host.file))
-    with coordlock.connect(reach="cluster") as client:
-        assert client.settings.origin == str(host.file)

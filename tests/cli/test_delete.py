@@ -52,11 +52,3 @@ def test_a_shut_gate_is_refused_by_name_and_stays_shut(cli: Cli) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert "the gate 'g' was not deleted" in done.stderr
     assert cli.run("show", "g").stdout == "gate: shut\n"
-
-
-def test_mistakes_give_64_and_one_line(cli: Cli) -> None:
-    cli.run("counter", "add", "n")
-    for line in (("delete",), ("delete", "n"), ("delete", "", "--yes")):
-        done = cli.run(*line)
-        assert (done.returncode, done.stdout) == (64, ""), line
-        assert len(done.stderr.splitlines()) == 1

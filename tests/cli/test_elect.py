@@ -250,13 +250,6 @@ def test_the_leader_is_shown_and_nobody_is_told_by_the_status(cli: Cli) -> None:
     assert done.stderr == "coordlock: nobody leads in the election 'sched'\n"
 
 
-def test_a_name_that_cannot_be_is_refused_at_once(cli: Cli) -> None:
-    for command in ("elect", "leader"):
-        done = cli.run(command, "")
-        assert done.returncode == 64
-        assert "is empty" in done.stderr
-
-
 # What elections and groups look like in queues
 
 

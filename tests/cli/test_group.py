@@ -101,17 +101,3 @@ def test_a_command_ends_with_the_process_that_keeps_it_in_the_group(
         beating.wait_until_both_beat()
         process.kill()
         eventually(lambda: all(map(is_gone, beating.pids())), "the command and its child end")
-
-
-def test_mistakes_give_64_and_one_line(cli: Cli) -> None:
-    for line in (
-        ("join",),
-        ("join", "", "--", "true"),
-        ("join", "web", "--value", "x" * 70_000, "--", "true"),
-        ("members", ""),
-        ("sing",),
-    ):
-        done = cli.run("group", *line)
-        assert (done.returncode, done.stdout) == (64, ""), line
-        assert len(done.stderr.splitlines()) == 1
-    assert cli.run("group", "join", "web", "--", "no-such-command").returncode == 127

@@ -53,18 +53,3 @@ def test_a_latch_opens_once_it_was_counted_down(cli: Cli) -> None:
     done = cli.run("latch", "down", "l", "3")
     assert done.returncode == 64
     assert len(done.stderr.splitlines()) == 1
-
-
-def test_mistakes_give_64_and_one_line(cli: Cli) -> None:
-    for line in (
-        ("counter", "add", "n", "much"),
-        ("counter", "get", ""),
-        ("gate", "shut"),
-        ("gate", "wait", "g", "-n", "--timeout", "1"),
-        ("gate", "slam", "g"),
-        ("latch", "down", "l"),
-        ("latch", "down", "l", "0"),
-    ):
-        done = cli.run(*line)
-        assert (done.returncode, done.stdout) == (64, ""), line
-        assert len(done.stderr.splitlines()) == 1

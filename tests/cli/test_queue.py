@@ -345,30 +345,6 @@ sys.exit(coordlock.cli.main())
     assert [(one["state"], one["failures"]) for one in listed(cli)["items"]] == [("waiting", 0)]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("queue", "work", "q"),
-        ("queue", "put", ""),
-        ("queue", "put", "q", "x", "--lines"),
-        ("queue", "retry", "q"),
-        ("queue", "ls"),
-        ("queue", "retry", "q", "x"),
-        ("queue", "remove", "q", "1"),
-        ("queue", "remove", "q", "--yes"),
-        ("queue", "remove", "q", "x", "--yes"),
-        ("queue", "purge", "q"),
-        ("queue", "work", "q", "--concurrency", "0", "--", "true"),
-        ("queue", "work", "q", "--count", "0", "--", "true"),
-        ("queue", "sing"),
-    ],
-)
-def test_what_cannot_be_is_a_usage_error(cli: Cli, arguments: tuple[str, ...]) -> None:
-    done = cli.run(*arguments)
-    assert done.returncode == 64
-    assert len(done.stderr.splitlines()) == 1
-
-
 def test_an_item_that_is_too_large_is_a_usage_error(cli: Cli) -> None:
     done = cli.run("queue", "put", "q", input="x" * 65_537)
     assert done.returncode == 64

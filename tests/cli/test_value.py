@@ -7,8 +7,6 @@ import signal
 import subprocess
 from typing import Any
 
-import pytest
-
 import coordlock
 from tests.cli.command import Cli
 from tests.cli.terminals import screen
@@ -150,32 +148,6 @@ def test_a_folder_is_followed(cli: Cli) -> None:
         client.transaction().put("/shop/host", b"db2").delete("/shop/port").commit()
         lines = [process.stdout.readline() for _ in range(2)]
         assert lines == ["removed  /shop/port\n", "changed  /shop/host  2  db2\n"]
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("get",),
-        ("get", "no-path"),
-        ("set", "/a//b", "x"),
-        ("ls", "no-path"),
-        ("get", "/shop/"),
-        ("set", "/k", "x", "--if-version", "-1"),
-        ("sing",),
-    ],
-)
-def test_what_cannot_be_is_a_usage_error(cli: Cli, arguments: tuple[str, ...]) -> None:
-    done = cli.run("value", *arguments)
-    assert (done.returncode, done.stdout) == (64, "")
-    assert len(done.stderr.splitlines()) == 1
-
-
-def test_the_top_is_no_folder(cli: Cli) -> None:
-    done = cli.run("value", "ls", "/")
-    assert done.returncode == 64
-    assert done.stderr == (
-        "coordlock: key '/' is the top, not a folder: name one, such as '/app/config'\n"
-    )
 
 
 def test_a_wrong_key_is_told_before_stdin_is_read(cli: Cli) -> None:

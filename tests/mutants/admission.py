@@ -54,7 +54,7 @@ def _read_without_a_look(
 )
 def grants_without_a_look_at_its_own_contender() -> Changes:
     return [
-        (Ticket, "vanished", nothing),
+        (Ticket, "removed_by_service", nothing),
         (Ticket, "check", nothing),
         (_Acquisition, "_read", _read_without_a_look),
     ]
@@ -175,7 +175,7 @@ def looks_for_its_place_in_one_queue_only() -> Changes:
         pairs = zip(others, mine, strict=True)
         return (first, *(replace(queue, contenders=(me,), omitted=0) for queue, me in pairs))
 
-    return [(_Acquisition, "_read", read_one), (Ticket, "vanished", nothing)]
+    return [(_Acquisition, "_read", read_one), (Ticket, "removed_by_service", nothing)]
 
 
 @mutant(

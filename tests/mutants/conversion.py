@@ -23,7 +23,7 @@ from tests.simulation.converting import ConvertingReaders
 
 @mutant("An upgrade takes the lock from readers that hold it.", simulated=(ConvertingReaders,))
 def converts_without_waiting_for_anybody() -> Changes:
-    return [(coordlock.model.conversion, "waited_for", lambda *_: ())]
+    return [(coordlock.model.conversion, "upgrade_blockers", lambda *_: ())]
 
 
 @mutant(

@@ -62,7 +62,7 @@ def tells_no_holder_of_the_end_of_its_session() -> Changes:
     simulated=(Contention,),
 )
 def does_not_hear_of_its_own_removal() -> Changes:
-    return [(Ticket, "vanished", nothing)]
+    return [(Ticket, "removed_by_service", nothing)]
 
 
 @mutant("A waiter or a holder that was evicted is not told.", simulated=(Contention,))

@@ -89,7 +89,7 @@ def says_held_whatever_has_happened() -> Changes:
         return True
 
     return [
-        (Ticket, "vanished", nothing),
+        (Ticket, "removed_by_service", nothing),
         (Grant, "release", blocking(held_anyway)),
         (AsyncGrant, "release", awaiting(held_anyway)),
     ]

@@ -27,7 +27,7 @@ from tests.simulation.world import TTL, Call, Network, Party, believes
 __all__ = ["KINDS", "Contention", "Informed", "Knowing", "trusts"]
 
 #: Seconds that one who gives up may still wait for answers that are nice to have.
-PATIENCE = 1.1
+ANSWER_TIMEOUT_S = 1.1
 
 
 class Contention(BadDay):
@@ -198,7 +198,7 @@ class Contention(BadDay):
         for party, call in self.waiting:
             if call.due is not None and not party.paused:
                 late = now - max(call.due, party.resumed)
-                assert late <= PATIENCE, f"its time was up {late:g} s ago"
+                assert late <= ANSWER_TIMEOUT_S, f"its time was up {late:g} s ago"
 
     def welcome(self, party: Party, grant: Grant) -> None:
         """A new grant."""

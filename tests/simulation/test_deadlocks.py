@@ -24,7 +24,7 @@ from coordlock.locks.upgradeable import UpgradeableGrant
 from coordlock.model.admission import holders, keeps_out
 from coordlock.model.claim import AnyClaim, Convertible, Mode, Permit
 from coordlock.model.contender import Contender, Snapshot
-from coordlock.model.conversion import waited_for
+from coordlock.model.conversion import upgrade_blockers
 from tests.simulation.bad_day import WatchedTime
 from tests.simulation.world import Call, Party, World
 
@@ -65,7 +65,7 @@ def goes_on(actor: Actor, queues: dict[str, Snapshot]) -> bool:
     if me is None:
         return True  # it has not come, or has left
     if isinstance(me.claim, Convertible) and me.claim.target is not None:
-        return not waited_for(queues[queue], me)
+        return not upgrade_blockers(queues[queue], me)
     return me.id in holders(queues[queue])
 
 
@@ -210,7 +210,7 @@ def _only_ex(other: Contender, me: Contender) -> bool:
 
 WRONG: dict[str, tuple[str, object]] = {
     "nobody looks": ("coordlock.kernel.deadlock_detector.DeadlockDetector._start", _nothing),
-    "who converts waits for nobody": ("coordlock.model.waits.waited_for", lambda *_: ()),
+    "who converts waits for nobody": ("coordlock.model.waits.upgrade_blockers", lambda *_: ()),
     "who can go on counts as stuck": (
         "coordlock.model.waits._Graph.stuck",
         lambda self: self._before,

@@ -11,6 +11,7 @@ from coordlock.client import Client
 from coordlock.locks.queue_view import QueueEntry, cleared
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Owner
+from coordlock.runtime.driver import Call
 from coordlock.runtime.promise import Promise
 from tests.unit.clients import Service, backend
 
@@ -42,7 +43,7 @@ def clear(client: Client, meanwhile: Callable[[], None]) -> Sequence[QueueEntry]
                 meanwhile()
                 step = steps.send(answer)
             else:
-                step = steps.send(None)
+                step = steps.send(Call())
     except StopIteration as stop:
         evicted: Sequence[QueueEntry] = stop.value
         return evicted

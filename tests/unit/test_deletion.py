@@ -161,7 +161,7 @@ def test_a_deletion_whose_answer_is_lost_deletes_one_life(
     assert client.admin.delete("n", kind)  # type: ignore[arg-type]
     assert list(client.admin.records("n")) == others
     assert not client.admin.delete("n", kind)  # type: ignore[arg-type]
-    lives = [key for key in service.service._state.data if "@lives" in key]
+    lives = [key for key in service.service._state.data if "@record-ids" in key]
     assert len(lives) == 4
 
 

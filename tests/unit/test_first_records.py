@@ -167,7 +167,7 @@ def test_what_is_written_has_all_fields_that_the_first_release_reads(
     def by_kind(data: Mapping[str, tuple[str, int]]) -> dict[str, dict[str, str]]:
         """By the keys without their numbers and random ids."""
         return {
-            re.sub(r"@lives/.*|\d+(\.\d+)?", "#", key): fields_of(text)
+            re.sub(r"@record-ids/.*|\d+(\.\d+)?", "#", key): fields_of(text)
             for key, (text, _) in data.items()
         }
 

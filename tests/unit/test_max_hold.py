@@ -9,7 +9,7 @@ import pytest
 
 import coordlock
 from coordlock import GrantState, LockLost
-from coordlock.kernel.tickets import _NOTICE as NOTICE
+from coordlock.kernel.tickets import _LOSS_GRACE_S as NOTICE
 from coordlock.runtime import log
 from coordlock.testing.waiting import eventually
 from tests.simulation.world import TTL, World

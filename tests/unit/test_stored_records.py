@@ -44,7 +44,7 @@ CHANGES = {
     "@latches": count_down,
     "@gates": switch,
     "@barriers": pass_alone,
-    "@asked": ask,
+    "@release-requests": ask,
 }
 every_kind = pytest.mark.parametrize(("folder", "change"), CHANGES.items())
 
@@ -89,10 +89,10 @@ def test_a_holder_is_not_asked_by_a_request_in_a_newer_format(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     newer = json.dumps({"format": 2}).encode()
-    backend(client).write([Put(key_of(client, "@asked"), newer)]).result(0)
+    backend(client).write([Put(key_of(client, "@release-requests"), newer)]).result(0)
     with client.lock("a") as grant:
         assert not grant.release_requested.is_set()
-        eventually(lambda: "@asked/a' is in format 2" in caplog.text)
+        eventually(lambda: "@release-requests/a' is in format 2" in caplog.text)
 
 
 def test_a_barrier_whose_participants_publish_a_newer_format_is_refused_by_name(

@@ -47,7 +47,7 @@ SHORT_ATTEMPTS: Final = 2
 #: Seconds without calls after which the threads for them end.
 IDLE_S: Final = 60.0
 #: Seconds before a call's deadline in which gRPC may give it up.
-_EARLY: Final = 0.2
+_EARLY_S: Final = 0.2
 #: A member without a leader fails such calls at once, instead of letting them wait for one.
 _HAS_LEADER: Final = ("hasleader", "true")
 
@@ -215,7 +215,7 @@ class Call(Generic[Request, Reply, Result]):
             self._may_log_in = False
             self._log_in()
             return
-        if (early := self._until - SYSTEM_CLOCK.now()) > _EARLY and code is _DEADLINE_EXCEEDED:
+        if (early := self._until - SYSTEM_CLOCK.now()) > _EARLY_S and code is _DEADLINE_EXCEEDED:
             self._promise.fail(clock_is_wrong(early))
             return
         is_silent = is_silence(code, details)

@@ -20,9 +20,9 @@ __all__ = ["GeventRoom", "is_patched", "prepare"]
 
 #: Threads in which a client waits: for its watches and the calls it started, and for the call that
 #: blocks.
-_OF_A_CLIENT: Final = 2
+_CLIENT_THREADS: Final = 2
 #: The thread in which gRPC waits for what is to be called back.
-_OF_GRPC: Final = 1
+_GRPC_THREADS: Final = 1
 
 
 def is_patched() -> bool:
@@ -65,7 +65,7 @@ class GeventRoom:
 
     def fit(self, hosts: int) -> None:
         """The client has ``hosts`` by now, or had more."""
-        more = hosts + _OF_A_CLIENT - self._size
+        more = hosts + _CLIENT_THREADS - self._size
         if not self._is_needed or more <= 0:
             return
         pool = sys.modules["gevent"].get_hub().threadpool
@@ -73,7 +73,7 @@ class GeventRoom:
             GeventRoom._others = pool.maxsize
         self._size += more
         GeventRoom._taken += more
-        pool.maxsize = max(pool.maxsize, GeventRoom._others + GeventRoom._taken + _OF_GRPC)
+        pool.maxsize = max(pool.maxsize, GeventRoom._others + GeventRoom._taken + _GRPC_THREADS)
 
     def leave(self) -> None:
         """The client is closed. Idempotent."""

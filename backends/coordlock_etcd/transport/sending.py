@@ -42,10 +42,10 @@ __all__ = ["Batches", "Limiter"]
 Result = TypeVar("Result")
 
 #: How many requests go together at most. An enqueue takes two operations.
-_MOST: Final = requests.MAX_OPERATIONS // 2
+_MAX_BATCH: Final = requests.MAX_OPERATIONS // 2
 #: How long a batch takes requests, as a share of what a request may take: all have the time of the
 #: first. Only a batch that waits for a login is open for so long.
-_GATHERS: Final = 0.1
+_GATHERING_SHARE: Final = 0.1
 
 
 class _Queue(Generic[Result]):
@@ -137,7 +137,7 @@ class Batches(Generic[Result]):
     def __init__(self, connection: Connection) -> None:
         self.connection: Final = connection
         #: How many requests go together at most: fewer, once a batch was too large for the server.
-        self.most = _MOST
+        self.most = _MAX_BATCH
         # Re-entrant, because a signal handler may ask for more.
         self.lock: Final = threading.RLock()
         self._newest: _Batch[Result] | None = None
@@ -188,7 +188,7 @@ class _Batch(Generic[Result]):
 
     def add(self, queue: str, part: _Part[Result]) -> bool:
         """Take ``part`` along; False if it is too late, or not possible."""
-        is_late = SYSTEM_CLOCK.now() - self._begun > self.timeout * _GATHERS
+        is_late = SYSTEM_CLOCK.now() - self._begun > self.timeout * _GATHERING_SHARE
         # Nothing is called under the lock: a signal handler would run there, which may ask for the
         # same queue, or wait for an answer that needs the lock.
         with self._owner.lock:

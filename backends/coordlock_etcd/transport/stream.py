@@ -28,7 +28,7 @@ log = Log("coordlock")
 T = TypeVar("T")
 
 #: Seconds between attempts to open a stream: the first doubles up to the last.
-_BACKOFF: Final = (0.1, 2.0)
+_BACKOFF_S: Final = (0.1, 2.0)
 
 
 class StreamUser(Protocol):
@@ -72,7 +72,7 @@ class StreamHost(Generic[T]):
         self._newest_id = 0
         self._stream: Stream | None = None
         self._thread: threading.Thread | None = None
-        self._delay = _BACKOFF[0]
+        self._delay = _BACKOFF_S[0]
         #: Whether etcd has refused a watch, and not yet filed those that the next stream began
         #: with, up to the id `_trial`. A stream's token ends: then etcd refuses each new watch.
         self._is_refused = False
@@ -154,7 +154,7 @@ class StreamHost(Generic[T]):
             if not self._serve():
                 with self.lock:
                     self._changed.wait_for(lambda: self.closed, self._delay)
-                    self._delay = min(2 * self._delay, _BACKOFF[1])
+                    self._delay = min(2 * self._delay, _BACKOFF_S[1])
 
     def _is_needed(self) -> bool:
         with self.lock:
@@ -205,7 +205,7 @@ class StreamHost(Generic[T]):
 
     def _take(self, response: pb.WatchResponse) -> None:
         if response.created:
-            self._delay = _BACKOFF[0]
+            self._delay = _BACKOFF_S[0]
             if response.watch_id >= self._trial:
                 self._is_refused = False
         if response.events:

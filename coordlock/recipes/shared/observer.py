@@ -43,7 +43,7 @@ class BaseObserver(Resident, Generic[T]):
     def __init__(
         self, engine: Engine, begin: Begin, show: Callable[[Any, T | None], T], kind: str, name: str
     ) -> None:
-        """``show`` makes what is told of a state, given what was told before: None at first.
+        """``show`` makes what is shown of a state, given what was shown before: None at first.
 
         ``kind`` and ``name`` are what errors call it.
         """
@@ -53,8 +53,8 @@ class BaseObserver(Resident, Generic[T]):
         self._kind, self._name = kind, name
         self._news: Final = Condition()
         self._closed_at: float | None = None
-        #: What was told last, in a tuple of one; empty before the first.
-        self._told: tuple[T, ...] = ()
+        #: What was shown last, in a tuple of one; empty before the first.
+        self._shown_last: tuple[T, ...] = ()
         self._begin: Final = begin  # whose client must not be closed meanwhile
         self._observation: Final = begin(self._news.notify)
         # A loop that is left by `break` closes nothing.
@@ -103,7 +103,7 @@ class BaseObserver(Resident, Generic[T]):
         within = self._engine.until(seconds, cancellation)
         try:
             if (yield from bounded(self._advance(), within)):
-                return self._told[0]
+                return self._shown_last[0]
         except Cancelled as cancelled:
             raise WaitCancelled(self._name, str(cancelled), kind=self._kind) from None
         except DeadlineReached:
@@ -114,7 +114,7 @@ class BaseObserver(Resident, Generic[T]):
         raise ValueError("the observer is closed")
 
     def _advance(self) -> Steps[bool]:
-        """Wait until there is a state that was not told, and take it; False once it is closed."""
+        """Wait until there is a state that was not shown, and take it; False once it is closed."""
         while True:
             notified = self._news.notified
             if self.closed:
@@ -123,15 +123,15 @@ class BaseObserver(Resident, Generic[T]):
             view = self._observation.view
             if view.state is not None:
                 shown = self._shown(view.state)
-                if self._told != (shown,):
-                    self._told = (shown,)
+                if self._shown_last != (shown,):
+                    self._shown_last = (shown,)
                     return True
             if view.ended is not None:
                 raise copy(view.ended)
             yield notified
 
     def _shown(self, state: Any) -> T:
-        return self._show(state, self._told[0] if self._told else None)
+        return self._show(state, self._shown_last[0] if self._shown_last else None)
 
     def close(self) -> None:
         """Stop following; idempotent. Ends a wait for the next state."""
@@ -169,7 +169,7 @@ class Observer(EnteredByWith, BaseObserver[T]):
 
     def __next__(self) -> T:
         if self._further():
-            return self._told[0]
+            return self._shown_last[0]
         raise StopIteration
 
     _further = blocking(BaseObserver[T]._advance)
@@ -195,7 +195,7 @@ class AsyncObserver(EnteredByAsyncWith, BaseObserver[T]):
 
     async def __anext__(self) -> T:
         if await self._further():
-            return self._told[0]
+            return self._shown_last[0]
         raise StopAsyncIteration
 
     _further = awaiting(BaseObserver[T]._advance)

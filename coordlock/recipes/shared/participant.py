@@ -8,7 +8,7 @@ in the record.
 
 When its time is up or its session is lost, a participant withdraws first and reads the record then.
 Once it has certainly left, no generation includes it any more. If an earlier one did, it is in what
-is read. So it has passed or it has not, and hears which.
+is read. So it has passed or it has not, and learns which.
 
 A request to arrive that had no answer may be served late, when its participant has given up. Until
 that contender is removed again, it counts as a participant that is about to die.
@@ -52,7 +52,7 @@ from coordlock.runtime.promise import Condition
 __all__ = ["BarrierRecipe", "Participant"]
 
 #: Seconds after which a participant writes the record in place of the last one to arrive.
-_HELP: Final = 1.0
+_HELP_DELAY_S: Final = 1.0
 
 
 class Participant:
@@ -147,7 +147,7 @@ class Participant:
             raise Evicted(name, kind=self._rendezvous.kind)
 
         def still(snapshot: Snapshot) -> int:
-            return sum(one.id in self._generation for one in snapshot.contenders)
+            return sum(contender.id in self._generation for contender in snapshot.contenders)
 
         yield from wait_until(
             engine,
@@ -184,8 +184,8 @@ class Participant:
             while True:
                 notified = news.notified
                 ticket.check()
-                for one in observations:
-                    if (ended := one.view.ended) is not None:
+                for observation in observations:
+                    if (ended := observation.view.ended) is not None:
                         raise copy(ended)
                 snapshot, listing = queue.view.state, record.view.state
                 if snapshot is not None and listing is not None:
@@ -198,7 +198,7 @@ class Participant:
                     if barrier.takes(first, me):
                         if not helps and first[-1].id != me.id:
                             # All of them would write the same: the last one does it.
-                            yield within(timers, notified, _HELP)
+                            yield within(timers, notified, _HELP_DELAY_S)
                             helps = not notified.done()
                             continue
                         if generation := (yield from self._open(me)):
@@ -208,8 +208,8 @@ class Participant:
                 helps = once
                 yield ticket.unless_lost(notified)
         finally:
-            for one in observations:
-                one.cancel()
+            for observation in observations:
+                observation.cancel()
 
     def _saw(self, generations: Generations) -> None:
         """This one is in the queue, and not among ``generations``."""
@@ -230,12 +230,15 @@ class Participant:
             first = barrier.first(me, snapshot, generations.passed)
             if not barrier.takes(first, me):
                 return None
-            ids, queued = [one.id for one in first], {one.id for one in snapshot.contenders}
+            ids, queued = (
+                [contender.id for contender in first],
+                {contender.id for contender in snapshot.contenders},
+            )
             try:
                 if (yield from record.write(generations.after(ids, queued), first)):
                     return frozenset(ids)
             except Evicted:
-                return None  # the queue's observation tells of that
+                return None  # the queue's observation shows that
 
     def _withdrawn(self, ticket: Ticket) -> Steps[frozenset[str]]:
         """Withdraw, and find out with whom this one had passed; empty where it had not."""

@@ -52,18 +52,20 @@ class Rendezvous:
         Raises `NameConflict` for one before ``me`` that takes this for another barrier.
         """
         waiting: dict[str, Contender] = {}  # by id: what was sent twice may be there twice
-        for one in snapshot.contenders:
-            if one.claim is Mode.NL and one.id not in passed:
-                waiting.setdefault(one.id, one)
+        for contender in snapshot.contenders:
+            if contender.claim is Mode.NL and contender.id not in passed:
+                waiting.setdefault(contender.id, contender)
         mine = f"a {self.kind} of {self.parties}"
-        for one in waiting.values():
-            if one.order < me.order and (other := _used_as(one)) != mine:
-                raise NameConflict(self.name, mine, other, str(one))
-        return [one for one in waiting.values() if _used_as(one) == mine][: self.parties]
+        for contender in waiting.values():
+            if contender.order < me.order and (other := _used_as(contender)) != mine:
+                raise NameConflict(self.name, mine, other, str(contender))
+        return [contender for contender in waiting.values() if _used_as(contender) == mine][
+            : self.parties
+        ]
 
     def takes(self, first: list[Contender], me: Contender) -> bool:
         """Whether the ``first`` are enough to pass, with ``me`` among them."""
-        return len(first) == self.parties and any(one.id == me.id for one in first)
+        return len(first) == self.parties and any(contender.id == me.id for contender in first)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name!r}"
@@ -129,7 +131,10 @@ class Generations:
             else:
                 whole_from = number
         listed = [[number, generations[number]] for number in sorted(generations)]
-        return {"whole_from": whole_from, "generations": [one for one in listed if one[1]]}
+        return {
+            "whole_from": whole_from,
+            "generations": [generation for generation in listed if generation[1]],
+        }
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> Generations:
@@ -137,4 +142,4 @@ class Generations:
         if not fields:
             return cls()
         listed = {int(number): [str(id) for id in ids] for number, ids in fields["generations"]}
-        return cls(int(fields["whole_from"]), listed, fields.get("life"))
+        return cls(int(fields["whole_from"]), listed, fields.get("record_id"))

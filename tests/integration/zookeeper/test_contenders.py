@@ -138,18 +138,6 @@ def test_a_deleted_root_is_made_again(
     assert snapshot.contenders == (contender,)
 
 
-def test_a_long_queue_is_listed_only_near_the_contender(
-    zookeeper: ZooKeeper, root: str, parties: Parties
-) -> None:
-    party = parties(zookeeper.url_for(root))
-    earlier = [party.enqueue()[1] for _ in range(12)]
-    _, reader, snapshot = party.enqueue(claim=Mode.PR)
-    assert [one.key for one in snapshot.contenders] == [
-        one.key for one in [*earlier[-reader.claim.window :], reader]
-    ]
-    assert snapshot.omitted == 12 - reader.claim.window
-
-
 def test_other_programs_contenders_count_and_other_children_do_not(
     zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
 ) -> None:
@@ -241,30 +229,6 @@ class TestSequenceTokens:
         _, after, _ = party.enqueue()
         assert before.token is not None
         assert after.token == before.token + 1
-
-
-def test_queues_are_listed_by_their_names(
-    zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
-) -> None:
-    party = parties(zookeeper.url_for(root))
-    assert party.backend.queues().result(BOUND) == []
-    names = ["plain", "a/b", "..", "größe 7"]
-    for name in names:
-        party.enqueue(name)
-    kazoo.create(f"{root}/not%an%escape")
-    assert sorted(party.backend.queues().result(BOUND)) == sorted(names)
-
-
-def test_a_queue_is_listed_while_it_has_contenders(
-    zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
-) -> None:
-    party = parties(zookeeper.url_for(root, token="sequence"))  # such nodes stay for good
-    entries = [party.enqueue(name)[0] for name in ("left", "there")]
-    kazoo.create(f"{root}/none/at all", makepath=True)
-    assert sorted(party.backend.queues().result(BOUND)) == ["left", "there"]
-    assert party.backend.withdraw([entries[0]]).result(BOUND)
-    assert party.backend.queues().result(BOUND) == ["there"]
-    assert kazoo.exists(f"{root}/left")
 
 
 def test_a_queue_that_may_not_be_read_is_listed(

@@ -386,6 +386,17 @@ def test_a_node_that_may_not_be_read_ends_the_observation_of_its_folder(
     assert values(follow(observer, folder)) == {"a": b"1", "secret": b"x"}
 
 
+def test_what_fails_after_a_state_was_shown_ends_the_observation(
+    observer: ZookeeperBackend, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The fault: a folder that is not there was shown to be empty, and can't be watched.
+    refused = Create("/zookeeper", b"", OPEN_ACL_UNSAFE, 0)
+    monkeypatch.setattr("coordlock_zookeeper.observing.Exists", lambda *_: refused)
+    observed = observer.follow(folder, lambda: None)
+    eventually(lambda: observed.view.ended is not None)
+    assert values(observed) == {}
+
+
 def test_contenders_of_kazoos_are_observed(other: ZookeeperBackend, root: str, kazoo: Any) -> None:
     queue = other.follow(Queue("q"), lambda: None)
     eventually(lambda: is_fresh(queue))

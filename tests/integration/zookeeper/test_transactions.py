@@ -99,19 +99,6 @@ def test_too_much_data_is_refused_before_the_server_hangs_up(
         assert proxy.counts().connections == connections
 
 
-def test_a_chroot_is_respected(zookeeper: ZooKeeper, root: str, key: str, kazoo: Any) -> None:
-    kazoo.ensure_path(f"{root}/jail")
-    with (
-        zookeeper.kazoo(hosts=f"{zookeeper.endpoint.hosts[0]}{root}/jail") as jailed,
-        coordlock.connect("zookeeper://x/locks", client=jailed) as client,
-        client.lock("orders") as grant,
-    ):
-        grant.transaction().put(key, b"inside").delete(f"{key}-2").commit()
-        assert grant.read(key) == VersionedValue(b"inside", 1)
-        assert kazoo.get(f"{root}/jail{key}")[0] == b"inside"
-        assert kazoo.exists(key) is None
-
-
 # Access lists
 
 

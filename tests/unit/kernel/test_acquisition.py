@@ -167,29 +167,6 @@ def test_a_waiter_in_the_middle_that_leaves_wakes_only_the_next(world: World, ot
     assert [call.done for call in calls] == [False] * 4 + [True] + [False] * 5
 
 
-def test_readers_stand_together_and_the_writer_after_them(world: World) -> None:
-    parties = [world.party() for _ in range(4)]
-    claims = [Mode.PR, Mode.PR, Mode.EX, Mode.PR]
-    calls = [party.acquire("q", claim) for party, claim in zip(parties, claims, strict=True)]
-    world.settle()
-    assert [call.done for call in calls] == [True, True, False, False]
-    for leaver, done in ((1, 2), (0, 3), (2, 4)):
-        calls[leaver].result.withdraw()
-        world.settle()
-        assert [call.done for call in calls] == [True] * done + [False] * (4 - done)
-
-
-def test_a_semaphore_admits_in_order_whoever_leaves_first(world: World) -> None:
-    parties = [world.party() for _ in range(7)]
-    calls = [party.acquire("q", Permit(3)) for party in parties]
-    world.settle()
-    for leaver in (1, 0, 2, 4, 3):
-        admitted = sum(call.done for call in calls)
-        calls[leaver].result.withdraw()
-        world.settle()
-        assert [call.done for call in calls] == [i < min(admitted + 1, 7) for i in range(7)]
-
-
 def test_a_lock_in_a_mode_sees_a_conflict_beyond_its_window(world: World, party: Party) -> None:
     world.party().held("q", Mode.EX)
     for _ in range(20):
@@ -266,14 +243,6 @@ def test_a_timeout_without_any_answer_says_so(world: World, party: Party) -> Non
     assert isinstance(call.error, WaitUnavailable)
     assert call.error.position is None
     assert isinstance(call.error.__cause__, BackendUnavailable)
-
-
-def test_trying_once_a_busy_lock_leaves_the_queue(world: World, party: Party, other: Party) -> None:
-    other.held()
-    call = party.acquire(timeout=0)
-    world.settle()
-    assert isinstance(call.error, AcquireTimeout)
-    assert len(world.queue()) == 1
 
 
 def test_a_try_that_is_refused_sends_one_request_and_nothing_else(

@@ -75,12 +75,6 @@ def test_a_ticket_that_was_never_sent_is_withdrawn_without_a_request(party: Part
     assert live_tickets(party) == 0
 
 
-def test_an_enqueued_ticket_knows_its_contender(world: World, party: Party) -> None:
-    ticket, snapshot = enqueued(party)
-    assert snapshot.find(ticket.entries[0].id) == ticket.contenders[0]
-    assert world.queue() == (ticket.contenders[0],)
-
-
 def test_withdrawing_removes_the_contender_and_answers_whether_it_was_there(
     world: World, party: Party, queued: Ticket
 ) -> None:
@@ -375,28 +369,6 @@ def test_the_sweep_repeats_a_removal_that_nothing_else_repeats(
     assert all(removal.done() for removal in removals)
 
 
-def test_a_waiter_is_told_of_a_departure_and_of_nothing_else(world: World, party: Party) -> None:
-    holder = world.party().held()
-    ticket, snapshot = enqueued(party)
-    waiting = ticket.departure([snapshot], {snapshot.contenders[0]: snapshot.revision})
-    world.advance(60)
-    assert not waiting.done()
-    holder._ticket.withdraw()
-    world.settle()
-    assert waiting.result(0) is None
-    assert [one.token for one in ticket.waiting.departures()] == [holder.token]
-    assert not ticket.waiting.departures()
-
-
-def test_a_departure_before_the_watch_is_noticed(world: World, party: Party) -> None:
-    holder = world.party().held()
-    ticket, snapshot = enqueued(party)
-    holder._ticket.withdraw()
-    waiting = ticket.departure([snapshot], {snapshot.contenders[0]: snapshot.revision})
-    world.settle()
-    assert waiting.done()
-
-
 def test_waiting_again_keeps_the_watches_that_are_still_wanted(
     world: World, behind_three: tuple[Ticket, Snapshot]
 ) -> None:
@@ -447,14 +419,6 @@ def test_a_waiter_whose_contender_is_lost_is_told_at_once(world: World, party: P
     assert isinstance(again.exception(0), Evicted)
 
 
-def test_only_the_first_loss_counts(party: Party) -> None:
-    ticket = ticket_of(party)
-    closed = ClientClosed()
-    ticket.lose(closed)
-    ticket.lose(Evicted("q"))
-    assert ticket.end.result(0) is closed
-
-
 def test_the_own_contender_is_watched_only_when_it_is_held_for_a_moment(
     world: World, party: Party
 ) -> None:
@@ -487,7 +451,7 @@ def test_a_holder_whose_deadline_has_passed_is_not_told_that_it_was_evicted(
     party.pause()
     world.advance(3 * TTL)
     assert world.queue() == ()
-    grant._ticket.vanished("q")
+    grant._ticket.removed_by_service("q")
     assert isinstance(grant._ticket.end.result(0), SessionLost)
 
 

@@ -78,7 +78,7 @@ def test_no_token_repeats_after_power_cuts(
     """
     chance = random.Random(seed)
     states = [b""]  # what the disk may have: the last that was synced, and all since
-    monkeypatch.setattr("coordlock_local.counter._BLOCK", 5)
+    monkeypatch.setattr("coordlock_local.counter._RESERVED_TOKENS", 5)
 
     class Killed(BaseException):
         pass

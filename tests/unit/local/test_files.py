@@ -158,7 +158,7 @@ def test_who_follows_a_long_queue_leaves_the_program_its_descriptors(
     from coordlock.backend import Queue
     from coordlock.runtime.clock import SYSTEM_CLOCK
 
-    monkeypatch.setattr(module, "_MOST_ENDS", 2)
+    monkeypatch.setattr(module, "_MAX_ENDS", 2)
     monkeypatch.setattr(module, "_INTERVAL_S", 0.1)
     clients = []
     for _ in range(5):

@@ -87,7 +87,8 @@ def test_a_signal_handler_that_closes_the_client_takes_nobody_elses_slot(tmp_pat
             def handle() -> None:
                 first.close()  # noqa: B023
                 waiting.append(pool.submit(third.lock("q").acquire))  # noqa: B023
-                if not no_fork._is_owned():  # else nobody is added before the release goes on
+                # Else nobody is added before the release goes on.
+                if not no_fork._is_owned():  # type: ignore[attr-defined]
                     eventually(lambda: len(second.admin.contenders("q")) == 2)
 
             with Signal(moment, handle, coordlock_local) as signal:

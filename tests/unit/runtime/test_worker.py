@@ -140,3 +140,14 @@ def test_a_signal_handler_may_have_calls_made_at_any_moment() -> None:
         if not signal.came:
             break
     assert number > 3
+
+
+def test_a_worker_that_is_to_end_makes_the_calls_that_wait_and_keeps_no_thread() -> None:
+    worker = Worker("ending", idle=3600.0)
+    made: list[int] = []
+    for number in range(3):
+        worker.run(partial(made.append, number))
+    worker.end()
+    worker.end()
+    eventually(lambda: worker.is_idle)
+    assert made == [0, 1, 2]

@@ -38,26 +38,11 @@ def test_no_folder_grows_with_the_queue() -> None:
     numbers = map(ItemId, range(10_000))
     buckets = [layout.dead.folder_of(id) for id in numbers]
     assert max(map(buckets.count, set(buckets))) == 1024
-    slots = [places(layout, Serial(ItemId(number)), 1e9)[-1] for number in range(10_000)]
+    delayed = (
+        layout.delayed.adding(Serial(id), 1e9, b"")[-1].key for id in map(ItemId, range(10_000))
+    )
+    slots = [key.rpartition("/")[0] for key in delayed]
     assert max(map(slots.count, set(slots))) == 1024
-
-
-def places(layout: Layout, item: Serial, due: float) -> list[str]:
-    """The folders that name ``item``, which is delayed: from the hours to its slot."""
-    operations = layout.delayed.adding(item, due, b"")
-    keys = dict.fromkeys(operation.key for operation in operations)
-    return [key.rpartition("/")[0] + "/" for key in keys]
-
-
-@given(st.floats(0, 1e10), ids)
-def test_the_way_to_a_delayed_item_opens_before_it_is_due(due: float, id: ItemId) -> None:
-    delayed = Layout("/root", "q").delayed
-    hour_mark, slot_mark, *adding = delayed.adding(Serial(id), due, b"")
-    hour, slot = hour_mark.key.rpartition("/")[2], slot_mark.key.rpartition("/")[2]
-    assert (hour_mark.key, slot_mark.key) == (delayed.hours + hour, delayed.slots(hour) + slot)
-    assert due - 3600 < int(hour) * 3600 <= due
-    assert due - 60 < int(slot.partition(".")[0]) * 60 <= due
-    assert adding[-1].key == f"{delayed.folder(slot)}{Serial(id)}"
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", "@a", "é" * 100])

@@ -96,43 +96,8 @@ def test_several_consumers_claim_each_item_once_and_soon_meet_seldom(
     assert refused < len(taken) / 2
 
 
-def test_after_a_refusal_a_client_goes_on_in_a_lane_that_no_other_serves() -> None:
-    for seed in range(20):
-        queue = Queue(8 * LANES)
-        ready = client(queue, seed)
-        candidate = ready.choose(0.0)
-        assert candidate is not None
-        queue.lanes[:-2] = [lane.after for lane in queue.lanes[:-2]]
-        ready.ended(candidate, queue.claim(candidate), 0.0)
-        ready.learn(queue.state, 0.0)
-        candidate = ready.choose(0.0)
-        assert candidate is not None
-        assert candidate.before.id.number % LANES >= LANES - 2
-
-
 def test_two_calls_of_one_client_never_claim_the_same_number() -> None:
     assert numbers(client(Queue(3)), 4) == [1, 2, 3, None]
-
-
-def test_an_old_reading_changes_nothing() -> None:
-    queue = Queue(2 * LANES)
-    ready, before = client(queue), queue.state
-    candidate = ready.choose(0.0)
-    assert candidate is not None
-    ready.ended(candidate, queue.claim(candidate), 0.0)
-    ready.learn(before, 0.0)
-    assert ready.is_alone(0.0)
-    assert numbers(ready, 3) == [2, 3, 4]
-
-
-def test_a_client_is_alone_again_when_no_other_claims_for_a_second() -> None:
-    queue = Queue(LANES)
-    ready = client(queue)
-    candidate = ready.choose(0.0)
-    assert candidate is not None
-    ready.ended(candidate, Outcome.REFUSED, 0.0)
-    assert not ready.is_alone(0.5)
-    assert ready.is_alone(1.0)
 
 
 def test_retries_come_before_new_items_in_the_order_in_which_they_were_due() -> None:

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from coordlock.backend import Listing, VersionedValue
+from coordlock.backend import VersionedValue
 from coordlock.errors import BackendError, NameConflict
-from coordlock.work.layout import LANES, ItemId, Layout, Serial
+from coordlock.work.layout import LANES, Layout
 from coordlock.work.records import (
     Claim,
     Content,
@@ -16,7 +14,6 @@ from coordlock.work.records import (
     Retry,
     State,
     Tail,
-    serials,
 )
 
 LAYOUT = Layout("/root", "q")
@@ -29,30 +26,11 @@ def state(**records: bytes) -> State:
     return State.read(LAYOUT, values)
 
 
-def test_a_queue_that_is_new_is_empty() -> None:
-    assert state() == State(Tail(), 0, NEW, 0)
-    assert state().waiting == 0
-
-
-def test_the_state_is_read_as_it_was_written() -> None:
-    tail = Tail().after("one", 1, items=3, delayed=2).after("two", 1, items=1, delayed=0)
-    found = state(tail=tail.encode(), lane_1=NEW[1].after.encode(), changes=b"")
-    assert found == State(tail, 3, (NEW[0], Lane(1, 1 + LANES, 3), *NEW[2:]), 3)
-    assert found.waiting == 3
-
-
 def test_a_tail_keeps_what_a_newer_release_has_added() -> None:
     written = Tail().encode().removesuffix(b"}") + b',"new":["later"]}'
     tail = state(tail=written).tail.after("one", 1, items=1, delayed=0)
     assert b'"new":["later"]' in tail.encode()
     assert state(tail=tail.encode()).tail == tail
-
-
-@given(st.integers(0, LANES - 1), st.integers(0, 30), st.integers(1, 2000))
-def test_a_lane_counts_what_waits_in_it(lane: int, begun: int, tail: int) -> None:
-    number = NEW[lane].number + begun * LANES
-    waiting = [one for one in range(number, tail) if one % LANES == lane]
-    assert Lane(lane, number, 0).waiting(tail) == len(waiting)
 
 
 def test_the_tail_tells_what_a_producer_has_put() -> None:
@@ -107,12 +85,3 @@ def test_records_are_read_as_they_were_written_and_unknown_fields_are_ignored() 
         assert type(record).decode("/key", VersionedValue(more, 1)) == record
     content = Content(1.5, b"\n{}\n")
     assert Content.decode("/key", VersionedValue(content.encode(), 1)) == content
-
-
-def test_what_a_folder_holds_comes_in_the_order_of_its_numbers() -> None:
-    names = ["10.1", "9.2", "d9.1", "9.10"]
-    found = serials(Listing({f"/f/{name}": VersionedValue(b"", 1) for name in names}, 1))
-    assert [str(one) for one in found] == ["9.2", "9.10", "d9.1", "10.1"]
-    assert found[Serial(ItemId(9), 2)] == ("/f/9.2", VersionedValue(b"", 1))
-    with pytest.raises(BackendError, match="/f/x"):
-        serials(Listing({"/f/x": VersionedValue(b"", 1)}, 1))

@@ -169,6 +169,8 @@ def test_what_is_no_coroutine_function_is_refused_in_tasks(root: str) -> None:
     async def main() -> None:
         async with coordlock.connect_async(f"memory://{root}") as client:
             await client.work_queue("q").put(b"one")
+            with pytest.raises(TypeError, match="run calls a handler, not None"):
+                await client.work_queue("q").run(None, timeout=1)  # type: ignore[arg-type]
             with pytest.raises(TypeError, match="is not a coroutine function"):
                 await client.work_queue("q").run(lambda item: None)  # type: ignore[arg-type,return-value]
 

@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 from coordlock_zookeeper.data import Data
-from coordlock_zookeeper.multis import KnownNodes, plan
 from coordlock_zookeeper.requests import Requests
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from kazoo.exceptions import (
     BadVersionError,
     ConnectionLoss,
-    NoAuthError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
@@ -37,11 +35,9 @@ from kazoo.security import OPEN_ACL_UNSAFE
 from coordlock.backend import Delete as DeleteKey
 from coordlock.backend import Expect, Operation, Put, VersionedValue
 from coordlock.errors import (
-    AuthenticationFailed,
     BackendError,
     BackendUnavailable,
     Evicted,
-    TooLarge,
     VersionMismatch,
 )
 from coordlock.model.claim import Mode
@@ -81,7 +77,6 @@ class Tree:
         self.multis = 0
         self.before: Nodes = {}
         self.since: list[Nodes] = []
-        self.refused: dict[str, Exception] = {}
         self.lost_after: int | None = None
 
     def _call(self, request: Any, answer: Any) -> None:
@@ -104,7 +99,7 @@ class Tree:
         self.before, after = dict(self.nodes), dict(self.nodes)
         self.since = [self.before]
         for number, operation in enumerate(operations):
-            error = self.refused.get(operation.path) or do(operation, after)
+            error = do(operation, after)
             if error is not None:
                 rest = len(operations) - number - 1
                 undone = [RolledBackError()] * number
@@ -262,24 +257,6 @@ def test_a_key_that_others_make_and_delete_all_the_time_is_given_up() -> None:
     assert b"x" not in keys_of(tree.nodes).values()
 
 
-def test_a_key_with_others_below_it_loses_its_data() -> None:
-    tree = Tree(dict.fromkeys(with_ancestors([ME.key, "/a/b/c"]), (b"1", 0)))
-    assert outcome(tree, [DeleteKey("/a"), DeleteKey("/a/b/c"), Put("/a/x", b"")]) is None
-    assert {path: data for path, (data, _) in tree.nodes.items() if path.startswith("/a")} == {
-        "/a": None,
-        "/a/b": b"1",
-        "/a/x": b"",
-    }
-
-
-def test_a_node_without_data_is_expected_to_be_no_key() -> None:
-    tree = Tree(dict.fromkeys(with_ancestors([ME.key]), (b"", 0)) | {"/a": (None, 3)})
-    operations: list[Operation] = [Expect("/a", 0), Put("/a", b"x")]
-    assert outcome(tree, operations) is None
-    assert tree.nodes["/a"] == (b"x", 4)
-    assert isinstance(outcome(tree, operations), VersionMismatch)
-
-
 def test_what_exists_is_written_by_one_multi() -> None:
     tree = Tree(dict.fromkeys(with_ancestors([ME.key, "/a/b", "/c"]), (b"", 0)))
     operations: list[Operation] = [Put("/a/b", b"x"), DeleteKey("/c"), Expect("/a", 1)]
@@ -301,41 +278,12 @@ def test_many_new_keys_with_their_parents_take_two_multis() -> None:
     assert "/x" not in tree.nodes
 
 
-def test_every_multi_begins_with_the_contender() -> None:
-    operations: list[Operation] = [Put("/a", b""), Expect("/b", 0), Expect("/c", 3)]
-    operations += [DeleteKey("/d")]
-    for absent in (set[str](), {"/a", "/d"}):
-        first, *rest = plan([ME.key], operations, KnownNodes(absent))
-        assert (first.kind, first.path, first.version) == ("check", ME.key, -1)
-        assert ME.key not in {one.path for one in rest}
-
-
 def test_a_multi_without_an_answer_is_not_sent_again() -> None:
     for lost_after in (1, 2):
         tree = Tree(dict.fromkeys(with_ancestors([ME.key]), (b"", 0)))
         tree.lost_after = lost_after
         assert isinstance(outcome(tree, [Put("/a/b", b"x")]), BackendUnavailable)
         assert tree.multis == lost_after
-
-
-def test_a_refusal_names_the_node() -> None:
-    tree = Tree(dict.fromkeys(with_ancestors([ME.key, "/a", "/b"]), (b"", 0)))
-    tree.refused["/b"] = NoAuthError()
-    error = outcome(tree, [Put("/a", b"x"), Put("/b", b"x")])
-    assert isinstance(error, AuthenticationFailed)
-    assert error.reason.startswith("/b: ")
-
-
-@pytest.mark.parametrize("size", [0xFFFFF - 200, 0xFFFFF])
-def test_what_a_server_would_hang_up_on_is_not_sent(size: int) -> None:
-    tree = Tree(dict.fromkeys(with_ancestors([ME.key, "/a"]), (b"", 0)))
-    error = outcome(tree, [Put("/a", b"x" * size)])
-    if size == 0xFFFFF:
-        assert type(error) is TooLarge
-        assert "too large" in str(error)
-    else:
-        assert error is None
-    assert tree.multis == (error is None)
 
 
 def test_a_read_is_refused_when_the_connection_was_lost_in_between() -> None:

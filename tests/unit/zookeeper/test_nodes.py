@@ -190,27 +190,6 @@ class TestKazoosRecipes:
 
 
 class TestPart:
-    CHILDREN = tuple(f"{n:032x}__lock__{printed(n)}" for n in (3, 1, 2, 0, 4))
-
-    def test_all_in_order(self) -> None:
-        contenders, omitted = nodes.nearest("/q", nodes.ordered_names(self.CHILDREN), None)
-        assert [one.order for one in contenders] == [0, 1, 2, 3, 4]
-        assert omitted == 0
-
-    @pytest.mark.parametrize(("claim", "orders"), [(Mode.EX, [2, 3]), (Permit(2), [1, 2, 3])])
-    def test_the_window_before_one_and_itself(self, claim: Claim, orders: list[int]) -> None:
-        me = Contender("me", f"/q/{self.CHILDREN[0]}", claim, 3, token=9)
-        contenders, omitted = nodes.nearest("/q", nodes.ordered_names(self.CHILDREN), me)
-        assert [one.order for one in contenders] == orders
-        assert contenders[-1] is me
-        assert omitted == orders[0]
-
-    def test_one_that_has_left_is_not_listed(self) -> None:
-        me = Contender("me", "/q/gone__lock__0000000003", Mode.EX, 3)
-        contenders, omitted = nodes.nearest("/q", nodes.ordered_names(self.CHILDREN), me)
-        assert [one.order for one in contenders] == [2]
-        assert omitted == 2
-
     @given(
         st.lists(
             st.tuples(claims, st.sampled_from(["kazoo", "curator"]), st.booleans()), max_size=12
@@ -238,10 +217,3 @@ class TestPart:
         ]
         assert set(in_the_way) <= set(found)
         assert [one.order for one in found] == sorted(one.order for one in found)
-
-    def test_what_shares_is_not_listed_with_what_conflicts(self) -> None:
-        shares = [nodes.stem(f"{n:032x}", Mode.CW) + printed(n) for n in range(3)]
-        own = nodes.stem(GUID, Mode.CW) + printed(3)
-        me = Contender(GUID, f"/q/{own}", Mode.CW, 3, token=9)
-        found, _ = nodes.nearest("/q", nodes.ordered_names([*shares, own]), me, conflicting=True)
-        assert found == (me,)

@@ -289,36 +289,6 @@ def test_a_round_is_not_begun_while_another_is_under_way() -> None:
     assert place.next_round() == [readings[0]]
 
 
-def test_a_round_in_which_a_part_has_changed_shows_the_state_before_that() -> None:
-    place = FolderPlace("/f/")
-    place.take(place.next_round()[0], (["a", "b"], stat(1)), 5)
-    for reading in place.next_round():
-        place.take(reading, (reading.path.encode(), stat(1)), 6)
-    place.fired(EventType.CHANGED, "/f/a")
-    place.fired(EventType.CHANGED, "/f/b")
-    assert place.advance()
-    assert (place.state.revision, place.state.values["/f/a"].data) == (6, b"/f/a")
-    assert not place.advance()
-
-
-def test_a_transaction_that_writes_what_is_read_and_what_is_kept_shows_as_a_whole() -> None:
-    """It is 8, and writes both; 7 had written one of them."""
-    place = FolderPlace("/f/")
-    place.take(place.next_round()[0], (["a", "b"], stat(1)), 5)
-    for reading in place.next_round():
-        place.take(reading, (b"1", stat(1)), 6)
-    assert place.advance()
-    place.fired(EventType.CHANGED, "/f/a")
-    [reading] = place.next_round()
-    place.fired(EventType.CHANGED, "/f/b")
-    place.take(reading, (b"3", stat(8)), 8)
-    assert not place.advance()
-    for reading in place.next_round():
-        place.take(reading, (b"3", stat(8)), 8)
-    assert place.advance()
-    assert {one.data for one in place.state.values.values()} == {b"3"}
-
-
 def test_events_of_others_cost_nothing() -> None:
     folder, key = FolderPlace("/f/"), KeyPlace("/f")
     folder.take(folder.next_round()[0], ([], stat(1)), 1)
