@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from typing import Final
 
 from coordlock.cli.text import echo
@@ -65,6 +66,6 @@ class EventLines:
                 self._is_suspect = False
                 self._print("held", self._held)
 
-    def _print(self, event: str, facts: dict[str, object]) -> None:
+    def _print(self, event: str, facts: Mapping[str, object]) -> None:
         line = {"version": _VERSION, "event": event, "time": round(time.time(), 3), **facts}
         echo(json.dumps(line))

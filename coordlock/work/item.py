@@ -141,7 +141,7 @@ class _BaseItem(BaseGrant):
         RuntimeError when it has ended.
         """
         item = self._consumer.store.layout.item(self._claimed.serial.id)
-        yield from self._finish("acknowledged", [Delete(item)], "acknowledged")
+        yield from self._finish("acknowledged", [Delete(item)])
 
     def _nack(self, delay: Duration | None = None, reason: str = "") -> Steps[None]:
         """The work has failed: let the item be taken again, after ``delay`` seconds.
@@ -159,10 +159,10 @@ class _BaseItem(BaseGrant):
             retry = self._claimed.retry(due=time.time() + seconds, failed=True)
         layout, serial = self._consumer.store.layout, self._claimed.serial
         back = returning(layout, serial, retry, retries.limits, reason[:_LONGEST_REASON])
-        yield from self._finish("given back", back, "failed")
+        yield from self._finish("given back", back)
         self._consumer.look_again()
 
-    def _finish(self, how: str, operations: Sequence[Operation], outcome: _Outcome) -> Steps[None]:
+    def _finish(self, how: str, operations: Sequence[Operation]) -> Steps[None]:
         """End the claim, and do ``operations`` in the same step."""
         try:
             if not self._has_ended:
@@ -182,7 +182,7 @@ class _BaseItem(BaseGrant):
                 reason = f"{lost.reason}; whether item {self.id} was {self._ending} is unknown"
                 raise self._lost_because(reason) from lost
             raise
-        self._conclude(outcome)
+        self._conclude()
 
     def _write(self, how: str, operations: Sequence[Operation]) -> Steps[None]:
         engine, store = self._engine, self._consumer.store
@@ -216,11 +216,11 @@ class _BaseItem(BaseGrant):
             took = engine.clock.now() - self._began
             RECORDER.record(ItemEnded(*facts, self.deliveries, took))
 
-    def _conclude(self, outcome: _Outcome) -> None:
+    def _conclude(self) -> None:
         with self._lock:
             has_ended, self._has_ended, self._released = self._has_ended, True, True
         if not has_ended:
-            self._record(outcome)
+            self._record("acknowledged" if self._ending == "acknowledged" else "failed")
             self._consumer.put_back(self._claimed.worker)
 
     def _release(self, timeout: Timeout = DEFAULT) -> Steps[bool]:

@@ -14,7 +14,8 @@ BELOW_THE_ROOT: Final = (
     ("<name>/...", "contenders: of locks, elections, groups, barriers, workers", "a"),
     ("@waits/...", "who waits for whom, to find deadlocks", "a"),
     ("@counters/  @latches/  @gates/  @barriers/", "one record for each", "b"),
-    ("@values/<name>  @release-requests/<name>", "the value of a lock, requests to release it", "b"),
+    ("@values/<name>", "the value of a lock", "b"),
+    ("@release-requests/<name>", "requests to release a lock", "b"),
     ("@work/<name>  @items/<name>/...", "the items of a work queue", "b"),
 )
 ELSEWHERE: Final = (

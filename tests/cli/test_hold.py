@@ -39,7 +39,12 @@ def test_the_token_is_the_one_in_the_queue(cli: Cli) -> None:
 
 def fits(line: dict[str, Any], schema: dict[str, Any]) -> bool:
     """Whether ``line`` has the fields of the ``schema``, with their types, and no others."""
-    types = {"string": str, "integer": int, "number": (int, float), "null": type(None)}
+    types: dict[str, Any] = {
+        "string": str,
+        "integer": int,
+        "number": (int, float),
+        "null": type(None),
+    }
     for name, value in line.items():
         known = schema["properties"][name]
         allowed = known.get("type", [])

@@ -50,6 +50,9 @@ FOR_APPLICATIONS = (
     "coordlock.integrations.flask",
     "coordlock.integrations.pytest",
     "coordlock.integrations.sqlalchemy",
+    "coordlock.telemetry",
+    "coordlock.telemetry.otel",
+    "coordlock.telemetry.prometheus",
 )
 #: And those that backends and their tests build on.
 FOR_BACKENDS = (

@@ -53,6 +53,7 @@ class Stage:
         self.backend = ByHand(self.time, ttl)
         self.ends: list[CoordlockError] = []
         self.recoveries = 0
+        self.client = 1
         self.session = Session(self.backend, self.timers, self)
         self.opened = run_in_background(self.session.open())
 
