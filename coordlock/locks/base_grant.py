@@ -257,7 +257,8 @@ class BaseGrant(Resident):
             ticket.limit.look()
         ticket.withdraw()
         self._released = True
-        if ticket.replied.done() or ticket.end.result() is not None or THREAD.must_not_wait:
+        is_lost = ticket.end.done() and ticket.end.result() is not None
+        if ticket.replied.done() or is_lost or THREAD.must_not_wait:
             return
         yield within(self._engine.timers, ticket.replied, seconds)
 
