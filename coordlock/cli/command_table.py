@@ -117,6 +117,7 @@ _ALL: Final = (
         JSON,
         example="show nightly --follow",
     ),
+    Command("events", "events.events", NAME, JSON, example="events nightly --json"),
     Command(
         "evict",
         "evict.evict",

@@ -13,10 +13,10 @@ from coordlock.model.events import AcquireWaiting, Lost, Released, SessionChange
 from coordlock.runtime.recorder import Event
 from coordlock.runtime.subscription import Subscription
 
-__all__ = ["EventLines"]
+__all__ = ["VERSION", "EventLines"]
 
 #: The version of the lines. Fields may be added; a change of others makes it grow.
-_VERSION: Final = 1
+VERSION: Final = 1
 #: Seconds to wait for lines that are yet to be printed.
 _PATIENCE_S: Final = 5.0
 
@@ -67,5 +67,5 @@ class EventLines:
                 self._print("held", self._held)
 
     def _print(self, event: str, facts: Mapping[str, object]) -> None:
-        line = {"version": _VERSION, "event": event, "time": round(time.time(), 3), **facts}
+        line = {"version": VERSION, "event": event, "time": round(time.time(), 3), **facts}
         echo(json.dumps(line))

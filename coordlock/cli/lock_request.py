@@ -211,7 +211,7 @@ def show_log(level: str) -> None:
 
     class ToStderr(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            complain(record.getMessage())
+            complain(f"{time.strftime('%H:%M:%S')} {record.getMessage()}")
 
     logger = logging.getLogger("coordlock")
     logger.setLevel(level)

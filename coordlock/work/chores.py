@@ -92,6 +92,18 @@ def returning(
     return *creating(layout.retry(item), retry.encode()), changes
 
 
+def log_dead(name: str, item: str, retry: Retry, limits: Limits, reason: str = "") -> None:
+    """Log that the ``item`` of the work queue ``name`` is dead, if ``limits`` say so."""
+    if (dead := limits.reason(retry)) is not None:
+        log.warning(
+            "work queue %r: item %s is dead: %s",
+            name,
+            item,
+            reason or dead,
+            extra={"coordlock_name": name, "coordlock_kind": "item", "coordlock_item": item},
+        )
+
+
 class Follower(Protocol):
     """What the chores need of the client's consumer."""
 
@@ -254,7 +266,9 @@ class Chores:
             reason = f"failed {retry.failures} times, at last because its worker ended"
             ended = returning(layout, one, retry, self._limits, reason)
             key, stored = found[one]
-            yield from store.write([*ending(key, stored.version), *ended])
+            made = yield from store.write([*ending(key, stored.version), *ended])
+            if made is Outcome.MADE:
+                log_dead(layout.name, str(one.id), retry, self._limits, reason)
 
     @property
     def may_be_due(self) -> bool:

@@ -35,7 +35,7 @@ from coordlock.errors import Evicted, SessionLost
 from coordlock.runtime.clock import sleep, soon, within
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Condition, Promise
-from coordlock.work.chores import Chores, Limits, returning
+from coordlock.work.chores import Chores, Limits, log_dead, returning
 from coordlock.work.layout import Serial, creating, ending
 from coordlock.work.ready import Candidate, Ready
 from coordlock.work.records import Claim, Content, Retry, State, serials
@@ -366,7 +366,10 @@ class Consumer:
                 burying = returning(
                     self.store.layout, candidate.before, candidate.retry, self._limits, reason
                 )
-                yield from self.store.write([*candidate.taking, *burying])
+                made = yield from self.store.write([*candidate.taking, *burying])
+                if made is Outcome.MADE:
+                    item = str(candidate.before.id)
+                    log_dead(self.store.layout.name, item, candidate.retry, self._limits)
                 outcome = Outcome.MADE  # it is ready no longer, whichever client has done that
                 return outcome
             worker = yield from self.workers.get(candidate.retry.token)

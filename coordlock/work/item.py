@@ -24,7 +24,7 @@ from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.promise import Promise
 from coordlock.runtime.recorder import RECORDER
 from coordlock.settings import DEFAULT, Duration, Timeout, seconds_of, timeout_of
-from coordlock.work.chores import Limits, returning
+from coordlock.work.chores import Limits, log_dead, returning
 from coordlock.work.consumer import Claimed, Consumer
 from coordlock.work.layout import ending
 from coordlock.work.store import Outcome, Writing
@@ -160,6 +160,7 @@ class _BaseItem(BaseGrant):
         layout, serial = self._consumer.store.layout, self._claimed.serial
         back = returning(layout, serial, retry, retries.limits, reason[:_LONGEST_REASON])
         yield from self._finish("given back", back)
+        log_dead(self.name, self.id, retry, retries.limits, reason)
         self._consumer.look_again()
 
     def _finish(self, how: str, operations: Sequence[Operation]) -> Steps[None]:

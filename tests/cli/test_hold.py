@@ -81,6 +81,21 @@ def test_json_has_a_line_for_each_event_by_the_schema(tmp_path: Path) -> None:
     assert lost["token"] == held["token"] < lines[-1]["token"]
 
 
+def test_events_follow_those_that_come_and_go_by_the_schema(cli: Cli) -> None:
+    schema = json.loads((DOCS / "reference" / "hold-events.schema.json").read_text())
+    with cli.holding("x") as first, cli.started("events", "x", "--json") as following:
+        assert following.stdout is not None
+        lines = [json.loads(following.stdout.readline())]
+        with cli.started("hold", "x", "--for", "1h"):
+            lines.append(json.loads(following.stdout.readline()))
+            first.send_signal(signal.SIGTERM)
+            lines += [json.loads(following.stdout.readline()) for _ in range(2)]
+        lines.append(json.loads(following.stdout.readline()))
+    assert [line["event"] for line in lines] == ["held", "waiting", "left", "held", "left"]
+    assert [line["token"] for line in lines] == [lines[index]["token"] for index in (0, 1, 0, 1, 1)]
+    assert all(fits(line, schema) for line in lines), lines
+
+
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"])
 def test_a_signal_releases_it(cli: Cli, name: str) -> None:
     number = getattr(signal, name)

@@ -40,6 +40,12 @@ def test_the_command_finds_name_token_and_backend_in_its_environment(cli: Cli) -
     assert int(again["COORDLOCK_TOKEN"]) > int(found["COORDLOCK_TOKEN"])
 
 
+def test_the_command_is_part_of_the_trace_of_the_process_that_started_it(cli: Cli) -> None:
+    cli.environment["TRACEPARENT"] = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    done = cli.run("run", "x", "--", "printenv", "TRACEPARENT")
+    assert done.stdout.strip() == cli.environment["TRACEPARENT"]
+
+
 def test_no_shell_reads_the_command(cli: Cli) -> None:
     arguments = ["$HOME", "a  b", "*", "-n", "--", ";", ""]
     program = "import json, sys; print(json.dumps(sys.argv[1:]))"

@@ -13,6 +13,7 @@ import coordlock
 from coordlock.errors import AcquireTimeout, DeadlockDetected, LockLost, StaleToken, WaitCancelled
 from coordlock.fencing.marks import Marks
 from coordlock.fencing.token import FencingToken
+from coordlock.runtime.log import flush
 from coordlock.runtime.recorder import RECORDER
 from coordlock.telemetry import (
     AcquireFailed,
@@ -259,6 +260,42 @@ def test_an_item_of_a_work_queue_is_recorded_with_its_outcome(
     assert [event.outcome for event in ended] == ["acknowledged", "failed", "given back"]
     assert {event.queue for event in ended} == {"mails"}
     assert all(event.deliveries >= 1 and event.duration >= 0 for event in ended)
+
+
+def test_an_item_that_dies_is_logged_once(
+    locks: LockService, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = locks.connect().work_queue("mails", max_failures=2)
+    queue.put(b"")
+    for _ in range(2):
+        queue.take(timeout=10).nack(reason="no")
+    flush(10)
+    dead = [record for record in caplog.records if "is dead" in record.getMessage()]
+    assert [record.getMessage() for record in dead] == ["work queue 'mails': item 1 is dead: no"]
+    assert vars(dead[0])["coordlock_item"] == "1"
+
+
+def test_a_long_wait_is_logged_once_with_the_holder(
+    locks: LockService, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "coordlock")
+    client = locks.connect()
+    with locks.held("orders"):
+        waiter = threading.Thread(target=lambda: client.lock("orders").acquire().release())
+        waiter.start()
+        eventually(lambda: len(client.lock("orders").contenders()) == 2)
+        clock = time.time
+        with pytest.MonkeyPatch.context() as later:
+            later.setattr(time, "time", lambda: clock() + 30)
+            for _ in range(4):
+                locks.advance(5)  # which sweeps
+            eventually(lambda: "waiting for" in caplog.text)
+    waiter.join()
+    flush(10)
+    lines = [one.getMessage() for one in caplog.records if "waiting for" in one.getMessage()]
+    assert len(lines) == 1
+    assert "lock 'orders': waiting for 3" in lines[0]
+    assert "another client" in lines[0]
 
 
 def test_a_fence_records_a_stale_token(recorded: list[Event]) -> None:
