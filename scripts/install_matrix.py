@@ -34,7 +34,7 @@ PARALLEL: Final = 2
 EXTRAS: Final = {
     "sasl": ("zookeeper", "sasl"),
     "etcd3": ("etcd", "etcd3"),
-    "all": ("zookeeper", "sasl", "etcd", "cli", "cron", "sql", "redis"),
+    "all": ("zookeeper", "sasl", "etcd", "cli", "cron", "sql", "redis", "prometheus", "otel"),
 }
 
 
@@ -83,6 +83,10 @@ CASES: Final = (
     Case("sql", oldest=True),
     Case("redis"),
     Case("redis", oldest=True),
+    Case("prometheus"),
+    Case("prometheus", oldest=True),
+    Case("otel"),
+    Case("otel", oldest=True),
     Case("all"),
     Case("testing"),
 )

@@ -435,7 +435,7 @@ _ALL: Final = (
             group="group",
             help="Group names that only differ in ids.",
         ),
-        Option("--once", help="Print the metrics and end."),
+        Option("--print", dest="is_printed", help="Print the metrics and end."),
         example="exporter --listen 0.0.0.0:9464 --queue mails --election scheduler",
     ),
     Command(

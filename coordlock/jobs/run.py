@@ -34,6 +34,7 @@ from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, bounded, run_in_background
 from coordlock.runtime.log import Log, described
 from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.process import THREAD
 from coordlock.runtime.promise import Promise
 from coordlock.runtime.recorder import RECORDER
 
@@ -229,8 +230,9 @@ class _BaseJobRun(BaseGrant):
                     f"the record of slot {shown(self.slot)} of job {self.name!r} was changed by "
                     "another program, and stays as it is",
                 )
-            if mine.state is not State.RUNNING:
-                break  # an attempt without an answer was made
+            if mine.state is not State.RUNNING:  # an attempt without an answer was made
+                _record_end(self._engine, self.name, mine)
+                break
             now = self._now()
             ended = self._ledger.with_record(mine.ended(state, now, error), now, self._rules)
             try:
@@ -271,6 +273,11 @@ class _BaseJobRun(BaseGrant):
     def _leave_queue(self, seconds: float | None) -> Steps[None]:
         """Record how the work has ended before the lock is released; release it if that fails."""
         try:
+            if THREAD.must_not_wait:
+                self._released = True
+                settled = run_in_background(self._settle(*self._outcome, self._also))
+                settled.add_done_callback(lambda _: self._ticket.withdraw())
+                return
             if self._ticket.lost is None and not self._ticket.is_leaving:
                 yield from self._guarded(self._recorded(*self._outcome, self._also))
         except LockLost:

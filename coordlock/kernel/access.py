@@ -184,7 +184,7 @@ def _finish(engine: Engine) -> None:
     finally:
         if engine.closing is not None:
             engine.closing.resolve(None)  # before the callbacks end: one may wait for this
-        engine.callbacks.finish(_CALLBACKS_S)
+        engine.callbacks.finish(0.0 if THREAD.must_not_wait else _CALLBACKS_S)
 
 
 def _withdraw_all(engine: Engine) -> list[Promise[bool]]:

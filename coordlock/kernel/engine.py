@@ -311,8 +311,10 @@ class Engine:
         def call() -> None:
             try:
                 action()
-            except BaseException:
+            except BaseException as error:
                 # SystemExit too: it ends a thread, and this one calls others.
+                if not (isinstance(error, Exception) or self.callbacks.has_thread):
+                    raise  # Ctrl-C, where no thread can be started
                 log.exception("a callback failed")
 
         self.callbacks.run(call)

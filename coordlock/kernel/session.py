@@ -143,8 +143,9 @@ class Session:
     @property
     def is_away(self) -> bool:
         """Whether it has been in doubt for longer than a connection takes to come back."""
-        doubted = self._timers.clock.now() - self._suspected
-        return self.suspicion is not None and doubted >= _RECONNECT_S
+        if self.suspicion is None:
+            return False
+        return self._timers.clock.now() - self._suspected >= _RECONNECT_S
 
     def suspect(self, reason: str, *, unanswered: bool = False) -> None:
         """In doubt until a heartbeat is acknowledged: the connection is gone.
@@ -156,9 +157,9 @@ class Session:
                 self._suspected = -math.inf
             if self.suspicion is not None or self._end is not None:
                 return
-            self.suspicion = reason
             if not unanswered:
-                self._suspected = self._timers.clock.now()
+                self._suspected = self._timers.clock.now()  # before others see the doubt
+            self.suspicion = reason
         self._record("in doubt", reason)
         log.warning("the %s session %s is in doubt: %s", self._backend.scheme, self.id, reason)
 

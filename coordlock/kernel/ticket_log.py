@@ -45,8 +45,6 @@ class TicketLog:
 
     def lost(self, ticket: Ticket, error: CoordlockError, now: float) -> None:
         """``ticket``, which was granted, was lost with ``error`` at ``now``."""
-        if not is_held(ticket):
-            return  # the loss of an item is logged where it is worked on
         if now - self._window >= _WINDOW_S:
             self._window, self._lines = now, 0
             self.flush()
@@ -57,10 +55,11 @@ class TicketLog:
         token = (ticket.contenders[0].token or 0) if ticket.contenders else 0
         reason = error.reason if isinstance(error, Evicted | LockLost) else str(error)
         held = time.time() - (ticket.granted_at or time.time())
+        how_long = "" if isinstance(error, LockLost) else f"; it was held for {held:.1f} s"
         log.warning(
-            "%s; it was held for %.1f s",
+            "%s%s",
             LockLost(ticket.name, token, reason, kind=ticket.kind),
-            held,
+            how_long,
             extra={
                 "coordlock_name": ticket.name,
                 "coordlock_kind": ticket.kind,

@@ -213,7 +213,9 @@ class Tickets:
 
     def lost(self, ticket: Ticket, error: CoordlockError) -> None:
         """``ticket``, which was granted, is lost with ``error``."""
-        self._log.lost(ticket, error, self._timers.clock.now())
+        # An idle worker of a work queue has lost nothing; a `LockLost` ends what is at work.
+        if is_held(ticket) or isinstance(error, LockLost):
+            self._log.lost(ticket, error, self._timers.clock.now())
 
     def _log_long_wait(self, ticket: Ticket) -> None:
         blocker, since = ticket.blocker, ticket.waits_since

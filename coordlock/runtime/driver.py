@@ -221,7 +221,7 @@ class _Background(Generic[T]):
 
 
 def bounded(steps: Steps[T], deadline: Deadline | None) -> Steps[T]:
-    """The result of ``steps``, to which ``deadline`` applies, and to nothing after them."""
+    """The result of ``steps``, to which ``deadline`` applies in place of the caller's."""
     call: Call = yield Call
     former = call.deadline
     try:

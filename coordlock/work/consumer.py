@@ -166,7 +166,7 @@ class Consumer:
                     return found
                 if found is Outcome.REFUSED:
                     wanted.saw_nothing, wanted.refused = False, wanted.refused + 1
-                    if not self.is_following:
+                    if wanted.once or not self.is_following:
                         yield sleep(timers, self._pause(self.ready.count or 1))
                         yield from self.look()
                         continue
@@ -181,8 +181,11 @@ class Consumer:
                         return None
                 yield from self._news(wanted)
         finally:
-            if wanted in self._calls:
-                self._calls.remove(wanted)
+            with self._lock:
+                was_waiting = wanted in self._calls
+                if was_waiting:
+                    self._calls.remove(wanted)
+            if was_waiting:
                 soon(timers, self._changed.notify)
 
     def _news(self, wanted: Wanted) -> Steps[None]:
@@ -211,11 +214,14 @@ class Consumer:
         return claiming.found
 
     def _begin_claim(self, claiming: Claiming) -> None:
-        candidate = self.ready.choose(self.store.engine.clock.now())
+        with self._lock:  # unless its call has given up meanwhile
+            claiming.has_begun = not claiming.is_left
+        candidate = None
+        if claiming.has_begun:
+            candidate = self.ready.choose(self.store.engine.clock.now())
         if candidate is None:
             claiming.found.resolve(None)
         else:
-            claiming.has_begun = True
             found = run_in_background(self._claim(candidate))
             found.add_done_callback(claiming.found.follow)
 

@@ -21,6 +21,7 @@ from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log, described
 from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.process import THREAD
 from coordlock.runtime.promise import Promise
 from coordlock.runtime.recorder import RECORDER
 from coordlock.settings import DEFAULT, Duration, Timeout, seconds_of, timeout_of
@@ -246,8 +247,11 @@ class _BaseItem(BaseGrant):
             self._has_ended = was_held
             if was_held:
                 self._record("given back")
-            yield within(engine.timers, back, seconds if was_held else 0.0)
-        elif not self._has_ended:  # an earlier call had no answer: repeat it, or let others have it
+            if was_held and not THREAD.must_not_wait:
+                yield within(engine.timers, back, seconds)
+        elif not (
+            self._has_ended or THREAD.must_not_wait
+        ):  # an earlier call had no answer: repeat it, or let others have it
             with suppress(LockLost, BackendUnavailable):
                 yield from self._leave(None)
         return was_held

@@ -194,7 +194,7 @@ class _BaseWorkQueue(Resident, Generic[I]):
             reason = str(cancelled)
             raise WaitCancelled(self.name, reason, kind="work queue") from cancelled.__cause__
         except DeadlineReached as late:
-            if seconds != 0 and (wanted.saw_nothing or wanted.refused):
+            if wanted.refused or (seconds != 0 and wanted.saw_nothing):
                 return wanted, None
             raise self._unavailable(engine.silent(late), seconds) from late.__cause__
 

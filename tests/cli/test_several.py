@@ -73,7 +73,7 @@ def test_several_locks_that_are_busy_are_named_with_their_holder(cli: Cli) -> No
 
 def test_hold_prints_the_token_or_all_of_it_as_json(cli: Cli) -> None:
     done = cli.run("hold", "--for", "0.1", "-l", "a", "-l", "b", "--json")
-    line = json.loads(done.stdout)
+    line = json.loads(done.stdout.splitlines()[0])
     assert line["name"] == "a, b"
     assert line["tokens"] == {"a": line["token"], "b": line["token"]}
     done = cli.run("hold", "--for", "0.1", "-l", "a", "-l", "b")

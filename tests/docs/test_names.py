@@ -20,6 +20,8 @@ import pytest
 import coordlock
 import coordlock.backend.contract
 from coordlock.backend import Backend, Capability
+from coordlock.telemetry.metrics import METRICS
+from coordlock.telemetry.survey import SERVICE_METRICS
 from tests.docs.pages import PAGES, blocks, page, rows
 
 PACKAGES: Final = (
@@ -71,7 +73,9 @@ def classes() -> dict[str, list[object]]:
 
 
 def exists(name: str) -> bool:
-    """Whether ``name`` is a module, a class, or an attribute of one."""
+    """Whether ``name`` is a module, a class, an attribute of one, or a metric."""
+    if name in {metric.name for metric in (*METRICS, *SERVICE_METRICS)}:
+        return True
     first, *rest = name.split(".")
     found: list[object] = classes().get(first, [])
     if first in PACKAGES:

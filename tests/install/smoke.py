@@ -40,6 +40,8 @@ BROUGHT = {
     "cron": "cronsim",
     "sql": "sqlalchemy",
     "redis": "redis",
+    "prometheus": "prometheus_client",
+    "otel": "opentelemetry",
     "testing": "pytest",
 }
 NAME = f"smoke-{uuid.uuid4().hex}"

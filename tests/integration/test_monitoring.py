@@ -149,11 +149,11 @@ def test_the_exporter_reads_the_service_once_for_many_scrapes(tmp_path: Path) ->
 def test_the_exporter_prints_once_and_tells_of_a_service_that_is_away(tmp_path: Path) -> None:
     cli = Cli(f"local://{tmp_path}/state", tmp_path)
     with cli.holding("a"):
-        shown = cli.run("exporter", "--once", "--lock", "a")
+        shown = cli.run("exporter", "--print", "--lock", "a")
     assert shown.returncode == 0
     assert 'coordlock_service_holders{backend="local",group="a"} 1.0' in shown.stdout
     cli.environment["COORDLOCK_URL"] = "etcd://127.0.0.1:1?connect_timeout=100ms"
-    shown = cli.run("exporter", "--once")
+    shown = cli.run("exporter", "--print")
     assert shown.returncode == 69
     assert 'coordlock_service_up{backend="etcd"} 0.0' in shown.stdout
 

@@ -185,15 +185,12 @@ def test_a_leader_in_the_shell_is_back_about_as_soon_as_one_in_a_program(
 
 
 def test_the_log_of_an_outage_names_each_loss_once(
-    service: tuple[str, FaultProxy],
-    request: pytest.FixtureRequest,
-    root: str,
+    service: tuple[str, str, FaultProxy],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A holder, a waiter, a leader, a member and a consumer lose their session, and come back."""
     caplog.set_level(logging.INFO, "coordlock")
-    url, proxy = service
-    direct = request.getfixturevalue(url.partition(":")[0]).endpoint.url(root)
+    direct, url, proxy = service
     stop, waited = coordlock.Cancellation(), list[Exception]()
     with (
         coordlock.connect(f"{url}?ttl=2s&request_timeout=2s") as client,

@@ -103,7 +103,8 @@ def test_a_task_that_is_cancelled_at_any_step_of_a_block_leaves_nothing(service:
                 nonlocal entered
                 async with lock:
                     entered += 1
-                    await asyncio.sleep(0)
+                    for _ in range(5):
+                        await asyncio.sleep(0.0005)
 
             for number in itertools.count():
                 task = asyncio.create_task(block())

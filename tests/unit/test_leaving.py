@@ -159,18 +159,25 @@ def test_an_end_that_the_collector_runs_in_the_clients_own_thread_waits_for_no_a
         next(body[0])
         stack = contextlib.ExitStack()
         stack.callback(client.lock("r").acquire().release)
+        queue, job = client.work_queue("q"), client.job("j")
+        queue.put(b"")
+        for block in (queue.take(30), job.run(1)):
+            stack.push(block)
+            block.__enter__()
         backend(client).faults.partition()
         ended = threading.Event()
 
         def collect() -> None:  # as a collection of garbage in a step of this thread does
             body.clear()
-            stack.close()
+            stack.__exit__(GeneratorExit, GeneratorExit(), None)
             ended.set()
 
         client._engine.timers.call_at(0, collect)
         assert ended.wait(60)
         backend(client).faults.heal()
         eventually(lambda: not client.admin.names())
+        eventually(lambda: queue.stats().waiting == 1)
+        eventually(lambda: job.info().slots[0].state == "failed")
 
 
 def test_a_generator_that_is_dropped_releases_its_own(client: Client) -> None:

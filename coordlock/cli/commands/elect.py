@@ -108,7 +108,7 @@ def elect(
     69 if the session was lost during the wait.
 
     Without COMMAND it leads until stdin closes or a signal arrives, and prints the fencing token of
-    each term; with --json a line for each event: waiting, held, suspect, lost, released.
+    each term, or with --json a line for each event.
 
     With --http, other programs ask it who leads, also while it waits: / answers with JSON, /leading
     with 200 while this process leads and 503 while not, /healthz with 503 until the service has

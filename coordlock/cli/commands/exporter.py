@@ -34,7 +34,7 @@ def exporter(
     queues: list[str],
     with_prefix: bool,
     with_ids: bool,
-    once: bool,
+    is_printed: bool,
 ) -> int:
     """Export what is in the service as metrics for Prometheus.
 
@@ -54,7 +54,7 @@ def exporter(
     with Client(settings) as client:
         survey = Survey(client, locks, elections, queues, _group(prefix=with_prefix, ids=with_ids))
         readings = _Readings(survey)
-        if once:
+        if is_printed:
             echo(exposed(SERVICE_METRICS, readings.latest), end="")
             return Exit.OK if readings.is_up else Exit.UNAVAILABLE
         host, port = listen

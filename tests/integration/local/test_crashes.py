@@ -83,7 +83,7 @@ def test_a_process_killed_before_any_of_its_calls_disturbs_nobody(root: str) -> 
         assert set(survivor.backend.queues().result(BOUND)) == {"q", "x" * 255}
         assert os.listdir(Path(root) / "sessions") == [survivor.info.id]
         survivor.backend.close().result(BOUND)
-        for part in ("queues", "sessions", "pipes", "watched", "values"):
+        for part in ("queues", "sessions", "pipes", "values"):
             assert os.listdir(Path(root) / part) == [], f"killed before call {at}"
         if os.WIFEXITED(status):
             break

@@ -82,6 +82,12 @@ def crowd(request: pytest.FixtureRequest, root: str) -> Iterator[Crowd]:
 @pytest.mark.faults
 @pytest.mark.timeout(300)
 def test_a_hundred_idle_clients_are_quiet_and_one_item_wakes_few(crowd: Crowd) -> None:
+    def requests(seconds: float) -> int:
+        with crowd.proxy.counting() as sent:
+            time.sleep(seconds)
+        return sum(sent.requests.values())
+
+    eventually(lambda: requests(1.0) <= 20, within=BOUND)  # all have begun to follow
     with crowd.proxy.counting() as idle:
         time.sleep(SECONDS)
     assert sum(idle.requests.values()) <= 20 * SECONDS, idle.requests

@@ -228,6 +228,7 @@ def test_a_deadlock_is_recorded_by_the_one_that_gives_up(recorded: list[Event]) 
             has_b.wait(10)
             take("b")
         thread.join()
+    eventually(lambda: of(DeadlockFound, recorded))
     assert only(DeadlockFound, recorded).name == deadlocked[0].name
     assert only(AcquireFailed, recorded).outcome == "deadlock"
 

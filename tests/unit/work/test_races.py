@@ -184,6 +184,20 @@ def test_a_consumer_that_is_overtaken_takes_another_item(
         assert queue.stats() == WorkQueueStats(waiting=1, taken=1, delayed=0, dead=0)
 
 
+def test_a_look_that_is_overtaken_while_other_calls_wait_finds_nothing_at_once(
+    client: coordlock.Client, other: coordlock.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, theirs = client.work_queue("q"), other.work_queue("q")
+    consumer = queue._share().consumer
+    # As while another call of this client waits, which alone learns of changes.
+    monkeypatch.setattr(type(consumer), "is_following", property(lambda self: self is consumer))
+    before_writing(client, "/claims/", lambda _: theirs.take(0).ack())
+    queue.put(b"for the faster client")
+    began = time.monotonic()
+    assert queue.try_take() is None
+    assert time.monotonic() - began < client.settings.request_timeout / 2
+
+
 def test_what_is_delayed_while_its_bucket_is_cleared_is_not_forgotten(
     client: coordlock.Client, other: coordlock.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
