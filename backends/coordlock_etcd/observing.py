@@ -1,8 +1,9 @@
 """Observations of queues and data, over one watch stream.
 
 The client reads a place, watches it from etcd's present on, and reads it again once etcd has filed
-the watch, and after each change that this reports. It reads first because etcd refuses a watch
-without the right to read there, and that ends the stream of all others.
+the watch. Then it applies what the watch reports to keys and folders; queues are read again. It
+reads first because etcd refuses a watch without the right to read there, and that ends the stream
+of all others.
 
 Servers have lost watch events. So the client also reads all places once a minute. `probes` finds
 out whether a stream is well that delivers nothing.
@@ -10,11 +11,12 @@ out whether a stream is well that delivers nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
-from coordlock.backend import Observation, Queue
+from coordlock.backend import Listing, Observation, Queue, VersionedValue
 from coordlock.backend.observers import Observers
 from coordlock.errors import (
     AuthenticationFailed,
@@ -152,12 +154,32 @@ class Observations:
             return  # cancelled meanwhile
         if response.canceled:  # because its history is compacted, as a rule
             self.host.restart()
-        elif response.created or any(self._concerns(place, event) for event in response.events):
+        elif response.created or not isinstance(place, str):
             self._observers.changed(place)
+        elif events := [event for event in response.events if self._concerns(place, event)]:
+            self._observers.changed(place, partial(self._applied, events))
 
-    def _concerns(self, place: Place, event: pb.Event) -> bool:
+    def _concerns(self, place: str, event: pb.Event) -> bool:
         """Whether ``event`` changes ``place``, and not what lies deeper in a folder."""
-        return not isinstance(place, str) or self._layout.is_at(place, event.kv.key)
+        return self._layout.is_at(place, event.kv.key)
+
+    def _applied(self, events: Sequence[pb.Event], known: Listing) -> Listing:
+        """``known`` with the newer ones of ``events``.
+
+        A watch reports all events in their order, and those of one revision together. So what was
+        read at a revision, with all events after that, is the state of the latest one.
+        """
+        news = [event for event in events if event.kv.mod_revision > known.revision]
+        if not news:
+            return known
+        values = dict(known.values)
+        for event in news:
+            path = self._layout.path(event.kv.key)
+            if event.type == pb.Event.DELETE:
+                values.pop(path, None)
+            else:
+                values[path] = VersionedValue(event.kv.value, event.kv.version)
+        return Listing(dict(sorted(values.items())), news[-1].kv.mod_revision)
 
     # The timers' thread
 

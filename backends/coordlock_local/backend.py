@@ -322,8 +322,10 @@ class LocalBackend(Backend):
         if contenders is None:
             return self._session.missing()
         lost = self._session.lose(contenders, contenders.session.why_dead())
-        contenders.watcher.stop()  # first: its thread waits for the session's pipe
-        contenders.session.end()
+        try:
+            contenders.watcher.close()  # first: its thread reads the session's pipe
+        finally:
+            contenders.session.end()
         return lost
 
     def _describe(self) -> ServiceInfo:

@@ -89,7 +89,7 @@ def _tell(directory: Directory, slots: Slots, slot: Slot, contender: Contender) 
             return reached[session]
 
         if isinstance(contender.claim, Permit):
-            tell_permits(contender.claim.of, ahead, behind, reach)
+            tell_permits(contender.claim.of, ahead, behind, reach, lives)
         else:
             tell_modes(_conflicts(contender.claim), behind, reach, lives)
     tell_observers(directory, slot.path)
@@ -99,15 +99,22 @@ def _tell(directory: Directory, slots: Slots, slot: Slot, contender: Contender) 
 
 
 def tell_permits(
-    permits: int, ahead: int, behind: Iterable[Contender], reach: Callable[[str], bool]
+    permits: int,
+    ahead: int,
+    behind: Iterable[Contender],
+    reach: Callable[[str], bool],
+    lives: Callable[[str], bool],
 ) -> None:
-    """Reach those that have no permit and wait for the ``permits`` contenders before them."""
+    """Reach those that have no permit and wait for the ``permits`` contenders before them.
+
+    A holder that has died makes room for one more.
+    """
     dead = 0
     for position, other in enumerate(behind):
         if position - dead >= permits:
             return
-        if ahead + position + 1 >= permits and not reach(other.session):
-            dead += 1
+        waits = ahead + position + 1 >= permits
+        dead += not (reach if waits else lives)(other.session)
 
 
 def tell_modes(

@@ -218,7 +218,7 @@ class Watcher:
                 self._polled = frozenset(open_ends.values())
                 self._is_idle = not (self._table.watched or self._was_used)
                 self._was_used = False
-                due = looked + max(min(pause, _INTERVAL_S), cost / _LOOK_SHARE)
+                due = looked + min(max(pause, cost / _LOOK_SHARE), _INTERVAL_S)
                 timeout = None if self._is_idle else max(0.0, due - time.monotonic())
             try:
                 names, ended = self._session.pipe.read(timeout, open_ends)

@@ -68,6 +68,7 @@ NEEDS: Final[dict[str, tuple[str, ...]]] = {
     "locks that can be upgraded": ("publishing", "data"),
     "elections, groups": ("publishing",),
     "values, counters": ("data", "publishing"),
+    "metrics, traces, events": (),
     "work queues": ("data", "ordered"),
 }
 

@@ -46,7 +46,7 @@ if is_new then
     call('HSET', claims, id, ARGV[at + 2] .. ' ' .. session .. ' ' .. ARGV[at + 3])
     if value ~= '' then call('HSET', claims, '=' .. id, '1 ' .. value) end
     call('HSET', held, id, queue)
-    if ranks[at] == 0 then call('SADD', ROOT .. 'queues', queue) end
+    call('SADD', ROOT .. 'queues', queue)
     publish('changes:' .. queue, int(token))
   end
 end

@@ -18,7 +18,7 @@ __all__ = ["changes", "events"]
 
 
 def events(*, name: str, service: Service, as_json: bool) -> int:
-    """Print a line when a client begins to wait for NAME, holds it, or leaves.
+    """Print a line when a client waits for NAME, holds it, or leaves.
 
     It begins with those that are there, and ends with Ctrl-C. A client that leaves has released the
     lock, has lost it, or has given up its wait: its own log says which. Very short waits and holds

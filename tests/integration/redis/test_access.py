@@ -439,6 +439,12 @@ def test_a_user_with_the_rights_on_the_page_needs_no_others(redis: Redis, root: 
             admin.execute_command("ACL DELUSER", "page")
 
 
+def use(url: str) -> None:
+    """Make more than one request: each connection begins with EVAL."""
+    with coordlock.connect(url) as client:
+        client.lock("a", timeout=5).acquire()
+
+
 @pytest.mark.parametrize("command", [*COMMANDS, "EVALSHA", "SUBSCRIBE", "keys", "channels"])
 def test_a_missing_right_is_told_when_the_client_connects(
     redis: Redis, root: str, command: str
@@ -459,10 +465,7 @@ def test_a_missing_right_is_told_when_the_client_connects(
         try:
             url = f"redis://less:s@{redis.host}:{redis.port}{root}?connect_timeout=2s"
             with pytest.raises(AuthenticationFailed, match="must be allowed"):
-                client = coordlock.connect(url)
-                if command == "EVALSHA":  # each connection begins with EVAL
-                    with client:
-                        client.lock("a", timeout=5).acquire()
+                use(url) if command == "EVALSHA" else coordlock.connect(url)
         finally:
             admin.execute_command("ACL DELUSER", "less")
 

@@ -190,7 +190,7 @@ def test_a_departure_reaches_all_that_wait_for_it(claims: list[Mode | Permit], d
 
     behind, claim = queue[leaving + 1 :], claims[leaving]
     if isinstance(claim, Permit):
-        tell_permits(claim.of, leaving, behind, reach)
+        tell_permits(claim.of, leaving, behind, reach, lives)
     else:
         conflicts = frozenset(mode for mode in Mode if claim.conflicts(mode))
         tell_modes(conflicts, behind, reach, lives)
