@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 from coordlock_local.slots import Slot
 
+import coordlock
 from coordlock.errors import BackendUnavailable
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry
@@ -187,3 +190,40 @@ def test_closing_fails_what_waits_for_the_counter(
     futures = [one.backend.enqueue([entry]) for _ in range(3)]
     one.backend.close().result(BOUND)
     assert all(future.exception(BOUND) is not None for future in futures)
+
+
+PERMIT = """
+import sys, coordlock
+import coordlock_local.watcher
+
+coordlock_local.watcher._INTERVAL_S = 300.0  # so that only a message wakes it in time
+with coordlock.connect(sys.argv[1]) as client, client.semaphore("s", permits=3).acquire():
+    print("held", flush=True)
+    sys.stdin.readline()
+print("released", flush=True)
+"""
+
+
+def test_a_release_reaches_a_waiter_behind_a_holder_that_has_died(tmp_path: Path) -> None:
+    url = f"local://{tmp_path}/state"
+    with ExitStack() as stack, coordlock.connect(url) as client:
+
+        def started(size: int) -> subprocess.Popen[str]:
+            command, pipe = [sys.executable, "-c", PERMIT, url], subprocess.PIPE
+            process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            eventually(lambda: len(client.admin.contenders("s")) == size, within=BOUND)
+            return process
+
+        first, dies, *others = (started(size + 1) for size in range(5))
+        dies.kill()
+        dies.wait(BOUND)
+        for process in (first, *others[:2]):
+            assert process.stdout is not None
+            assert process.stdout.readline() == "held\n"
+        assert first.stdin is not None
+        first.stdin.write("\n")
+        first.stdin.flush()
+        assert others[2].stdout is not None
+        assert others[2].stdout.readline() == "held\n"
