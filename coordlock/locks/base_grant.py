@@ -257,10 +257,11 @@ class BaseGrant(Resident):
             ticket.limit.look()
         ticket.withdraw()
         self._released = True
-        is_lost = ticket.end.done() and ticket.end.result() is not None
-        if ticket.replied.done() or is_lost or THREAD.must_not_wait:
+        if ticket.replied.done() or THREAD.must_not_wait:
             return
-        yield within(self._engine.timers, ticket.replied, seconds)
+        is_lost = ticket.end.done() and ticket.end.result() is not None
+        if not is_lost:
+            yield within(self._engine.timers, ticket.replied, seconds)
 
     def _guarded(self, steps: Steps[T]) -> Steps[T]:
         """The result of ``steps``; raises `LockLost` when they find that the contender has gone.

@@ -396,6 +396,31 @@ def test_a_recorder_of_coordlocks_own_that_fails_is_dropped(
         remove()
 
 
+def test_a_release_in_the_midst_of_a_listener_is_recorded_after_it(locks: LockService) -> None:
+    """As by a signal handler: a library for metrics may hold a lock then that is not reentrant."""
+    client, library, seen = locks.connect(), threading.Lock(), list[str]()
+    other = list[coordlock.Grant]()
+
+    def count(event: Event) -> None:
+        assert library.acquire(blocking=False), "called inside of itself"
+        if isinstance(event, LockEvent):
+            seen.append(f"{type(event).__name__} {event.name}")
+            if seen[-1] == "Granted mine":
+                other.pop().release()  # a signal comes here
+        library.release()
+
+    remove = RECORDER.add(count)
+    try:
+        other.append(client.lock("other").acquire())
+        client.lock("mine").acquire().release()
+    finally:
+        remove()
+    assert seen == [
+        *("AcquireStarted other", "Granted other", "AcquireStarted mine", "Granted mine"),
+        *("Released other", "Released mine"),
+    ]
+
+
 def test_where_nobody_listens_nothing_is_made(
     locks: LockService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
