@@ -9,7 +9,7 @@ from typing import Final
 
 from coordlock.cli.text import echo
 from coordlock.client import Client
-from coordlock.model.events import AcquireWaiting, Lost, Released, SessionChanged
+from coordlock.model.events import AcquireStarted, AcquireWaiting, Lost, Released, SessionChanged
 from coordlock.runtime.recorder import Event
 from coordlock.runtime.subscription import Subscription
 
@@ -31,7 +31,7 @@ class EventLines:
         self._subscription: Subscription | None = None
         #: The line about what is held; empty while nothing is.
         self._held: dict[str, object] = {}
-        self._is_suspect = False
+        self._is_suspect = self._is_lost = False
 
     def listen(self, client: Client) -> None:
         """Print what happens to ``client``."""
@@ -40,8 +40,9 @@ class EventLines:
     def held(self, facts: dict[str, object]) -> None:
         """What ``facts`` describe is held from now on."""
         self.flush()  # it may have been waited for
-        self._held, self._is_suspect = facts, False
-        self._print("held", facts)
+        if not self._is_lost:
+            self._held, self._is_suspect = facts, False
+            self._print("held", facts)
 
     def flush(self) -> None:
         """Print what is yet to be printed."""
@@ -50,10 +51,12 @@ class EventLines:
 
     def _listen(self, event: Event) -> None:
         match event:
+            case AcquireStarted():
+                self._is_lost = False
             case AcquireWaiting(name=name, position=position):
                 self._print("waiting", {"name": name, "position": position})
             case Lost(name=name, token=token, text=text, held=held):
-                self._held = {}
+                self._held, self._is_lost = {}, True
                 facts = {"name": name, "token": token or None, "reason": text, "held": held}
                 self._print("lost", facts)
             case Released(name=name, token=token, held=held) if self._held:

@@ -129,11 +129,13 @@ class _BaseClient(Resident):
         # Of its settings, because a variable of the environment may change until then.
         remake = partial(_engine_of, engine.settings, client, {})
         self._access: Access = LazyAccess(engine, remake if client is None else None)
+        self._subscriptions: list[Subscription] = []
 
     @classmethod
     def _of(cls, access: Access) -> Self:
         made = cls.__new__(cls)
         made._access = access
+        made._subscriptions = []
         return made
 
     @property
@@ -168,7 +170,9 @@ class _BaseClient(Resident):
         def is_mine(event: Event) -> bool:
             return (begun := access.begun) is not None and event.client == begun.number
 
-        return Subscription(listener, is_mine)
+        subscription = Subscription(listener, is_mine)
+        self._subscriptions.append(subscription)
+        return subscription
 
     def _close(self) -> Steps[None]:
         """Release what is held, end the session and disconnect. Idempotent, bounded, quiet.
@@ -183,6 +187,8 @@ class _BaseClient(Resident):
         clients that were not closed.
         """
         yield from self._access.close()
+        for subscription in self._subscriptions:
+            subscription.end_soon()
 
     def __repr__(self) -> str:
         closed = " closed" if self._access.closed else ""

@@ -85,7 +85,8 @@ def _record_end(engine: Engine, name: str, ended: SlotInfo | None) -> None:
         return
     outcome, slot, error = _OUTCOMES[ended.state], shown(ended.slot), ended.error or ""
     finished = ended.finished or ended.started
-    took = 0.0 if outcome == "interrupted" else (finished - ended.started).total_seconds()
+    took = max(0.0, (finished - ended.started).total_seconds())
+    took = 0.0 if outcome == "interrupted" else took
     facts: dict[str, object] = {"coordlock_slot": slot, "coordlock_outcome": outcome}
     say, why = (log.info, "") if outcome == "done" else (log.warning, f": {error}")
     text = "job %r: slot %s, started by %s, is %s after %.1f s%s"

@@ -242,6 +242,8 @@ def _close_all() -> None:
     closings = [access.close(_EXIT_PATIENCE_S) for access in [*_unclosed]]
     closings += [close(engine, _EXIT_PATIENCE_S) for engine in [*_abandoned]]
     _close_together(closings)
+    if (events := sys.modules.get("coordlock.runtime.subscription")) is not None:
+        events.flush_all(_EXIT_PATIENCE_S)
 
 
 def _close_together(closings: list[Steps[None]]) -> None:

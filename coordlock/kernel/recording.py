@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from coordlock.errors import (
@@ -17,7 +17,7 @@ from coordlock.errors import (
     WaitCancelled,
 )
 from coordlock.kernel.engine import Engine
-from coordlock.kernel.ticket import Ticket
+from coordlock.kernel.ticket import HAD_LEFT, Ticket
 from coordlock.model.claim import AnyClaim, Permit, in_force
 from coordlock.model.events import (
     AcquireFailed,
@@ -56,18 +56,25 @@ class Recording:
         self._is_contended = False
         #: When the latest departure was seen for which it waited.
         self._departed: float | None = None
+        #: Whether nothing more is to be recorded: Ctrl-C may strike at each step.
+        self._is_over = False
+        self._token = 0
         #: What all its events begin with.
         self._facts: Final = (
             *(engine.number, engine.backend.scheme),
             *(next(_numbers), kind, mode, called or name),
         )
+
+    def begins(self) -> None:
+        """The acquire begins."""
         RECORDER.record(AcquireStarted(*self._facts))
 
-    def waits(self, position: int) -> None:
-        """It has to wait, or is refused, with ``position`` contenders ahead."""
+    def waits(self, position: int, *, once: bool) -> None:
+        """It has to wait, or is refused where it tries ``once``, with ``position`` ahead."""
         if not self._is_contended:
             self._is_contended = True
-            RECORDER.record(AcquireWaiting(*self._facts, position))
+            if not once:
+                RECORDER.record(AcquireWaiting(*self._facts, position))
 
     def departed(self) -> None:
         """A contender has left for which it waited."""
@@ -78,25 +85,42 @@ class Recording:
         now = self._granted = self._clock.now()
         departed = self._departed
         handoff = None if departed is None else now - departed
-        token, waited = ticket.contenders[0].token or 0, now - self._began
-        RECORDER.record(Granted(*self._facts, waited, self._is_contended, token, handoff))
-
-        def ended(end: Promise[CoordlockError | None]) -> None:
-            held, lost = self._clock.now() - self._granted, end.result()
-            reason = None if ticket.is_leaving else _loss(ticket, lost)
-            if reason is None:
-                RECORDER.record(Released(*self._facts, token, held))
-            else:
-                left = 0.0 if reason == "deadline" else ticket.session.remaining
-                RECORDER.record(Lost(*self._facts, token, held, reason, str(lost), left))
-
-        ticket.end.add_done_callback(ended)
+        self._token, waited = ticket.contenders[0].token or 0, now - self._began
+        granted = Granted(*self._facts, waited, self._is_contended, self._token, handoff)
+        # First: where a signal strikes from here on, the ticket is withdrawn.
+        ticket.end.add_done_callback(partial(self._ended, ticket))
+        RECORDER.record(granted)
 
     def failed(self, error: BaseException, *, once: bool) -> None:
         """It has ended with ``error``; whether it tried ``once`` only."""
+        if self._granted or self._is_over:
+            return  # struck after the grant, whose end is recorded
+        self._is_over = True
         waited, kind = self._clock.now() - self._began, type(error).__name__
         outcome = _outcome(error, once=once)
         RECORDER.record(AcquireFailed(*self._facts, waited, self._is_contended, outcome, kind))
+
+    def _ended(self, ticket: Ticket, end: Promise[CoordlockError | None]) -> None:
+        held, lost = self._clock.now() - self._granted, end.result()
+        if lost is None:  # released; the answer says whether the contender was still there
+            ticket.withdrawn.add_done_callback(lambda _: self._left(ticket, held))
+        elif not self._is_over:
+            self._is_over = True
+            if (reason := _loss(ticket, lost)) is None:
+                RECORDER.record(Released(*self._facts, self._token, held))
+            else:
+                left = 0.0 if reason == "deadline" else ticket.session.remaining
+                RECORDER.record(Lost(*self._facts, self._token, held, reason, str(lost), left))
+
+    def _left(self, ticket: Ticket, held: float) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        if ticket.found_nothing:
+            text, left = f"{ticket.kind} {ticket.name!r}: {HAD_LEFT}", ticket.session.remaining
+            RECORDER.record(Lost(*self._facts, self._token, held, "evicted", text, left))
+        else:
+            RECORDER.record(Released(*self._facts, self._token, held))
 
 
 def _outcome(error: BaseException, *, once: bool) -> Outcome:
@@ -105,9 +129,9 @@ def _outcome(error: BaseException, *, once: bool) -> Outcome:
             return "busy" if once else "timeout"
         case DeadlockDetected():
             return "deadlock"
-        case WaitCancelled() | asyncio.CancelledError() | KeyboardInterrupt() | GeneratorExit():
+        case WaitCancelled() | ClientClosed():
             return "cancelled"
-    return "error"
+    return "error" if isinstance(error, Exception) else "cancelled"
 
 
 def _loss(ticket: Ticket, lost: CoordlockError | None) -> LossReason | None:

@@ -51,7 +51,7 @@ class Registry(Protocol):
         """No contender of ``entries`` can be left. Perhaps more than once."""
 
     def lost(self, ticket: Any, error: CoordlockError) -> None:
-        """``ticket``, which was granted, is lost with ``error``."""
+        """``ticket`` is lost with ``error``."""
 
     def refused(self, name: str, error: BaseException) -> None:
         """The service refuses to remove contenders from ``name``."""
@@ -131,7 +131,9 @@ class Removable:
 
     def _go_on(self) -> None:
         """Send the next request that is due, unless one is under way. Safe as `withdraw` is."""
-        self.end.resolve(self.session.ended)  # the deadline may have passed without a timer yet
+        ended = self.session.ended  # the deadline may have passed without a timer yet
+        if self.end.resolve(ended) and ended is not None:
+            self._tickets.lost(self, ended)
         if self._is_over:
             self._tickets.forget(self.entries)
         elif self._removal is not None:

@@ -83,6 +83,7 @@ class Report:
         if is_plumbing(kind):
             return
         self._recording = Recording(self._engine, kind, self.called, self._claims)
+        self._recording.begins()
 
     def granted(self, ticket: Ticket) -> None:
         """The call ends with ``ticket``."""
@@ -109,7 +110,7 @@ class Report:
         blocker = ahead[-1]
         self._blocked, self._blocker, self._position = entry.queue, blocker, _position(snapshot, me)
         if self._recording is not None:
-            self._recording.waits(self._position)
+            self._recording.waits(self._position, once=self._once)
         ticket.blocker = entry.queue, blocker
         ticket.waits_since = ticket.waits_since or time.time()
         self._between = len(

@@ -205,8 +205,7 @@ class Ticket(Removable):
 
     def lose(self, error: CoordlockError) -> None:
         """The contender is gone, or counts as gone: end its wait or its grant with ``error``."""
-        is_held = self.granted_at is not None and not self.is_leaving
-        if self.end.resolve(error) and is_held and not isinstance(error, ClientClosed):
+        if self.end.resolve(error):
             self._tickets.lost(self, error)
         with self._lock:
             self._loss = self._loss or error

@@ -54,7 +54,7 @@ class TicketLog:
             return
         token = (ticket.contenders[0].token or 0) if ticket.contenders else 0
         reason = error.reason if isinstance(error, Evicted | LockLost) else str(error)
-        held = time.time() - (ticket.granted_at or time.time())
+        held = max(0.0, time.time() - (ticket.granted_at or time.time()))
         how_long = "" if isinstance(error, LockLost) else f"; it was held for {held:.1f} s"
         log.warning(
             "%s%s",
@@ -85,7 +85,7 @@ def _log_wait(ticket: Ticket, blocker: Contender, answer: Promise[Snapshot]) -> 
         return  # the service is away, which has a line of its own
     queue = answer.result()
     blocker = queue.find(blocker.id) or blocker
-    waited = time.time() - (ticket.waits_since or time.time())
+    waited = max(0.0, time.time() - (ticket.waits_since or time.time()))
     log.info(
         "%s %r: waiting for %.0f s behind %s",
         ticket.kind,

@@ -212,7 +212,9 @@ class Tickets:
             self._sweep_later()
 
     def lost(self, ticket: Ticket, error: CoordlockError) -> None:
-        """``ticket``, which was granted, is lost with ``error``."""
+        """``ticket`` is lost with ``error``: log it, if it was held."""
+        if ticket.granted_at is None or isinstance(error, ClientClosed):
+            return
         # An idle worker of a work queue has lost nothing; a `LockLost` ends what is at work.
         if is_held(ticket) or isinstance(error, LockLost):
             self._log.lost(ticket, error, self._timers.clock.now())

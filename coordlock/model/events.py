@@ -58,7 +58,7 @@ class AcquireStarted(LockEvent):
 
 @dataclass(frozen=True, slots=True)
 class AcquireWaiting(LockEvent):
-    """It has to wait: the lock is held. Recorded once for an acquire.
+    """It has to wait: the lock is held. Recorded once for an acquire, and never for a try.
 
     Attributes:
         position: how many contenders are ahead in its queue.
@@ -174,14 +174,14 @@ class ItemEnded(Event):
     Attributes:
         queue: the name of the work queue.
         item: the item's id.
-        outcome: ``acknowledged``, ``failed``, or ``given back`` without blame.
+        outcome: ``acknowledged``, ``failed``, ``given back`` without blame, or ``lost`` at work.
         deliveries: how many times it was delivered so far.
         duration: seconds of work.
     """
 
     queue: str
     item: str
-    outcome: Literal["acknowledged", "failed", "given back"]
+    outcome: Literal["acknowledged", "failed", "given back", "lost"]
     deliveries: int
     duration: float
 

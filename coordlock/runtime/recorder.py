@@ -10,7 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["RECORDER", "Event", "Listener", "Recorder"]
+__all__ = ["MOST_FAILURES", "RECORDER", "Event", "Listener", "Recorder"]
+
+#: A listener that fails so often in a row is dropped.
+MOST_FAILURES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +56,32 @@ class Recorder:
     def __init__(self) -> None:
         self.listeners: tuple[Listener, ...] = ()
         self._thread: Final = _Thread()
+        self._lock: Final = threading.RLock()
+        #: How often in a row each listener has failed.
+        self._failures: Final[dict[Listener, int]] = {}
 
     def add(self, listener: Listener) -> Callable[[], None]:
         """Call ``listener`` with each event from now on; returns what ends that. Idempotent."""
-        self.listeners += (listener,)
+        with self._lock:
+            self.listeners += (listener,)
+        return lambda: self._remove(listener)
 
-        def remove() -> None:
+    def _remove(self, listener: Listener) -> None:
+        with self._lock:
             self.listeners = tuple(kept for kept in self.listeners if kept is not listener)
-
-        return remove
+            self._failures.pop(listener, None)
 
     def record(self, event: Event) -> None:
-        """Call all listeners with ``event``. One that raises is logged and dropped."""
+        """Call all listeners with ``event``.
+
+        The first failure of a listener is logged. One that has failed `MOST_FAILURES` times in a
+        row is dropped. Ctrl-C passes once all listeners were called.
+        """
         thread = self._thread
         thread.events.append(event)
         if thread.is_recording:
             return
+        struck: BaseException | None = None
         thread.is_recording = True
         try:
             while thread.events:
@@ -77,14 +90,26 @@ class Recorder:
                     try:
                         listener(event)
                     except Exception as error:
-                        self._drop(listener, error)
+                        self._failed(listener, error)
+                    except BaseException as error:
+                        struck = error
+                    else:
+                        if self._failures:
+                            self._failures.pop(listener, None)
         finally:
             thread.is_recording = False
+        if struck is not None:
+            raise struck
 
-    def _drop(self, failed: Listener, error: Exception) -> None:
-        self.listeners = tuple(kept for kept in self.listeners if kept is not failed)
+    def _failed(self, listener: Listener, error: Exception) -> None:
+        with self._lock:
+            failures = self._failures[listener] = self._failures.get(listener, 0) + 1
         log = logging.getLogger("coordlock")
-        log.error("telemetry failed, and is off from now on", exc_info=error)
+        if failures == 1:
+            log.error("telemetry failed", exc_info=error)
+        elif failures == MOST_FAILURES:
+            self._remove(listener)
+            log.error("telemetry failed %d times, and is off from now on", failures)
 
 
 #: The recorder of this process. In the child of a fork, it goes on with the same listeners.

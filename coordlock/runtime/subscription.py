@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Final, Self
+from weakref import WeakSet
 
 from coordlock.runtime.log import Log
 from coordlock.runtime.process import PROCESS
 from coordlock.runtime.recorder import RECORDER, Event
 from coordlock.runtime.worker import Worker
 
-__all__ = ["MAX_PENDING", "Subscription", "on_event"]
+__all__ = ["MAX_PENDING", "Subscription", "flush_all", "on_event"]
 
 log = Log("coordlock")
+
+_subscriptions: Final[WeakSet[Subscription]] = WeakSet()
 
 #: How many events wait for a listener at most; the newest are dropped.
 MAX_PENDING: Final = 10_000
@@ -37,11 +41,16 @@ class Subscription:
         self._pending = 0
         self._is_over = False
         self._begin()
+        _subscriptions.add(self)
         self._remove: Final = RECORDER.add(self._put)
 
     def __call__(self) -> None:
         """Call the listener no more. Idempotent; a call that is under way goes on."""
         self._is_over = True
+        self._remove()
+
+    def end_soon(self) -> None:
+        """Call the listener with what was recorded so far, and no more."""
         self._remove()
 
     def __enter__(self) -> Self:
@@ -55,6 +64,8 @@ class Subscription:
 
         A listener that calls it does not wait.
         """
+        if self._pid != PROCESS.id:
+            return True  # the parent's events are the parent's
         return self._worker.finish(timeout)
 
     def _begin(self) -> None:
@@ -84,6 +95,13 @@ class Subscription:
                 self._listener(event)
             except Exception:
                 log.exception("a listener of events failed on %s", type(event).__name__)
+
+
+def flush_all(timeout: float) -> None:
+    """Wait up to ``timeout`` seconds until all events so far were delivered, at the exit."""
+    until = time.monotonic() + timeout
+    for subscription in list(_subscriptions):
+        subscription.flush(max(0.0, until - time.monotonic()))
 
 
 def on_event(listener: Callable[[Event], object]) -> Subscription:

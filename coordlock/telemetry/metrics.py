@@ -6,7 +6,7 @@ depend on them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
@@ -29,6 +29,7 @@ from coordlock.model.events import (
     Released,
     SessionChanged,
 )
+from coordlock.runtime.process import PROCESS
 from coordlock.telemetry.groups import Group, capped, constant
 
 __all__ = ["BUCKETS", "METRICS", "Change", "Measurements", "Metric", "gauges"]
@@ -109,14 +110,14 @@ HEARTBEAT_AGE: Final = Metric(
     "coordlock.session.heartbeat.age",
     "gauge",
     "s",
-    ("backend", "client"),
-    "How long ago the last heartbeat was sent that the service has acknowledged.",
+    ("backend",),
+    "How long ago the oldest last heartbeat was sent that the service has acknowledged.",
 )
 SESSION_TTL: Final = Metric(
     "coordlock.session.ttl",
     "gauge",
     "s",
-    ("backend", "client"),
+    ("backend",),
     "After how long without a heartbeat the session ends.",
 )
 SESSION_CHANGES: Final = Metric(
@@ -218,6 +219,9 @@ METRICS: Final = (
 class Measurements:
     """What events change. Names of locks only show as groups; elections, jobs and queues are named.
 
+    A gauge goes down by what it has gone up, whatever happens meanwhile: what waits and what is
+    held is kept by the number of its acquire. In the child of a fork, nothing of the parent's is.
+
     Args:
         group: the group of a lock's name; by default one for all. At most 100 are told apart, and
             at most 100 names of elections, of jobs and of work queues.
@@ -226,50 +230,75 @@ class Measurements:
     def __init__(self, group: Group | None = None) -> None:
         self._group: Final = capped(group or constant)
         self._election, self._job, self._queue = capped(str), capped(str), capped(str)
-        #: The numbers of the acquires that wait.
-        self._waiting: Final[set[int]] = set()
+        #: The changes that the end of each acquire that waits, and of each grant, takes back.
+        self._waiting: Final[dict[int, Change]] = {}
+        self._held: Final[dict[int, list[Change]]] = {}
         #: Of which locks there are series.
         self._known: Final[set[tuple[str, str, str]]] = set()
+        self._pid = PROCESS.id
 
-    def of(self, event: Event) -> Iterable[Change]:
+    def of(self, event: Event) -> list[Change]:
         """The changes that ``event`` makes."""
+        found: list[Change] = []
+        if self._pid != PROCESS.id:
+            self._pid = PROCESS.id
+            found += self.rest()
         if isinstance(event, LockEvent):
-            return self._of_lock(event)
-        return self._of_rest(event)
+            found += self._of_lock(event)
+        else:
+            found += self._of_rest(event)
+        return found
+
+    def rest(self) -> list[Change]:
+        """The changes that let all gauges be as if nothing waited or were held."""
+        changes = [*self._waiting.values(), *(one for held in self._held.values() for one in held)]
+        self._waiting.clear()
+        self._held.clear()
+        return [(metric, -value, attributes) for metric, value, attributes in changes]
 
     def _of_lock(self, event: LockEvent) -> Iterator[Change]:
-        backend, group, kind, mode = event.backend, self._group(event.name), event.kind, event.mode
+        group = self._group(event.name)
         match event:
             case AcquireStarted():
                 yield from self._from_zero(event, group)
             case AcquireWaiting():
-                self._waiting.add(event.acquire)
-                yield ACQUIRE_CONTENDED, 1, (backend, group, kind)
-                yield ACQUIRE_WAITING, 1, (backend, group, kind)
+                waiting = ACQUIRE_WAITING, 1, (event.backend, group, event.kind)
+                self._waiting[event.acquire] = waiting
+                yield waiting
             case AcquireEvent():
-                if event.acquire in self._waiting:  # else it had begun before somebody listened
-                    self._waiting.discard(event.acquire)
-                    yield ACQUIRE_WAITING, -1, (backend, group, kind)
-                outcome = event.outcome if isinstance(event, AcquireFailed) else "granted"
-                yield ACQUIRE_DURATION, event.duration, (backend, group, kind, mode, outcome)
-            case Released():
-                yield GRANT_DURATION, event.held, (backend, group, kind, mode, "released")
-            case Lost():
-                end = "evicted" if event.reason == "evicted" else "lost"
-                yield GRANT_DURATION, event.held, (backend, group, kind, mode, end)
-                yield GRANT_LOSSES, 1, (backend, group, kind, event.reason)
-        match event:
-            case Granted():
-                yield GRANT_ACTIVE, 1, (backend, group, kind, mode)
-                if event.handoff is not None:
-                    yield HANDOFF_DURATION, event.handoff, (backend, group)
-                if kind == "election":
-                    yield ELECTION_TRANSITIONS, 1, (backend, self._election(event.name))
-                    yield from self._leads(event, 1)
+                yield from self._of_end(event, group)
             case Released() | Lost():
-                yield GRANT_ACTIVE, -1, (backend, group, kind, mode)
-                if kind == "election":
-                    yield from self._leads(event, -1)
+                yield from self._of_grants_end(event, group)
+
+    def _of_end(self, event: AcquireEvent, group: str) -> Iterator[Change]:
+        """The changes that the end of an acquire makes, with a grant or without."""
+        backend, kind, mode = event.backend, event.kind, event.mode
+        waiting = self._waiting.pop(event.acquire, None)
+        if waiting is not None:
+            yield ACQUIRE_WAITING, -1, waiting[2]
+        if event.contended:
+            yield ACQUIRE_CONTENDED, 1, (backend, group, kind)
+        outcome = event.outcome if isinstance(event, AcquireFailed) else "granted"
+        yield ACQUIRE_DURATION, event.duration, (backend, group, kind, mode, outcome)
+        if isinstance(event, Granted):
+            held: list[Change] = [(GRANT_ACTIVE, 1, (backend, group, kind, mode))]
+            if event.handoff is not None:
+                yield HANDOFF_DURATION, event.handoff, (backend, group)
+            if kind == "election":
+                yield ELECTION_TRANSITIONS, 1, (backend, self._election(event.name))
+                held += self._leads(event, 1)
+            self._held[event.acquire] = held
+            yield from held
+
+    def _of_grants_end(self, event: Released | Lost, group: str) -> Iterator[Change]:
+        backend, kind, mode = event.backend, event.kind, event.mode
+        for metric, value, attributes in self._held.pop(event.acquire, ()):
+            yield metric, -value, attributes
+        end = "released"
+        if isinstance(event, Lost):
+            end = "evicted" if event.reason == "evicted" else "lost"
+            yield GRANT_LOSSES, 1, (backend, group, kind, event.reason)
+        yield GRANT_DURATION, event.held, (backend, group, kind, mode, end)
 
     def _from_zero(self, event: LockEvent, group: str) -> Iterator[Change]:
         """Series that show 0 before the first event, so that an alert sees the first."""
@@ -303,6 +332,7 @@ class Measurements:
                     yield JOB_DURATION, duration, (backend, job, outcome)
             case ItemEnded(outcome=outcome, duration=duration):
                 queue = self._queue(event.queue)
+                yield QUEUE_DELIVERIES, 0, (backend, queue, "lost")  # so that an alert sees it
                 yield QUEUE_DELIVERIES, 1, (backend, queue, outcome)
                 yield QUEUE_DURATION, duration, (backend, queue, outcome)
             case DeadlockFound(name=name):
@@ -312,12 +342,16 @@ class Measurements:
 
 
 def gauges() -> Iterator[Change]:
-    """The gauges of all clients of this process that have a session, as they are now."""
+    """The gauges of this process as they are now: of the client whose heartbeat is the oldest."""
+    oldest: dict[str, tuple[float, float]] = {}
     for engine in engines():
         session = engine.sessions.latest
-        if engine.closed or session is None or session.ended is not None:
-            continue
-        whose = engine.backend.scheme, str(engine.number)
-        yield HEARTBEAT_AGE, max(0.0, engine.clock.now() - session.answered), whose
-        if session.ttl < float("inf"):
-            yield SESSION_TTL, session.ttl, whose
+        if not engine.closed and session is not None:  # also one that was lost, until the next
+            age = max(0.0, engine.clock.now() - session.answered)
+            oldest[engine.backend.scheme] = max(
+                oldest.get(engine.backend.scheme, (0.0, 0.0)), (age, session.ttl)
+            )
+    for backend, (age, ttl) in oldest.items():
+        yield HEARTBEAT_AGE, age, (backend,)
+        if ttl < float("inf"):
+            yield SESSION_TTL, ttl, (backend,)

@@ -12,6 +12,7 @@ The application configures the SDK and its exporters, as for other libraries.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 from coordlock.errors import ConfigurationError
@@ -22,9 +23,10 @@ from coordlock.model.events import (
     Granted,
     LockEvent,
     Lost,
-    Released,
 )
+from coordlock.runtime.process import PROCESS
 from coordlock.runtime.recorder import RECORDER, Event
+from coordlock.runtime.worker import Worker
 from coordlock.telemetry.groups import Group, capped, constant
 from coordlock.telemetry.metrics import BUCKETS, METRICS, Measurements, Metric, gauges
 
@@ -36,6 +38,9 @@ except ImportError as error:
     raise ConfigurationError.missing("coordlock.telemetry.otel", "otel") from error
 
 __all__ = ["instrument"]
+
+#: Seconds without events after which the thread for spans ends.
+_IDLE_S: Final = 10.0
 
 
 def instrument(
@@ -62,12 +67,12 @@ def instrument(
     removes = [RECORDER.add(measuring.record)]
     if spans:
         tracing = _Tracing(trace.get_tracer("coordlock", tracer_provider=tracer_provider), group)
-        removes.append(RECORDER.add(tracing.record))
+        removes += [RECORDER.add(tracing.record), tracing.stop]
 
     def stop() -> None:
-        measuring.is_over = True
         for remove in removes:
             remove()
+        measuring.stop()
 
     return stop
 
@@ -93,6 +98,12 @@ class _Measuring:
             if named is None:
                 named = self._attributes[metric, attributes] = _named(metric, attributes)
             self._changes[metric](value, named)
+
+    def stop(self) -> None:
+        """Let all gauges be as if nothing were held."""
+        self.is_over = True
+        for metric, value, attributes in self._measurements.rest():
+            self._changes[metric](value, _named(metric, attributes))
 
     def _observed(self, metric: Metric) -> Callable[[CallbackOptions], Iterator[Observation]]:
         def observe(_: CallbackOptions) -> Iterator[Observation]:
@@ -121,31 +132,58 @@ def _change(meter: Meter, metric: Metric) -> Callable[[float, dict[str, str]], A
 
 
 class _Tracing:
-    """The spans of acquires and grants that are under way."""
+    """The spans of acquires and grants that are under way.
+
+    The processors and exporters of spans are the application's, and may block. So spans are made in
+    a thread of their own, with the times of the events.
+    """
 
     def __init__(self, tracer: trace.Tracer, group: Group | None) -> None:
         self._tracer: Final = tracer
         self._group: Final = capped(group or constant)
-        #: The span of each acquire or grant, and the context in which the acquire was called.
+        #: By the number of the acquire: its span or its grant's, and the context of its call.
         self._spans: Final[dict[int, tuple[Span, context.Context]]] = {}
+        self._renew()
 
     def record(self, event: Event) -> None:
-        if not isinstance(event, LockEvent):
-            return
-        if isinstance(event, AcquireStarted):
-            self._begin("acquire", event, context.get_current(), SpanKind.CLIENT)
+        if isinstance(event, LockEvent):
+            if self._pid != PROCESS.id:  # the parent has the thread, and the spans
+                self._spans.clear()
+                self._renew()
+            caller = context.get_current() if isinstance(event, AcquireStarted) else None
+            self._worker.run(partial(self._take, event, caller))
+
+    def stop(self) -> None:
+        """End what is under way."""
+        self._worker.run(self._end_all)
+
+    def flush(self, timeout: float = 5.0) -> bool:
+        """Wait until all spans so far were made; whether they were."""
+        return self._worker.finish(timeout)
+
+    def _renew(self) -> None:
+        self._pid = PROCESS.id
+        self._worker = Worker("coordlock-spans", _IDLE_S)
+
+    def _end_all(self) -> None:
+        while self._spans:
+            self._spans.popitem()[1][0].end()
+
+    def _take(self, event: LockEvent, caller: context.Context | None) -> None:
+        if caller is not None:
+            self._begin("acquire", event, caller, SpanKind.CLIENT)
             return
         if (found := self._spans.get(event.acquire)) is None:
             return  # it had begun before
-        span, caller = found
+        span, began = found
         match event:
             case AcquireWaiting(position=position):
-                span.add_event("queued", {"coordlock.position": position})
+                span.add_event("queued", {"coordlock.position": position}, _nanoseconds(event))
                 return
             case Granted(token=token):
                 span.set_attributes({"coordlock.token": token, "coordlock.outcome": "granted"})
                 self._end(event)
-                self._begin("hold", event, caller, SpanKind.INTERNAL, token)
+                self._begin("hold", event, began, SpanKind.INTERNAL, token)
                 return
             case AcquireFailed(outcome=outcome, error=error):
                 span.set_attribute("coordlock.outcome", outcome)
@@ -153,11 +191,9 @@ class _Tracing:
                     span.set_attribute("error.type", error)
                     span.set_status(Status(StatusCode.ERROR, error))
             case Lost(text=text, reason=reason):
-                span.add_event("lost", {"coordlock.reason": reason})
+                span.add_event("lost", {"coordlock.reason": reason}, _nanoseconds(event))
                 span.set_attribute("error.type", reason)
                 span.set_status(Status(StatusCode.ERROR, text))
-            case Released():
-                pass
         self._end(event)
 
     def _begin(
@@ -172,9 +208,15 @@ class _Tracing:
         if token:
             attributes["coordlock.token"] = token
         name = f"{what} {self._group(event.name)}"
-        span = self._tracer.start_span(name, caller, kind, attributes)
+        span = self._tracer.start_span(
+            name, caller, kind, attributes, start_time=_nanoseconds(event)
+        )
         self._spans[event.acquire] = span, caller
 
     def _end(self, event: LockEvent) -> None:
         span, _ = self._spans.pop(event.acquire)
-        span.end()
+        span.end(_nanoseconds(event))
+
+
+def _nanoseconds(event: Event) -> int:
+    return int(event.time * 1e9)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from coordlock.client import Client
-from coordlock.errors import CoordlockError
+from coordlock.errors import BackendUnavailable, CoordlockError
 from coordlock.jobs.ledger import State
 from coordlock.jobs.view import JobInfo
 from coordlock.kernel.engine import Engine
@@ -17,17 +17,27 @@ from coordlock.model.admission import holders
 from coordlock.model.contender import Snapshot
 from coordlock.model.names import is_internal
 from coordlock.runtime.driver import Steps, run
+from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, all_of
 from coordlock.telemetry.groups import Group, capped, constant
 from coordlock.telemetry.metrics import Change, Metric
 
 __all__ = ["SERVICE_METRICS", "Survey"]
 
+log = Log("coordlock")
+
 #: How many queues are read at once.
 _AT_ONCE: Final = 100
 
 UP: Final = Metric(
     "coordlock.service.up", "gauge", "", ("backend",), "1 while the service answers, else 0."
+)
+ERRORS: Final = Metric(
+    "coordlock.service.errors",
+    "gauge",
+    "",
+    ("backend", "part"),
+    "1 if this part of the service cannot be read, as without a right; the log says why.",
 )
 READ_DURATION: Final = Metric(
     "coordlock.service.read.duration",
@@ -116,7 +126,7 @@ DEADLOCKS: Final = Metric(
 
 #: All metrics of a service.
 SERVICE_METRICS: Final = (
-    *(UP, READ_DURATION, NAMES, HOLDERS, WAITERS, OLDEST_WAITER, LEADERS, DEADLOCKS),
+    *(UP, ERRORS, READ_DURATION, NAMES, HOLDERS, WAITERS, OLDEST_WAITER, LEADERS, DEADLOCKS),
     *(JOB_SUCCESS, JOB_FAILED, JOB_NEXT, DEPTH, OLDEST_ITEM),
 )
 
@@ -137,6 +147,15 @@ class Survey:
     elections: Sequence[str] = ()
     queues: Sequence[str] = ()
     group: Group = constant
+    #: Which groups there are so far, and which errors the log has.
+    _groups: list[Group] = field(default_factory=list)
+    _logged: set[str] = field(default_factory=set)
+
+    @property
+    def _group(self) -> Group:
+        if not self._groups:
+            self._groups.append(capped(self.group))
+        return self._groups[0]
 
     def read(self) -> list[Change]:
         """What is there now. A service that does not answer gives 0 for ``coordlock.service.up``.
@@ -144,18 +163,40 @@ class Survey:
         Takes up to the client's ``request_timeout`` where it does not.
         """
         backend, began = self.client.settings.scheme, time.monotonic()
-        try:
-            found = [*self._queues(), *self._jobs(), *self._work()]
-            found.append((DEADLOCKS, len(self.client.admin.deadlocks()), (backend,)))
-        except CoordlockError:
-            return [(UP, 0, (backend,))]
+        found: list[Change] = []
+        parts = {
+            "names": self._queues,
+            "jobs": self._jobs,
+            "work queues": self._work,
+            "deadlocks": self._deadlocks,
+        }
+        for part, read in parts.items():
+            try:
+                found += read()
+                failed = 0
+            except BackendUnavailable as error:
+                self._log_once(part, error)
+                return [(UP, 0, (backend,))]
+            except CoordlockError as error:
+                self._log_once(part, error)
+                failed = 1
+            found.append((ERRORS, failed, (backend, part)))
         took = time.monotonic() - began
         return [(UP, 1, (backend,)), (READ_DURATION, took, (backend,)), *found]
+
+    def _log_once(self, part: str, error: CoordlockError) -> None:
+        if (text := str(error)) not in self._logged:
+            self._logged.add(text)
+            log.warning("%s cannot be read: %s", part, text)
+
+    def _deadlocks(self) -> Iterator[Change]:
+        count = len(self.client.admin.deadlocks())
+        yield DEADLOCKS, count, (self.client.settings.scheme,)
 
     def _queues(self) -> Iterator[Change]:
         engine, backend = self.client._engine, self.client.settings.scheme
         names = [name for name in self.client.admin.names() if not is_internal(name)]
-        named, group = {*self.locks, *self.elections}, capped(self.group)
+        named, group = {*self.locks, *self.elections}, self._group
         #: By group: names, holders, waiters, and since when the oldest waiter waits.
         counts: dict[str, list[float]] = {}
         now, led = time.time(), set[str]()
@@ -191,7 +232,7 @@ class Survey:
 
     def _work(self) -> Iterator[Change]:
         backend = self.client.settings.scheme
-        for name in self.queues:
+        for name in self.queues:  # raises `Unsupported` where the backend keeps no data
             queue = self.client.work_queue(name)
             stats = queue.stats()
             for state in ("waiting", "taken", "delayed", "dead"):

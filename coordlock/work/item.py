@@ -11,7 +11,14 @@ from types import TracebackType
 from typing import Final, Literal
 
 from coordlock.backend.data import Delete, Expect, Operation
-from coordlock.errors import BackendUnavailable, CoordlockError, Evicted, LockLost, Unsupported
+from coordlock.errors import (
+    BackendUnavailable,
+    ClientClosed,
+    CoordlockError,
+    Evicted,
+    LockLost,
+    Unsupported,
+)
 from coordlock.locks.base_grant import BaseGrant, GrantState
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.model.claim import Claim, Mode
@@ -32,7 +39,7 @@ from coordlock.work.store import Outcome, Writing
 
 __all__ = ["LONGEST_DELAY", "AsyncItem", "Item", "Retries", "delay_of"]
 
-_Outcome = Literal["acknowledged", "failed", "given back"]
+_Outcome = Literal["acknowledged", "failed", "given back", "lost"]
 
 log = Log("coordlock")
 
@@ -103,6 +110,9 @@ class _BaseItem(BaseGrant):
         self._claimed = claimed
         self._retries = retries
         self._began: Final = self._engine.clock.now()
+        self._is_recorded = False
+        if RECORDER.listeners:
+            self._end_of_item.add_done_callback(self._note_end)
         self._lock = threading.RLock()  # a signal handler may end it, too
         #: How it is being ended, or has ended; None while nobody has said.
         self._ending: str | None = None
@@ -211,8 +221,13 @@ class _BaseItem(BaseGrant):
             self._is_unclear = was_unclear or writing.unanswered is not None
             raise
 
+    def _note_end(self, end: Promise[CoordlockError | None]) -> None:
+        if not (end.result() is None or isinstance(end.result(), ClientClosed)):
+            self._record("lost")
+
     def _record(self, outcome: _Outcome) -> None:
-        if RECORDER.listeners:
+        if RECORDER.listeners and not self._is_recorded:
+            self._is_recorded = True
             engine = self._engine
             facts = engine.number, engine.backend.scheme, self.name, self.id, outcome
             took = engine.clock.now() - self._began

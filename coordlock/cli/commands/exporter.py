@@ -91,6 +91,8 @@ class _Readings:
         """What is in the service: read now, or at most five seconds ago."""
         with self._lock:
             if time.monotonic() - self._read_at >= _FRESH_S:
-                self._found = self._survey.read()
-                self._read_at = time.monotonic()
+                try:
+                    self._found = self._survey.read()
+                finally:
+                    self._read_at = time.monotonic()
             return self._found

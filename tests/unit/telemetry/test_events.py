@@ -14,7 +14,7 @@ from coordlock.errors import AcquireTimeout, DeadlockDetected, LockLost, StaleTo
 from coordlock.fencing.marks import Marks
 from coordlock.fencing.token import FencingToken
 from coordlock.runtime.log import flush
-from coordlock.runtime.recorder import RECORDER
+from coordlock.runtime.recorder import MOST_FAILURES, RECORDER
 from coordlock.telemetry import (
     AcquireFailed,
     AcquireStarted,
@@ -182,6 +182,46 @@ def test_a_hold_that_lasts_longer_than_its_limit_is_a_loss(
     lost = only(Lost, recorded)
     assert lost.reason == "max_hold"
     assert lost.held == pytest.approx(6, abs=1)
+
+
+def test_a_loss_that_only_the_release_finds_is_a_loss(
+    locks: LockService, recorded: list[Event], caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after a pause of the process that was longer than the lease, before any timer runs."""
+    client = locks.connect(ttl=10)
+    grant = client.lock("orders").acquire()
+    with pytest.MonkeyPatch.context() as paused:
+        now = client._engine.clock.now
+        paused.setattr(client._engine.clock, "now", lambda: now() + 11)
+        assert not grant.release()
+    assert only(Lost, recorded).reason == "deadline"
+    assert not of(Released, recorded)
+    flush(10)
+    assert "lock 'orders' (token" in caplog.text
+
+
+def test_an_eviction_that_only_the_release_finds_is_a_loss(
+    locks: LockService, recorded: list[Event]
+) -> None:
+    client = locks.connect()
+    grant = client.lock("orders").acquire()
+    client.admin.evict_all("orders")  # before its contender is watched
+    assert not grant.release()
+    assert only(Lost, recorded).reason == "evicted"
+    assert not of(Released, recorded)
+
+
+def test_an_item_that_is_lost_at_work_is_recorded(
+    locks: LockService, recorded: list[Event]
+) -> None:
+    client = locks.connect()
+    queue = client.work_queue("mails")
+    queue.put(b"")
+    item = queue.take(timeout=10)
+    client._engine.sessions.latest.lost("the test")  # type: ignore[union-attr]
+    assert item.lost.wait(10)
+    eventually(lambda: of(ItemEnded, recorded))
+    assert only(ItemEnded, recorded).outcome == "lost"
 
 
 def test_a_client_that_closes_loses_nothing(locks: LockService, recorded: list[Event]) -> None:
@@ -381,7 +421,7 @@ def test_a_listener_of_the_process_hears_of_all(locks: LockService) -> None:
     assert {event.name for event in of(LockEvent, events)} == {"a", "b"}
 
 
-def test_a_recorder_of_coordlocks_own_that_fails_is_dropped(
+def test_a_recorder_of_coordlocks_own_that_fails_is_logged_once_and_dropped_in_the_end(
     locks: LockService, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(_: Event) -> None:
@@ -389,9 +429,15 @@ def test_a_recorder_of_coordlocks_own_that_fails_is_dropped(
 
     remove = RECORDER.add(broken)
     try:
-        locks.connect().lock("a").acquire().release()
-        eventually(lambda: caplog.text.count("telemetry failed") == 1)
+        client = locks.connect()
+        client.lock("a").acquire().release()
+        eventually(lambda: "telemetry failed" in caplog.text)
+        assert broken in RECORDER.listeners
+        for _ in range(MOST_FAILURES):
+            client.lock("a").acquire().release()
         assert broken not in RECORDER.listeners
+        flush(10)
+        assert caplog.text.count("telemetry failed") == 2
     finally:
         remove()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
@@ -17,6 +18,7 @@ from coordlock.errors import AcquireTimeout
 from coordlock.telemetry.metrics import BUCKETS
 from coordlock.telemetry.otel import instrument
 from coordlock.testing.lock_service import LockService
+from coordlock.testing.waiting import eventually
 
 
 @dataclass
@@ -67,9 +69,8 @@ def test_a_lock_is_measured(locks: LockService, sdk: Sdk) -> None:
         "mode": "EX",
         "outcome": "granted",
     }
-    mine = str(client._engine.number)
     ages = sdk.points("coordlock.session.heartbeat.age")
-    assert mine in [point.attributes["client"] for point in ages]
+    assert "memory" in [point.attributes["backend"] for point in ages]
 
 
 def test_the_spans_of_a_lock_are_children_of_the_callers(locks: LockService, sdk: Sdk) -> None:
@@ -77,6 +78,7 @@ def test_the_spans_of_a_lock_are_children_of_the_callers(locks: LockService, sdk
     with sdk.tracers.get_tracer("app").start_as_current_span("request") as request:
         grant = client.lock("orders").acquire()
     grant.release()
+    eventually(lambda: len(sdk.spans()) == 3)
     spans = {span.name: span for span in sdk.spans()}
     for name in ("acquire all", "hold all"):
         span = spans[name]
@@ -92,6 +94,7 @@ def test_a_busy_lock_and_a_loss_show_in_spans(locks: LockService, sdk: Sdk) -> N
     client = locks.connect()
     with locks.held("a"), pytest.raises(AcquireTimeout):
         client.lock("a", timeout=0.01).acquire()
+    eventually(lambda: any("timeout" in str(span.attributes) for span in sdk.spans()))
     failed = [
         span
         for span in sdk.spans()
@@ -103,6 +106,7 @@ def test_a_busy_lock_and_a_loss_show_in_spans(locks: LockService, sdk: Sdk) -> N
     locks.lose("a")
     locks.advance(client.settings.ttl / 2)
     grant.lost.wait(10)
+    eventually(lambda: any(event.name == "lost" for span in sdk.spans() for event in span.events))
     (lost,) = [span for span in sdk.spans() if [event.name for event in span.events] == ["lost"]]
     assert lost.attributes is not None
     assert lost.attributes["error.type"] == "session"
@@ -116,3 +120,33 @@ def test_what_ended_is_not_measured_any_more(locks: LockService) -> None:
     assert not Sdk(reader, TracerProvider(), InMemorySpanExporter()).points(
         "coordlock.acquire.duration"
     )
+
+
+def test_a_span_processor_that_blocks_delays_no_lock(locks: LockService) -> None:
+    blocked, tracers = threading.Event(), TracerProvider()
+
+    class Blocking(SpanProcessor):
+        def on_end(self, span: ReadableSpan) -> None:
+            blocked.wait(30)
+
+    tracers.add_span_processor(Blocking())
+    stop = instrument(meter_provider=MeterProvider(), tracer_provider=tracers)
+    try:
+        client = locks.connect()
+        for _ in range(3):
+            client.lock("a").acquire().release()
+    finally:
+        blocked.set()
+        stop()
+
+
+def test_what_is_held_while_it_ends_is_not_measured_for_ever(locks: LockService) -> None:
+    reader = InMemoryMetricReader()
+    stop = instrument(meter_provider=MeterProvider([reader]), spans=False)
+    grant = locks.connect().lock("a").acquire()
+    stop()
+    (active,) = Sdk(reader, TracerProvider(), InMemorySpanExporter()).points(
+        "coordlock.grant.active"
+    )
+    assert active.value == 0
+    grant.release()
