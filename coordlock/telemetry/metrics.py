@@ -307,6 +307,7 @@ class Measurements:
             yield from self._leads(event, 0)
         if (backend, group, kind) not in self._known:
             self._known.add((backend, group, kind))
+            yield ACQUIRE_CONTENDED, 0, (backend, group, kind)
             yield DEADLOCKS, 0, (backend, group)
             for reason in get_args(LossReason):
                 yield GRANT_LOSSES, 0, (backend, group, kind, reason)
