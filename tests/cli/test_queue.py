@@ -90,7 +90,9 @@ def test_an_item_whose_command_fails_is_taken_again_until_it_is_dead(cli: Cli, s
     for attempt in (1, 2):
         done = cli.run(*work, "sh", "-c", f"exit {status}")
         assert done.returncode == status
-        assert done.stderr == f"coordlock: item 1, delivery {attempt}: status {status}\n"
+        *dies, failed = done.stderr.splitlines()
+        assert failed == f"coordlock: item 1, delivery {attempt}: status {status}"
+        assert ["item 1 is dead: sh has ended" in line for line in dies] == [True] * (attempt - 1)
     assert listed(cli)["items"] == []
     [dead] = listed(cli, "--dead")["items"]
     assert (dead["id"], dead["deliveries"], dead["failures"]) == ("1", 2, 2)
@@ -245,7 +247,9 @@ def test_items_are_worked_on_several_at_a_time(cli: Cli, tmp_path: Path) -> None
     done = cli.run(*work, "sh", "-c", script)
     assert done.returncode == 0
     assert sorted(done.stdout.splitlines()) == ["1 one", "2 two", "3 three", "4 bad"]
-    assert done.stderr == "coordlock: item 4, delivery 1: status 3\n"
+    dies, failed = done.stderr.splitlines()
+    assert "item 4 is dead" in dies
+    assert failed == "coordlock: item 4, delivery 1: status 3"
     assert (listed(cli)["items"], listed(cli)["dead"]) == ([], 1)
 
 
