@@ -21,8 +21,8 @@ from typing import Final
 from bench.machine import describe, load
 from bench.table import Table
 
-#: What each measures, and about how many seconds it takes with so many `ROUNDS`. The module of that
-#: name has ``measure``, a generator of tables, given the rounds.
+#: What each section measures, and about how many seconds it takes with `ROUNDS` rounds. The module
+#: of that name has ``measure``, a generator of tables, given the rounds.
 SECTIONS: Final = {
     "uncontended": ("acquire and release where nobody else is; messages and round trips", 30),
     "handoff": ("from one process' release to another one's grant", 45),

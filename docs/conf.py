@@ -73,8 +73,8 @@ NAVIGATION: Final = {
     "docs/design/README": {"Design notes": ["*"]},
 }
 
-#: Options of autodoc, by module: what frameworks define is theirs, and what two modules have is
-#: described once.
+#: Options of autodoc, by module. Without them the site would describe what frameworks define, and
+#: describe twice what two modules have, which fails the build.
 AUTODOC_OPTIONS: Final = {
     "coordlock": ("imported-members:",),
     "coordlock.backend": ("imported-members:", "exclude-members: ServiceInfo, VersionedValue"),

@@ -10,7 +10,7 @@
     <root>/values/<session>-<entry id>    what that contender publishes (values.py)
     <root>/data                           what applications keep, in SQLite (data.py), with
     <root>/data.lock                      locked while a process reads or writes it
-    <root>/observed/<name>/               the pipes that are told when that queue changes,
+    <root>/observed/<name>/               the pipes into which changes of that queue are written,
     <root>/changes/<key or folder>/       and when that data does
 
 A private directory (mode 0700, as are those made here) belongs to one user. One that an

@@ -178,7 +178,7 @@ def publish(directory: Directory, path: str, name: str) -> None:
     if not os.access(path, os.F_OK):  # the exception of `listdir` takes three times as long
         return
     ids: list[str] = []
-    with suppress(OSError):  # nobody is subscribed any more
+    with suppress(OSError):  # the last subscriber has left
         ids = os.listdir(path)
     for id in ids:
         if not send(directory, id, name):

@@ -224,7 +224,8 @@ class RedisSession(SubscriptionListener, Backend):
                     self._lose(self._session.current or "", loss(born, self._context).reason)
                 self._reread()
         except ValueError:
-            log.debug("redis: a message that is none of coordlock's: %r %r", channel, message)
+            text = "redis: another program published on coordlock's channel: %r %r"
+            log.debug(text, channel, message)
 
     def _take(self, words: list[str]) -> None:
         match words:

@@ -101,7 +101,7 @@ class Place(ABC, Generic[State]):
         return wanted
 
     def restart(self) -> None:
-        """Nothing that was read is known to be true any more, and no more answers come."""
+        """Read everything again: earlier readings may be stale, and their answers are lost."""
         self.generation += 1
         #: Whether `state` was proven since, and no promise was kept with it.
         self.is_new = False

@@ -83,7 +83,7 @@ class ZookeeperSession:
         watches: of the znodes whose departure is waited for.
         number: the session's id in ZooKeeper; 0 before it is known.
         breaks: how often the connection was lost since the session was open.
-        has_ended: whether no request is made in it any more.
+        has_ended: whether it has ended; then the client sends no more requests in it.
     """
 
     def __init__(

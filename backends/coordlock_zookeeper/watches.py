@@ -25,7 +25,7 @@ class _WatchedNode(Watched):
 
     Attributes:
         path: the znode's.
-        is_set: whether the server was asked for the watch on this connection, and has not refused.
+        is_set: whether the client has asked for the watch on this connection without a refusal.
         is_certain: whether the server has confirmed it: see `Watches`.
     """
 

@@ -44,6 +44,19 @@ def _item_id(text: str) -> str:
     return str(ItemId.parse(text))
 
 
+def _names(option: str, dest: str, help: str) -> Option:
+    """An option that takes a name, and may be given several times."""
+    return Option(
+        option,
+        dest=dest,
+        read=check_name,
+        metavar="NAME",
+        repeats=True,
+        completer=complete_name,
+        help=help,
+    )
+
+
 _IDS: Final = Argument("ID", "ids", read=_item_id, repeats=True)
 _KEY: Final = Argument("KEY", "key", completer=complete_key)
 _DEMO_TTL: Final = Option(
@@ -396,33 +409,9 @@ _ALL: Final = (
             default=("127.0.0.1", 9464),
             help="Where Prometheus finds the metrics. Default: 127.0.0.1:9464.",
         ),
-        Option(
-            "--lock",
-            dest="locks",
-            read=check_name,
-            metavar="NAME",
-            repeats=True,
-            completer=complete_name,
-            help="Show this name by itself. Others show by their groups.",
-        ),
-        Option(
-            "--election",
-            dest="elections",
-            read=check_name,
-            metavar="NAME",
-            repeats=True,
-            completer=complete_name,
-            help="Show whether this election has a leader.",
-        ),
-        Option(
-            "--queue",
-            dest="queues",
-            read=check_name,
-            metavar="NAME",
-            repeats=True,
-            completer=complete_name,
-            help="Show this work queue.",
-        ),
+        _names("--lock", "locks", "Show this name by itself. Others show by their groups."),
+        _names("--election", "elections", "Show whether this election has a leader."),
+        _names("--queue", "queues", "Show this work queue."),
         Option(
             "--by-prefix",
             dest="with_prefix",

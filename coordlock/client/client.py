@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 from functools import cache, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
+from weakref import WeakSet
 
 from coordlock.backend.config import Target, configure, warn_unless_chosen
 from coordlock.backend.registry import backend_for_client, backend_for_scheme
@@ -129,13 +130,13 @@ class _BaseClient(Resident):
         # Of its settings, because a variable of the environment may change until then.
         remake = partial(_engine_of, engine.settings, client, {})
         self._access: Access = LazyAccess(engine, remake if client is None else None)
-        self._subscriptions: list[Subscription] = []
+        self._subscriptions: WeakSet[Subscription] = WeakSet()
 
     @classmethod
     def _of(cls, access: Access) -> Self:
         made = cls.__new__(cls)
         made._access = access
-        made._subscriptions = []
+        made._subscriptions = WeakSet()
         return made
 
     @property
@@ -171,7 +172,7 @@ class _BaseClient(Resident):
             return (begun := access.begun) is not None and event.client == begun.number
 
         subscription = Subscription(listener, is_mine)
-        self._subscriptions.append(subscription)
+        self._subscriptions.add(subscription)  # which the recorder keeps while it lasts
         return subscription
 
     def _close(self) -> Steps[None]:
@@ -187,7 +188,7 @@ class _BaseClient(Resident):
         clients that were not closed.
         """
         yield from self._access.close()
-        for subscription in self._subscriptions:
+        for subscription in list(self._subscriptions):
             subscription.end_soon()
 
     def __repr__(self) -> str:

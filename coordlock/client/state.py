@@ -27,7 +27,7 @@ class ClientState:
     """A client's session as it was when it was looked at.
 
     Attributes:
-        status: what is known of the session.
+        status: whether the session is connected, in doubt, lost, closed, or not open yet.
         since: since when the session is connected. In doubt or lost: when the service last answered
             a heartbeat. Not connected yet: since when it does not answer; None where it was not
             asked, or has not had the time to. Closed: None.

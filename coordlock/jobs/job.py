@@ -193,26 +193,27 @@ class _BaseJob(Recipe, Generic[R]):
         # Guarded: after a pause, others may be at work.
         record = view.record_of(engine, self.name, ticket.contenders[0])
 
-        def steps() -> Steps[None]:
+        def steps() -> Steps[bool]:
             while True:
                 ledger = yield from record.read()
                 if (found := ledger.records.get(slot)) is None:
-                    text = f"job {self.name!r} has no record of slot {shown(slot)}"
-                    raise LookupError(text)
+                    return False
                 again = replace(found, state=State.RETRY)
                 records = {**ledger.records, slot: again}
                 changed = replace(ledger, records=records)
                 if changed == ledger or (yield from record.write(changed.encode())):
-                    return
+                    return True
 
         try:
-            yield from engine.bounded(steps(), "the job's record")
+            is_recorded = yield from engine.bounded(steps(), "the job's record")
         except Evicted:
             raise Evicted(self.name, kind="job") from None
         finally:
             left = ticket.withdraw()
-        # A run that begins right after this must not find the job at work.
+        # A call that comes right after this must not find the job at work.
         yield within(engine.timers, left, engine.settings.request_timeout)
+        if not is_recorded:
+            raise LookupError(f"job {self.name!r} has no record of slot {shown(slot)}")
 
 
 class Job(_BaseJob[JobRun]):

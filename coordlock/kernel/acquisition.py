@@ -67,11 +67,12 @@ def acquisition(
     """
     if kind == "lock" and set(map(type, claims.values())) == {Permit}:
         kind = "semaphore"
+    began = engine.clock.now()  # before the deadline is set, so that a wait is never too short
     once = timeout == 0
     seconds = engine.settings.request_timeout if once else timeout
     deadline = engine.until(seconds, cancellation)
     ends = None if seconds is None else deadline
-    report = Report(engine, claims, name, caller, once, ends, engine.clock.now())
+    report = Report(engine, claims, name, caller, once, ends, began)
     attempt = _Acquisition(engine, caller, report, once)
     ticket: Ticket | None = None
     if cancellation is not None and cancellation.reason is not None:

@@ -173,7 +173,7 @@ class Engine:
         """The live session; opens one where there is none, once for all callers.
 
         Raises `BackendUnavailable` if none was open so far within the ``connect_timeout``; and at
-        once with ``fail_fast`` while the service is known to be away.
+        once with ``fail_fast`` during an outage that the client has noticed.
         """
         self.check()
         if self.settings.fail_fast:

@@ -27,7 +27,7 @@ class Announcement(NamedTuple):
     """What a contender publishes from the beginning.
 
     A ``raw`` value is stored without its owner, for programs that read the key directly. The
-    contender's id begins with ``identity``, hexadecimal digits by which it is known again in a
+    contender's id begins with ``identity``, hexadecimal digits by which others recognise it in a
     later session.
     """
 

@@ -58,10 +58,11 @@ class Ticket(Removable):
     granted_at: float | None = None
     #: Seconds from the call to the grant.
     waited: float = 0.0
-    #: Its nearest blocker and the queue of that, until the log has said it; since when it waits,
-    #: by the wall clock.
+    #: Its nearest blocker and the queue of that; since when it waits, by the wall clock, and
+    #: whether the log has a line about the wait.
     blocker: tuple[str, Contender] | None = None
     waits_since: float | None = None
+    is_wait_logged: bool = False
     #: Tells whether the session was lost, too, where the service has reported that it vanished.
     probe: Promise[float] | None = None
     #: How long it may be held, where that has a limit.

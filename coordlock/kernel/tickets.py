@@ -223,8 +223,9 @@ class Tickets:
         blocker, since = ticket.blocker, ticket.waits_since
         if blocker is None or since is None or ticket.granted_at is not None:
             return
-        if time.time() - since >= LONG_WAIT_S and not ticket.is_leaving:
-            ticket.blocker = None  # once
+        is_due = time.time() - since >= LONG_WAIT_S and not ticket.is_leaving
+        if is_due and not ticket.is_wait_logged:
+            ticket.is_wait_logged = True
             queue, contender = blocker
             self._log.waits(ticket, contender, ticket.read_before(queue, contender))
 

@@ -107,9 +107,9 @@ def flush_all(timeout: float) -> None:
 def on_event(listener: Callable[[Event], object]) -> Subscription:
     """Call ``listener`` with each event of all clients and fences of this process from now on.
 
-    It is called in a thread of its own, one event after the other: it may block, and delays no
+    A thread of its own calls it, one event after the other: it may block, and delays no
     lock. Up to 10,000 events wait for it; then the newest are dropped, counted, and the log says so
-    once. What it raises is logged. See `Client.on_event` for the events of one client. The process
-    that forked has a thread of its own for it.
+    once. What it raises is logged. See `Client.on_event` for the events of one client. In the child
+    of a fork, another thread calls it with the child's events.
     """
     return Subscription(listener, None)

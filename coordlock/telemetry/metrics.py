@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, Literal, get_args
 
 from coordlock.kernel.engine import engines
@@ -251,7 +252,7 @@ class Measurements:
 
     def rest(self) -> list[Change]:
         """The changes that let all gauges be as if nothing waited or were held."""
-        changes = [*self._waiting.values(), *(one for held in self._held.values() for one in held)]
+        changes = [*self._waiting.values(), *chain.from_iterable(self._held.values())]
         self._waiting.clear()
         self._held.clear()
         return [(metric, -value, attributes) for metric, value, attributes in changes]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from coordlock.client import Client
@@ -131,31 +130,31 @@ SERVICE_METRICS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
 class Survey:
     """Reads what is in the service of ``client``.
 
-    Attributes:
+    Args:
         locks: the names that are shown by themselves; all others show by their groups.
         elections: the elections that are to have a leader.
         queues: the work queues to show.
         group: the group of a name; by default one for all. At most 100 are told apart.
     """
 
-    client: Client
-    locks: Sequence[str] = ()
-    elections: Sequence[str] = ()
-    queues: Sequence[str] = ()
-    group: Group = constant
-    #: Which groups there are so far, and which errors the log has.
-    _groups: list[Group] = field(default_factory=list)
-    _logged: set[str] = field(default_factory=set)
-
-    @property
-    def _group(self) -> Group:
-        if not self._groups:
-            self._groups.append(capped(self.group))
-        return self._groups[0]
+    def __init__(
+        self,
+        client: Client,
+        locks: Sequence[str] = (),
+        elections: Sequence[str] = (),
+        queues: Sequence[str] = (),
+        group: Group = constant,
+    ) -> None:
+        self.client: Final = client
+        self.locks: Final = locks
+        self.elections: Final = elections
+        self.queues: Final = queues
+        self._group: Final = capped(group)
+        #: What could not be read the last time; the log has a line about each.
+        self._failing: Final[set[str]] = set()
 
     def read(self) -> list[Change]:
         """What is there now. A service that does not answer gives 0 for ``coordlock.service.up``.
@@ -173,21 +172,19 @@ class Survey:
         for part, read in parts.items():
             try:
                 found += read()
-                failed = 0
-            except BackendUnavailable as error:
-                self._log_once(part, error)
-                return [(UP, 0, (backend,))]
+            except BackendUnavailable:
+                return [(UP, 0, (backend,))]  # the session has a line in the log about it
             except CoordlockError as error:
-                self._log_once(part, error)
+                if part not in self._failing:
+                    log.warning("%s cannot be read: %s", part, error)
+                self._failing.add(part)
                 failed = 1
+            else:
+                self._failing.discard(part)
+                failed = 0
             found.append((ERRORS, failed, (backend, part)))
         took = time.monotonic() - began
         return [(UP, 1, (backend,)), (READ_DURATION, took, (backend,)), *found]
-
-    def _log_once(self, part: str, error: CoordlockError) -> None:
-        if (text := str(error)) not in self._logged:
-            self._logged.add(text)
-            log.warning("%s cannot be read: %s", part, text)
 
     def _deadlocks(self) -> Iterator[Change]:
         count = len(self.client.admin.deadlocks())

@@ -236,6 +236,7 @@ def test_observations_outlive_a_server_that_is_killed(
     connect: Connect, scheme: str, tmp_path: Path, root: str, folder: str
 ) -> None:
     if not IS_INSTALLED[scheme]():
+        # A server that is missing fails the run; here COORDLOCK_TEST_*_URL names a running one.
         pytest.skip("the services run in containers, and none can be killed")
     with ExitStack() as stack:
         server = stack.enter_context(SERVERS[scheme](tmp_path / "server"))

@@ -18,7 +18,8 @@ from typing import Any, Final
 import pytest
 
 import coordlock
-from coordlock.errors import JobNotRun
+from coordlock.errors import AuthenticationFailed, JobNotRun
+from coordlock.runtime.log import flush
 from coordlock.telemetry import by_prefix, prometheus
 from coordlock.telemetry.metrics import Change
 from coordlock.telemetry.survey import SERVICE_METRICS, Survey
@@ -112,6 +113,25 @@ def test_a_survey_of_a_service_that_is_away_says_so_and_one_that_is_back_goes_on
             eventually(lambda: values(survey.read()) == {("coordlock.service.up",): 0})
             server.start()
             eventually(lambda: values(survey.read())["coordlock.service.up",] == 1)
+
+
+def test_a_part_that_cannot_be_read_is_logged_once_and_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(_: Survey) -> list[Change]:
+        raise AuthenticationFailed("local", "no right to read jobs")
+
+    with coordlock.connect(f"local://{tmp_path}/state") as client, client.lock("a"):
+        survey = Survey(client, ["a"])
+        with monkeypatch.context() as patched:
+            patched.setattr(Survey, "_jobs", refused)
+            survey.read()
+            found = values(survey.read())
+        assert found["coordlock.service.errors", "jobs"] == 1
+        assert found["coordlock.service.up",] == found["coordlock.service.holders", "a"] == 1
+        assert flush(10)
+        assert caplog.text.count("jobs cannot be read") == 1
+        assert values(survey.read())["coordlock.service.errors", "jobs"] == 0
 
 
 def exported(address: str) -> str:

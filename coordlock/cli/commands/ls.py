@@ -36,7 +36,8 @@ def ls(
     """List the locks that are in use.
 
     Elections, groups and barriers are listed, too. The column KIND says what each is, if known.
-    HOLDER is the first holder, and QUEUED how long ago it asked; nobody stores since when it holds.
+    HOLDER is the first holder, and QUEUED how long ago it asked. The service does not store when it
+    was granted.
     WAITS is how long the oldest waiter has waited.
 
     With PATTERNs, the list has only names that match one of them: * stands for anything, ? for any

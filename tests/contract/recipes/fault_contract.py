@@ -33,6 +33,16 @@ Start = Callable[..., Future[Any]]
 Connect = Callable[..., coordlock.Client]
 
 
+def held_and_awaited(
+    holder: coordlock.Client, waiter: coordlock.Client, start: Start
+) -> tuple[coordlock.Grant, Future[Any]]:
+    """A lock that the first client holds and the second waits for: the grant, and the wait."""
+    holding = holder.lock("q").acquire()
+    waiting = start(waiter.lock("q").acquire, BOUND)
+    eventually(lambda: length(waiter) == 2)
+    return holding, waiting
+
+
 def length(client: coordlock.Client, name: str = "q") -> int:
     return len(client.admin.contenders(name))
 
@@ -138,9 +148,7 @@ class FaultContract(DisturbedSuite):
         self, mine: coordlock.Client, other: coordlock.Client, start: Start
     ) -> None:
         self.needs_network()
-        holding = other.lock("q").acquire()
-        waiting = start(mine.lock("q").acquire, BOUND)
-        eventually(lambda: length(other) == 2)
+        holding, waiting = held_and_awaited(other, mine, start)
         with self.cut_off(Disturbed(mine)):
             assert holding.release()
         assert waiting.result(BOUND).release()
@@ -149,9 +157,7 @@ class FaultContract(DisturbedSuite):
         self, mine: coordlock.Client, other: coordlock.Client, start: Start
     ) -> None:
         self.needs_network()
-        holding = other.lock("q").acquire()
-        waiting = start(mine.lock("q").acquire, BOUND)
-        eventually(lambda: length(other) == 2)
+        holding, waiting = held_and_awaited(other, mine, start)
         with self.cut_off(Disturbed(mine)):
             assert other.admin.evict(other.admin.contenders("q")[1])
             assert holding.release()
@@ -167,11 +173,10 @@ class FaultContract(DisturbedSuite):
         self, start: Start, connect: Connect, other: coordlock.Client
     ) -> None:
         if not self.backend.capabilities.leased:
+            # No lease can run out here; the service itself says so by its capabilities.
             pytest.skip("a session lives as long as its process")
         mine = connect(ttl=2, request_timeout=1)
-        holding = mine.lock("q").acquire()
-        waiting = start(other.lock("q").acquire, BOUND)
-        eventually(lambda: length(other) == 2)
+        holding, waiting = held_and_awaited(mine, other, start)
         with self.cut_off(Disturbed(mine)):
             grant = waiting.result(BOUND)
             assert holding.state is coordlock.GrantState.LOST
@@ -202,6 +207,7 @@ class FaultContract(DisturbedSuite):
     def needs_network(self) -> None:
         """`cut_off` of files stops what is followed, and no request."""
         if self.backend.capabilities.reach == "machine":
+            # Not a missing server: clients of files have no connection to cut.
             pytest.skip("there is no network")
 
 
@@ -231,6 +237,7 @@ class KillContract:
     @pytest.fixture
     def client(self, url: str) -> Iterator[coordlock.Client]:
         if self.backend.capabilities.reach == "process":
+            # In memory there is one process, and killing that would end the test.
             pytest.skip("no other process reaches this service")
         with coordlock.connect(url) as client:
             yield client
@@ -333,6 +340,7 @@ class KillContract:
         self, client: coordlock.Client, url: str
     ) -> None:
         if not self.backend.capabilities.leased:
+            # The promise of leases; without them the opposite is promised, and tested for local.
             pytest.skip("a process that stands still is alive, and keeps its locks")
         with self.process(url, PROGRAMS["look"]) as process:
             token = int(self.line(process))

@@ -35,6 +35,7 @@ class Host(Cli):
 def cli(shared_url: str, tmp_path: Path) -> Cli:
     """A host whose clock is right."""
     if shared_url.startswith("local:"):
+        # Two hosts with two clocks can't share the files of one machine.
         pytest.skip("local: one machine has one clock")
     return Cli(shared_url, tmp_path)
 

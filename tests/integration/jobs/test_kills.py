@@ -89,6 +89,7 @@ def test_a_run_that_stood_still_for_too_long_records_nothing(
     url: str, log: Path, policy: str
 ) -> None:
     if url.startswith("local:"):
+        # The kernel decides who lives, without a lease: the case can't be.
         pytest.skip("local: a paused process is alive, and keeps its locks by design")
     with started(url, log, policy, stdin=subprocess.PIPE) as late, ExitStack() as paused:
         eventually(lambda: log.exists() and log.read_text() == "begins 1\n", within=BOUND)
@@ -125,6 +126,7 @@ def test_a_run_that_stands_still_at_any_step_comes_too_late(
     url: str, log: Path, step: str, policy: str, wanted: list[str]
 ) -> None:
     if url.startswith("local:"):
+        # The kernel decides who lives, without a lease: the case can't be.
         pytest.skip("local: a paused process is alive, and keeps its locks by design")
     with started(url, log, policy, step, str(int(signal.SIGSTOP))) as late:
         _, status = os.waitpid(late.pid, os.WUNTRACED)

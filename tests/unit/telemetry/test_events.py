@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from contextlib import suppress
 from typing import TypeVar
 
 import pytest
@@ -316,27 +317,44 @@ def test_an_item_that_dies_is_logged_once(
     assert vars(dead[0])["coordlock_item"] == "1"
 
 
-def test_a_long_wait_is_logged_once_with_the_holder(
+def test_a_long_wait_is_logged_once_with_the_nearest_ahead(
     locks: LockService, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "coordlock")
-    client = locks.connect()
+    client, gives_up = locks.connect(), coordlock.Cancellation()
+
+    def wait(label: str, cancellation: coordlock.Cancellation | None = None) -> threading.Thread:
+        def acquire() -> None:
+            with suppress(WaitCancelled):
+                lock = client.lock("orders", label=label)
+                lock.acquire(cancellation=cancellation).release()
+
+        before = len(client.lock("orders").contenders())
+        thread = threading.Thread(target=acquire)
+        thread.start()
+        eventually(lambda: len(client.lock("orders").contenders()) == before + 1)
+        return thread
+
+    def lines() -> list[str]:
+        flush(10)
+        texts = [record.getMessage() for record in caplog.records]
+        return [text for text in texts if "waiting for" in text]
+
     with locks.held("orders"):
-        waiter = threading.Thread(target=lambda: client.lock("orders").acquire().release())
-        waiter.start()
-        eventually(lambda: len(client.lock("orders").contenders()) == 2)
+        first, second = wait("first", gives_up), wait("second")
         clock = time.time
         with pytest.MonkeyPatch.context() as later:
             later.setattr(time, "time", lambda: clock() + 30)
-            for _ in range(4):
-                locks.advance(5)  # which sweeps
-            eventually(lambda: "waiting for" in caplog.text)
-    waiter.join()
-    flush(10)
-    lines = [one.getMessage() for one in caplog.records if "waiting for" in one.getMessage()]
-    assert len(lines) == 1
-    assert "lock 'orders': waiting for 3" in lines[0]
-    assert "another client" in lines[0]
+            locks.advance(5)  # which sweeps
+            eventually(lambda: len(lines()) == 2)
+            gives_up.cancel("the second has another one ahead now")
+            first.join()
+            for _ in range(3):
+                locks.advance(5)
+    second.join()
+    assert len(lines()) == 2
+    assert all("lock 'orders': waiting for 3" in line for line in lines())
+    assert sorted("another client" in line for line in lines()) == [False, True]
 
 
 def test_a_fence_records_a_stale_token(recorded: list[Event]) -> None:

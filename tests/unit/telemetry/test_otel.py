@@ -123,10 +123,11 @@ def test_what_ended_is_not_measured_any_more(locks: LockService) -> None:
 
 
 def test_a_span_processor_that_blocks_delays_no_lock(locks: LockService) -> None:
-    blocked, tracers = threading.Event(), TracerProvider()
+    blocked, ended, tracers = threading.Event(), list[threading.Thread](), TracerProvider()
 
     class Blocking(SpanProcessor):
         def on_end(self, span: ReadableSpan) -> None:
+            ended.append(threading.current_thread())
             blocked.wait(30)
 
     tracers.add_span_processor(Blocking())
@@ -135,9 +136,12 @@ def test_a_span_processor_that_blocks_delays_no_lock(locks: LockService) -> None
         client = locks.connect()
         for _ in range(3):
             client.lock("a").acquire().release()
+        assert len(ended) < 6, "the spans' thread is blocked, and the locks are done"
     finally:
         blocked.set()
         stop()
+    eventually(lambda: len(ended) == 6)
+    assert threading.main_thread() not in ended
 
 
 def test_what_is_held_while_it_ends_is_not_measured_for_ever(locks: LockService) -> None:
