@@ -224,7 +224,7 @@ class Election(_BaseElection[Term]):
         Returns after ``cancellation`` is cancelled: while it campaigns,
         or when ``lead`` has returned. Raises `WaitCancelled` after a signal: see
         `release_on_signals`; TypeError for a coroutine function; and, as `campaign` does,
-        `NameConflict`, `DeadlockDetected`, `ClientClosed`, `AuthenticationFailed`, `ClientClosed`.
+        `NameConflict`, `DeadlockDetected`, `ClientClosed`, `AuthenticationFailed`.
         """
         _LEAD.check(lead)
         while (term := self._elected(cancellation)) is not None:

@@ -171,7 +171,7 @@ class BasePresence(Resident):
         """Publish ``value``, up to 65,536 bytes, in the background, or once it is a member again.
 
         It does not wait for the service. Of several values in quick succession it publishes the
-        last. Raises ValueError after leaving the group, `ClientClosed` and `ClientClosed`.
+        last. Raises ValueError after leaving the group, and `ClientClosed`.
         """
         check_value(value)
         self._engine.check()
