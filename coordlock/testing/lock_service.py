@@ -23,9 +23,8 @@ from coordlock.kernel.access import LazyAccess, close
 from coordlock.kernel.engine import Engine
 from coordlock.locks.grant import Grant
 from coordlock.model.claim import Mode
-from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.clock import SYSTEM_CLOCK, SystemTimers, Timer
-from coordlock.runtime.deadline import Deadline
+from coordlock.runtime.deadline import Cancellation, Deadline
 from coordlock.runtime.driver import run
 from coordlock.settings import Settings, seconds_of
 from coordlock.settings.keywords import Options

@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 
 from coordlock import AcquireTimeout
 from coordlock.errors import BackendUnavailable
-from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.clock import SYSTEM_CLOCK
-from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
+from coordlock.runtime.deadline import Cancellation, Cancelled, Deadline, DeadlineReached
 from coordlock.runtime.driver import Call, Steps, bounded, run, run_async, run_in_background
 from coordlock.runtime.log import flush
 from coordlock.runtime.promise import Promise, failed, resolved
