@@ -22,7 +22,7 @@ from coordlock.kernel.tickets import Tickets
 from coordlock.model.claim import AnyClaim, Convertible
 from coordlock.model.contender import Announcement, Entry, Owner
 from coordlock.runtime.caller import Caller
-from coordlock.runtime.clock import SystemTimers, Timers, within
+from coordlock.runtime.clock import SystemTimers, Timers, sleep, within
 from coordlock.runtime.deadline import ENDING, Cancellation, Deadline, DeadlineReached, checked
 from coordlock.runtime.driver import Call, Steps, bounded
 from coordlock.runtime.log import Log
@@ -38,6 +38,8 @@ log = Log("coordlock")
 T = TypeVar("T")
 
 _NOTHING: Final = Announcement(b"")
+#: Seconds after which callbacks are tried again for which no thread could be started.
+_CALLBACK_PAUSE_S: Final = 1.0
 #: How many of the latest calls of `Engine.share_while_used` keep what they were given.
 _RECENT_CALLS: Final = 256
 #: The engines of this process and, in the child of a fork, those of its parents.
@@ -69,7 +71,7 @@ class Engine:
         self.timers: Final = timers or SystemTimers("coordlock-timers")
         self.clock: Final = self.timers.clock
         #: Runs the user's callbacks, so that no thread of ours ever does.
-        self.callbacks: Final = Worker("coordlock-callbacks")
+        self.callbacks: Final = Worker("coordlock-callbacks", is_slow=True)
         #: Makes calls that take long, in no thread that heartbeats need.
         self.aside: Final = aside or Worker("coordlock-aside").run
         self.tickets: Final = Tickets(settings, self.timers, settings.ttl, self.number)
@@ -311,6 +313,9 @@ class Engine:
                 log.exception("a callback failed")
 
         self.callbacks.run(call)
+        if self.callbacks.is_stuck:  # no thread can be started, and this one must not wait
+            later = sleep(self.timers, _CALLBACK_PAUSE_S)
+            later.add_done_callback(lambda _: self.call_back(lambda: None))
 
     def deadline(self, seconds: float | None) -> Deadline | None:
         """The moment ``seconds`` from now; None stays None, which is never."""
