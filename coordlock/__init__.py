@@ -46,7 +46,7 @@ _NAMES = {
     "recipes.term": "AsyncTerm Term",
     "recipes.value": "AsyncValue Value",
     "recipes.values": "AsyncValues Values",
-    "runtime.cancellation": "Cancellation",
+    "runtime.deadline": "Cancellation",
     "runtime.signals": "release_on_signals",
     "settings": "DEFAULT Settings",
     "work.item": "AsyncItem Item",

@@ -19,7 +19,7 @@ from coordlock.recipes.latch import AsyncLatch as AsyncLatch, Latch as Latch
 from coordlock.recipes.term import AsyncTerm as AsyncTerm, Term as Term
 from coordlock.recipes.value import AsyncValue as AsyncValue, Value as Value
 from coordlock.recipes.values import AsyncValues as AsyncValues, Values as Values
-from coordlock.runtime.cancellation import Cancellation as Cancellation
+from coordlock.runtime.deadline import Cancellation as Cancellation
 from coordlock.runtime.signals import release_on_signals as release_on_signals
 from coordlock.settings import DEFAULT as DEFAULT, Settings as Settings
 from coordlock.work.item import AsyncItem as AsyncItem, Item as Item

@@ -27,7 +27,7 @@ from typing import Final, Self
 
 from coordlock.errors import ConfigurationError
 from coordlock.model.names import file_name
-from coordlock.runtime import file_system
+from coordlock.runtime import shared_file
 
 __all__ = ["UNKNOWN", "Directory", "default_root"]
 
@@ -138,7 +138,7 @@ class Directory:
 
     def foreign(self) -> str:
         """The file system, in words, if it is not known to be local to this machine; else empty."""
-        return file_system.foreign(self.root)
+        return shared_file.foreign(self.root)
 
     def session(self, id: str) -> str:
         """The file of the session ``id``."""

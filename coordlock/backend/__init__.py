@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         VersionedValue,
         Written,
     )
-    from coordlock.backend.observation import Observation, Queue, Source, View
+    from coordlock.backend.observation import Observation, Queue, View
 
 __all__ = [
     "Backend",
@@ -40,7 +40,6 @@ __all__ = [
     "ServiceInfo",
     "SessionInfo",
     "SessionListener",
-    "Source",
     "VersionedValue",
     "View",
     "Written",

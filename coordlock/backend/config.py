@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import Enum
-from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
@@ -240,7 +239,7 @@ def _from_mapping(fields: Mapping[str, Any]) -> Settings:
         root=_root(root, backend.default_root),
         username=username,
         password=password,
-        options=MappingProxyType(own),
+        options=own,
         **common,
     )
 

@@ -8,11 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Final, Generic, Protocol, TypeVar
 
 from coordlock.errors import CoordlockError
-from coordlock.runtime.log import Log
+from coordlock.runtime.process import PROCESS
 
-__all__ = ["Observation", "Queue", "Source", "View"]
-
-log = Log("coordlock")
+__all__ = ["Observation", "Queue", "View"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +83,7 @@ class Observation(Generic[S]):
         self._lock: Final = threading.Lock()
         self._view: View[S] = View(None, stale_since)
         self._over = False
+        self._pid: Final = PROCESS.id
 
     @property
     def view(self) -> View[S]:
@@ -92,7 +91,12 @@ class Observation(Generic[S]):
         return self._view
 
     def cancel(self) -> None:
-        """End the observation; idempotent. The last view stays, and nothing is told."""
+        """End the observation; idempotent. The last view stays, and nothing is told.
+
+        In the child of a fork it goes on for the parent, of which a thread may hold the lock.
+        """
+        if self._pid != PROCESS.id:
+            return
         with self._lock:
             if self._over:
                 return
@@ -130,59 +134,3 @@ class Observation(Generic[S]):
             )
         self._stop()
         self._news()
-
-
-class Source(Generic[S]):
-    """What a backend knows of one place, for all who observe it.
-
-    The backend calls `show` and `doubt` in the order of what happens, and then `tell` without any
-    lock, from any thread.
-    """
-
-    def __init__(self, stale_since: float) -> None:
-        self.view: View[S] = View(None, stale_since)
-        #: The observations that go on. A new one is told alone, and nothing that is stale.
-        self.observers: list[Observation[S]] = []
-
-    def leave(self, observation: Observation[S]) -> bool:
-        """Tell it nothing more; whether it was the last one."""
-        if observation not in self.observers:
-            return False
-        self.observers.remove(observation)
-        return not self.observers
-
-    def show(self, state: S) -> None:
-        """Take ``state`` for the newest."""
-        self.view = View(state, None)
-
-    def doubt(self, since: float) -> None:
-        """Take what is known for stale; what is stale since earlier stays so."""
-        if self.view.stale_since is None:
-            self.view = View(None, since)
-
-    def tell(self, *observers: Observation[S]) -> None:
-        """Tell ``observers``, or all, what is known.
-
-        Again if it has changed meanwhile: what another thread told may have come between.
-        """
-        told: View[S] | None = None
-        while told is not self.view:
-            told = self.view
-            for one in observers or self.observers.copy():
-                try:
-                    if told.stale_since is not None:
-                        one.doubt(told.stale_since)
-                    elif told.state is not None:
-                        one.show(told.state)
-                except Exception:
-                    log.exception("the callback of an observation failed")
-
-    def end(self, error: CoordlockError, since: float) -> None:
-        """End all observations because of ``error``. Until ``since``, all was told."""
-        if self.view.stale_since is not None:
-            since = self.view.stale_since
-        for one in self.observers.copy():
-            try:
-                one.end(error, since)
-            except Exception:
-                log.exception("the callback of an observation failed")

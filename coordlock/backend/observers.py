@@ -6,13 +6,16 @@ from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
-from coordlock.backend.observation import Observation, Source
+from coordlock.backend.observation import Observation, View
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 
 __all__ = ["Observers", "Reporter"]
+
+log = Log("coordlock")
 
 Read = Callable[[], Promise[Any]]
 
@@ -38,7 +41,10 @@ class _Observed:
 
     def __init__(self, read: Read, since: float) -> None:
         self.read = read
-        self.source: Final[Source[Any]] = Source(since)
+        #: What is known. Of what is stale, no state is kept.
+        self.view: View[Any] = View(None, since)
+        #: The observations that go on. A new one learns nothing that is stale.
+        self.observers: Final[list[Observation[Any]]] = []
         #: Whether the service reports its changes.
         self.is_live = False
         #: The reading that goes on, and whether another is to follow.
@@ -52,11 +58,39 @@ class _Observed:
     def doubt(self, since: float) -> None:
         """What came after ``since`` may be missed."""
         self.doubts += 1
-        self.source.doubt(since)
+        if self.view.stale_since is None:  # else what is stale since earlier stays so
+            self.view = View(None, since)
 
     def break_off(self) -> None:
         """Ignore the reading that goes on."""
         self.reading, self.is_wanted = None, False
+
+    def show(self) -> None:
+        """Show all observers what is known. Without any lock, from any thread.
+
+        Again if it has changed meanwhile: what another thread showed may have come between.
+        """
+        shown: View[Any] | None = None
+        while shown is not self.view:
+            shown = self.view
+            for observation in self.observers.copy():
+                try:
+                    if shown.stale_since is not None:
+                        observation.doubt(shown.stale_since)
+                    elif shown.state is not None:
+                        observation.show(shown.state)
+                except Exception:
+                    log.exception("the callback of an observation failed")
+
+    def end(self, error: CoordlockError, since: float) -> None:
+        """End all observations because of ``error``. Until ``since``, all was shown."""
+        if self.view.stale_since is not None:
+            since = self.view.stale_since
+        for observation in self.observers.copy():
+            try:
+                observation.end(error, since)
+            except Exception:
+                log.exception("the callback of an observation failed")
 
 
 class Observers:
@@ -105,7 +139,7 @@ class Observers:
                 else:
                     # It sees nothing that is older than its own beginning.
                     self._doubt(place, observed, now)
-                observed.source.observers.append(observation)
+                observed.observers.append(observation)
         if closed is not None:
             observation.end(closed, now)
         else:
@@ -121,14 +155,16 @@ class Observers:
     def _leave(self, place: Hashable, observation: Observation[Any]) -> None:
         with self._lock:
             observed = self._observed.get(place)
-            if observed is not None and observed.source.leave(observation):
-                self._forget(place)
+            if observed is not None and observation in observed.observers:
+                observed.observers.remove(observation)
+                if not observed.observers:
+                    self._forget(place)
 
-    def _forget(self, place: Hashable) -> Source[Any]:
+    def _forget(self, place: Hashable) -> _Observed:
         observed = self._observed.pop(place)
         observed.break_off()
         self._reporter.unreport(place)
-        return observed.source
+        return observed
 
     # What the service reports
 
@@ -140,7 +176,7 @@ class Observers:
     def state(self, place: Hashable) -> Any:
         """What is shown of ``place``; None before the first reading."""
         observed = self._observed.get(place)
-        return None if observed is None else observed.source.view.state
+        return None if observed is None else observed.view.state
 
     def live(self, place: Hashable) -> None:
         """Changes of ``place`` are reported from now on."""
@@ -159,9 +195,12 @@ class Observers:
             observed = self._observed.get(place)
             if observed is None or not observed.is_live:
                 return
-            known, state = observed.source.view.state, None
+            known, state = observed.view.state, None
             if known is not None and observed.reading is None:
-                state = change(known)
+                try:
+                    state = change(known)
+                except Exception:
+                    log.exception("a change was not understood, and is read")
             if state is None:
                 observed.is_wanted = True
                 if observed.reading is not None:
@@ -172,9 +211,9 @@ class Observers:
                 return
             else:
                 reading = None
-                observed.source.show(state)
+                observed.view = View(state, None)
         if reading is None:
-            observed.source.tell()
+            observed.show()
         else:
             run_in_background(reading)
 
@@ -203,9 +242,9 @@ class Observers:
     def tell(self) -> None:
         """Tell all observers what is known."""
         with self._lock:
-            sources = [observed.source for observed in self._observed.values()]
-        for source in sources:
-            source.tell()
+            all_observed = list(self._observed.values())
+        for observed in all_observed:
+            observed.show()
 
     def end(self, error: CoordlockError, *places: Hashable) -> None:
         """End the observations of ``places``, or all. What is observed later begins anew."""
@@ -215,8 +254,8 @@ class Observers:
                 for place in places or tuple(self._observed)
                 if place in self._observed
             ]
-        for source in ended:
-            source.end(error, self._clock.now())
+        for observed in ended:
+            observed.end(error, self._clock.now())
 
     def _doubt(self, place: Hashable, observed: _Observed, since: float) -> None:
         """What came after ``since`` may be missed, or was reported, and is not read yet."""
@@ -244,7 +283,7 @@ class Observers:
                             return
                         observed.is_wanted = True
                         self._doubt(place, observed, asked_at)
-                    observed.source.tell()
+                    observed.show()
                     yield self._reporter.pause()
                 else:
                     with self._lock:
@@ -252,18 +291,28 @@ class Observers:
                             return
                         if is_current := doubts == observed.doubts:
                             observed.read_at = asked_at
-                            observed.source.show(state)
+                            observed.view = View(state, None)
                         else:
                             observed.is_wanted = True
                     if is_current:
-                        observed.source.tell()
-        except ClientClosed:
-            return
-        except CoordlockError as error:
-            with self._lock:
-                is_over = observed.reading is not me
+                        observed.show()
+        except BaseException as error:
+            if not self._handle(place, observed, me, error):
+                raise
+
+    def _handle(
+        self, place: Hashable, observed: _Observed, me: object, error: BaseException
+    ) -> bool:
+        """Handle the ``error`` that has ended a reading; whether it is none of others."""
+        with self._lock:
+            is_over = observed.reading is not me
             if not is_over:
+                observed.break_off()
+        if isinstance(error, CoordlockError):
+            if not (is_over or isinstance(error, ClientClosed)):
                 self.end(error, place)
-        except BaseException:  # Ctrl-C, where a caller reads: the next change is read again
-            observed.break_off()
-            raise
+            return True
+        if not (is_over or isinstance(error, Exception | GeneratorExit)):
+            # Ctrl-C, where a caller reads
+            self._reporter.pause().add_done_callback(lambda _: self.changed(place))
+        return False

@@ -32,11 +32,6 @@ class Waiting:
         #: What cancels each watch; None once the wait is over.
         self._watches: dict[Contender, Callable[[], None]] | None = {}
 
-    @property
-    def watched(self) -> tuple[Contender, ...]:
-        """Those that are watched now."""
-        return tuple(self._watches or ())
-
     def departure(self, blockers: Mapping[Contender, int]) -> Promise[None]:
         """A promise that is kept when one of ``blockers`` has left its queue after a revision.
 

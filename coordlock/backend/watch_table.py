@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 from coordlock.model.contender import Contender
 from coordlock.model.handover import Departure
 from coordlock.runtime.log import Log
+from coordlock.runtime.process import PROCESS
 
 __all__ = ["Watch", "WatchTable", "Watched"]
 
@@ -77,6 +78,7 @@ class WatchTable(Generic[W]):
     ) -> None:
         self._lock: Final = lock
         self._unwatch: Final = unwatch
+        self._pid: Final = PROCESS.id
         self.watched: Final[dict[Hashable, W]] = {}
         self._cancelled = self._cancel  # one bound method for all
 
@@ -144,6 +146,8 @@ class WatchTable(Generic[W]):
 
     def _cancel(self, watched: Watched, watch: Watch) -> bool:
         """Call ``watch`` no more; whether it was still to be called."""
+        if self._pid != PROCESS.id:
+            return False  # the parent has the watch, and a thread of it may hold the lock
         with self._lock:
             if watch not in watched.watches:
                 return False

@@ -15,6 +15,7 @@ from coordlock.cli.parser import Refused, UsageError
 from coordlock.cli.text import listed
 from coordlock.client import Client
 from coordlock.errors import CoordlockError, DeadlockDetected, Evicted, Unsupported, WaitTimeout
+from coordlock.kernel.acquisition import note_refusals
 from coordlock.locks.grant import Grant
 from coordlock.locks.lock import Lock
 from coordlock.model.claim import Mode
@@ -92,7 +93,7 @@ class LockRequest:
         timeout = self._timeout(settings)
         acquire = self._acquire(client)
         # A new process knows of no refusals, and may be one of many: a try looks first.
-        client._engine.refusals.note(self._lock(client)._claims)
+        note_refusals(client._engine, self._lock(client)._claims)
         try:
             # Only to tell whether there is something to wait for.
             grant = self._try(acquire) if self.verbose else None

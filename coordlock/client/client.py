@@ -13,7 +13,7 @@ from coordlock.backend.registry import backend_for_client, backend_for_scheme
 from coordlock.client.lock_makers import AsyncLocks, Locks
 from coordlock.client.recipe_makers import AsyncRecipes, Recipes
 from coordlock.errors import ConfigurationError
-from coordlock.kernel.access import Access, LazyAccess, close
+from coordlock.kernel.access import Access, close
 from coordlock.kernel.engine import Engine
 from coordlock.runtime.clock import SystemTimers
 from coordlock.runtime.deadline import DeadlineReached
@@ -127,9 +127,10 @@ class _BaseClient(Resident):
         first use raises the other errors of `connect`, within the option ``connect_timeout``.
         """
         engine = _engine_of(target, client, options)
-        # Of its settings, because a variable of the environment may change until then.
-        remake = partial(_engine_of, engine.settings, client, {})
-        self._access: Access = LazyAccess(engine, remake if client is None else None)
+        # Of its settings, because a variable of the environment may change until then. A given
+        # client stays with its process.
+        remake = None if client is not None else partial(_engine_of, engine.settings, None, {})
+        self._access = Access(engine, remake)
         self._subscriptions: WeakSet[Subscription] = WeakSet()
 
     @classmethod

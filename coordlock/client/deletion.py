@@ -14,6 +14,7 @@ wrong is checked here before, and then the record is deleted only if it is as it
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final, get_args
 
 from coordlock.backend import Delete
@@ -54,36 +55,26 @@ def deleted(engine: Engine, name: str, kind: Kind) -> Steps[bool]:
         return fields
 
     record = StoredRecord(engine, folder, name, parse, replaces=kind == "release request")
-    check = _Check(engine, name, kind)
-    was_there = yield from engine.bounded(record.delete(check.steps))
+    check = partial(_check, engine, name, kind)
+    was_there = yield from engine.bounded(record.delete(check))
     if kind == "job":
         yield from engine.ask(lambda: engine.backend.write([Delete(output_key(engine, name))]))
     return was_there
 
 
-class _Check:
-    """What is to be so before a record is deleted."""
-
-    def __init__(self, engine: Engine, name: str, kind: str) -> None:
-        self._engine: Final = engine
-        self._name: Final = name
-        self._kind: Final = kind
-
-    def steps(self, fields: Mapping[str, Any]) -> Steps[None]:
-        """Check a record with these ``fields``, which were just read. Raises `NameConflict`."""
-        if self._kind == "gate" and value_of(fields):
-            raise self._refused("it is shut, and would open", "open it first")
-        if self._kind in _QUEUED:
-            service = self._engine.backend
-            queue = queue_of(self._name) if self._kind == "job" else self._name
-            # After the record was read: who comes now has not been in it.
-            ask = lambda: service.snapshot(queue, owners=True)  # noqa: E731
-            if there := (yield from retried(ask, self._engine.timers)).contenders:
-                problem = f"{there[0]} is in the queue {self._name!r}"
-                if self._kind == "job":
-                    problem = f"it is at work by {there[0].owner}"
-                raise self._refused(problem, "wait until nobody is there")
-
-    def _refused(self, problem: str, advice: str) -> NameConflict:
-        what = f"the {self._kind} {self._name!r} was not deleted, because {problem}: {advice}"
-        return NameConflict(self._name, "deleted", self._kind, "", what)
+def _check(engine: Engine, name: str, kind: Kind, fields: Mapping[str, Any]) -> Steps[None]:
+    """Check the record with these ``fields``, which were just read. Raises `NameConflict`."""
+    problem = advice = ""
+    if kind == "gate" and value_of(fields):
+        problem, advice = "it is shut, and would open", "open it first"
+    if kind in _QUEUED:
+        queue = queue_of(name) if kind == "job" else name
+        # After the record was read: who comes now has not been in it.
+        ask = partial(engine.backend.snapshot, queue, owners=True)
+        if there := (yield from retried(ask, engine.timers)).contenders:
+            problem, advice = f"{there[0]} is in the queue {name!r}", "wait until nobody is there"
+            if kind == "job":
+                problem = f"it is at work by {there[0].owner}"
+    if problem:
+        what = f"the {kind} {name!r} was not deleted, because {problem}: {advice}"
+        raise NameConflict(name, "deleted", kind, "", what)

@@ -26,9 +26,11 @@ class _BaseStart(Resident, Generic[R]):
         self._job = job
         self._slot = slot
         self._run: R | None = None
+        self._has_begun = False
 
     def _begin(self) -> Steps[R]:
-        if self._run is not None:
+        was_begun, self._has_begun = self._has_begun, True  # before it waits
+        if was_begun:
             raise RuntimeError("this start was entered before: call run(slot) for another one")
         self._run = yield from self._job._begin(self._slot)
         return self._run

@@ -23,38 +23,66 @@ from coordlock.runtime.log import Log
 from coordlock.runtime.process import PROCESS, THREAD
 from coordlock.runtime.promise import Promise, settled
 
-__all__ = ["Access", "LazyAccess", "close"]
+__all__ = ["Access", "close"]
 
 log = Log("coordlock")
 
 
 class Access:
-    """A client's way to one engine, of the process that made it: `ClientClosed` in others."""
+    """A client's way to its engine: `ClientClosed` in the children of this process.
 
-    def __init__(self, engine: Engine) -> None:
+    With ``make``, to another engine in each process, made when it is first needed there.
+    """
+
+    def __init__(self, engine: Engine, make: Callable[[], Engine] | None = None) -> None:
         self.settings: Final = engine.settings
-        self._engine = engine
+        self._engine: Final = engine
+        self._make: Final = make
+        #: By process id. Those of parents stay: nothing of theirs must end in a child.
+        self._engines: Final = {PROCESS.id: engine}
+        #: The process that has called `close`; a child that it forks after that connects anew.
+        self._closed_in = 0
         _unclosed.add(self)
 
     @property
     def engine(self) -> Engine:
         """The engine to use in this process."""
-        return self._engine
-
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._engine.closed
-
-    def close(self, patience: float | None = None) -> Steps[None]:
-        """Close the engine of this process, as the function `close` does."""
-        _unclosed.discard(self)
-        yield from close(self._engine, patience)
+        if self._make is None:
+            return self._engine
+        engine = self._engines.get(PROCESS.id)
+        if engine is None:
+            if self.closed:
+                raise ClientClosed
+            # Without a lock, which another thread might hold while this one forks. An engine too
+            # many has begun nothing.
+            engine = self._engines.setdefault(PROCESS.id, self._make())
+            _unclosed.add(self)
+        return engine
 
     @property
     def begun(self) -> Engine | None:
         """The engine that this process has begun to use, if it has."""
-        return self._engine
+        return self._engine if self._make is None else self._engines.get(PROCESS.id)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called in this process."""
+        return self._closed_in == PROCESS.id or (self._make is None and self._engine.closed)
+
+    def close(self, patience: float | None = None) -> Steps[None]:
+        """Close the engine of this process, if it has one, and make no other."""
+        self._closed_in = PROCESS.id
+        _unclosed.discard(self)
+        if (engine := self.begun) is not None:
+            yield from close(engine, patience)
+
+    def warn_of_fork(self) -> None:
+        """Say so, where this process's connection endangers a child that is being forked."""
+        engine = self._engines.get(PROCESS.id)
+        if engine is None or self._make is None or not engine.was_open:
+            return
+        if text := engine.backend.fork_warning:
+            log.warning("%s: %s", self.settings, text)
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         # The client, its locks and its recipes are gone. This may be any thread, at any step.
@@ -72,58 +100,6 @@ class Access:
             source=self,
             stacklevel=2,
         )
-
-
-class LazyAccess(Access):
-    """A client's way to an engine in each process, made when it is first needed there."""
-
-    def __init__(self, engine: Engine, make: Callable[[], Engine] | None) -> None:
-        """``engine`` is this process's; ``make`` makes another, None where that's impossible."""
-        super().__init__(engine)
-        self._make = make
-        #: By process id. Those of parents stay: nothing of theirs must end in a child.
-        self._engines = {PROCESS.id: engine}
-        #: The process that has called `close`; a child that it forks after that connects anew.
-        self._closed_in = 0
-
-    @property
-    def engine(self) -> Engine:
-        """The engine to use in this process. Raises `ClientClosed` where there can't be one."""
-        pid = PROCESS.id
-        engine = self._engines.get(pid)
-        if engine is None:
-            if self._make is None:
-                return self._engine
-            if self.closed:
-                raise ClientClosed
-            # Without a lock, which another thread might hold while this one forks. An engine too
-            # many has begun nothing.
-            engine = self._engines.setdefault(pid, self._make())
-            _unclosed.add(self)
-        return engine
-
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called in this process."""
-        return self._closed_in == PROCESS.id
-
-    def close(self, patience: float | None = None) -> Steps[None]:
-        """Close the engine of this process, if it has one, and make no other."""
-        self._closed_in = PROCESS.id
-        _unclosed.discard(self)
-        if (engine := self._engines.get(self._closed_in)) is not None:
-            yield from close(engine, patience)
-
-    @property
-    def begun(self) -> Engine | None:
-        """The engine that this process has begun to use, if it has."""
-        return self._engines.get(PROCESS.id)
-
-    def warn_of_fork(self) -> None:
-        """Say so, where this process's connection endangers a child that is being forked."""
-        engine = self._engines.get(PROCESS.id)
-        if engine is not None and engine.backend.fork_warning and engine.was_open:
-            log.warning("%s: %s", self.settings, engine.backend.fork_warning)
 
 
 #: Closed at the interpreter's exit, so that no waiter waits for the sessions' time-to-live.
@@ -264,8 +240,7 @@ def _close_together(closings: list[Steps[None]]) -> None:
 
 def _warn_of_fork() -> None:
     for access in list(_unclosed):
-        if isinstance(access, LazyAccess):
-            access.warn_of_fork()
+        access.warn_of_fork()
 
 
 if hasattr(os, "register_at_fork"):

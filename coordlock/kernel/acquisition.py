@@ -16,29 +16,33 @@ from coordlock.errors import (
     WaitError,
 )
 from coordlock.kernel.engine import Engine
-from coordlock.kernel.entries import Announcement
 from coordlock.kernel.report import ANSWER_TIMEOUT_S, Report, identified
 from coordlock.kernel.retry import retried
 from coordlock.kernel.ticket import Ticket
-from coordlock.model.admission import are_alone, blockers, mismatch, newcomer, omits_blockers
+from coordlock.model.admission import blockers, mismatch, newcomer, omits_blockers
 from coordlock.model.claim import AnyClaim, Permit
-from coordlock.model.contender import Contender, Snapshot, are_same
+from coordlock.model.contender import Announcement, Contender, Snapshot, are_same
 from coordlock.model.handover import Departure, after
 from coordlock.runtime.caller import Caller
-from coordlock.runtime.cancellation import ENDING, Cancellation
 from coordlock.runtime.clock import within
-from coordlock.runtime.deadline import Cancelled
+from coordlock.runtime.deadline import ENDING, Cancellation, Cancelled
 from coordlock.runtime.driver import Call, Steps
 from coordlock.runtime.promise import Promise
 from coordlock.runtime.recorder import RECORDER
 
-__all__ = ["acquisition"]
+__all__ = ["acquisition", "note_refusals"]
 
 Blockers = tuple[Contender, ...]
 Queues = tuple[Snapshot, ...]
 
 #: In how many sessions an acquire tries to enter its queues before it raises `SessionLost`.
 _SESSION_ATTEMPTS: Final = 3
+#: For how many seconds a refused try is remembered, and of how many queues at most.
+_REMEMBERED_S: Final = 30.0
+_REMEMBERED_QUEUES: Final = 1024
+#: Seconds between two attempts where the service keeps no order: the first, and what they double
+#: to, each at random.
+_POLLING_PAUSES_S: Final = (0.05, 0.4)
 
 
 def acquisition(
@@ -89,18 +93,19 @@ def acquisition(
             ticket.kind, ticket.called = kind, name
             try:
                 if engine.backend.capabilities.ordered:
-                    looks_first = once and engine.refusals.looks_first(claims)
+                    looks_first = once and _looks_first(engine, claims)
                     queues = yield from ticket.enqueue(unless_blocked=looks_first)
                 else:
-                    from coordlock.kernel.polling import poll
-
-                    queues = yield from poll(engine, ticket, report, once)
-                if not (ticket.contenders and are_alone(queues)):
+                    queues = yield from attempt.poll(ticket)
+                crowded = [queue for queue in queues if len(queue.contenders) > 1 or queue.omitted]
+                if crowded or not ticket.contenders:
                     queues = yield from attempt.wait(ticket, queues)
                 # The snapshots prove the grant: no contender enters a queue before me, and one
                 # that has left never returns. And I am still there: see `handover`.
                 engine.tickets.grant(ticket, queues, caller)
-                report.granted(ticket)
+                ticket.waited = engine.clock.now() - began
+                if report.recording is not None:
+                    report.recording.granted(ticket)
                 return ticket
             except (SessionLost, Evicted) as gone:
                 yield from attempt.go_on_or_raise(ticket, gone)
@@ -227,7 +232,7 @@ class _Acquisition:
         self.report.note_wait(ticket, mine, queues, blocked_by)
         if self.once:
             refused = zip(queues, blocked_by, strict=True)
-            self.engine.refusals.note(queue.queue for queue, some in refused if some)
+            note_refusals(self.engine, [queue.queue for queue, some in refused if some])
             yield within(self.engine.timers, ticket.withdraw(), ANSWER_TIMEOUT_S)
             raise self.report.timeout_error()
         if ENDING.reason is not None:
@@ -235,6 +240,26 @@ class _Acquisition:
         self._detect_deadlocks(ticket)
 
     # Rare cases
+
+    def poll(self, ticket: Ticket) -> Steps[Queues]:
+        """Ask a service without order until ``ticket`` is in its queues; the queues.
+
+        It reports no departures, and contenders that ask at the same time may refuse each other.
+        So each waits a time of its own before it asks again.
+        """
+        pause, longest = _POLLING_PAUSES_S
+        while True:
+            queues = yield from ticket.enqueue(unless_blocked=True)
+            if ticket.contenders:
+                return queues
+            mine = tuple(map(newcomer, ticket.entries))
+            self.report.note_wait(ticket, mine, queues, list(map(blockers, queues, mine)))
+            if self.once:
+                raise self.report.timeout_error()
+            if ENDING.reason is not None:
+                raise Cancelled(ENDING.reason)
+            yield ticket.pause(self.engine.timers.jitter(pause))
+            pause = min(2 * pause, longest)
 
     def go_on_or_raise(self, ticket: Ticket, gone: SessionLost | Evicted) -> Steps[None]:
         """Withdraw ``ticket``, which is lost. Return to send another one, or raise the loss."""
@@ -264,3 +289,35 @@ class _Acquisition:
             from coordlock.kernel.deadlock_detector import DeadlockDetector
 
             self.undetect = DeadlockDetector.of(self.engine, delay).watch(ticket, caller)
+
+
+# A try that enqueues in order to look stands in the way of the next one until it has withdrawn. So
+# pollers that do nothing else would refuse each other a lock that no client holds.
+
+
+def note_refusals(engine: Engine, queues: Iterable[str]) -> None:
+    """A try was refused for what is in ``queues``, or is likely to be."""
+    now, noted = engine.clock.now(), engine.refusals
+    with engine.lock:
+        for queue in queues:
+            noted.pop(queue, None)
+            noted[queue] = now
+        for queue in list(noted)[:-_REMEMBERED_QUEUES]:
+            del noted[queue]
+
+
+def _looks_first(engine: Engine, claims: Mapping[str, AnyClaim]) -> bool:
+    """Whether a try takes no position where it would be refused.
+
+    Where that costs a request more, it does so only if such a try was refused lately.
+    """
+    one_step = engine.backend.capabilities.one_step
+    is_mode = len(claims) == 1 and not isinstance(next(iter(claims.values())), Permit)
+    if one_step == "all" or (one_step == "mode" and is_mode):
+        return True
+    return _were_refused(engine, claims)
+
+
+def _were_refused(engine: Engine, queues: Iterable[str]) -> bool:
+    since = engine.clock.now() - _REMEMBERED_S
+    return any(engine.refusals.get(queue, since) > since for queue in queues)

@@ -26,8 +26,7 @@ from coordlock.model import conversion
 from coordlock.model.claim import Convertible, Mode
 from coordlock.model.contender import Contender, Snapshot, are_same
 from coordlock.model.conversion import Publish, WaitFor
-from coordlock.runtime.cancellation import ENDING, Cancellation
-from coordlock.runtime.deadline import Cancelled, DeadlineReached
+from coordlock.runtime.deadline import ENDING, Cancellation, Cancelled, DeadlineReached
 from coordlock.runtime.driver import Steps, bounded
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, resolved, settled

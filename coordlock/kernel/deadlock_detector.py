@@ -22,11 +22,10 @@ from typing import Final
 
 from coordlock.errors import ClientClosed, CoordlockError, DeadlockDetected, SessionLost
 from coordlock.kernel.engine import Engine
-from coordlock.kernel.entries import Announcement
 from coordlock.kernel.ticket import Ticket
 from coordlock.model import waits
 from coordlock.model.claim import Mode
-from coordlock.model.contender import Snapshot
+from coordlock.model.contender import Announcement, Snapshot
 from coordlock.model.events import DeadlockFound
 from coordlock.model.names import internal
 from coordlock.model.waits import Deadlock

@@ -4,42 +4,42 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from copy import copy
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from coordlock.backend import Backend
 from coordlock.errors import BackendUnavailable, ClientClosed, SessionLost
-from coordlock.kernel.entries import Announcement, Entries
 from coordlock.kernel.removal import removal
 from coordlock.kernel.retry import retried
 from coordlock.kernel.session import Session, Sessions
 from coordlock.kernel.ticket import Ticket
 from coordlock.kernel.tickets import Tickets
-from coordlock.model.claim import AnyClaim
+from coordlock.model.claim import AnyClaim, Convertible
+from coordlock.model.contender import Announcement, Entry, Owner
 from coordlock.runtime.caller import Caller
-from coordlock.runtime.cancellation import ENDING, Cancellation, checked
-from coordlock.runtime.clock import SystemTimers, Timers, within
-from coordlock.runtime.deadline import Deadline, DeadlineReached
+from coordlock.runtime.clock import SystemTimers, Timers, sleep, within
+from coordlock.runtime.deadline import ENDING, Cancellation, Deadline, DeadlineReached, checked
 from coordlock.runtime.driver import Call, Steps, bounded
 from coordlock.runtime.log import Log
-from coordlock.runtime.process import PROCESS
+from coordlock.runtime.process import PROCESS, host_name
 from coordlock.runtime.promise import Promise
 from coordlock.runtime.worker import Worker
 from coordlock.settings import Settings
 
-if TYPE_CHECKING:
-    from coordlock.kernel.refusals import Refusals
-
-__all__ = ["Engine", "engines"]
+__all__ = ["Engine", "engines", "entries_of"]
 
 log = Log("coordlock")
 
 T = TypeVar("T")
 
+_NOTHING: Final = Announcement(b"")
+#: Seconds after which callbacks are tried again for which no thread could be started.
+_CALLBACK_PAUSE_S: Final = 1.0
 #: How many of the latest calls of `Engine.share_while_used` keep what they were given.
 _RECENT_CALLS: Final = 256
 #: The engines of this process and, in the child of a fork, those of its parents.
@@ -71,7 +71,7 @@ class Engine:
         self.timers: Final = timers or SystemTimers("coordlock-timers")
         self.clock: Final = self.timers.clock
         #: Runs the user's callbacks, so that no thread of ours ever does.
-        self.callbacks: Final = Worker("coordlock-callbacks")
+        self.callbacks: Final = Worker("coordlock-callbacks", is_slow=True)
         #: Makes calls that take long, in no thread that heartbeats need.
         self.aside: Final = aside or Worker("coordlock-aside").run
         self.tickets: Final = Tickets(settings, self.timers, settings.ttl, self.number)
@@ -80,7 +80,8 @@ class Engine:
         self.sessions: Final = Sessions(backend, settings, self.timers, self.tickets)
         #: Kept when the client was closed; None until that begins.
         self.closing: Promise[None] | None = None
-        self._entries: Final = Entries(settings.label)
+        #: The queues whose tries were refused lately and when, the latest last.
+        self.refusals: Final[dict[str, float]] = {}
         #: What recipes keep for as long as this client lives.
         self._shared: dict[Hashable, Any] = {}
         #: What `share_while_used` has made and somebody uses, and what was used last.
@@ -133,13 +134,6 @@ class Engine:
             raise ClientClosed
 
     # What it has
-
-    @cached_property
-    def refusals(self) -> Refusals:
-        """Which tries were refused lately."""
-        from coordlock.kernel.refusals import Refusals  # most programs wait for a lock
-
-        return Refusals(self.clock, self.backend.capabilities)
 
     def share(self, key: Hashable, make: Callable[[], T]) -> T:
         """What all callers with ``key`` share: what ``make`` makes for the first of them."""
@@ -214,7 +208,8 @@ class Engine:
         ``label`` describes its owner in place of the client's. The ticket is withdrawn where
         ``call`` is given up.
         """
-        entries = self._entries.made(claims, label, announcement)
+        label = self.settings.label if label is None else label
+        entries = entries_of(claims, label, announcement)
         ticket = Ticket(session, entries, self.backend, self.timers, self.tickets, call=call)
         self.tickets.add(ticket)
         if self.closing is not None:
@@ -318,17 +313,25 @@ class Engine:
                 log.exception("a callback failed")
 
         self.callbacks.run(call)
+        if self.callbacks.is_stuck:  # no thread can be started, and this one must not wait
+            later = sleep(self.timers, _CALLBACK_PAUSE_S)
+            later.add_done_callback(lambda _: self.call_back(lambda: None))
 
     def deadline(self, seconds: float | None) -> Deadline | None:
         """The moment ``seconds`` from now; None stays None, which is never."""
         return Deadline.after(seconds, self.clock)
 
-    def until(self, seconds: float | None, *cancellations: Cancellation | None) -> Deadline | None:
+    def until(
+        self, seconds: float | None, cancellation: Cancellation | None = None
+    ) -> Deadline | None:
         """When a wait ends: ``seconds`` from now, when cancelled, or when the process is to end.
 
         Raises TypeError for what is neither a `Cancellation` nor None.
         """
-        ends = tuple(filter(None, map(checked, cancellations)))
+        ends: tuple[Cancellation, ...] = ()
+        if cancellation is not None:
+            checked(cancellation)
+            ends = (cancellation,)
         if ENDING.waits is not None:
             ends += (ENDING.waits,)
         if seconds is None:
@@ -345,6 +348,23 @@ def engines() -> Iterator[Engine]:
         engine = reference()
         if engine is not None and not engine.inherited:
             yield engine
+
+
+def entries_of(
+    claims: Mapping[str, AnyClaim], label: str, announcement: Announcement | None
+) -> tuple[Entry, ...]:
+    """New entries for the queues in ``claims``, each with an id that no other one ever has."""
+    value, raw, identity = announcement or _NOTHING
+    # Without a host, the owner is not stored.
+    owner = Owner("", 0) if raw else Owner(host_name(), PROCESS.id, label, time.time())
+    entries = []
+    for queue, claim in claims.items():
+        id = identity + os.urandom(16).hex()[len(identity) :]
+        if isinstance(claim, Convertible):
+            entries.append(Entry(queue, id, claim, owner, claim.encode()))
+        else:
+            entries.append(Entry(queue, id, claim, owner, value, announcement is not None))
+    return tuple(entries)
 
 
 def _once(request: Callable[[], Promise[T]]) -> Steps[T]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from coordlock.errors import AcquireTimeout, BackendUnavailable, WaitCancelled, WaitUnavailable
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
-from coordlock.kernel.ticket_log import is_plumbing
+from coordlock.kernel.tickets import is_plumbing
 from coordlock.model.claim import AnyClaim, Permit
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.model.names import joined
@@ -64,7 +64,7 @@ class Report:
     _blocker: Contender | None = None
     _answer: Promise[Snapshot] | None = None
     _warns: bool = False
-    _recording: Recording | None = None
+    recording: Recording | None = None
 
     @property
     def name(self) -> str:
@@ -82,19 +82,13 @@ class Report:
 
         if is_plumbing(kind):
             return
-        self._recording = Recording(self._engine, kind, self.called, self._claims)
-        self._recording.begins()
-
-    def granted(self, ticket: Ticket) -> None:
-        """The call ends with ``ticket``."""
-        ticket.waited = self.waited
-        if self._recording is not None:
-            self._recording.granted(ticket)
+        self.recording = Recording(self._engine, kind, self.called, self._claims)
+        self.recording.begins()
 
     def departed(self) -> None:
         """A contender has left that the call waited for."""
-        if self._recording is not None:
-            self._recording.departed()
+        if self.recording is not None:
+            self.recording.departed()
 
     def note_wait(
         self,
@@ -109,8 +103,8 @@ class Report:
         entry, me, snapshot, ahead = blocked[0]
         blocker = ahead[-1]
         self._blocked, self._blocker, self._position = entry.queue, blocker, _position(snapshot, me)
-        if self._recording is not None:
-            self._recording.waits(self._position, once=self._once)
+        if self.recording is not None:
+            self.recording.waits(self._position, once=self._once)
         ticket.blocker = entry.queue, blocker
         ticket.waits_since = ticket.waits_since or time.time()
         self._between = len(
@@ -142,8 +136,8 @@ class Report:
     def error_for(self, error: BaseException, ticket: Ticket | None) -> BaseException:
         """The error of a call that ends because of ``error``, with its cause; most stay."""
         ended = self._ended(error, ticket)
-        if self._recording is not None:
-            self._recording.failed(ended, once=self._once)
+        if self.recording is not None:
+            self.recording.failed(ended, once=self._once)
         return ended
 
     def _ended(self, error: BaseException, ticket: Ticket | None) -> BaseException:

@@ -19,17 +19,16 @@ from copy import copy
 from functools import partial
 from typing import Final
 
-from coordlock.errors import ClientClosed, CoordlockError, LockLost
+from coordlock.errors import ClientClosed, CoordlockError, Evicted, LockLost
 from coordlock.kernel.session import Session
 from coordlock.kernel.ticket import HoldLimit, Ticket
-from coordlock.kernel.ticket_log import LONG_WAIT_S, TicketLog, is_held, is_plumbing
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.clock import Timer, Timers, soon
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 
-__all__ = ["Tickets"]
+__all__ = ["SWEEP_PAUSE_S", "Tickets", "is_plumbing"]
 
 log = Log("coordlock")
 
@@ -38,6 +37,11 @@ log = Log("coordlock")
 _LOSS_GRACE_S: Final = 0.2
 #: Seconds from one sweep to the next at most; a third of the time-to-live where that is shorter.
 SWEEP_PAUSE_S: Final = 5.0
+#: A wait that lasts longer is logged, once.
+_LONG_WAIT_S: Final = 10.0
+#: How many lines about losses are written in how many seconds at most.
+_MOST_LINES: Final = 20
+_WINDOW_S: Final = 10.0
 
 
 class Tickets:
@@ -223,7 +227,7 @@ class Tickets:
         blocker, since = ticket.blocker, ticket.waits_since
         if blocker is None or since is None or ticket.granted_at is not None:
             return
-        is_due = time.time() - since >= LONG_WAIT_S and not ticket.is_leaving
+        is_due = time.time() - since >= _LONG_WAIT_S and not ticket.is_leaving
         if is_due and not ticket.is_wait_logged:
             ticket.is_wait_logged = True
             queue, contender = blocker
@@ -247,3 +251,79 @@ def _withdraw(tickets: Iterable[Ticket]) -> None:
     for ticket in tickets:
         if ticket.contenders:
             ticket.withdraw()  # else it is being sent, and its sender withdraws it
+
+
+def is_plumbing(kind: str) -> bool:
+    """Whether tickets of this ``kind`` are a work queue's own: those of its workers and chores."""
+    return kind.endswith("work queue")
+
+
+def is_held(ticket: Ticket) -> bool:
+    """Whether ``ticket`` was granted to somebody who relies on it."""
+    return ticket.granted_at is not None and not is_plumbing(ticket.kind)
+
+
+class TicketLog:
+    """Logs losses and long waits, at most 20 losses in 10 seconds: a session may hold thousands."""
+
+    def __init__(self) -> None:
+        self._window = -_WINDOW_S
+        self._lines = 0
+        self._omitted = 0
+
+    def lost(self, ticket: Ticket, error: CoordlockError, now: float) -> None:
+        """``ticket``, which was granted, was lost with ``error`` at ``now``."""
+        if now - self._window >= _WINDOW_S:
+            self._window, self._lines = now, 0
+            self.flush()
+        self._lines += 1
+        if self._lines > _MOST_LINES:
+            self._omitted += 1
+            return
+        token = (ticket.contenders[0].token or 0) if ticket.contenders else 0
+        reason = error.reason if isinstance(error, Evicted | LockLost) else str(error)
+        held = max(0.0, time.time() - (ticket.granted_at or time.time()))
+        how_long = "" if isinstance(error, LockLost) else f"; it was held for {held:.1f} s"
+        log.warning(
+            "%s%s",
+            LockLost(ticket.name, token, reason, kind=ticket.kind),
+            how_long,
+            extra={
+                "coordlock_name": ticket.name,
+                "coordlock_kind": ticket.kind,
+                "coordlock_token": token,
+                "coordlock_reason": reason,
+                "coordlock_held": held,
+            },
+        )
+
+    def flush(self) -> None:
+        """Log how many losses were not logged one by one."""
+        omitted, self._omitted = self._omitted, 0
+        if omitted:
+            log.warning("%d more grants were lost in the same moments", omitted)
+
+    def waits(self, ticket: Ticket, blocker: Contender, answer: Promise[Snapshot]) -> None:
+        """``ticket`` has waited long behind ``blocker``; the ``answer`` tells whose that is."""
+        answer.add_done_callback(partial(_log_wait, ticket, blocker))
+
+
+def _log_wait(ticket: Ticket, blocker: Contender, answer: Promise[Snapshot]) -> None:
+    if answer.exception() is not None or ticket.granted_at is not None:
+        return  # the service is away, which has a line of its own
+    queue = answer.result()
+    blocker = queue.find(blocker.id) or blocker
+    waited = max(0.0, time.time() - (ticket.waits_since or time.time()))
+    log.info(
+        "%s %r: waiting for %.0f s behind %s",
+        ticket.kind,
+        ticket.name,
+        waited,
+        blocker,
+        extra={
+            "coordlock_name": ticket.name,
+            "coordlock_kind": ticket.kind,
+            "coordlock_waited": waited,
+            "coordlock_behind": str(blocker),
+        },
+    )

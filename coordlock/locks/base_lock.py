@@ -15,7 +15,7 @@ from coordlock.locks.blocks import Block, ByHand
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.model.claim import AnyClaim, Mode
 from coordlock.runtime.caller import this_caller
-from coordlock.runtime.cancellation import Cancellation
+from coordlock.runtime.deadline import Cancellation
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import Resident
 from coordlock.settings import (

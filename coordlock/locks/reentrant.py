@@ -24,9 +24,8 @@ from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.locks.lock import AwaitingLock, BlockingLock, NamedLock
 from coordlock.model.claim import Mode
 from coordlock.runtime.caller import Caller, described, this_caller
-from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.clock import within
-from coordlock.runtime.deadline import Cancelled, DeadlineReached
+from coordlock.runtime.deadline import Cancellation, Cancelled, DeadlineReached
 from coordlock.runtime.driver import Call, Steps, awaited, bounded
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.promise import Promise

@@ -11,7 +11,7 @@ from coordlock.locks.base_lock import AcquireOptions
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.locks.lock import AwaitingLock, BlockingLock, NamedLock
 from coordlock.model.claim import Convertible, Mode
-from coordlock.runtime.cancellation import Cancellation
+from coordlock.runtime.deadline import Cancellation
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.settings import DEFAULT, Timeout, timeout_of

@@ -8,14 +8,12 @@ waiters of a lock, never all of them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from dataclasses import replace
 
 from coordlock.model.claim import AnyClaim, Convertible, Mode, Permit
 from coordlock.model.contender import Contender, Entry, Snapshot
 
 __all__ = [
-    "are_alone",
     "blockers",
     "holders",
     "is_blocked",
@@ -47,11 +45,6 @@ def blockers(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:
 def omits_blockers(snapshot: Snapshot, me: Contender) -> bool:
     """Whether contenders that ``snapshot`` omits may be in the way of ``me``."""
     return snapshot.omitted > 0 and me.claim is not Mode.NL  # which conflicts with no mode
-
-
-def are_alone(queues: Iterable[Snapshot]) -> bool:
-    """Whether each of ``queues`` shows one contender and omits none."""
-    return not [queue for queue in queues if len(queue.contenders) > 1 or queue.omitted]
 
 
 def newcomer(entry: Entry) -> Contender:

@@ -134,49 +134,36 @@ class Convertible:
 
     def encode(self) -> bytes:
         """The value to publish."""
-        return _encoded(self)
+        from coordlock.model.record import encode  # few programs upgrade
+
+        fields: dict[str, object] = {"mode": self.mode.name}
+        if self.target is not None:
+            fields |= {"target": self.target.name, "yields_to": self.yields_to}
+        if self.update:
+            fields["update"] = True
+        return encode(fields)
 
     @classmethod
     def decode(cls, value: bytes | None) -> Convertible:
         """What ``value`` says; an exclusive lock where that is not known."""
-        return _decoded(value or b"")
+        from coordlock.model.record import NewerFormat, decode
+
+        try:
+            fields = decode(value or b"")
+            target, ranges = fields.get("target"), fields.get("yields_to")
+            return cls(
+                Mode[fields["mode"]],
+                None if target is None else Mode[target],
+                None if ranges is None else tuple((int(low), int(high)) for low, high in ranges),
+                fields.get("update") is True,
+            )
+        except (NewerFormat, ValueError, TypeError, KeyError, OverflowError):
+            return cls(Mode.EX)
 
     def __str__(self) -> str:
         if self.target is None:
             return f"{self.mode}, upgradeable"
         return f"{self.mode}, to be {self.target.name}"
-
-
-# Each step of an upgrade writes and reads what was written and read before.
-
-
-@lru_cache(maxsize=64)
-def _encoded(claim: Convertible) -> bytes:
-    from coordlock.model.record import encode  # few programs upgrade
-
-    fields: dict[str, object] = {"mode": claim.mode.name}
-    if claim.target is not None:
-        fields |= {"target": claim.target.name, "yields_to": claim.yields_to}
-    if claim.update:
-        fields["update"] = True
-    return encode(fields)
-
-
-@lru_cache(maxsize=64)
-def _decoded(value: bytes) -> Convertible:
-    from coordlock.model.record import NewerFormat, decode
-
-    try:
-        fields = decode(value)
-        target, ranges = fields.get("target"), fields.get("yields_to")
-        return Convertible(
-            Mode[fields["mode"]],
-            None if target is None else Mode[target],
-            None if ranges is None else tuple((int(one), int(two)) for one, two in ranges),
-            fields.get("update") is True,
-        )
-    except (NewerFormat, ValueError, TypeError, KeyError, OverflowError):
-        return Convertible(Mode.EX)
 
 
 #: What locks and grants are of.

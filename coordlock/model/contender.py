@@ -7,11 +7,20 @@ from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from coordlock.model.claim import AnyClaim, Convertible
 
-__all__ = ["Contender", "Entry", "Owner", "Snapshot", "are_known", "are_same", "is_known"]
+__all__ = [
+    "Announcement",
+    "Contender",
+    "Entry",
+    "Owner",
+    "Snapshot",
+    "are_known",
+    "are_same",
+    "is_known",
+]
 
 #: The format of what contenders say of their owners, as in `coordlock.model.record`.
 _FORMAT: Final = 1
@@ -119,6 +128,19 @@ class Entry:
     owner: Owner
     value: bytes = b""
     publishes: bool = True
+
+
+class Announcement(NamedTuple):
+    """What a contender publishes from the beginning.
+
+    A ``raw`` value is stored without its owner, for programs that read the key directly. The
+    contender's id begins with ``identity``, hexadecimal digits by which others recognise it in a
+    later session.
+    """
+
+    value: bytes
+    raw: bool = False
+    identity: str = ""
 
 
 # Not frozen: to make a frozen one takes three times as long, and a list has thousands.

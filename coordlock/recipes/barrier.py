@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coordlock.recipes.shared.participant import BarrierRecipe
 from coordlock.recipes.shared.recipe import wait_of
-from coordlock.runtime.cancellation import Cancellation
+from coordlock.runtime.deadline import Cancellation
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.settings import DEFAULT, Timeout

@@ -7,7 +7,7 @@ from typing import Final, Self
 from coordlock.kernel.access import Access
 from coordlock.recipes.shared.participant import BarrierRecipe, Participant
 from coordlock.recipes.shared.recipe import wait_of
-from coordlock.runtime.cancellation import Cancellation
+from coordlock.runtime.deadline import Cancellation
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import EnteredByAsyncWith, EnteredByWith, awaiting, blocking
 from coordlock.settings import DEFAULT, Default, Timeout, timeout_of

@@ -16,19 +16,19 @@ from typing import ClassVar, Final, Generic, TypeVar, cast
 from coordlock.errors import BackendUnavailable, Evicted, SessionLost, WaitCancelled
 from coordlock.kernel.access import Access
 from coordlock.kernel.acquisition import acquisition
-from coordlock.kernel.entries import Announcement, host_name
 from coordlock.model.claim import Mode
-from coordlock.model.contender import Snapshot
+from coordlock.model.contender import Announcement, Snapshot
 from coordlock.recipes.shared.observer import AsyncObserver, Observer
 from coordlock.recipes.shared.recipe import QueueRecipe
 from coordlock.recipes.term import AsyncTerm, LeadingBodies, Term, check_candidate_value
 from coordlock.runtime.caller import this_caller
-from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.clock import sleep
+from coordlock.runtime.deadline import Cancellation
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.functions import PlainFunction
 from coordlock.runtime.log import Log
 from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.process import host_name
 from coordlock.settings import DEFAULT, Default, Duration, Timeout, max_hold_of, timeout_of
 
 __all__ = ["AsyncElection", "Candidate", "Election"]

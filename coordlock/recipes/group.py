@@ -13,9 +13,9 @@ from typing import ClassVar, Final, Generic, TypeVar, cast
 
 from coordlock.kernel.access import Access
 from coordlock.kernel.acquisition import acquisition
-from coordlock.kernel.entries import Announcement
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Mode
+from coordlock.model.contender import Announcement
 from coordlock.recipes.member_list import (
     IDENTITY,
     Member,

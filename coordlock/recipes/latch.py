@@ -8,7 +8,7 @@ from coordlock.errors import NameConflict, WaitTimeout
 from coordlock.kernel.access import Access
 from coordlock.kernel.stored_record import Folder
 from coordlock.recipes.shared.exactly_once import ExactlyOnce
-from coordlock.runtime.cancellation import Cancellation
+from coordlock.runtime.deadline import Cancellation
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.methods import awaiting, blocking
 from coordlock.settings import DEFAULT, Timeout

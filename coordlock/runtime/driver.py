@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
-from weakref import WeakKeyDictionary, ref
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from coordlock.errors import ClientClosed
 from coordlock.runtime.deadline import Deadline, DeadlineReached
@@ -22,11 +20,9 @@ from coordlock.runtime.promise import Promise
 
 if TYPE_CHECKING:
     import asyncio  # programs that block never load it
-    from contextvars import Context
 
 __all__ = [
     "Call",
-    "LoopCalls",
     "Steps",
     "awaited",
     "bounded",
@@ -145,7 +141,7 @@ async def run_async(steps: Steps[T]) -> T:
                 try:
                     if isinstance(step, Promise):
                         if not step.done():
-                            await _done(step, call.deadline)
+                            await completion(step, call.deadline)
                         outcome = step.result()
                     elif step is Call:
                         outcome = call
@@ -266,155 +262,35 @@ def _wait(promise: Promise[Any], deadline: Deadline | None) -> None:
             deadline.discard(wake)
 
 
-async def _done(promise: Promise[Any], deadline: Deadline | None) -> None:
+async def completion(promise: Promise[Any], deadline: Deadline | None = None) -> None:
+    """Wait in the current task until ``promise`` is done, however it ends.
+
+    Raises what `Deadline.left` does.
+    """
     import asyncio
 
-    loop = asyncio.get_running_loop()
-    sleeper = _Sleeper(loop)
-    promise.add_done_callback(sleeper)
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake(_: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(done.set)
+
+    promise.add_done_callback(wake)
     try:
         if deadline is not None:
-            deadline.add(sleeper)
+            deadline.add(wake)
         while not promise.done():
             seconds = _LONGEST_SLEEP_S if deadline is None else _remaining(deadline)
-            timer = loop.call_later(seconds, sleeper.wake)
+            timer = loop.call_later(seconds, done.set)
             try:
-                await sleeper
+                await done.wait()
             finally:
                 timer.cancel()
-                sleeper.forget()
+            done.clear()
     finally:
-        promise.remove_done_callback(sleeper)
+        promise.remove_done_callback(wake)
         if deadline is not None:
-            deadline.discard(sleeper)
-
-
-class LoopCalls:
-    """The calls that other threads post to one loop, which makes all of them when it wakes.
-
-    Waking a loop takes a system call, during which another thread gets the interpreter. So a thread
-    does not wake a loop that another thread has just woken.
-    """
-
-    _all: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, LoopCalls]] = WeakKeyDictionary()
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop: Final = ref(loop)  # for as long as it lives, this is kept
-        self._calls: deque[Callable[[], object]] = deque()
-        self._awaited = False
-
-    @classmethod
-    def of(cls, loop: asyncio.AbstractEventLoop) -> LoopCalls:
-        """Those of ``loop``. Call this in its thread."""
-        found = cls._all.get(loop)
-        if found is None:
-            found = cls._all[loop] = cls(loop)
-        return found
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The loop; None when it is gone."""
-        return self._loop()
-
-    def post(self, call: Callable[[], object]) -> None:
-        """Let the loop call ``call`` soon, unless it is closed. Never blocks."""
-        self._calls.append(call)
-        # In the main thread, a signal handler may raise between the note and the call.
-        is_sure = threading.current_thread() is not threading.main_thread()
-        if self._awaited and is_sure:
-            return  # it was woken, and clears the note before it makes the first call
-        self._awaited = is_sure
-        self._wake()
-
-    def _wake(self) -> None:
-        try:
-            if (loop := self._loop()) is not None:
-                loop.call_soon_threadsafe(self._fetch)
-        except RuntimeError:  # it is closed
-            self._awaited = False
-            self._calls.clear()
-
-    def _fetch(self) -> None:
-        self._awaited = False
-        try:
-            # Those that come meanwhile have woken the loop again. Tasks that pass a lock on to each
-            # other post one with each step, and the loop has other work, too.
-            for _ in range(len(self._calls)):
-                self._calls.popleft()()
-        except BaseException:  # of a signal handler
-            if self._calls:
-                self._wake()
-            raise
-
-
-class _Sleeper:
-    """A task that waits for a promise, which calls this. Small, for there may be thousands.
-
-    It stands in for the future that a task awaits. A future would go on with the task one turn of
-    the loop later, and every turn of a loop asks the system for news.
-    """
-
-    __slots__ = ("_asyncio_future_blocking", "_go_on", "_loop_calls")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop_calls = LoopCalls.of(loop)
-        self._go_on: Callable[[], object] | None = None
-
-    def forget(self) -> None:
-        """It does not sleep any more; a promise that is done later shall not keep its task."""
-        self._go_on = None
-
-    def wake(self) -> None:
-        """Let the task go on, if it sleeps. In the loop's thread, outside of other tasks."""
-        go_on, self._go_on = self._go_on, None
-        if go_on is not None:
-            go_on()
-
-    def __call__(self, _: Promise[Any]) -> None:
-        self._loop_calls.post(self.wake)
-
-    # What `asyncio.Task` uses of a future
-
-    def __await__(self) -> Generator[_Sleeper, None, None]:
-        self._asyncio_future_blocking = True
-        yield self
-
-    def get_loop(self) -> asyncio.AbstractEventLoop | None:
-        return self._loop_calls.loop
-
-    def add_done_callback(self, fn: Callable[[Any], object], *, context: Context) -> None:
-        self._go_on = partial(context.run, fn, self)
-
-    def cancel(self, msg: object = None) -> bool:
-        """Let the task go on, which then raises CancelledError itself."""
-        self._loop_calls.post(self.wake)
-        return False
-
-    def result(self) -> None:
-        """Nothing: the promise has the outcome."""
-
-
-def completion(future: Promise[Any]) -> asyncio.Future[None]:
-    """A Future of the running loop that is done when the promise is, however that ends.
-
-    Cancelling it leaves ``future`` alone, unlike `asyncio.wrap_future`.
-    """
-    import asyncio
-
-    loop = asyncio.get_running_loop()
-    completed: asyncio.Future[None] = loop.create_future()
-
-    def complete() -> None:
-        if not completed.done():  # its waiter was cancelled
-            completed.set_result(None)
-
-    def done(_: Promise[Any]) -> None:
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(complete)
-
-    future.add_done_callback(done)
-    completed.add_done_callback(lambda _: future.remove_done_callback(done))
-    return completed
+            deadline.discard(wake)
 
 
 def _resume(steps: Steps[T], step: Step) -> Step:

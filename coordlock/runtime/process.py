@@ -1,12 +1,13 @@
-"""Which process this is, and whether the thread is one of coordlock's own."""
+"""Which process this is, on which machine, and whether the thread is one of coordlock's own."""
 
 from __future__ import annotations
 
 import os
 import threading
+from functools import cache
 from typing import Final
 
-__all__ = ["PROCESS", "THREAD"]
+__all__ = ["PROCESS", "THREAD", "host_name"]
 
 
 class _Process:
@@ -28,6 +29,16 @@ class _Process:
     def renew(self) -> None:
         """Ask the system."""
         self.id = os.getpid()
+
+
+@cache
+def host_name() -> str:
+    """This machine's."""
+    if hasattr(os, "uname"):
+        return os.uname().nodename
+    import socket  # only on Windows: not cheap to import
+
+    return socket.gethostname()
 
 
 class _Thread(threading.local):

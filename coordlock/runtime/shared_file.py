@@ -1,4 +1,4 @@
-"""Small files that the processes of one machine share under a lock, and their descriptors.
+"""Small files that the processes of one machine share under a lock, and where they may be.
 
 Daemons close all descriptors that they did not open (``os.closerange``). The system then gives the
 numbers to files of the program's own, which coordlock must neither write, read nor close.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import binascii
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -18,6 +19,7 @@ __all__ = [
     "Descriptor",
     "close_kept",
     "closed_in_children",
+    "foreign",
     "keep_from_children",
     "no_fork",
     "overwrite",
@@ -25,6 +27,17 @@ __all__ = [
     "to_disk",
     "unseal",
 ]
+
+#: File systems of one machine, by the types of proc(5). Several machines may use any other, and
+#: locks of another machine's processes may not be seen here. FUSE has a type for each program that
+#: serves one.
+_LOCAL: Final = frozenset(
+    {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "jfs", "nilfs2", "ubifs"}
+    | {"reiserfs", "reiser4", "jffs2", "udf", "ufs", "minix", "hfs", "hfsplus", "apfs"}
+    | {"vfat", "msdos", "exfat", "ntfs", "ntfs3", "fuseblk"}
+    | {"tmpfs", "ramfs", "rootfs", "overlay", "aufs", "fuse.fuse-overlayfs", "ecryptfs", "shiftfs"}
+    | {"lxfs", "wslfs"}
+)
 
 #: Every fork holds it. Code that holds it can open a file and lock it, or note it, before any child
 #: is forked, which would inherit the lock, and keep it when its parent is killed. Reentrant for
@@ -129,3 +142,34 @@ def to_disk(descriptor: int) -> None:
             fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
             return
     os.fsync(descriptor)
+
+
+def foreign(path: str) -> str:
+    """The file system of ``path``, in words, if it is not known to be local; else empty."""
+    if sys.platform != "linux":
+        return ""  # only Linux has /proc/self/mountinfo
+    kind = _file_system(path)
+    if kind in _LOCAL:
+        return ""
+    if not kind:
+        return "a file system of which /proc/self/mountinfo says nothing"
+    return f"a file system ({kind}) that is not known to be local to this machine"
+
+
+def _file_system(path: str) -> str:
+    """The type of the file system that holds ``path``, or "" where that is not known."""
+    try:
+        with open("/proc/self/mountinfo", "rb") as file:
+            table = file.read()
+    except OSError:
+        return ""
+    path = os.path.join(os.path.realpath(path), "")
+    found, longest = "", 0
+    for line in table.splitlines():
+        # proc(5): id, parent, device, root, mount point, options, tags..., "-", type, source, ...
+        before, _, after = line.partition(b" - ")
+        point = re.sub(rb"\\([0-7]{3})", lambda m: bytes([int(m[1], 8)]), before.split()[4])
+        prefix = os.path.join(os.fsdecode(point), "")
+        if path.startswith(prefix) and len(prefix) >= longest:
+            found, longest = after.split()[0].decode(), len(prefix)
+    return found

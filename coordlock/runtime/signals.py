@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any, Final, NoReturn
 
 from coordlock.runtime.caller import running_loop
-from coordlock.runtime.cancellation import ENDING, Cancellation
+from coordlock.runtime.deadline import ENDING, Cancellation
 from coordlock.runtime.log import Log
 
 __all__ = ["release_on_signals"]

@@ -22,11 +22,20 @@ class Worker:
     """Makes the calls of all threads in one daemon thread, in their order.
 
     The thread runs while there are calls, and for ``idle`` seconds after the last. It
-    ``must_not_wait`` where heartbeats or answers need it: see `THREAD`.
+    ``must_not_wait`` where heartbeats or answers need it: see `THREAD`. With ``is_slow``, no such
+    thread ever makes a call.
     """
 
-    def __init__(self, name: str, idle: float = _IDLE_S, *, must_not_wait: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        idle: float = _IDLE_S,
+        *,
+        must_not_wait: bool = False,
+        is_slow: bool = False,
+    ) -> None:
         self._must_not_wait = must_not_wait
+        self._is_slow = is_slow
         self._name = name
         self._idle = idle
         self._calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
@@ -40,11 +49,17 @@ class Worker:
         """Whether every call has been made."""
         return self._server is None and self._calls.empty()
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether calls wait, and no thread makes them."""
+        return self._server is None and not self._calls.empty()
+
     def run(self, call: Callable[[], object]) -> None:
         """Make ``call`` soon, without waiting for it. Safe in signal handlers and finalizers.
 
         Where no thread can be started, the caller makes it: at a limit of threads, and while the
-        interpreter exits. What a call raises goes to `threading.excepthook`.
+        interpreter exits. Where the caller must not, the next one does. What a call raises goes to
+        `threading.excepthook`.
         """
         self._calls.put(call)
         if self._server is None:
@@ -76,7 +91,8 @@ class Worker:
             with suppress(RuntimeError):
                 serve.start()
                 return
-        self._serve(False)
+        if not (self._is_slow and THREAD.must_not_wait):
+            self._serve(False)
 
     def _serve(self, has_thread: bool) -> None:
         with self._lock:

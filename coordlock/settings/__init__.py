@@ -6,10 +6,9 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
-from types import MappingProxyType
 from typing import Any, Final, Literal, SupportsFloat, get_args
 
 from coordlock.errors import ConfigurationError
@@ -326,18 +325,9 @@ class Settings:
     deadlock_delay: float | None = 1.0
     label: str = ""
     reach: Reach = "process"
-    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     origin: str = field(default="", compare=False)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # The password is pickled, too: the settings are there to connect with.
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return _rebuilt, (type(self), values | {"options": dict(self.options)})
 
     def __str__(self) -> str:
         """The URL without credentials and options, for logs and errors."""
         return f"{self.scheme}://{','.join(self.hosts)}{self.root}"
-
-
-def _rebuilt(kind: type[Settings], values: dict[str, Any]) -> Settings:
-    return kind(**values | {"options": MappingProxyType(values["options"])})

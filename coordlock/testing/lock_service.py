@@ -19,13 +19,12 @@ from coordlock.backend.config import configure
 from coordlock.client import Client, connect
 from coordlock.client import client as client_module
 from coordlock.errors import ClientClosed
-from coordlock.kernel.access import LazyAccess, close
+from coordlock.kernel.access import close
 from coordlock.kernel.engine import Engine
 from coordlock.locks.grant import Grant
 from coordlock.model.claim import Mode
-from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.clock import SYSTEM_CLOCK, SystemTimers, Timer
-from coordlock.runtime.deadline import Deadline
+from coordlock.runtime.deadline import Cancellation, Deadline
 from coordlock.runtime.driver import run
 from coordlock.settings import Settings, seconds_of
 from coordlock.settings.keywords import Options
@@ -78,14 +77,16 @@ class LockService:
         ``connect``, which has a session elsewhere.
         """
         access = client._access
-        if not isinstance(access, LazyAccess):
+        if access._make is None:
             raise TypeError(f"{client!r} is connected elsewhere: make it with its class")
-        before = access._engines.copy()
+        before = access._engines.pop(os.getpid(), None)
         access._engines[os.getpid()] = self._engine(client.settings)
         try:
             yield
         finally:
-            access._engines = before
+            del access._engines[os.getpid()]
+            if before is not None:
+                access._engines[os.getpid()] = before
 
     def advance(self, seconds: float | str) -> None:
         """Let ``seconds``, a number or such as ``"15m"``, pass at once, with all that is due then.

@@ -13,9 +13,8 @@ from coordlock.errors import (
     WorkQueueEmpty,
 )
 from coordlock.kernel.engine import Engine
-from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.clock import sleep
-from coordlock.runtime.deadline import Cancelled
+from coordlock.runtime.deadline import Cancellation, Cancelled
 from coordlock.runtime.driver import Steps, awaited, bounded
 from coordlock.runtime.log import Log
 from coordlock.runtime.methods import awaiting, blocking

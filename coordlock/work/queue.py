@@ -16,8 +16,7 @@ from coordlock.kernel.access import Access
 from coordlock.kernel.engine import Engine
 from coordlock.model.names import check_name
 from coordlock.recipes.shared.publishing_grant import check_value
-from coordlock.runtime.cancellation import Cancellation, checked
-from coordlock.runtime.deadline import Cancelled, DeadlineReached
+from coordlock.runtime.deadline import Cancellation, Cancelled, DeadlineReached, checked
 from coordlock.runtime.driver import Steps, bounded, or_undo
 from coordlock.runtime.methods import Resident, awaiting, blocking
 from coordlock.settings import (

@@ -12,8 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from coordlock.errors import LockLost
-from coordlock.runtime.cancellation import Cancellation
-from coordlock.runtime.deadline import DeadlineReached
+from coordlock.runtime.deadline import Cancellation, DeadlineReached
 from coordlock.runtime.driver import Steps, bounded
 from coordlock.runtime.functions import PlainFunction
 from coordlock.runtime.log import Log, described

@@ -10,7 +10,7 @@ from coordlock.errors import Unsupported
 from coordlock.fencing import Marks, Presented
 from coordlock.fencing.files import FileFence
 from coordlock.model.names import file_name
-from coordlock.runtime import file_system
+from coordlock.runtime import shared_file
 from coordlock.testing.fence_contract import FenceContract, Protected
 
 
@@ -55,7 +55,7 @@ class TestFileFence(FenceContract):
 def test_a_file_system_that_machines_may_share_is_refused_unless_it_is_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_system, "_file_system", lambda path: "nfs4")
+    monkeypatch.setattr(shared_file, "_file_system", lambda path: "nfs4")
     with pytest.raises(Unsupported, match=rf"{tmp_path} is on .*\(nfs4\).*trust_filesystem=True"):
         FileFence(tmp_path)
     with FileFence(tmp_path, trust_filesystem=True).guard("alice", 1):

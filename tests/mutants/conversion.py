@@ -16,7 +16,6 @@ from coordlock.model.admission import blockers
 from coordlock.model.claim import Convertible, Mode
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.runtime.driver import Steps
-from coordlock.runtime.promise import resolved
 from tests.mutants.mutant import Changes, mutant
 from tests.simulation.converting import ConvertingReaders
 
@@ -109,7 +108,7 @@ def publishes_without_waiting_for_the_answer() -> Changes:
     publish = Publisher.publish
 
     def publish_at_once(self: Publisher, make: Any) -> Any:
-        self.last = resolved(None)
+        self._is_at_work = False
         return publish(self, make)
 
     return [(Publisher, "publish", publish_at_once)]

@@ -11,7 +11,7 @@ from coordlock_zookeeper import nodes
 from coordlock_zookeeper.nodes import Layout
 from coordlock_zookeeper.watches import Watches
 
-from coordlock.kernel.entries import Entries
+import coordlock.kernel.engine
 from coordlock.model.contender import Contender, Entry
 from tests.mutants.mutant import SUITES, Changes, mutant, nothing
 
@@ -29,12 +29,12 @@ def orders_sequences_as_text() -> Changes:
 
 def _with_guids(numbers: Iterator[int]) -> tuple[object, str, object]:
     """In the place of random ones: ``numbers``, for all clients."""
-    made = Entries.made
+    made = coordlock.kernel.engine.entries_of
 
-    def numbered(self: Entries, *args: Any) -> tuple[Entry, ...]:
-        return tuple(replace(one, id=f"{next(numbers):032x}") for one in made(self, *args))
+    def numbered(*args: Any) -> tuple[Entry, ...]:
+        return tuple(replace(entry, id=f"{next(numbers):032x}") for entry in made(*args))
 
-    return Entries, "made", numbered
+    return coordlock.kernel.engine, "entries_of", numbered
 
 
 @mutant(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordlock.kernel.refusals import Refusals
+from coordlock.kernel import acquisition
 from coordlock.model.claim import AnyClaim, Mode, Permit
 from tests.simulation.polling import Polling, TwoSteps
 from tests.simulation.world import Network
@@ -66,7 +66,7 @@ def test_pollers_overtake_nobody_who_waits(service: type[Network]) -> None:
 def test_a_poller_that_enqueues_what_is_refused_is_found_out(
     service: type[Network], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Refusals, "looks_first", lambda *_: False)
+    monkeypatch.setattr(acquisition, "_looks_first", lambda *_: False)
     polling = Polling(LOCK * 20, service)
     polling.world.advance(RUN)
     with pytest.raises(AssertionError, match="by nobody"):
@@ -74,7 +74,7 @@ def test_a_poller_that_enqueues_what_is_refused_is_found_out(
 
 
 def test_a_poller_that_forgets_its_refusals_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Refusals, "are_recent", lambda *_: False)
+    monkeypatch.setattr(acquisition, "_were_refused", lambda *_: False)
     polling = Polling(LOCK * 20, TwoSteps)
     polling.world.advance(RUN)
     with pytest.raises(AssertionError, match="by nobody"):

@@ -15,7 +15,7 @@ import pytest
 import coordlock
 from coordlock import Cancellation, Client, Mode, WaitCancelled
 from coordlock.errors import WaitTimeout
-from coordlock.runtime.cancellation import ENDING
+from coordlock.runtime.deadline import ENDING
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service, backend
 from tests.unit.signals import Signal

@@ -17,7 +17,7 @@ import pytest
 
 from coordlock import AsyncClient, BackendUnavailable, Client, ConfigurationError, GrantState, Mode
 from coordlock.errors import ClientClosed
-from coordlock.kernel.access import LazyAccess
+from coordlock.kernel.access import Access
 from coordlock.runtime import log
 from coordlock.runtime.caller import this_caller
 from tests.unit.clients import Service
@@ -271,7 +271,7 @@ def test_entering_by_hand_in_a_child_counts_its_own_entries_alone(url: str) -> N
 
 def test_a_client_of_another_library_stays_with_its_process(service: Service) -> None:
     engine = service.engine()
-    access = LazyAccess(engine, None)
+    access = Access(engine)
     client = Client._of(access)
     in_child(lambda: raises(ClientClosed, client))
     client.close()
@@ -290,7 +290,7 @@ def test_a_fork_with_a_connection_that_children_may_not_survive_is_warned_of(
 ) -> None:
     engine = service.engine()
     monkeypatch.setattr(type(engine.backend), "fork_warning", "children may crash")
-    client = Client._of(LazyAccess(engine, None))
+    client = Client._of(Access(engine, service.engine))
     in_child(lambda: True)
     log.flush(10)
     assert [record.message for record in caplog.records if "crash" in record.message] == [

@@ -4,7 +4,6 @@ import copy
 from dataclasses import FrozenInstanceError
 from datetime import timedelta
 from fractions import Fraction
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -129,16 +128,14 @@ def test_every_option_has_a_line_for_the_table() -> None:
 
 
 def test_settings_are_frozen_and_copied_as_a_whole() -> None:
-    settings = Settings("memory", ("h",), options=MappingProxyType({"x": 1}))
+    settings = Settings("memory", ("h",), options={"x": 1})
     with pytest.raises(FrozenInstanceError):
         settings.ttl = 5.0  # type: ignore[misc]
     assert copy.copy(settings) == settings
 
 
 def test_settings_show_their_place_and_no_secrets() -> None:
-    settings = Settings(
-        "etcd", ("h:1", "g:2"), "/r", "user", "XQZ7", options=MappingProxyType({"token": "WVK8"})
-    )
+    settings = Settings("etcd", ("h:1", "g:2"), "/r", "user", "XQZ7", options={"token": "WVK8"})
     assert str(settings) == "etcd://h:1,g:2/r"
     assert "XQZ7" not in repr(settings)
     assert "WVK8" not in repr(settings)

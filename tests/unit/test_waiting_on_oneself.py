@@ -6,7 +6,6 @@ import gc
 import logging
 import pickle
 import threading
-from types import MappingProxyType
 
 import pytest
 
@@ -106,10 +105,8 @@ def test_a_grant_that_is_dropped_while_held_warns_and_stays_held(root: str) -> N
 
 
 def test_settings_pickle_and_what_belongs_to_a_process_says_what_to_pass(root: str) -> None:
-    settings = Settings("memory", ("h",), password="p", options=MappingProxyType({"x": 1}))
-    twin = pickle.loads(pickle.dumps(settings))
-    assert twin == settings
-    assert isinstance(twin.options, MappingProxyType)
+    settings = Settings("memory", ("h",), password="p", options={"x": 1})
+    assert pickle.loads(pickle.dumps(settings)) == settings
     with coordlock.connect(URL + root) as client, client.lock("q") as grant:
         for one, instead in ((client, "settings"), (client.lock("q"), "name"), (grant, "token")):
             for attempt in (pickle.dumps, copy.copy):

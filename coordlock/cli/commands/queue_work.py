@@ -16,8 +16,8 @@ from coordlock.cli.parser import Refused
 from coordlock.cli.signals import ENDING, Bell, Inbox, Interrupted
 from coordlock.cli.supervision import Supervision
 from coordlock.errors import BackendUnavailable, LockLost
-from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.clock import SYSTEM_CLOCK
+from coordlock.runtime.deadline import Cancellation
 from coordlock.work.item import LONGEST_DELAY, Item
 from coordlock.work.running import Running
 

@@ -25,8 +25,7 @@ from coordlock.errors import BackendError, BackendUnavailable, WaitTimeout
 from coordlock.kernel.stored_record import Folder, StoredRecord
 from coordlock.recipes.shared.observer import wait_until
 from coordlock.recipes.shared.recipe import Recipe, wait_of
-from coordlock.runtime.cancellation import Cancellation
-from coordlock.runtime.deadline import DeadlineReached
+from coordlock.runtime.deadline import Cancellation, DeadlineReached
 from coordlock.runtime.driver import Steps, bounded
 from coordlock.settings import Timeout
 

@@ -11,9 +11,8 @@ from coordlock.backend import Listing, Observation
 from coordlock.errors import WaitCancelled, WaitTimeout, WaitUnavailable
 from coordlock.kernel.engine import Engine
 from coordlock.model.contender import Snapshot
-from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.clock import soon
-from coordlock.runtime.deadline import Cancelled, DeadlineReached
+from coordlock.runtime.deadline import Cancellation, Cancelled, DeadlineReached
 from coordlock.runtime.driver import Steps, bounded
 from coordlock.runtime.methods import (
     EnteredByAsyncWith,

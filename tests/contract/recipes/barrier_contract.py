@@ -21,7 +21,7 @@ from coordlock.errors import (
     WaitCancelled,
     WaitTimeout,
 )
-from coordlock.runtime.cancellation import Cancellation
+from coordlock.runtime.deadline import Cancellation
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
 

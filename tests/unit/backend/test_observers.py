@@ -11,6 +11,7 @@ from coordlock_memory import VirtualTime
 from coordlock.backend import Listing, Observation
 from coordlock.backend.observers import Observers
 from coordlock.errors import BackendError, BackendUnavailable, CoordlockError
+from coordlock.runtime.process import PROCESS
 from coordlock.runtime.promise import Promise
 
 UNAVAILABLE = BackendUnavailable("etcd", "no answer")
@@ -217,7 +218,7 @@ def test_a_place_that_could_not_be_reported_leaves_nothing_behind(
     assert service.reported == ["x"]
 
 
-def test_a_reading_that_a_signal_handler_ends_does_not_keep_the_next_from_beginning() -> None:
+def test_a_reading_that_a_signal_handler_ends_is_repeated_after_a_pause() -> None:
     service = Service()
     observation = service.observe()
     service.answer(1)
@@ -230,9 +231,29 @@ def test_a_reading_that_a_signal_handler_ends_does_not_keep_the_next_from_beginn
     with pytest.raises(KeyboardInterrupt):
         service.observers.changed("x")
     observed.read = real
-    service.observers.changed("x")
+    service.pauses[-1].resolve(None)
     service.answer(2)
     assert shown(observation) == (2, None)
+
+
+def test_a_change_that_is_not_understood_is_read() -> None:
+    service = Service()
+    observation = service.observe()
+    service.answer(1)
+    service.observers.changed("x", lambda known: known.nothing)
+    service.answer(2)
+    assert shown(observation) == (2, None)
+
+
+def test_an_observation_that_ends_in_a_forked_child_goes_on_for_the_parent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    service = Service()
+    observation = service.observe()
+    with observation._lock:  # as another thread may hold it at the fork
+        monkeypatch.setattr(PROCESS, "id", -1)
+        observation.cancel()
+    assert service.reported == ["x"]
 
 
 def test_where_readings_may_show_the_past_the_service_says_since_when_they_are_stale() -> None:

@@ -14,6 +14,7 @@ from coordlock.backend.watch_table import Watched, WatchTable
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender
 from coordlock.runtime.log import flush
+from coordlock.runtime.process import PROCESS
 from tests.unit.signals import interrupted
 
 WAITER = Contender("w", "q/w", Mode.EX, 2)
@@ -67,6 +68,18 @@ def test_who_watches_the_same_contender_shares_it_until_the_last_has_cancelled()
     table.report()
     assert table.calls == []
     assert len(table.unwatched) == 1
+
+
+def test_a_watch_that_is_cancelled_in_a_forked_child_stays_the_parents(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = Table()
+    cancel = table.watch("parent's")
+    with monkeypatch.context() as child:
+        child.setattr(PROCESS, "id", -1)
+        cancel()
+    table.report()
+    assert [name for name, _ in table.calls] == ["parent's"]
 
 
 def test_a_watch_that_another_cancels_or_adds_meanwhile_counts() -> None:

@@ -577,7 +577,7 @@ def test_a_removal_that_ctrl_c_ended_counts_though_its_repetition_finds_nothing(
 def test_a_request_that_is_being_sent_after_a_refusal_leaves_nothing_behind(
     world: World, party: Party
 ) -> None:
-    """A client asks a service without order again and again: see `coordlock.kernel.polling`."""
+    """A client asks a service without order again and again: see `_Acquisition.poll`."""
     held = world.party().acquire()
     world.settle()
     ticket = ticket_of(party)

@@ -20,7 +20,7 @@ from coordlock_local.directory import Directory, default_root
 import coordlock
 from coordlock.backend.config import configure
 from coordlock.errors import ConfigurationError
-from coordlock.runtime import file_system
+from coordlock.runtime import shared_file
 from coordlock.runtime.clock import SystemTimers
 
 
@@ -133,7 +133,7 @@ def test_systems_with_flock_are_not(monkeypatch: pytest.MonkeyPatch, system: str
 def test_a_file_system_that_is_not_known_to_be_local_is_refused_unless_it_is_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(file_system, "_file_system", lambda path: kind)
+    monkeypatch.setattr(shared_file, "_file_system", lambda path: kind)
     url = f"local://{tmp_path}/state"
     with pytest.raises(ConfigurationError) as caught:
         coordlock.connect(url)
@@ -150,7 +150,7 @@ def test_a_file_system_that_is_not_known_to_be_local_is_refused_unless_it_is_tru
 def test_a_file_system_that_is_known_to_be_local_is_not_asked_about(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(file_system, "_file_system", lambda path: kind)
+    monkeypatch.setattr(shared_file, "_file_system", lambda path: kind)
     with coordlock.connect(f"local://{tmp_path}/state") as client:
         assert client.admin.describe().warnings == ()
 
@@ -158,7 +158,7 @@ def test_a_file_system_that_is_known_to_be_local_is_not_asked_about(
 def test_systems_that_tell_nothing_of_their_file_systems_are_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_system, "_file_system", lambda path: "")
+    monkeypatch.setattr(shared_file, "_file_system", lambda path: "")
     with pytest.raises(ConfigurationError, match="mountinfo says nothing"):
         Directory.prepare(str(tmp_path / "state"))
     monkeypatch.setattr(sys, "platform", "freebsd14")
@@ -193,8 +193,8 @@ def test_the_file_system_is_that_of_the_nearest_mount_point(
         b"23 22 8:2 / /home/a\\040b rw - xfs /dev/sdb1 rw\n"
         b"24 21 8:3 / /homework rw - btrfs /dev/sdc1 rw\n"
     )
-    monkeypatch.setattr(file_system, "open", lambda *_: io.BytesIO(table), raising=False)
-    found = file_system._file_system
+    monkeypatch.setattr(shared_file, "open", lambda *_: io.BytesIO(table), raising=False)
+    found = shared_file._file_system
     assert found("/var/x") == "ext4"
     assert found("/home/me") == "nfs4"
     assert found("/home/a b/c") == "xfs"
@@ -202,7 +202,7 @@ def test_the_file_system_is_that_of_the_nearest_mount_point(
 
 
 def test_the_file_system_of_this_machine_is_found(tmp_path: Path) -> None:
-    assert file_system._file_system(str(tmp_path)) not in ("", "nfs4")
+    assert shared_file._file_system(str(tmp_path)) not in ("", "nfs4")
 
 
 def test_the_directory_of_somebody_else_is_refused(

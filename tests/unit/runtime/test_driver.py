@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 
 from coordlock import AcquireTimeout
 from coordlock.errors import BackendUnavailable
-from coordlock.runtime.cancellation import Cancellation
 from coordlock.runtime.clock import SYSTEM_CLOCK
-from coordlock.runtime.deadline import Cancelled, Deadline, DeadlineReached
+from coordlock.runtime.deadline import Cancellation, Cancelled, Deadline, DeadlineReached
 from coordlock.runtime.driver import Call, Steps, bounded, run, run_async, run_in_background
 from coordlock.runtime.log import flush
 from coordlock.runtime.promise import Promise, failed, resolved
@@ -411,25 +410,6 @@ def test_a_loop_that_ends_with_waiters_leaves_no_contender() -> None:
     asyncio.run(main())
     eventually(lambda: service.size("q") == 1)
     asyncio.run(client.close())
-
-
-def test_a_task_goes_on_in_the_turn_of_the_loop_that_it_is_woken_in() -> None:
-    kept: Promise[int] = Promise()
-    order: list[str] = []
-
-    def steps() -> Steps[None]:
-        yield kept
-        order.append("task")
-
-    async def main() -> None:
-        waiting = asyncio.create_task(run_async(steps()))
-        await asyncio.sleep(0)
-        kept.resolve(1)
-        asyncio.get_running_loop().call_soon(order.append, "what the loop does next")
-        await waiting
-
-    asyncio.run(main())
-    assert order == ["task", "what the loop does next"]
 
 
 def test_a_thousand_waiting_tasks_need_no_thread() -> None:

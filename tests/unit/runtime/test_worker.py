@@ -7,9 +7,11 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from coordlock.runtime.process import THREAD
 from coordlock.runtime.worker import Worker
 from coordlock.testing.waiting import eventually
 from tests.unit.signals import Signal, interrupted
@@ -115,6 +117,20 @@ def test_where_no_thread_can_be_had_the_caller_makes_the_calls(
     errands.run(lambda: 1 / 0)
     errands.run(lambda: made.append(threading.get_ident()))
     assert made == [threading.get_ident()]
+
+
+def test_a_thread_that_must_not_wait_leaves_slow_calls_to_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slow, made = Worker("slow", is_slow=True), list[int]()
+    with monkeypatch.context() as limit:
+        limit.setattr(THREAD, "must_not_wait", True)
+        limit.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError))
+        slow.run(lambda: made.append(threading.get_ident()))
+        assert slow.is_stuck
+    assert slow.finish(30)
+    assert len(made) == 1
+    assert made != [threading.get_ident()]
 
 
 def test_ctrl_c_at_any_moment_keeps_no_later_call_from_being_made() -> None:
