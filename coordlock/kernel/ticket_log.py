@@ -81,8 +81,8 @@ class TicketLog:
 
 
 def _log_wait(ticket: Ticket, blocker: Contender, answer: Promise[Snapshot]) -> None:
-    if answer.exception() is not None or ticket.granted_at is not None:
-        return  # the service is away, which has a line of its own
+    if answer.exception() is not None or ticket.blocker is None:
+        return  # the service is away, which has a line of its own, or the wait is over
     queue = answer.result()
     blocker = queue.find(blocker.id) or blocker
     waited = max(0.0, time.time() - (ticket.waits_since or time.time()))

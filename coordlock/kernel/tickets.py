@@ -221,7 +221,7 @@ class Tickets:
 
     def _log_long_wait(self, ticket: Ticket) -> None:
         blocker, since = ticket.blocker, ticket.waits_since
-        if blocker is None or since is None or ticket.granted_at is not None:
+        if blocker is None or since is None:
             return
         is_due = time.time() - since >= LONG_WAIT_S and not ticket.is_leaving
         if is_due and not ticket.is_wait_logged:

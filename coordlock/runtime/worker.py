@@ -22,11 +22,20 @@ class Worker:
     """Makes the calls of all threads in one daemon thread, in their order.
 
     The thread runs while there are calls, and for ``idle`` seconds after the last. It
-    ``must_not_wait`` where heartbeats or answers need it: see `THREAD`.
+    ``must_not_wait`` where heartbeats or answers need it: see `THREAD`. With ``is_own``, no other
+    thread ever makes a call: where none can be started, calls wait until a later one starts it.
     """
 
-    def __init__(self, name: str, idle: float = _IDLE_S, *, must_not_wait: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        idle: float = _IDLE_S,
+        *,
+        must_not_wait: bool = False,
+        is_own: bool = False,
+    ) -> None:
         self._must_not_wait = must_not_wait
+        self._is_own = is_own
         self._name = name
         self._idle = idle
         self._calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
@@ -40,11 +49,17 @@ class Worker:
         """Whether every call has been made."""
         return self._server is None and self._calls.empty()
 
+    @property
+    def waiting(self) -> int:
+        """How many calls are yet to be made, without the one that is under way."""
+        return self._calls.qsize()
+
     def run(self, call: Callable[[], object]) -> None:
         """Make ``call`` soon, without waiting for it. Safe in signal handlers and finalizers.
 
-        Where no thread can be started, the caller makes it: at a limit of threads, and while the
-        interpreter exits. What a call raises goes to `threading.excepthook`.
+        Where no thread can be started, at a limit of threads and while the interpreter exits, the
+        caller makes it, unless that must be a thread of its own. What a call raises goes to
+        `threading.excepthook`.
         """
         self._calls.put(call)
         if self._server is None:
@@ -76,7 +91,8 @@ class Worker:
             with suppress(RuntimeError):
                 serve.start()
                 return
-        self._serve(False)
+        if not self._is_own:
+            self._serve(False)
 
     def _serve(self, has_thread: bool) -> None:
         with self._lock:
