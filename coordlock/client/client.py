@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from functools import cache, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 from coordlock.backend.config import Target, configure, warn_unless_chosen
 from coordlock.backend.registry import backend_for_client, backend_for_scheme
@@ -167,13 +167,15 @@ class _BaseClient(Resident):
         """
         from coordlock.runtime.subscription import Subscription
 
-        access = self._access
-
         def is_mine(event: Event) -> bool:
-            return (begun := access.begun) is not None and event.client == begun.number
+            used = access()
+            begun = None if used is None else used.begun
+            return begun is not None and event.client == begun.number
 
+        # The recorder keeps the subscription while it lasts, and that must not keep the client.
+        access = ref(self._access, lambda _: subscription.end_soon())
         subscription = Subscription(listener, is_mine)
-        self._subscriptions.add(subscription)  # which the recorder keeps while it lasts
+        self._subscriptions.add(subscription)
         return subscription
 
     def _close(self) -> Steps[None]:

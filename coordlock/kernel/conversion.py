@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from coordlock.errors import (
     CoordlockError,
@@ -30,6 +30,10 @@ from coordlock.runtime.deadline import ENDING, Cancellation, Cancelled, Deadline
 from coordlock.runtime.driver import Steps, bounded
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, resolved, settled
+from coordlock.runtime.recorder import RECORDER
+
+if TYPE_CHECKING:
+    from coordlock.kernel.recording import Recording
 
 __all__ = ["Conversions"]
 
@@ -59,13 +63,14 @@ class Conversions:
         #: What the conversion that is under way waits for, and those in its way.
         self._news: Promise[None] = resolved(None)
         self._blockers: Sequence[Contender] = ()
+        self._recording: Recording | None = None
         ticket.end.add_done_callback(lambda _: self._news.resolve(None))
 
     def convert(
         self, target: Mode, seconds: float | None, cancellation: Cancellation | None = None
     ) -> Steps[None]:
         """Hold mode EX or PR, the ``target``, from now on, within ``seconds``; 0 tries once."""
-        mine = object()
+        mine, recording = object(), None
         try:
             with self._engine.lock:
                 if self._under_way is not None:
@@ -73,7 +78,16 @@ class Conversions:
                         f"the grant of {self._ticket.name!r} is being converted already"
                     )
                 self._under_way = mine
+            if RECORDER.listeners and target is Mode.EX:
+                recording = self._begun_recording()
+            self._recording = recording
             yield from self._within(target, seconds, cancellation)
+            if recording is not None:
+                recording.upgraded()
+        except BaseException as error:
+            if recording is not None:
+                recording.failed(error, once=seconds == 0)
+            raise
         finally:
             if self._under_way is mine:  # in no step of which a signal handler can raise
                 self._under_way = None
@@ -102,6 +116,7 @@ class Conversions:
             raise self._in_vain(target, waited) from None
         finally:
             self._blockers = ()
+            self._ticket.blocker = self._ticket.waits_since = None
             self._publish(self._settled).add_done_callback(self._taken_back)
 
     def _convert(self, target: Mode) -> Steps[None]:
@@ -132,7 +147,9 @@ class Conversions:
                         self.mode = claim.mode
                         return
                 else:
-                    self._blockers = (decision.contender,)
+                    self._blockers = conversion.upgrade_blockers(snapshot, self._mine())
+                    self._ticket.waits_for(snapshot.queue, decision.contender)
+                    self._note_wait()
                     undetect = undetect or self._detect()
                     yield from self._wait(decision.contender, snapshot.revision)
         finally:
@@ -146,7 +163,21 @@ class Conversions:
         else:
             self._blockers = conversion.blockers_to_begin(snapshot, self._mine())
         if self._blockers:
+            self._note_wait()
             raise DeadlineReached if self._once else Cancelled(ENDING.reason)
+
+    def _begun_recording(self) -> Recording:
+        from coordlock.kernel.recording import Recording
+
+        ticket = self._ticket
+        claims = {ticket.entries[0].queue: Mode.EX}
+        recording = Recording(self._engine, "upgrade", ticket.called, claims)
+        recording.begins()
+        return recording
+
+    def _note_wait(self) -> None:
+        if self._recording is not None:
+            self._recording.waits(len(self._blockers), once=self._once)
 
     def _mine(self) -> Contender:
         return self._ticket.contenders[0]

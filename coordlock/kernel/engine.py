@@ -71,7 +71,7 @@ class Engine:
         self.timers: Final = timers or SystemTimers("coordlock-timers")
         self.clock: Final = self.timers.clock
         #: Runs the user's callbacks, so that no thread of ours ever does.
-        self.callbacks: Final = Worker("coordlock-callbacks", is_slow=True)
+        self.callbacks: Final = Worker("coordlock-callbacks", is_own=True)
         #: Makes calls that take long, in no thread that heartbeats need.
         self.aside: Final = aside or Worker("coordlock-aside").run
         self.tickets: Final = Tickets(settings, self.timers, settings.ttl, self.number)
@@ -306,14 +306,11 @@ class Engine:
         def call() -> None:
             try:
                 action()
-            except BaseException as error:
-                # SystemExit too: it ends a thread, and this one calls others.
-                if not (isinstance(error, Exception) or self.callbacks.has_thread):
-                    raise  # Ctrl-C, where no thread can be started
+            except BaseException:  # SystemExit too: it ends a thread, and this one calls others
                 log.exception("a callback failed")
 
         self.callbacks.run(call)
-        if self.callbacks.is_stuck:  # no thread can be started, and this one must not wait
+        if self.callbacks.is_stuck:  # no thread can be started yet
             later = sleep(self.timers, _CALLBACK_PAUSE_S)
             later.add_done_callback(lambda _: self.call_back(lambda: None))
 

@@ -1,20 +1,20 @@
-"""One acquire, as it is recorded from its beginning to the end of its grant."""
+"""One acquire, as it is recorded from its beginning to the end of its grant; or one upgrade."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Final
 
 from coordlock.errors import (
-    AcquireTimeout,
     ClientClosed,
     CoordlockError,
     DeadlockDetected,
     Evicted,
     LockLost,
     WaitCancelled,
+    WaitTimeout,
 )
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import HAD_LEFT, Ticket
@@ -28,12 +28,13 @@ from coordlock.model.events import (
     Lost,
     Outcome,
     Released,
+    Upgraded,
 )
 from coordlock.model.names import joined
 from coordlock.runtime.promise import Promise
 from coordlock.runtime.recorder import RECORDER
 
-__all__ = ["Recording"]
+__all__ = ["Recording", "mode_of"]
 
 _numbers: Final = itertools.count(1)
 
@@ -44,12 +45,7 @@ class Recording:
     def __init__(
         self, engine: Engine, kind: str, called: str | None, claims: Mapping[str, AnyClaim]
     ) -> None:
-        if len(claims) == 1:
-            ((name, claim),) = claims.items()
-            claim = in_force(claim)
-            mode = "permit" if isinstance(claim, Permit) else claim.name
-        else:
-            name, mode = joined(claims), "several"
+        name, mode = joined(claims), mode_of(claims.values())
         self._clock: Final = engine.clock
         self._began: Final = engine.clock.now()
         self._granted = 0.0
@@ -91,6 +87,12 @@ class Recording:
         ticket.end.add_done_callback(partial(self._ended, ticket))
         RECORDER.record(granted)
 
+    def upgraded(self) -> None:
+        """The grant is held in mode EX now: it was an upgrade, and the grant's end is recorded."""
+        self._is_over = True
+        waited = self._clock.now() - self._began
+        RECORDER.record(Upgraded(*self._facts, waited, self._is_contended))
+
     def failed(self, error: BaseException, *, once: bool) -> None:
         """It has ended with ``error``; whether it tried ``once`` only."""
         if self._granted or self._is_over:
@@ -123,9 +125,17 @@ class Recording:
             RECORDER.record(Released(*self._facts, self._token, held))
 
 
+def mode_of(claims: Collection[AnyClaim]) -> str:
+    """How events and metrics call the mode of ``claims``."""
+    if len(claims) > 1:
+        return "several"
+    (claim,) = map(in_force, claims)
+    return "permit" if isinstance(claim, Permit) else claim.name
+
+
 def _outcome(error: BaseException, *, once: bool) -> Outcome:
     match error:
-        case AcquireTimeout():
+        case WaitTimeout():
             return "busy" if once else "timeout"
         case DeadlockDetected():
             return "deadlock"

@@ -105,8 +105,8 @@ class Report:
         self._blocked, self._blocker, self._position = entry.queue, blocker, _position(snapshot, me)
         if self.recording is not None:
             self.recording.waits(self._position, once=self._once)
-        ticket.blocker = entry.queue, blocker
-        ticket.waits_since = ticket.waits_since or time.time()
+        if not self._once:
+            ticket.waits_for(entry.queue, blocker)
         self._between = len(
             [contender for contender in snapshot.before(me) if contender.order > blocker.order]
         )

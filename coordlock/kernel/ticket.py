@@ -58,8 +58,8 @@ class Ticket(Removable):
     granted_at: float | None = None
     #: Seconds from the call to the grant.
     waited: float = 0.0
-    #: Its nearest blocker and the queue of that; since when it waits, by the wall clock, and
-    #: whether the log has a line about the wait.
+    #: While it waits, also for an upgrade: its nearest blocker and the queue of that, since when by
+    #: the wall clock, and whether the log has a line about it.
     blocker: tuple[str, Contender] | None = None
     waits_since: float | None = None
     is_wait_logged: bool = False
@@ -154,6 +154,11 @@ class Ticket(Removable):
             self.waiting.stop()  # another thread closes the client, and has withdrawn it
         return departure
 
+    def waits_for(self, queue: str, blocker: Contender) -> None:
+        """It has to wait for ``blocker`` in ``queue``."""
+        self.waits_since = self.waits_since or time.time()
+        self.blocker = queue, blocker
+
     def grant(self, snapshots: Sequence[Snapshot]) -> None:
         """Count as granted: ``snapshots`` of its queues prove that no contender is in its way.
 
@@ -161,6 +166,7 @@ class Ticket(Removable):
         """
         with self._lock:
             self.granted_at = time.time()
+            self.blocker = self.waits_since = None
             self._awaited = None  # it has been answered, and need not be kept
         self.check()
         if self._stop_watching is None and self._backend.capabilities.ordered:

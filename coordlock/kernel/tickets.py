@@ -225,7 +225,7 @@ class Tickets:
 
     def _log_long_wait(self, ticket: Ticket) -> None:
         blocker, since = ticket.blocker, ticket.waits_since
-        if blocker is None or since is None or ticket.granted_at is not None:
+        if blocker is None or since is None:
             return
         is_due = time.time() - since >= _LONG_WAIT_S and not ticket.is_leaving
         if is_due and not ticket.is_wait_logged:
@@ -309,8 +309,8 @@ class TicketLog:
 
 
 def _log_wait(ticket: Ticket, blocker: Contender, answer: Promise[Snapshot]) -> None:
-    if answer.exception() is not None or ticket.granted_at is not None:
-        return  # the service is away, which has a line of its own
+    if answer.exception() is not None or ticket.blocker is None:
+        return  # the service is away, which has a line of its own, or the wait is over
     queue = answer.result()
     blocker = queue.find(blocker.id) or blocker
     waited = max(0.0, time.time() - (ticket.waits_since or time.time()))

@@ -25,6 +25,7 @@ __all__ = [
     "Outcome",
     "Released",
     "SessionChanged",
+    "Upgraded",
 ]
 
 #: How an acquire has ended without a grant.
@@ -40,7 +41,8 @@ class LockEvent(Event):
 
     Attributes:
         acquire: the number of the acquire, unique in its process: the same in all its events.
-        kind: what is acquired: ``lock``, ``semaphore``, ``election``, ``job`` and others.
+        kind: what is acquired: ``lock``, ``semaphore``, ``election``, ``job`` and others; for the
+            upgrade of a grant, which counts as an acquire of its own, ``upgrade``.
         mode: ``EX``, ``PR`` and so on; ``permit`` for a semaphore; ``several`` for several locks.
         name: the name of the lock; of several locks, their names.
     """
@@ -92,6 +94,11 @@ class Granted(AcquireEvent):
 
     token: int
     handoff: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Upgraded(AcquireEvent):
+    """The upgrade of a grant is done: from now on it is held in mode EX."""
 
 
 @dataclass(frozen=True, slots=True)

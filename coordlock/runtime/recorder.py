@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -10,7 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from coordlock.runtime.log import Log
+
 __all__ = ["MOST_FAILURES", "RECORDER", "Event", "Listener", "Recorder"]
+
+log = Log("coordlock")
 
 #: A listener that fails so often in a row is dropped.
 MOST_FAILURES: Final = 100
@@ -39,7 +42,8 @@ class _Thread(threading.local):
 
     def __init__(self) -> None:
         self.events: deque[Event] = deque()
-        self.is_recording = False
+        #: Taken while it calls listeners. No other thread uses it.
+        self.calling = threading.Lock()
 
 
 class Recorder:
@@ -79,11 +83,10 @@ class Recorder:
         """
         thread = self._thread
         thread.events.append(event)
-        if thread.is_recording:
+        if thread.calling.locked():
             return
         struck: BaseException | None = None
-        thread.is_recording = True
-        try:
+        with thread.calling:
             while thread.events:
                 event = thread.events.popleft()
                 for listener in self.listeners:
@@ -96,15 +99,12 @@ class Recorder:
                     else:
                         if self._failures:
                             self._failures.pop(listener, None)
-        finally:
-            thread.is_recording = False
         if struck is not None:
             raise struck
 
     def _failed(self, listener: Listener, error: Exception) -> None:
         with self._lock:
             failures = self._failures[listener] = self._failures.get(listener, 0) + 1
-        log = logging.getLogger("coordlock")
         if failures == 1:
             log.error("telemetry failed", exc_info=error)
         elif failures == MOST_FAILURES:

@@ -38,7 +38,6 @@ class Subscription:
         self.dropped = 0
         self._listener: Final = listener
         self._matches: Final = matches
-        self._pending = 0
         self._is_over = False
         self._begin()
         _subscriptions.add(self)
@@ -70,26 +69,22 @@ class Subscription:
 
     def _begin(self) -> None:
         self._pid = PROCESS.id
-        self._worker = Worker("coordlock-events", _IDLE_S)
-        self._delivered = 0
-        self._pending = 0
+        self._worker = Worker("coordlock-events", _IDLE_S, is_own=True)
 
     def _put(self, event: Event) -> None:
         if self._matches is not None and not self._matches(event):
             return
         if self._pid != PROCESS.id:
             self._begin()  # the parent has the thread
-        if self._pending - self._delivered >= MAX_PENDING:
+        if self._worker.waiting >= MAX_PENDING:
             if not self.dropped:
                 text = "a listener of events is too slow: from now on, it misses some of them"
                 log.warning(text)
             self.dropped += 1
             return
-        self._pending += 1
         self._worker.run(partial(self._deliver, event))
 
     def _deliver(self, event: Event) -> None:
-        self._delivered += 1
         if not self._is_over:
             try:
                 self._listener(event)

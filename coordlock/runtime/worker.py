@@ -22,8 +22,8 @@ class Worker:
     """Makes the calls of all threads in one daemon thread, in their order.
 
     The thread runs while there are calls, and for ``idle`` seconds after the last. It
-    ``must_not_wait`` where heartbeats or answers need it: see `THREAD`. With ``is_slow``, no such
-    thread ever makes a call.
+    ``must_not_wait`` where heartbeats or answers need it: see `THREAD`. With ``is_own``, no other
+    thread ever makes a call: where none can be started, calls wait until a later one starts it.
     """
 
     def __init__(
@@ -32,17 +32,15 @@ class Worker:
         idle: float = _IDLE_S,
         *,
         must_not_wait: bool = False,
-        is_slow: bool = False,
+        is_own: bool = False,
     ) -> None:
         self._must_not_wait = must_not_wait
-        self._is_slow = is_slow
+        self._is_own = is_own
         self._name = name
         self._idle = idle
         self._calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
         self._lock = threading.RLock()
         self._server: int | None = None  # the id of the thread that serves
-        #: Whether its own thread makes the call that is under way, and no caller does.
-        self.has_thread = False
 
     @property
     def is_idle(self) -> bool:
@@ -54,11 +52,16 @@ class Worker:
         """Whether calls wait, and no thread makes them."""
         return self._server is None and not self._calls.empty()
 
+    @property
+    def waiting(self) -> int:
+        """How many calls are yet to be made, without the one that is under way."""
+        return self._calls.qsize()
+
     def run(self, call: Callable[[], object]) -> None:
         """Make ``call`` soon, without waiting for it. Safe in signal handlers and finalizers.
 
-        Where no thread can be started, the caller makes it: at a limit of threads, and while the
-        interpreter exits. Where the caller must not, the next one does. What a call raises goes to
+        Where no thread can be started, at a limit of threads and while the interpreter exits, the
+        caller makes it, unless that must be a thread of its own. What a call raises goes to
         `threading.excepthook`.
         """
         self._calls.put(call)
@@ -91,14 +94,13 @@ class Worker:
             with suppress(RuntimeError):
                 serve.start()
                 return
-        if not (self._is_slow and THREAD.must_not_wait):
+        if not self._is_own:
             self._serve(False)
 
     def _serve(self, has_thread: bool) -> None:
         with self._lock:
             if self._server is not None:
                 return
-            self.has_thread = has_thread
             self._server = threading.get_ident()
         if has_thread:
             THREAD.must_not_wait = self._must_not_wait

@@ -20,6 +20,7 @@ from coordlock.model.events import (
     Lost,
     Released,
     SessionChanged,
+    Upgraded,
 )
 from coordlock.runtime.subscription import Subscription, on_event
 from coordlock.telemetry.groups import by_prefix, collapse_ids
@@ -41,6 +42,7 @@ __all__ = [
     "Released",
     "SessionChanged",
     "Subscription",
+    "Upgraded",
     "by_prefix",
     "collapse_ids",
     "on_event",

@@ -1,4 +1,4 @@
-"""The metrics of coordlock as a table, and what each event changes in them. Pure.
+"""The metrics of coordlock as a table, what each event counts in them, and what gauges show.
 
 Names and units follow OpenTelemetry's conventions. They are frozen: dashboards and alerts of users
 depend on them.
@@ -6,17 +6,19 @@ depend on them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 from typing import Final, Literal, get_args
 
-from coordlock.kernel.engine import engines
+from coordlock.kernel.engine import Engine, engines
+from coordlock.kernel.recording import mode_of
+from coordlock.kernel.ticket import Ticket
+from coordlock.kernel.tickets import is_plumbing
 from coordlock.model.events import (
     AcquireEvent,
     AcquireFailed,
     AcquireStarted,
-    AcquireWaiting,
     DeadlockFound,
     Event,
     FenceRefused,
@@ -30,10 +32,9 @@ from coordlock.model.events import (
     Released,
     SessionChanged,
 )
-from coordlock.runtime.process import PROCESS
 from coordlock.telemetry.groups import Group, capped, constant
 
-__all__ = ["BUCKETS", "METRICS", "Change", "Measurements", "Metric", "gauges"]
+__all__ = ["BUCKETS", "METRICS", "Change", "Measurements", "Metric"]
 
 Kind = Literal["histogram", "counter", "updown", "gauge"]
 
@@ -53,6 +54,11 @@ class Metric:
     unit: str
     attributes: tuple[str, ...]
     description: str
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it is read when it is scraped, and not counted at events."""
+        return self.kind in ("updown", "gauge")
 
 
 #: One change of a metric: which, by how much, or to what, and the values of its attributes.
@@ -120,6 +126,13 @@ SESSION_TTL: Final = Metric(
     "s",
     ("backend",),
     "After how long without a heartbeat the session ends.",
+)
+SESSION_STATE: Final = Metric(
+    "coordlock.session.state",
+    "updown",
+    "{session}",
+    ("backend", "state"),
+    "Sessions of this process that are connected, in doubt and lost now.",
 )
 SESSION_CHANGES: Final = Metric(
     "coordlock.session.changes",
@@ -210,7 +223,8 @@ FENCE_REFUSALS: Final = Metric(
 METRICS: Final = (
     *(ACQUIRE_DURATION, ACQUIRE_WAITING, ACQUIRE_CONTENDED),
     *(GRANT_ACTIVE, GRANT_DURATION, GRANT_LOSSES, HANDOFF_DURATION),
-    *(HEARTBEAT_AGE, SESSION_TTL, SESSION_CHANGES, RECONNECTIONS, REQUEST_DURATION),
+    *(HEARTBEAT_AGE, SESSION_TTL, SESSION_STATE, SESSION_CHANGES),
+    *(RECONNECTIONS, REQUEST_DURATION),
     *(LEADER, MASTER, ELECTION_TRANSITIONS),
     *(JOB_RUNS, JOB_DURATION, QUEUE_DELIVERIES, QUEUE_DURATION),
     *(DEADLOCKS, FENCE_REFUSALS),
@@ -218,10 +232,10 @@ METRICS: Final = (
 
 
 class Measurements:
-    """What events change. Names of locks only show as groups; elections, jobs and queues are named.
+    """What events count, and what gauges show. Names of locks only show as groups.
 
-    A gauge goes down by what it has gone up, whatever happens meanwhile: what waits and what is
-    held is kept by the number of its acquire. In the child of a fork, nothing of the parent's is.
+    Gauges are read of the clients themselves, and not counted up and down: neither Ctrl-C nor a
+    fork leaves them wrong.
 
     Args:
         group: the group of a lock's name; by default one for all. At most 100 are told apart, and
@@ -231,92 +245,100 @@ class Measurements:
     def __init__(self, group: Group | None = None) -> None:
         self._group: Final = capped(group or constant)
         self._election, self._job, self._queue = capped(str), capped(str), capped(str)
-        #: The changes that the end of each acquire that waits, and of each grant, takes back.
-        self._waiting: Final[dict[int, Change]] = {}
-        self._held: Final[dict[int, list[Change]]] = {}
         #: Of which locks there are series.
-        self._known: Final[set[tuple[str, str, str]]] = set()
-        self._pid = PROCESS.id
+        self._known: Final[set[tuple[str, str, str, str]]] = set()
+        #: The gauges that show 0 where nothing waits or is held.
+        self._gauges: Final[dict[tuple[Metric, tuple[str, ...]], float]] = {}
 
-    def of(self, event: Event) -> list[Change]:
-        """The changes that ``event`` makes."""
-        found: list[Change] = []
-        if self._pid != PROCESS.id:
-            self._pid = PROCESS.id
-            found += self.rest()
+    def of(self, event: Event) -> Iterator[Change]:
+        """The changes of counters and histograms that ``event`` makes."""
         if isinstance(event, LockEvent):
-            found += self._of_lock(event)
-        else:
-            found += self._of_rest(event)
-        return found
+            return self._of_lock(event)
+        return self._of_rest(event)
 
-    def rest(self) -> list[Change]:
-        """The changes that let all gauges be as if nothing waited or were held."""
-        changes = [*self._waiting.values(), *chain.from_iterable(self._held.values())]
-        self._waiting.clear()
-        self._held.clear()
-        return [(metric, -value, attributes) for metric, value, attributes in changes]
+    def gauges(self) -> Iterator[Change]:
+        """The gauges of this process as they are now."""
+        found: Counter[tuple[Metric, tuple[str, ...]]] = Counter()
+        ages: dict[str, tuple[float, float]] = {}
+        for engine in engines():
+            backend, session = engine.backend.scheme, engine.sessions.latest
+            for ticket in engine.tickets:
+                found.update(self._of_ticket(engine, ticket))
+            if engine.closed or session is None:
+                continue
+            age = max(0.0, engine.clock.now() - session.answered)
+            ages[backend] = max(ages.get(backend, (0.0, 0.0)), (age, session.ttl))
+            for state, is_so in (
+                ("connected", session.ended is None and session.suspicion is None),
+                ("in doubt", session.ended is None and session.suspicion is not None),
+                ("lost", session.ended is not None),  # until the next one is open
+            ):
+                found[SESSION_STATE, (backend, state)] += is_so
+        self._gauges.update(dict.fromkeys(found, 0.0))
+        for (metric, attributes), value in {**self._gauges, **found}.items():
+            yield metric, value, attributes
+        for backend, (age, ttl) in ages.items():
+            yield HEARTBEAT_AGE, age, (backend,)
+            if ttl < float("inf"):
+                yield SESSION_TTL, ttl, (backend,)
+
+    def _of_ticket(
+        self, engine: Engine, ticket: Ticket
+    ) -> Iterator[tuple[Metric, tuple[str, ...]]]:
+        """The gauges that count ``ticket``."""
+        kind, backend = ticket.kind, engine.backend.scheme
+        if ticket.is_leaving or ticket.end.done() or is_plumbing(kind):
+            return
+        if ticket.granted_at is not None:
+            mode = mode_of([entry.claim for entry in ticket.entries])
+            yield GRANT_ACTIVE, (backend, self._group(ticket.name), kind, mode)
+            if kind == "election":
+                yield from self._leads(backend, ticket.name)
+            kind = "upgrade"
+        if ticket.blocker is not None:
+            yield ACQUIRE_WAITING, (backend, self._group(ticket.name), kind)
 
     def _of_lock(self, event: LockEvent) -> Iterator[Change]:
-        group = self._group(event.name)
+        group, backend = self._group(event.name), event.backend
+        kind, mode = event.kind, event.mode
         match event:
             case AcquireStarted():
                 yield from self._from_zero(event, group)
-            case AcquireWaiting():
-                waiting = ACQUIRE_WAITING, 1, (event.backend, group, event.kind)
-                self._waiting[event.acquire] = waiting
-                yield waiting
             case AcquireEvent():
-                yield from self._of_end(event, group)
-            case Released() | Lost():
-                yield from self._of_grants_end(event, group)
-
-    def _of_end(self, event: AcquireEvent, group: str) -> Iterator[Change]:
-        """The changes that the end of an acquire makes, with a grant or without."""
-        backend, kind, mode = event.backend, event.kind, event.mode
-        waiting = self._waiting.pop(event.acquire, None)
-        if waiting is not None:
-            yield ACQUIRE_WAITING, -1, waiting[2]
-        if event.contended:
-            yield ACQUIRE_CONTENDED, 1, (backend, group, kind)
-        outcome = event.outcome if isinstance(event, AcquireFailed) else "granted"
-        yield ACQUIRE_DURATION, event.duration, (backend, group, kind, mode, outcome)
-        if isinstance(event, Granted):
-            held: list[Change] = [(GRANT_ACTIVE, 1, (backend, group, kind, mode))]
-            if event.handoff is not None:
-                yield HANDOFF_DURATION, event.handoff, (backend, group)
-            if kind == "election":
-                yield ELECTION_TRANSITIONS, 1, (backend, self._election(event.name))
-                held += self._leads(event, 1)
-            self._held[event.acquire] = held
-            yield from held
-
-    def _of_grants_end(self, event: Released | Lost, group: str) -> Iterator[Change]:
-        backend, kind, mode = event.backend, event.kind, event.mode
-        for metric, value, attributes in self._held.pop(event.acquire, ()):
-            yield metric, -value, attributes
-        end = "released"
-        if isinstance(event, Lost):
-            end = "evicted" if event.reason == "evicted" else "lost"
-            yield GRANT_LOSSES, 1, (backend, group, kind, event.reason)
-        yield GRANT_DURATION, event.held, (backend, group, kind, mode, end)
+                if event.contended:
+                    yield ACQUIRE_CONTENDED, 1, (backend, group, kind)
+                outcome = event.outcome if isinstance(event, AcquireFailed) else "granted"
+                yield ACQUIRE_DURATION, event.duration, (backend, group, kind, mode, outcome)
+                if isinstance(event, Granted):
+                    if event.handoff is not None:
+                        yield HANDOFF_DURATION, event.handoff, (backend, group)
+                    if kind == "election":
+                        yield ELECTION_TRANSITIONS, 1, (backend, self._election(event.name))
+            case Released():
+                yield GRANT_DURATION, event.held, (backend, group, kind, mode, "released")
+            case Lost(reason=reason):
+                end = "evicted" if reason == "evicted" else "lost"
+                yield GRANT_LOSSES, 1, (backend, group, kind, reason)
+                yield GRANT_DURATION, event.held, (backend, group, kind, mode, end)
 
     def _from_zero(self, event: LockEvent, group: str) -> Iterator[Change]:
         """Series that show 0 before the first event, so that an alert sees the first."""
-        backend, kind = event.backend, event.kind
+        backend, kind, mode = event.backend, event.kind, event.mode
         if kind == "election":
-            yield from self._leads(event, 0)
-        if (backend, group, kind) not in self._known:
-            self._known.add((backend, group, kind))
+            self._gauges.update(dict.fromkeys(self._leads(backend, event.name), 0.0))
+        if (backend, group, kind, mode) not in self._known:
+            self._known.add((backend, group, kind, mode))
+            self._gauges[GRANT_ACTIVE, (backend, group, kind, mode)] = 0.0
+            self._gauges[ACQUIRE_WAITING, (backend, group, kind)] = 0.0
             yield ACQUIRE_CONTENDED, 0, (backend, group, kind)
             yield DEADLOCKS, 0, (backend, group)
             for reason in get_args(LossReason):
                 yield GRANT_LOSSES, 0, (backend, group, kind, reason)
 
-    def _leads(self, event: LockEvent, change: int) -> Iterator[Change]:
-        election = self._election(event.name)
-        yield LEADER, change, (event.backend, election)
-        yield MASTER, change, (election,)
+    def _leads(self, backend: str, name: str) -> Iterator[tuple[Metric, tuple[str, ...]]]:
+        election = self._election(name)
+        yield LEADER, (backend, election)
+        yield MASTER, (election,)
 
     def _of_rest(self, event: Event) -> Iterator[Change]:
         backend = event.backend
@@ -341,19 +363,3 @@ class Measurements:
                 yield DEADLOCKS, 1, (backend, self._group(name))
             case FenceRefused():
                 yield FENCE_REFUSALS, 1, ()
-
-
-def gauges() -> Iterator[Change]:
-    """The gauges of this process as they are now: of the client whose heartbeat is the oldest."""
-    oldest: dict[str, tuple[float, float]] = {}
-    for engine in engines():
-        session = engine.sessions.latest
-        if not engine.closed and session is not None:  # also one that was lost, until the next
-            age = max(0.0, engine.clock.now() - session.answered)
-            oldest[engine.backend.scheme] = max(
-                oldest.get(engine.backend.scheme, (0.0, 0.0)), (age, session.ttl)
-            )
-    for backend, (age, ttl) in oldest.items():
-        yield HEARTBEAT_AGE, age, (backend,)
-        if ttl < float("inf"):
-            yield SESSION_TTL, ttl, (backend,)

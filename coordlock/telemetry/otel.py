@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from coordlock.errors import ConfigurationError
 from coordlock.model.events import (
@@ -23,12 +23,15 @@ from coordlock.model.events import (
     Granted,
     LockEvent,
     Lost,
+    SessionChanged,
+    Upgraded,
 )
 from coordlock.runtime.process import PROCESS
 from coordlock.runtime.recorder import RECORDER, Event
+from coordlock.runtime.subscription import MAX_PENDING
 from coordlock.runtime.worker import Worker
 from coordlock.telemetry.groups import Group, capped, constant
-from coordlock.telemetry.metrics import BUCKETS, METRICS, Measurements, Metric, gauges
+from coordlock.telemetry.metrics import BUCKETS, METRICS, Measurements, Metric
 
 try:
     from opentelemetry import context, metrics, trace
@@ -41,6 +44,8 @@ __all__ = ["instrument"]
 
 #: Seconds without events after which the thread for spans ends.
 _IDLE_S: Final = 10.0
+#: The providers of meters that are in use; None for the global one.
+_measured: Final[list[MeterProvider | None]] = []
 
 
 def instrument(
@@ -60,21 +65,37 @@ def instrument(
     An acquire is a span ``acquire GROUP``, and the time for which the lock is held is a span
     ``hold GROUP``, both children of the span in which the lock was acquired. They have the lock's
     name, which metrics do not have. Without ``spans`` there are none.
+
+    Raises ValueError where it measures for this provider of meters already: everything would be
+    counted twice.
     """
+    if _used(meter_provider) in map(_used, _measured):
+        raise ValueError(
+            "coordlock is measured for this meter provider already: call instrument() once, or "
+            "call what it returned before you call it again"
+        )
     measuring = _Measuring(
         metrics.get_meter("coordlock", meter_provider=meter_provider), Measurements(group)
     )
+    _measured.append(meter_provider)
     removes = [RECORDER.add(measuring.record)]
     if spans:
         tracing = _Tracing(trace.get_tracer("coordlock", tracer_provider=tracer_provider), group)
         removes += [RECORDER.add(tracing.record), tracing.stop]
 
     def stop() -> None:
+        if measuring.is_over:
+            return
+        measuring.is_over = True
+        _measured.remove(meter_provider)
         for remove in removes:
             remove()
-        measuring.stop()
 
     return stop
+
+
+def _used(provider: MeterProvider | None) -> MeterProvider:
+    return provider or metrics.get_meter_provider()
 
 
 class _Measuring:
@@ -82,15 +103,16 @@ class _Measuring:
         self.is_over = False
         self._measurements: Final = measurements
         self._changes: Final = {
-            metric: _change(meter, metric) for metric in METRICS if metric.kind != "gauge"
+            metric: _change(meter, metric) for metric in METRICS if not metric.is_read
         }
         #: The attributes of each series, as OpenTelemetry takes them.
         self._attributes: Final[dict[tuple[Metric, tuple[str, ...]], dict[str, str]]] = {}
         for metric in METRICS:
-            if metric.kind == "gauge":
-                meter.create_observable_gauge(
-                    metric.name, [self._observed(metric)], metric.unit, metric.description
-                )
+            facts = metric.name, [self._observed(metric)], metric.unit, metric.description
+            if metric.kind == "updown":
+                meter.create_observable_up_down_counter(*facts)
+            elif metric.kind == "gauge":
+                meter.create_observable_gauge(*facts)
 
     def record(self, event: Event) -> None:
         for metric, value, attributes in self._measurements.of(event):
@@ -99,16 +121,10 @@ class _Measuring:
                 named = self._attributes[metric, attributes] = _named(metric, attributes)
             self._changes[metric](value, named)
 
-    def stop(self) -> None:
-        """Let all gauges be as if nothing were held."""
-        self.is_over = True
-        for metric, value, attributes in self._measurements.rest():
-            self._changes[metric](value, _named(metric, attributes))
-
     def _observed(self, metric: Metric) -> Callable[[CallbackOptions], Iterator[Observation]]:
         def observe(_: CallbackOptions) -> Iterator[Observation]:
-            for changed, value, attributes in gauges():
-                if changed is metric and not self.is_over:
+            for changed, value, attributes in () if self.is_over else self._measurements.gauges():
+                if changed is metric:
                     yield Observation(value, _named(metric, attributes))
 
         return observe
@@ -121,37 +137,58 @@ def _named(metric: Metric, attributes: tuple[str, ...]) -> dict[str, str]:
 
 def _change(meter: Meter, metric: Metric) -> Callable[[float, dict[str, str]], Any]:
     facts = metric.name, metric.unit, metric.description
-    match metric.kind:
-        case "histogram":
-            return meter.create_histogram(
-                *facts, explicit_bucket_boundaries_advisory=BUCKETS
-            ).record
-        case "counter":
-            return meter.create_counter(*facts).add
-    return meter.create_up_down_counter(*facts).add
+    if metric.kind == "counter":
+        return meter.create_counter(*facts).add
+    return meter.create_histogram(*facts, explicit_bucket_boundaries_advisory=BUCKETS).record
+
+
+class _UnderWay(NamedTuple):
+    """A span that has not ended, the context of the call that acquires, and its client's number."""
+
+    span: Span
+    caller: context.Context
+    client: int
 
 
 class _Tracing:
     """The spans of acquires and grants that are under way.
 
     The processors and exporters of spans are the application's, and may block. So spans are made in
-    a thread of their own, with the times of the events.
+    a thread of their own, with the times of the events. While 10,000 events wait for it, acquires
+    that begin get no span.
     """
 
     def __init__(self, tracer: trace.Tracer, group: Group | None) -> None:
         self._tracer: Final = tracer
         self._group: Final = capped(group or constant)
-        #: By the number of the acquire: its span or its grant's, and the context of its call.
-        self._spans: Final[dict[int, tuple[Span, context.Context]]] = {}
+        #: The acquires that have spans, by their numbers, until their last event.
+        self._traced: Final[set[int]] = set()
+        #: By the number of the acquire: its span or its grant's.
+        self._spans: Final[dict[int, _UnderWay]] = {}
         self._renew()
 
     def record(self, event: Event) -> None:
-        if isinstance(event, LockEvent):
-            if self._pid != PROCESS.id:  # the parent has the thread, and the spans
-                self._spans.clear()
-                self._renew()
-            caller = context.get_current() if isinstance(event, AcquireStarted) else None
-            self._worker.run(partial(self._take, event, caller))
+        if self._pid != PROCESS.id:  # the parent has the thread, and the spans
+            self._traced.clear()
+            self._spans.clear()
+            self._renew()
+        caller: context.Context | None = None
+        match event:
+            case AcquireStarted(acquire=acquire):
+                if self._worker.waiting >= MAX_PENDING:
+                    return  # a processor blocks: this one has no span
+                self._traced.add(acquire)
+                caller = context.get_current()
+            case LockEvent(acquire=acquire):
+                if acquire not in self._traced:
+                    return
+                if not isinstance(event, AcquireWaiting | Granted):
+                    self._traced.discard(acquire)
+            case SessionChanged(state="in doubt"):
+                pass
+            case _:
+                return
+        self._worker.run(partial(self._take, event, caller))
 
     def stop(self) -> None:
         """End what is under way."""
@@ -163,19 +200,22 @@ class _Tracing:
 
     def _renew(self) -> None:
         self._pid = PROCESS.id
-        self._worker = Worker("coordlock-spans", _IDLE_S)
+        self._worker = Worker("coordlock-spans", _IDLE_S, is_own=True)
 
     def _end_all(self) -> None:
         while self._spans:
-            self._spans.popitem()[1][0].end()
+            self._spans.popitem()[1].span.end()
 
-    def _take(self, event: LockEvent, caller: context.Context | None) -> None:
+    def _take(self, event: LockEvent | SessionChanged, caller: context.Context | None) -> None:
+        if isinstance(event, SessionChanged):
+            self._suspect(event)
+            return
         if caller is not None:
             self._begin("acquire", event, caller, SpanKind.CLIENT)
             return
         if (found := self._spans.get(event.acquire)) is None:
-            return  # it had begun before
-        span, began = found
+            return  # it was ended by `stop`
+        span = found.span
         match event:
             case AcquireWaiting(position=position):
                 span.add_event("queued", {"coordlock.position": position}, _nanoseconds(event))
@@ -183,8 +223,10 @@ class _Tracing:
             case Granted(token=token):
                 span.set_attributes({"coordlock.token": token, "coordlock.outcome": "granted"})
                 self._end(event)
-                self._begin("hold", event, began, SpanKind.INTERNAL, token)
+                self._begin("hold", event, found.caller, SpanKind.INTERNAL, token)
                 return
+            case Upgraded():
+                span.set_attribute("coordlock.outcome", "granted")
             case AcquireFailed(outcome=outcome, error=error):
                 span.set_attribute("coordlock.outcome", outcome)
                 if outcome == "error":
@@ -211,11 +253,17 @@ class _Tracing:
         span = self._tracer.start_span(
             name, caller, kind, attributes, start_time=_nanoseconds(event)
         )
-        self._spans[event.acquire] = span, caller
+        self._spans[event.acquire] = _UnderWay(span, caller, event.client)
 
     def _end(self, event: LockEvent) -> None:
-        span, _ = self._spans.pop(event.acquire)
-        span.end(_nanoseconds(event))
+        self._spans.pop(event.acquire).span.end(_nanoseconds(event))
+
+    def _suspect(self, event: SessionChanged) -> None:
+        """The session of a client is in doubt, and so is all that it holds and waits for."""
+        for under_way in self._spans.values():
+            if under_way.client == event.client:
+                attributes = {"coordlock.reason": event.text}
+                under_way.span.add_event("suspect", attributes, _nanoseconds(event))
 
 
 def _nanoseconds(event: Event) -> int:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from coordlock.errors import ConfigurationError
 from coordlock.runtime.recorder import RECORDER, Event
 from coordlock.telemetry.groups import Group
-from coordlock.telemetry.metrics import BUCKETS, METRICS, Change, Measurements, Metric, gauges
+from coordlock.telemetry.metrics import BUCKETS, METRICS, Change, Measurements, Metric
 
 try:
     import prometheus_client
@@ -60,9 +60,7 @@ class _Exposition(prometheus_client.registry.Collector):
     ) -> None:
         self._registry: Final = registry
         self._measurements: Final = measurements
-        self._metrics: Final = {
-            metric: _made(metric) for metric in METRICS if metric.kind != "gauge"
-        }
+        self._metrics: Final = {metric: _made(metric) for metric in METRICS if not metric.is_read}
         #: What changes each series that there is.
         self._changes: Final[dict[tuple[Metric, tuple[str, ...]], Callable[[float], object]]] = {}
 
@@ -88,7 +86,8 @@ class _Exposition(prometheus_client.registry.Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """What is read at each scrape."""
-        return _families((metric for metric in METRICS if metric.kind == "gauge"), gauges())
+        read = (metric for metric in METRICS if metric.is_read)
+        return _families(read, self._measurements.gauges())
 
     def _record(self, event: Event) -> None:
         for metric, value, attributes in self._measurements.of(event):
@@ -159,9 +158,6 @@ def _labels(metric: Metric) -> list[str]:
 
 def _made(metric: Metric) -> MetricWrapperBase:
     name, text, labels = exposed_name(metric), metric.description, _labels(metric)
-    match metric.kind:
-        case "histogram":
-            return prometheus_client.Histogram(name, text, labels, buckets=BUCKETS, registry=None)
-        case "counter":
-            return prometheus_client.Counter(name, text, labels, registry=None)
-    return prometheus_client.Gauge(name, text, labels, registry=None, multiprocess_mode="livesum")
+    if metric.kind == "counter":
+        return prometheus_client.Counter(name, text, labels, registry=None)
+    return prometheus_client.Histogram(name, text, labels, buckets=BUCKETS, registry=None)

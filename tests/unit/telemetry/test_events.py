@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 from contextlib import suppress
 from typing import TypeVar
+from weakref import ref
 
 import pytest
 
@@ -30,6 +32,7 @@ from coordlock.telemetry import (
     Lost,
     Released,
     SessionChanged,
+    Upgraded,
     on_event,
 )
 from coordlock.testing.lock_service import LockService
@@ -248,6 +251,36 @@ def test_terms_and_permits_say_what_they_are(locks: LockService, recorded: list[
     ]
 
 
+def test_an_upgrade_is_recorded_as_an_acquire_of_its_own(
+    locks: LockService, recorded: list[Event]
+) -> None:
+    client, reading = locks.connect(), threading.Event()
+    with client.upgradeable_lock("a") as grant, client.read_lock("a") as reader:
+        recorded.clear()
+        with pytest.raises(coordlock.WaitTimeout):
+            grant.upgrade(0)
+        assert only(AcquireFailed, recorded).outcome == "busy"
+        recorded.clear()
+
+        def leave() -> None:
+            eventually(lambda: of(AcquireWaiting, recorded))
+            reading.set()
+            reader.release()
+
+        thread = threading.Thread(target=leave)
+        thread.start()
+        grant.upgrade()
+        thread.join()
+        assert reading.is_set()
+        upgrades = [event for event in of(LockEvent, recorded) if event.kind == "upgrade"]
+        assert [type(event) for event in upgrades] == [AcquireStarted, AcquireWaiting, Upgraded]
+        assert only(AcquireWaiting, recorded).position == 1
+        assert only(Upgraded, recorded).contended
+        recorded.clear()
+        grant.downgrade()
+    assert [type(event) for event in of(LockEvent, recorded)] == [Released]
+
+
 def test_a_deadlock_is_recorded_by_the_one_that_gives_up(recorded: list[Event]) -> None:
     with coordlock.connect("memory://", deadlock_delay=0.1) as client:
         has_b, deadlocked = threading.Event(), list[DeadlockDetected]()
@@ -428,6 +461,36 @@ def test_a_listener_may_end_its_own_subscription(locks: LockService) -> None:
     client.lock("a").acquire().release()
     assert subscription.flush()
     assert len(seen) == 1
+
+
+@pytest.mark.filterwarnings("ignore:a client of .* was dropped:ResourceWarning")
+def test_a_client_with_a_listener_is_closed_when_it_is_dropped() -> None:
+    client, listeners = coordlock.connect("memory://"), RECORDER.listeners
+    client.on_event(print)
+    client.lock("a").acquire().release()
+    dropped = ref(client._access)
+    del client
+    gc.collect()
+    assert dropped() is None
+    assert RECORDER.listeners == listeners
+
+
+def test_where_no_thread_can_be_started_a_listener_is_called_later_and_by_no_other_thread(
+    locks: LockService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, callers = locks.connect(), list[str]()
+
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with client.on_event(lambda _: callers.append(threading.current_thread().name)) as heard:
+        with monkeypatch.context() as limited:
+            limited.setattr(threading.Thread, "start", refused)
+            client.lock("a").acquire().release()
+            assert not callers
+        client.lock("a").acquire().release()
+        assert heard.flush()
+    assert callers == ["coordlock-events"] * 6
 
 
 def test_a_listener_of_the_process_hears_of_all(locks: LockService) -> None:

@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from coordlock.errors import AcquireTimeout
+from coordlock.runtime.recorder import RECORDER
 from coordlock.telemetry.metrics import BUCKETS
 from coordlock.telemetry.otel import instrument
 from coordlock.testing.lock_service import LockService
@@ -147,10 +148,64 @@ def test_a_span_processor_that_blocks_delays_no_lock(locks: LockService) -> None
 def test_what_is_held_while_it_ends_is_not_measured_for_ever(locks: LockService) -> None:
     reader = InMemoryMetricReader()
     stop = instrument(meter_provider=MeterProvider([reader]), spans=False)
-    grant = locks.connect().lock("a").acquire()
+    sdk = Sdk(reader, TracerProvider(), InMemorySpanExporter())
+    with locks.connect().lock("a"):
+        assert sdk.points("coordlock.grant.active")[0].value == 1
+        stop()
+        assert not sdk.points("coordlock.grant.active")
+
+
+def test_a_provider_of_meters_is_instrumented_once(locks: LockService, sdk: Sdk) -> None:
+    client, reader = locks.connect(), InMemoryMetricReader()
+    meters = MeterProvider([reader])
+    instrument(meter_provider=meters, spans=False)()  # what has ended may begin again
+    stop = instrument(meter_provider=meters, spans=False)
+    listeners = RECORDER.listeners
+    with pytest.raises(ValueError, match="already"):
+        instrument(meter_provider=meters)
+    assert RECORDER.listeners == listeners
+    client.lock("a").acquire().release()
+    measured = Sdk(reader, sdk.tracers, sdk.exporter).points("coordlock.acquire.duration")
+    assert [point.count for point in measured] == [1]
     stop()
-    (active,) = Sdk(reader, TracerProvider(), InMemorySpanExporter()).points(
-        "coordlock.grant.active"
-    )
-    assert active.value == 0
-    grant.release()
+    stop()
+
+
+def test_a_session_in_doubt_shows_in_the_spans_of_its_client(locks: LockService, sdk: Sdk) -> None:
+    client, other = locks.connect(ttl=10), locks.connect(ttl=1000)
+    held = [client.lock("mine").acquire(), other.lock("other").acquire()]
+    with locks.silent():
+        locks.advance(6)
+    for grant in held:
+        grant.release()
+    eventually(lambda: len(sdk.spans()) == 4)
+    suspects = [
+        (span.attributes or {})["coordlock.name"]
+        for span in sdk.spans()
+        for event in span.events
+        if event.name == "suspect"
+    ]
+    assert suspects == ["mine"]
+
+
+def test_spans_of_acquires_that_begin_while_a_processor_blocks_for_long_are_dropped(
+    locks: LockService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coordlock.telemetry.otel.MAX_PENDING", 10)
+    blocked, ended, tracers = threading.Event(), list[str](), TracerProvider()
+
+    class Blocking(SpanProcessor):
+        def on_end(self, span: ReadableSpan) -> None:
+            blocked.wait(30)
+            ended.append(span.name)
+
+    tracers.add_span_processor(Blocking())
+    stop = instrument(meter_provider=MeterProvider(), tracer_provider=tracers)
+    client = locks.connect()
+    for _ in range(50):
+        client.lock("a").acquire().release()
+    blocked.set()
+    client.lock("last").acquire().release()
+    stop()
+    eventually(lambda: ended.count("acquire all") == ended.count("hold all") > 1)
+    assert len(ended) < 30
