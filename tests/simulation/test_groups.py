@@ -91,18 +91,6 @@ def test_an_observer_that_believes_each_word_says_that_they_have_left() -> None:
         observer.close()
 
 
-def test_an_observer_that_hears_the_service_sees_at_once_who_lost_it() -> None:
-    world = World()
-    member, watcher = world.party(), world.party()
-    observer = Group(watcher.access, "q").observe()
-    member.run(Group(member.access, "q")._keep_joined(b"0"))
-    world.advance(1.0)
-    member.cut_off()
-    world.advance(2 * TTL)
-    assert observer.state.members == ()
-    observer.close()
-
-
 def test_whoever_is_dead_leaves_though_the_connection_breaks_again_and_again() -> None:
     world = World()
     member, watcher = world.party(), world.party()
