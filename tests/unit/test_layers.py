@@ -48,9 +48,6 @@ BESIDE: Final = {
 }
 #: What backends import.
 BELOW: Final = {"errors", "runtime", "settings", "model", "backend"}
-#: Packages of backends that only the package itself leads into, and how many modules of their
-#: backend these import at most.
-DOORS: Final = {"coordlock_etcd.transport": 6}
 #: What the testbed imports: no kernel, and no command line.
 OF_THE_CORE: Final = {*ROOMS, "fencing", "testing"} - {"kernel"}
 #: And at most so many modules of the backends, for what is stored in a service, and how.
@@ -90,10 +87,7 @@ def below(name: str) -> list[str]:
 
 def is_allowed(imported: str, allowed: set[str]) -> bool:
     """Whether ``imported`` is in one of the ``allowed`` rooms."""
-    if imported in (
-        "coordlock",
-        "coordlock.types",
-    ):  # its names are those of the client, and of what it makes
+    if imported in FRONT:
         return "client" in allowed
     return imported.split(".")[1] in allowed
 
@@ -166,14 +160,3 @@ def test_no_modules_import_each_other_in_a_circle(package: Path) -> None:
         TopologicalSorter(graph).prepare()
     except CycleError as cycle:
         pytest.fail(" <- ".join(cycle.args[1]))
-
-
-@pytest.mark.parametrize("door", DOORS)
-def test_a_package_with_one_door_is_entered_by_it_and_imports_little(door: str) -> None:
-    known = modules(BACKENDS / door.partition(".")[0])
-    inside = {name for name in known if name.startswith(f"{door}.")}
-    assert inside
-    imported = {name: set(imports(file, known)) for name, file in known.items()}
-    assert len(set().union(*(imported[name] for name in inside)) - inside) <= DOORS[door]
-    for name in known.keys() - inside - {door}:
-        assert not imported[name] & inside, name
