@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import tomllib
 from collections.abc import Iterator, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
@@ -66,12 +67,19 @@ def modules(package: Path) -> dict[str, Path]:
     }
 
 
+@cache
+def statements(file: Path) -> list[ast.Import | ast.ImportFrom]:
+    """All imports of a file, in functions too."""
+    nodes = ast.walk(ast.parse(file.read_text("utf-8")))
+    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imports(file: Path, known: Mapping[str, Path]) -> Iterator[str]:
-    """Which of the ``known`` modules a file imports anywhere, in functions too."""
-    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+    """Which of the ``known`` modules a file imports."""
+    for node in statements(file):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             for alias in node.names:
                 names = (f"{node.module}.{alias.name}", f"{node.module}")
                 yield from [name for name in names if name in known][:1]
