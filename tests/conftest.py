@@ -92,6 +92,7 @@ LONG: Final = {"test_a_task_is_woken_though_its_client_releases_thousands_of_loc
 SLOW: Final = {
     Path(__file__).parent / name
     for name in (
+        "contract/test_fence_http.py",
         "contract/test_fence_sql.py",
         "docs/test_blocks.py",
         "docs/test_examples.py",
@@ -101,16 +102,27 @@ SLOW: Final = {
         "unit/test_completion.py",
         "unit/test_interrupted_recipes.py",
         "unit/test_interrupts.py",
+        "unit/test_platforms.py",
+        "unit/test_waiting_on_oneself.py",
         "unit/work/test_faults.py",
+        "unit/work/test_running.py",
         "unit/zookeeper/test_data.py",
         "unit/zookeeper/test_places.py",
     )
 }
-#: The same, in suites that are quick otherwise.
+#: The same, in files that are quick otherwise.
 SLOW_TESTS: Final = {
+    "test_a_crowd_of_waiters_costs_little_and_keeps_its_session",
     "test_a_departure_told_in_order_comes_after_an_earlier_one_of_the_waiter",
+    "test_a_hundred_thousand_names_make_as_many_series_as_one",
+    "test_a_loss_is_told_and_another_session_opened_where_no_thread_can_be_started",
+    "test_a_worker_that_is_lost_with_its_claim_takes_the_item_as_another_one",
     "test_after_broken_connections_the_newest_state_is_seen",
     "test_as_many_parties_as_there_may_be_pass",
+    "test_mypy_refuses_options_that_there_are_not",
+    "test_nobody_waits_for_ever",
+    "test_several_consumers_claim_each_item_once_and_soon_meet_seldom",
+    "test_short_waits_at_a_barrier_that_was_used_often_end_as_at_a_new_one",
 }
 #: Tests that a stall of the machine can fail, by name, and why they are not mended yet: they run,
 #: and fail no run. Each run says how many there are.

@@ -24,11 +24,6 @@ class QueueContract(PartySuite):
 
     needs = ("ordered",)
 
-    def test_closing_takes_contenders_out_of_their_queues(self, one: Party, two: Party) -> None:
-        one.enqueue("q")
-        one.backend.close().result(BOUND)
-        eventually(lambda: two.backend.snapshot("q").result(BOUND).contenders == ())
-
     def test_a_closed_backend_reads_and_evicts_nothing(self, one: Party) -> None:
         entry, contender, _ = one.enqueue("q")
         one.backend.close().result(BOUND)
@@ -78,13 +73,6 @@ class QueueContract(PartySuite):
         eventually(lambda: one.backend.snapshot("q").result(BOUND).contenders == ())
         tokens += [each.enqueue("q")[1].token for each in (one, party())]
         assert tokens == sorted(set(tokens))  # type: ignore[type-var]
-
-    def test_enqueueing_again_finds_the_same_contender(self, one: Party) -> None:
-        entry, first, _ = one.enqueue("q")
-        again = one.add(entry).find(entry.id)
-        assert again is not None
-        assert (again.key, again.order, again.token) == (first.key, first.order, first.token)
-        assert len(one.backend.snapshot("q").result(BOUND).contenders) == 1
 
     def test_enqueueing_again_still_shows_the_nearest_before_it(
         self, one: Party, two: Party
@@ -213,15 +201,6 @@ class QueueContract(PartySuite):
         _, snapshot = one.try_to("q", wanted)
         assert [c.id for c in snapshot.contenders] == [ahead.id] == one.ids("q")
 
-    def test_who_was_blocked_leaves_nothing_behind(self, one: Party, two: Party) -> None:
-        ahead, _, _ = two.enqueue("q")
-        entry, _ = one.try_to("q")
-        assert one.remove(entry) is False
-        assert two.remove(ahead) is True
-        after, snapshot = one.try_to("q")
-        assert snapshot.find(after.id) is not None
-        assert one.ids("q") == [after.id]
-
     def test_who_stands_in_the_queue_is_not_blocked_by_itself(self, one: Party, two: Party) -> None:
         entry, first = one.try_to("q")
         later, _, _ = two.enqueue("q")
@@ -232,20 +211,6 @@ class QueueContract(PartySuite):
         assert again is not None
         assert are_same(mine, again)
         assert one.ids("q") == [entry.id, later.id]
-
-    def test_of_many_at_once_at_least_one_stands(self, one: Party, two: Party) -> None:
-        entries = [Entry("q", uuid.uuid4().hex, Mode.EX, OWNER) for _ in range(40)]
-        answers = [
-            party.backend.enqueue([entry], unless_blocked=True)
-            for party, entry in zip((one, two) * 20, entries, strict=True)
-        ]
-        for entry, answer in zip(entries, answers, strict=True):
-            [snapshot] = answer.result(BOUND)
-            assert snapshot.find(entry.id) is not None or is_blocked(snapshot, entry)
-        standing = one.ids("q")
-        assert standing
-        if self.backend.capabilities.one_step != "none":
-            assert len(standing) == 1
 
     # Leaving
 
@@ -349,13 +314,6 @@ class QueueContract(PartySuite):
         told = threading.Event()
         two.backend.watch(ahead, snapshot.revision, lambda _: told.set())
         one.backend.close().result(BOUND)
-        assert told.wait(BOUND)
-
-    def test_the_own_eviction_is_a_departure(self, one: Party, two: Party) -> None:
-        _, contender, snapshot = one.enqueue("q")
-        told = threading.Event()
-        one.backend.watch(contender, snapshot.revision, lambda _: told.set())
-        two.backend.evict(contender).result(BOUND)
         assert told.wait(BOUND)
 
     def test_of_many_that_share_those_that_conflict_are_read(self, one: Party, two: Party) -> None:

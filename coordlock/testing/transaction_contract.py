@@ -21,7 +21,6 @@ from coordlock.backend.config import configure
 from coordlock.errors import BackendUnavailable, Evicted, InvalidName, SessionLost, VersionMismatch
 from coordlock.testing.backend_contract import BOUND, Party, backend_for
 from coordlock.testing.client_suite import ClientSuite
-from coordlock.testing.waiting import eventually
 from coordlock.types import VersionedValue
 
 __all__ = ["TransactionContract"]
@@ -136,14 +135,6 @@ class TransactionContract(ClientSuite):
         grant.transaction().delete(f"{key}-3").delete(f"{key}-2").commit()
         assert grant.read(f"{key}-2") is None
 
-    def test_all_operations_of_a_transaction_are_done(self, grant: Any, key: str) -> None:
-        grant.transaction().put(f"{key}-old", b"old").put(f"{key}-kept", b"1").commit()
-        transaction = grant.transaction().delete(f"{key}-old").put(f"{key}-kept", b"2")
-        transaction.put(f"{key}-new", b"new").commit()
-        assert grant.read(f"{key}-old") is None
-        assert grant.read(f"{key}-kept") == VersionedValue(b"2", 2)
-        assert grant.read(f"{key}-new") == VersionedValue(b"new", 1)
-
     def test_a_key_may_lie_below_another(self, grant: Any, key: str) -> None:
         below = f"{key}/below/it"
         grant.transaction().put(below, b"child").put(key, b"parent").commit()
@@ -248,15 +239,6 @@ class TransactionContract(ClientSuite):
         with other.lock("orders", timeout=BOUND) as newer:
             assert newer.read(key) == VersionedValue(b"mine", 1)
             assert newer.read(f"{key}/below") is None
-
-    def test_an_evicted_grant_reads_nothing_and_knows_at_once(
-        self, grant: Any, other: Any, key: str
-    ) -> None:
-        evict_all(other)
-        with pytest.raises(LockLost):
-            grant.read(key)
-        assert grant.lost.is_set()
-        assert grant.release() is False
 
     def test_a_lost_lock_is_told_before_an_unmet_version(
         self, grant: Any, other: Any, key: str
@@ -381,26 +363,6 @@ class TransactionContract(ClientSuite):
         assert grant.read(below) == VersionedValue(b"x", 1)
         assert grant.read(f"{key}/beside") is None
 
-    def test_writers_that_share_a_lock_lose_no_update_if_they_expect_what_they_read(
-        self, client: Any, other: Any, key: str, start: Start
-    ) -> None:
-        def work(client: Any) -> None:
-            with client.semaphore("pool", 4) as grant:
-                for _ in range(5):
-                    while True:
-                        found = grant.read(key) or VersionedValue(b"0", 0)
-                        more = b"%d" % (int(found.data) + 1)
-                        try:
-                            grant.transaction().expect(key, found.version).put(key, more).commit()
-                            break
-                        except VersionMismatch:
-                            continue
-
-        for worker in [start(work, one) for one in (client, other) * 2]:
-            worker.result(2 * BOUND)
-        with client.semaphore("pool", 4) as grant:
-            assert grant.read(key) == VersionedValue(b"20", 20)
-
     # What is written before is read after
 
     def test_what_was_written_outlives_who_wrote_it(
@@ -428,19 +390,6 @@ class TransactionContract(ClientSuite):
             worker.result(4 * BOUND)
         with client.lock("orders") as grant:
             assert grant.read(key) == VersionedValue(b"40", 40)
-
-    def test_a_reader_sees_what_a_writer_wrote_until_it_left(
-        self, client: Any, other: Any, key: str, start: Start
-    ) -> None:
-        for number in range(1, 6):
-            writing = client.write_lock("orders").acquire()
-            waiting = start(other.read_lock("orders").acquire)
-            eventually(lambda: len(client.admin.contenders("orders")) == 2)
-            writing.transaction().put(key, b"%d" % number).commit()
-            writing.release()
-            reading = waiting.result(BOUND)
-            assert reading.read(key) == VersionedValue(b"%d" % number, number)
-            reading.release()
 
     # What is refused before anything is sent
 

@@ -170,6 +170,8 @@ class RedisServer(Redis, ServerProcess):
             command += ["--appendonly", "yes"]
         if self._clustered:
             command += ["--cluster-enabled", "yes"]
+            # A member that stood still for this long counts as failed for twice as long more.
+            command += ["--cluster-node-timeout", "60000"]
             if _version() >= (7, 0):
                 command += ["--cluster-port", str(self.bus_port)]
         if self._tls:

@@ -1,12 +1,10 @@
 """Run after run with faults for as long as you like, and a report on them.
 
     make soak MINUTES=60 ARGS=etcd
-    make soak ARGS='--judge build/soak/etcd-register-7'
 
 Every run has a seed of its own, counted up from --seed, and is judged on its own. A line for each
 goes to standard output and into --out, and the history of each that failed or has no verdict.
-Ctrl-C ends the soak with the sums of the runs that were finished. With --judge there is no run: the
-history of one that was kept is judged again.
+Ctrl-C ends the soak with the sums of the runs that were finished.
 """
 
 from __future__ import annotations
@@ -26,13 +24,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NoReturn, TypeVar
 
-from coordlock_faults.journal import MalformedHistory
-
 from testbed.clients.workloads import WORKLOADS
 from testbed.nemesis import FAULTS
-from testbed.soak.judgement import Judgement
 from testbed.soak.plan import Plan
-from testbed.soak.run import BOUNDS, run
+from testbed.soak.run import run
 from testbed.systems import SYSTEMS
 from testbed.systems.system import System
 from testbed.truth.observer import ServiceBroken
@@ -78,7 +73,6 @@ def arguments() -> argparse.ArgumentParser:
         add(option, nargs="+", choices=choices, default=default, metavar=name, help=listed)
     add("--calm", action="store_true", help="no faults at all")
     add("--out", type=Path, default=Path("build/soak"), metavar="DIRECTORY")
-    add("--judge", type=Path, metavar="DIRECTORY", help="judge a kept history again; 1 if it fails")
     return parser
 
 
@@ -206,24 +200,9 @@ def interrupt(*_: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def judge_again(directory: Path) -> int:
-    """Judge the run whose journals are in ``directory``; the exit status."""
-    judgement = Judgement.of(directory, BOUNDS)
-    print(judgement.verdict)
-    print(f"{directory}: {'holds' if judgement.holds else 'FAILED'}, {judgement}")
-    return 0 if judgement.holds else 1
-
-
 def main(words: Sequence[str] | None = None) -> int:
     parser = arguments()
     given = parser.parse_args(words)
-    if given.judge is not None:
-        if not any(given.judge.glob("*.jsonl")):
-            parser.error(f"--judge: no journals are in {given.judge}")
-        try:
-            return judge_again(given.judge)
-        except (MalformedHistory, OSError) as error:
-            parser.error(f"--judge: {error}")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)
     # The operator's and the observer's connections break, as they should.

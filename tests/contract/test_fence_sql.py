@@ -239,15 +239,6 @@ class TestSQLGuardingFence(FenceContract):
         return guarded(engine)
 
 
-class TestSQLGuardingFenceOnSessions(FenceContract):
-    pytestmark = pytest.mark.long_on("postgres")  # a session only passes on what it is given
-    fence = SQLGuardingFence
-
-    @pytest.fixture
-    def protected(self, engine: Engine) -> Protected:
-        return guarded(sessionmaker(engine))
-
-
 class TestAsyncSQLFence(FenceContract):
     fence = AsyncSQLFence
 
@@ -271,12 +262,3 @@ class TestAsyncSQLGuardingFence(FenceContract):
     @pytest.fixture
     def protected(self, async_engine: AsyncEngine, portal: Portal) -> Protected:
         return guarded_async(portal, async_engine)
-
-
-class TestAsyncSQLGuardingFenceOnSessions(FenceContract):
-    pytestmark = pytest.mark.long_on("postgres")  # a session only passes on what it is given
-    fence = AsyncSQLGuardingFence
-
-    @pytest.fixture
-    def protected(self, async_engine: AsyncEngine, portal: Portal) -> Protected:
-        return guarded_async(portal, async_sessionmaker(async_engine))

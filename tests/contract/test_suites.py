@@ -17,16 +17,12 @@ import pytest
 from coordlock import testing
 from coordlock.backend.registry import backend_for_scheme, schemes
 from coordlock.testing.disturbed_suite import DisturbedSuite
-from coordlock.testing.lock_contract import LockContract
-from coordlock.testing.transaction_contract import TransactionContract
 from tests.conftest import IS_INSTALLED
 from tests.contract import recipes
 from tests.contract.disturbing import DISTURBED
 
-#: No backend knows which client uses it. So async clients take locks and write data on all of them
-#: in ``make test``, and use all else in memory.
-ON_BOTH: Final = (LockContract, TransactionContract)
-ASYNC: Final = ("memory",)
+#: Where async clients pass the suites in ``make test``: no backend knows which client uses it.
+ASYNC: Final = "memory"
 
 
 @pytest.fixture
@@ -67,7 +63,7 @@ def on_every_backend() -> Iterator[tuple[str, type[Any]]]:
                 continue
             server = "redis" if scheme == "redlock" else scheme
             marks = [getattr(pytest.mark, server)] if server in IS_INSTALLED else []
-            if suite not in ON_BOTH and scheme not in ASYNC:
+            if scheme != ASYNC:
                 marks.append(pytest.mark.long_on("async"))
             what = suite.__name__.removesuffix("Contract")
             bases = (DISTURBED[scheme], suite) if issubclass(suite, DisturbedSuite) else (suite,)

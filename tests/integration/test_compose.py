@@ -5,11 +5,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -47,77 +43,3 @@ def test_the_local_image_of_zookeeper_takes_every_variable_that_the_stacks_set()
     names = {name for stack in STACKS for name in re.findall(r"\b(ZOO_\w+):", stack.read_text())}
     assert "ZOO_TICK_TIME" in names
     assert names <= set(re.findall(r"\$\{(ZOO_\w+):-", ZK_SERVER.read_text()))
-
-
-# A stand-in for docker and its Compose, because no engine is here. It appends what it is asked to a
-# file, and its containers are in the state that STATE names.
-DOCKER: Final = """\
-#!/bin/sh
-echo "$COORDLOCK_ETCD_PORT $*" >>"$CALLS"
-case "$*" in
-    *" ps "*) echo container ;;
-    *" up "*) exit "${UP:-0}" ;;
-    inspect*) echo "$STATE" ;;
-    *) echo 1 ;;
-esac
-"""
-
-Arrange = Callable[..., "subprocess.Popen[str]"]
-
-
-class TestTestCompose:
-    """`make test-compose`: what it does when something is missing, fails or is interrupted."""
-
-    @pytest.fixture
-    def calls(self, tmp_path: Path) -> Path:
-        calls = tmp_path / "calls"
-        calls.touch()
-        return calls
-
-    @pytest.fixture
-    def start(self, tmp_path: Path, calls: Path) -> Arrange:
-        """Starts the script for the stack `etcd`, with a path where there is only ``docker``."""
-
-        def start(docker: str | None = DOCKER, **environment: str) -> subprocess.Popen[str]:
-            path = tmp_path / "bin"
-            path.mkdir()
-            if docker:
-                (path / "docker").write_text(docker)
-                (path / "docker").chmod(0o755)
-            return subprocess.Popen(
-                [sys.executable, ROOT / "scripts" / "test_compose.py", "etcd"],
-                env={**os.environ, "PATH": str(path), "CALLS": str(calls), **environment},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-
-        return start
-
-    @pytest.mark.parametrize(
-        ("environment", "what"),
-        [
-            ({"UP": "1"}, "etcd: could not be started"),
-            ({"STATE": "exited unhealthy"}, "etcd: is not healthy (its containers are: exited"),
-            ({"STATE": "running unhealthy"}, "etcd: is not healthy (its containers are: running"),
-        ],
-    )
-    def test_a_stack_that_does_not_start_is_removed(
-        self, start: Arrange, calls: Path, environment: dict[str, str], what: str
-    ) -> None:
-        script = start(**environment)
-        _, errors = script.communicate(timeout=60)
-        assert script.returncode == 1
-        assert what in errors
-        assert_removed(calls)
-
-
-def assert_removed(calls: Path) -> None:
-    """The last call removed what an earlier one started: the same project, port and file."""
-    asked = calls.read_text().splitlines()
-    (started,) = [call for call in asked if " up " in call]
-    assert re.match(r"\d+ compose --project-name coordlock-test-etcd-\d+ ", started)
-    common = started.partition(" up ")[0]
-    # A look that was under way when the script was interrupted may end later.
-    asked = [call for call in asked if " inspect " not in call]
-    assert asked[-1] == f"{common} down --volumes --timeout 5"

@@ -9,12 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
-from threading import Barrier, Event
+from threading import Event
 from typing import TYPE_CHECKING, Any, Protocol
 
 import httpx
 import pytest
-import requests
 
 from coordlock import StaleToken
 from coordlock.fencing import AsyncMemoryFence, FencingToken, Marks, MemoryFence
@@ -24,7 +23,6 @@ from coordlock.fencing.http import (
     FencingMiddleware,
     WSGIFencingMiddleware,
     fenced,
-    raise_for_stale,
 )
 from coordlock.testing.waiting import eventually
 from testbed.servers.http import asgi_server, wsgi_server
@@ -139,24 +137,6 @@ def test_a_newer_token_waits_until_older_ones_have_been_handled(
     assert done == [33, 34]
 
 
-@pytest.mark.parametrize("tokens", [[(34, False)] * 3, [(33, True), (35, True), (34, True)]])
-def test_requests_that_may_run_together_do(
-    serve: Serve, client: httpx.Client, pool: ThreadPoolExecutor, tokens: list[tuple[int, bool]]
-) -> None:
-    """Those under one token, and those of readers: each waits for all the others to be there."""
-    together = Barrier(len(tokens), timeout=60)
-
-    def handle(method: str, path: str, token: FencingToken | None) -> bytes:
-        together.wait()
-        return b""
-
-    served = serve(handle)
-    calls = [
-        pool.submit(fenced(client, token, shared).post, served.url) for token, shared in tokens
-    ]
-    assert [call.result(60).status_code for call in calls] == [200] * len(tokens)
-
-
 def test_the_guard_is_left_when_the_application_fails(serve: Serve, client: httpx.Client) -> None:
     def handle(method: str, path: str, token: FencingToken | None) -> bytes:
         if method == "POST":
@@ -212,19 +192,6 @@ def test_a_malformed_header_is_a_bad_request(
         assert response.headers["Content-Type"] == "application/problem+json"
         assert set(response.json()) == {"type", "title", "status", "detail"}
     assert served.marks("/") == Marks()
-
-
-def test_the_refusal_is_problem_json_with_both_tokens(serve: Serve, client: httpx.Client) -> None:
-    url = serve(tell).url
-    fenced(client, 2**53 + 1).put(url)
-    response = client.put(url, headers={HEADER: str(2**53)})
-    assert response.status_code == 409
-    assert response.headers["Content-Type"] == "application/problem+json"
-    content = response.json()
-    assert (content["status"], content["resource"]) == (409, "/")
-    assert (content["token"], content["newest"]) == ("9007199254740992", "9007199254740993")
-    with pytest.raises(StaleToken):
-        raise_for_stale(response)
 
 
 # Checks of the application's own
@@ -446,33 +413,3 @@ class TestWSGI:
             list(response)
         response.close()
         assert events == ["entered", "chunk 0", "closed", "left"]
-
-    def test_a_newer_token_waits_until_a_stream_has_been_sent(
-        self, pool: ThreadPoolExecutor
-    ) -> None:
-        go_on = Event()
-        sent = []
-
-        def app(environ: Any, start: Any) -> Any:
-            token = environ[TOKEN_KEY].value
-            start("200 OK", [])
-            yield b"first"
-            if token == 33:
-                assert go_on.wait(60)
-            sent.append(token)
-            yield b"last"
-
-        memory = MemoryFence()
-        with wsgi_server(WSGIFencingMiddleware(app, memory)) as url, requests.Session() as session:
-            # Not read to its end, so that the server is still sending it.
-            streamed = fenced(session, 33).get(url, stream=True)
-            assert streamed.raw.read(5) == b"first"
-            newer = pool.submit(fenced(session, 34).get, url)
-            eventually(lambda: memory.marks("/") == Marks(34))
-            assert not newer.done()
-            assert not sent
-            go_on.set()
-            assert streamed.raw.read() == b"last"
-            assert newer.result(60).content == b"firstlast"
-            assert sent == [33, 34]
-            streamed.close()

@@ -133,18 +133,6 @@ def test_clients_with_different_encodings_mean_the_same_resource(
             RedisFence(client, prefix=prefix).check("été", 33)
 
 
-def test_a_refused_call_runs_none_of_its_commands(
-    client: redis_py.Redis, fence: RedisFence, prefix: str
-) -> None:
-    writes = [("SET", prefix + "x", 1), ("SET", prefix + "y", 1)]
-    fence.check("alice", 34)
-    with pytest.raises(StaleToken):
-        fence.execute_all("alice", 33, writes)
-    assert client.exists(prefix + "x", prefix + "y") == 0
-    assert fence.execute_all("alice", 34, writes) == [b"OK", b"OK"]
-    assert client.exists(prefix + "x", prefix + "y") == 2
-
-
 def test_commands_before_one_that_fails_stay_applied(
     client: redis_py.Redis, fence: RedisFence, prefix: str
 ) -> None:

@@ -12,8 +12,7 @@ from functools import partial
 import pytest
 
 import coordlock
-from coordlock import BackendUnavailable, LockLost
-from coordlock.testing.connection import Connection
+from coordlock import LockLost
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
@@ -135,33 +134,6 @@ def test_nothing_is_sent_for_a_lock_that_is_known_to_be_lost(
 # Faults
 
 
-def test_a_commit_whose_answer_is_lost_may_have_been_made_and_is_not_sent_again(
-    wire: Wire, grant: coordlock.Grant, key: str
-) -> None:
-    trap = wire.proxy.on_request(wire.commit, Connection.lose_reply, containing=b"second")
-
-    def commit() -> None:
-        with pytest.raises(BackendUnavailable):
-            grant.transaction().put(key, b"second").commit()
-
-    assert wire.requests(commit)[wire.commit] == 1
-    trap.wait()
-    # Repeated until the connection is back.
-    assert grant.read(key) == VersionedValue(b"second", 2)
-    grant.transaction().expect(key, 2).put(key, b"third").commit()
-    assert grant.release()
-
-
-def test_a_commit_that_never_arrives_is_not_made(
-    wire: Wire, grant: coordlock.Grant, key: str
-) -> None:
-    trap = wire.proxy.on_request(wire.commit, Connection.lose_request, containing=b"second")
-    with pytest.raises(BackendUnavailable):
-        grant.transaction().put(key, b"second").commit()
-    trap.wait()
-    assert grant.read(key) == VersionedValue(b"1", 1)
-
-
 def test_a_commit_that_arrives_after_the_lock_has_passed_on_is_not_made(
     wire: Wire, grant: coordlock.Grant, key: str
 ) -> None:
@@ -178,48 +150,6 @@ def test_a_commit_that_arrives_after_the_lock_has_passed_on_is_not_made(
             with pytest.raises(LockLost):
                 late.result(60)
             assert newer.read(key) == VersionedValue(b"newer", 2)
-
-
-def test_a_commit_that_arrives_late_is_made_while_the_lock_is_held(
-    wire: Wire, grant: coordlock.Grant, key: str
-) -> None:
-    """The control to the test above: what makes the difference is the guard."""
-    with ThreadPoolExecutor() as pool:
-        before = wire.proxy.counts().sent
-        wire.proxy.requests.black_hole()
-        late = pool.submit(grant.transaction().put(key, b"late").commit)
-        eventually(lambda: wire.proxy.counts().sent > before)
-        wire.proxy.heal()
-        late.result(60)
-    assert grant.read(key) == VersionedValue(b"late", 2)
-
-
-def test_a_read_whose_answer_is_lost_is_repeated(
-    wire: Wire, grant: coordlock.Grant, key: str
-) -> None:
-    reading = {"etcd": "Txn", "zookeeper": "getData"}[wire.scheme]
-    trap = wire.proxy.on_request(reading, Connection.lose_reply, containing=key.encode())
-    assert grant.read(key) == VersionedValue(b"1", 1)
-    trap.wait()
-
-
-@pytest.mark.parametrize("use", ["read", "commit"])
-def test_a_silent_service_is_an_error_within_the_request_timeout(
-    wire: Wire, use: str, key: str
-) -> None:
-    with coordlock.connect(wire.url, request_timeout=1) as client:
-        grant = client.lock("orders").acquire()
-        wire.proxy.black_hole()
-        started = time.monotonic()
-        with pytest.raises(BackendUnavailable) as caught:
-            grant.read(key) if use == "read" else grant.transaction().put(key, b"x").commit()
-        assert 0.9 < time.monotonic() - started < 10
-        assert ("may have been made" in str(caught.value)) is (use == "commit")
-        assert not grant.lost.is_set()
-        wire.proxy.drop_connections()
-        wire.proxy.heal()
-        grant.read(key)  # repeated until the connection is back
-        grant.transaction().commit()
 
 
 # Processes that stop

@@ -5,7 +5,6 @@ The peer is a Java process. What the tests here show is the table in ``docs/back
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from kazoo.recipe.lock import Lock
 
 import coordlock
 from coordlock import Mode
@@ -247,34 +245,6 @@ def test_clients_with_different_names_exclude_each_other(
         assert connect(other).lock(QUEUE).try_acquire() is None
     with connect(one).read_lock(QUEUE), connect(other).read_lock(QUEUE):
         assert connect(other).lock(QUEUE).try_acquire() is None
-
-
-@pytest.mark.parametrize("style", ["curator", "curator-rw"])
-def test_kazoos_lock_waits_for_curators_names_when_told_their_patterns(
-    connect: Connect, zookeeper: ZooKeeper, path: str, style: str
-) -> None:
-    client = connect(style)
-    patterns = ("lock-", "__READ__", "__WRIT__")
-    with zookeeper.kazoo() as kazoo:
-        for mode in MODES:
-            with client.lock(QUEUE, mode=mode, timeout=BOUND):
-                assert not Lock(kazoo, path, extra_lock_patterns=patterns).acquire(blocking=False)
-                with Lock(kazoo, path):
-                    pass  # granted without them
-
-
-def test_asyncio_excludes_curator_and_is_excluded(
-    zookeeper: ZooKeeper, curator: Curator, root: str, path: str
-) -> None:
-    async def both_ways() -> None:
-        url = zookeeper.url_for(root, nodes="curator")
-        async with coordlock.connect_async(url) as client:
-            with curator.lock("Mutex", path):
-                assert await client.lock(QUEUE).try_acquire() is None
-            async with client.lock(QUEUE, timeout=BOUND):
-                assert excluded(curator, "Mutex", path)
-
-    asyncio.run(both_ways())
 
 
 def test_the_queue_shows_a_curator_client_by_its_data(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -107,14 +106,6 @@ def test_a_mixed_queue_is_served_in_order(
         assert key_of(last)
 
 
-def test_an_operator_can_evict_etcdctl(
-    client: coordlock.Client, etcdctl_lock: Callable[..., subprocess.Popen[str]]
-) -> None:
-    assert key_of(etcdctl_lock())
-    assert client.admin.evict(client.admin.contenders(QUEUE)[0])
-    assert client.lock(QUEUE).acquire(60).release()
-
-
 # At the top, and without a slash before the name, as in etcd's documentation: etcdctl lock mutex1
 
 
@@ -149,36 +140,3 @@ def test_wherever_etcdctl_locks_they_exclude_each_other(
             assert [one.holding for one in client.admin.contenders(name)] == [True, False]
             assert second.poll() is None
         assert key_of(second).startswith(f"{path}/")
-
-
-def test_at_the_top_asyncio_excludes_and_is_excluded(
-    etcd: Etcd, etcdctl_lock: Callable[..., subprocess.Popen[str]], root: str
-) -> None:
-    name = root.strip("/")
-
-    async def both_ways() -> None:
-        async with coordlock.connect_async(etcd.url_for("/", leading_slash="false")) as client:
-            first = etcdctl_lock(name)
-            assert key_of(first)
-            assert await client.lock(name).try_acquire() is None
-            first.send_signal(signal.SIGTERM)
-            async with client.lock(name, timeout=60):
-                second = etcdctl_lock(name)
-                await asyncio.to_thread(eventually, lambda: keys_under(f"{name}/") == 2)
-                assert second.poll() is None
-            assert key_of(second)
-
-    def keys_under(prefix: str) -> int:
-        return len(etcd.etcdctl("get", "--prefix", "--keys-only", prefix).split())
-
-    asyncio.run(both_ways())
-
-
-def test_at_the_top_data_lies_outside_of_the_own_queue(etcd: Etcd, root: str) -> None:
-    name = root.strip("/")
-    with coordlock.connect(etcd.url_for("/")) as client, client.lock(name) as grant:
-        grant.transaction().put(f"/{name}-data", b"1").commit()
-        assert grant.read(f"/{name}-data") == coordlock.types.VersionedValue(b"1", 1)
-        for key in (f"/{name}", f"/{name}/x", "/@x"):
-            with pytest.raises(coordlock.errors.InvalidName):
-                grant.transaction().put(key, b"")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -135,16 +134,6 @@ def test_a_mixed_queue_is_served_in_order(
     assert granted == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_kazoo_holder_that_dies_lets_coordlock_in(
-    client: coordlock.Client, zookeeper: ZooKeeper, root: str, start: Start
-) -> None:
-    with zookeeper.kazoo() as kazoo:
-        assert Lock(kazoo, f"{root}/{QUEUE}").acquire(timeout=30)
-        waiting = start(client.lock(QUEUE).acquire, 60)
-        eventually(lambda: length(client) == 2)
-    assert waiting.result(60).release()
-
-
 def test_the_queue_shows_a_kazoo_client_by_its_identifier(
     client: coordlock.Client, kazoo: Any, root: str
 ) -> None:
@@ -157,14 +146,6 @@ def test_the_queue_shows_a_kazoo_client_by_its_identifier(
         assert standing.age is None
         with pytest.raises(coordlock.AcquireTimeout, match="a kazoo client"):
             client.lock(QUEUE).acquire(timeout=0.2)
-
-
-def test_an_operator_can_evict_a_kazoo_client(
-    client: coordlock.Client, kazoo: Any, root: str
-) -> None:
-    assert Lock(kazoo, f"{root}/{QUEUE}").acquire(timeout=30)
-    assert client.admin.evict(client.admin.contenders(QUEUE)[0])
-    assert client.lock(QUEUE).acquire(30).release()
 
 
 # At the top, as in the examples of kazoo's documentation: Lock(client, "/lockpath")
@@ -199,22 +180,6 @@ def test_at_the_top_kazoo_and_coordlock_exclude_each_other(
         assert not waiting.done()
     assert waiting.result(60)
     theirs.release()
-
-
-def test_at_the_top_asyncio_excludes_and_is_excluded(
-    zookeeper: ZooKeeper, kazoo: Any, name: str
-) -> None:
-    theirs = Lock(kazoo, f"/{name}")
-
-    async def both_ways() -> None:
-        async with coordlock.connect_async(zookeeper.url_for("/")) as client:
-            assert theirs.acquire(timeout=30)
-            assert await client.lock(name).try_acquire() is None
-            theirs.release()
-            async with client.lock(name, timeout=30):
-                assert not theirs.acquire(blocking=False)
-
-    asyncio.run(both_ways())
 
 
 def test_at_the_top_the_servers_own_node_is_no_queue(

@@ -191,19 +191,6 @@ def test_an_upgrade_asks_four_times_and_a_downgrade_once(
         assert sum(downgrading.values()) == 1, downgrading
 
 
-def test_a_campaign_is_one_round_trip_and_so_are_a_proclamation_and_a_resignation(
-    wire: Wire, client: coordlock.Client
-) -> None:
-    election = client.election("orders")
-    terms: list[coordlock.Term] = []
-    campaigning = wire.requests(lambda: terms.append(election.campaign()))
-    publishing = wire.requests(lambda: terms[0].publish(b"another"))
-    resigning = wire.requests(lambda: terms.pop().resign())
-    assert round_trips(campaigning) == 1, campaigning
-    assert sum(publishing.values()) == 1, publishing
-    assert sum(resigning.values()) == 1, resigning
-
-
 def test_joining_a_group_is_one_round_trip_however_many_are_there(
     wire: Wire, client: coordlock.Client
 ) -> None:
@@ -247,24 +234,6 @@ def test_ten_locks_are_handed_over_without_a_read(wire: Wire, client: coordlock.
         sent = wire.requests(lambda: (held.release(), waiting.result(30)))
         assert not sent.keys() & READS, sent
         waiting.result().release()
-
-
-@pytest.mark.parametrize("wire", ["zookeeper"], indirect=True)
-def test_a_leaf_is_handed_over_without_a_read_though_many_others_are_held(
-    wire: Wire, client: coordlock.Client
-) -> None:
-    with ThreadPoolExecutor(1) as pool, coordlock.connect(wire.direct) as other:
-        held = other.tree_lock("root/leaf").acquire()
-        others = [other.tree_lock(f"root/{number}").acquire() for number in range(CROWD)]
-        waiting = pool.submit(client.tree_lock("root/leaf").acquire)
-        eventually(lambda: len(other.admin.contenders("root/leaf")) == 2)
-        ahead = other.admin.contenders("root/leaf")[1].contender
-        eventually(lambda: is_told_in_order(client._engine.backend, ahead))
-        sent = wire.requests(lambda: (held.release(), waiting.result(30)))
-        assert not sent.keys() & READS, sent
-        waiting.result().release()
-        for one in others:
-            one.release()
 
 
 def test_looking_for_deadlocks_sends_nothing_for_who_holds_nothing_or_waits_briefly(

@@ -157,35 +157,6 @@ def test_holders_and_waiters_survive_a_server_that_comes_back_within_the_ttl(
         assert grant.release()
 
 
-def test_an_outage_longer_than_the_ttl_loses_the_lock_at_the_local_deadline(
-    own_server: Server, root: str, start: Start
-) -> None:
-    with coordlock.connect(own_server.url_for(root, ttl="2s", request_timeout="2s")) as client:
-        holding, waiting = hold_and_wait(start, client, client)
-        with silent(own_server):
-            paused = time.monotonic()
-            deadline = paused + holding.remaining()
-            assert holding.lost.wait(30)
-            assert holding.state is coordlock.GrantState.LOST
-            # An acknowledgement that was on its way when the server stopped may have renewed it.
-            assert time.monotonic() < deadline + 2 + 5
-            with pytest.raises(coordlock.SessionLost):
-                waiting.result(30)
-            with pytest.raises(coordlock.LockLost):
-                holding.check()
-            with pytest.raises(coordlock.BackendUnavailable):
-                client.lock("orders").try_acquire()
-            with pytest.raises(coordlock.errors.WaitUnavailable):
-                client.lock("orders").acquire(timeout=0.3)
-        # The same client goes on with a new session.
-        grant = client.lock("orders").acquire(timeout=60)
-        assert grant.token > holding.token
-        assert holding.release() is False
-        assert holding.state is coordlock.GrantState.LOST
-        assert grant.release()
-        eventually(lambda: length(client) == 0)
-
-
 def test_a_client_that_only_looks_goes_on_after_its_session_has_ended(
     own_server: Server, root: str
 ) -> None:
@@ -271,22 +242,6 @@ def test_closing_is_bounded_while_the_server_is_silent(own_server: Server, root:
 
 
 # Operators
-
-
-def test_an_operator_deletes_the_contender_in_the_service(own_server: Server, root: str) -> None:
-    with coordlock.connect(own_server.url_for(root, ttl="60s")) as client:
-        grant = client.lock("orders").acquire()
-        [standing] = client.admin.contenders("orders")
-        if isinstance(own_server, EtcdServer):
-            own_server.etcdctl("del", standing.contender.key)
-        else:
-            with own_server.kazoo() as kazoo:
-                [node] = kazoo.get_children(f"{root}/orders")
-                kazoo.delete(f"{root}/orders/{node}")
-        assert grant.lost.wait(30)
-        with pytest.raises(coordlock.LockLost, match="removed"):
-            grant.check()
-        assert client.lock("orders").acquire(30).token > grant.token
 
 
 def test_an_operator_revokes_the_lease_under_holder_and_waiter(

@@ -5,11 +5,20 @@ Hypothesis makes the faults up. What must hold, `Contention` says.
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.simulation.contention import KINDS, Contention
+from tests.simulation.contention import (
+    KINDS,
+    Contention,
+    InformedPermits,
+    SeveralDoubts,
+    SeveralModes,
+    SeveralTries,
+)
 from tests.simulation.converting import ConvertingIntentions, ConvertingReaders
 from tests.simulation.electing import Electing
 from tests.simulation.gathering import Gathering
@@ -17,9 +26,16 @@ from tests.simulation.scheduling import Scheduling
 from tests.simulation.valuing import Valuing
 from tests.simulation.working import Working
 
+#: ``make test-fast`` leaves these to ``make test``: they are others' days with more claims.
+LONGER: Final = {ConvertingIntentions, InformedPermits, SeveralDoubts, SeveralModes, SeveralTries}
+
 
 @pytest.mark.parametrize(
-    "kind", [*KINDS, ConvertingReaders, ConvertingIntentions], ids=lambda one: one.__name__
+    "kind",
+    [
+        pytest.param(kind, id=kind.__name__, marks=[pytest.mark.slow] if kind in LONGER else [])
+        for kind in (*KINDS, ConvertingReaders, ConvertingIntentions)
+    ],
 )
 def test_no_fault_lets_conflicting_grants_overlap_or_a_contender_stay(
     kind: type[Contention],

@@ -89,36 +89,3 @@ def test_an_observer_that_believes_each_word_says_that_they_have_left() -> None:
     assert patient.state == hasty.state
     for observer in (patient, hasty):
         observer.close()
-
-
-def test_an_observer_that_hears_the_service_sees_at_once_who_lost_it() -> None:
-    world = World()
-    member, watcher = world.party(), world.party()
-    observer = Group(watcher.access, "q").observe()
-    member.run(Group(member.access, "q")._keep_joined(b"0"))
-    world.advance(1.0)
-    member.cut_off()
-    world.advance(2 * TTL)
-    assert observer.state.members == ()
-    observer.close()
-
-
-def test_whoever_is_dead_leaves_though_the_connection_breaks_again_and_again() -> None:
-    world = World()
-    member, watcher = world.party(), world.party()
-    observer = Group(watcher.access, "q").observe()
-    member.run(Group(member.access, "q")._keep_joined(b"0"))
-    world.advance(1.0)
-    for party in (member, watcher):
-        party.cut_off()
-    world.advance(2 * TTL)
-    watcher.heal()
-    world.advance(TTL / 2)
-    assert present(observer) == {b"0"}
-    for _ in range(4):
-        watcher.cut_off()
-        world.advance(TTL * 0.8)
-        watcher.heal()
-        world.advance(TTL / 2)
-    assert present(observer) == set()
-    observer.close()

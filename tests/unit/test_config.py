@@ -353,11 +353,6 @@ def test_a_port_out_of_range_is_refused(port: str) -> None:
         configure(f"ported://h:{port}")
 
 
-@given(st.integers(1, 65535))
-def test_a_port_in_range_is_kept(port: int) -> None:
-    assert configure(f"ported://h:{port}").hosts == (f"h:{port}",)
-
-
 def test_an_unknown_option_is_refused_with_those_there_are() -> None:
     with pytest.raises(ConfigurationError) as caught:
         configure("ported://h?tll=5")
@@ -476,31 +471,6 @@ def test_a_label_may_have_the_format_characters_of_its_script(label: str) -> Non
 
 
 # Options
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("15", 15.0),
-        (15, 15.0),
-        (1.5, 1.5),
-        ("1500ms", 1.5),
-        ("15s", 15.0),
-        ("2m", 120.0),
-        ("1h", 3600.0),
-        (" 15 S ", 15.0),
-        (".5m", 30.0),
-        ("1", 1.0),
-        ("3600", 3600.0),
-    ],
-)
-def test_a_duration_is_seconds_or_has_a_unit(text: object, seconds: float) -> None:
-    assert configure("memory://", {"ttl": text}).ttl == seconds
-
-
-@given(st.floats(1, 3600))
-def test_a_number_of_seconds_is_taken_as_it_is(seconds: float) -> None:
-    assert math.isclose(configure("memory://", {"ttl": seconds}).ttl, seconds)
 
 
 @given(st.floats(max_value=0.999) | st.floats(min_value=3600.1) | st.just(math.nan))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import tomllib
 from collections.abc import Iterator, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
@@ -48,9 +49,6 @@ BESIDE: Final = {
 }
 #: What backends import.
 BELOW: Final = {"errors", "runtime", "settings", "model", "backend"}
-#: Packages of backends that only the package itself leads into, and how many modules of their
-#: backend these import at most.
-DOORS: Final = {"coordlock_etcd.transport": 6}
 #: What the testbed imports: no kernel, and no command line.
 OF_THE_CORE: Final = {*ROOMS, "fencing", "testing"} - {"kernel"}
 #: And at most so many modules of the backends, for what is stored in a service, and how.
@@ -69,12 +67,19 @@ def modules(package: Path) -> dict[str, Path]:
     }
 
 
+@cache
+def statements(file: Path) -> list[ast.Import | ast.ImportFrom]:
+    """All imports of a file, in functions too."""
+    nodes = ast.walk(ast.parse(file.read_text("utf-8")))
+    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imports(file: Path, known: Mapping[str, Path]) -> Iterator[str]:
-    """Which of the ``known`` modules a file imports anywhere, in functions too."""
-    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+    """Which of the ``known`` modules a file imports."""
+    for node in statements(file):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             for alias in node.names:
                 names = (f"{node.module}.{alias.name}", f"{node.module}")
                 yield from [name for name in names if name in known][:1]
@@ -90,10 +95,7 @@ def below(name: str) -> list[str]:
 
 def is_allowed(imported: str, allowed: set[str]) -> bool:
     """Whether ``imported`` is in one of the ``allowed`` rooms."""
-    if imported in (
-        "coordlock",
-        "coordlock.types",
-    ):  # its names are those of the client, and of what it makes
+    if imported in FRONT:
         return "client" in allowed
     return imported.split(".")[1] in allowed
 
@@ -166,14 +168,3 @@ def test_no_modules_import_each_other_in_a_circle(package: Path) -> None:
         TopologicalSorter(graph).prepare()
     except CycleError as cycle:
         pytest.fail(" <- ".join(cycle.args[1]))
-
-
-@pytest.mark.parametrize("door", DOORS)
-def test_a_package_with_one_door_is_entered_by_it_and_imports_little(door: str) -> None:
-    known = modules(BACKENDS / door.partition(".")[0])
-    inside = {name for name in known if name.startswith(f"{door}.")}
-    assert inside
-    imported = {name: set(imports(file, known)) for name, file in known.items()}
-    assert len(set().union(*(imported[name] for name in inside)) - inside) <= DOORS[door]
-    for name in known.keys() - inside - {door}:
-        assert not imported[name] & inside, name

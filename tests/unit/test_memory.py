@@ -3,7 +3,6 @@ from __future__ import annotations
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
 
 import pytest
 from coordlock_memory import Fault, MemoryBackend, MemoryService, VirtualTime, VirtualTimers
@@ -14,9 +13,7 @@ import coordlock
 from coordlock.errors import BackendUnavailable, ClientClosed, SessionLost
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Entry, Owner
-from coordlock.runtime.promise import Promise
 from coordlock.testing.waiting import eventually
-from tests.simulation.world import World
 
 OWNER = Owner("here", 1)
 
@@ -74,33 +71,6 @@ def two(service: MemoryService, time: VirtualTime) -> Peer:
 
 
 # Virtual time
-
-
-def test_time_moves_only_when_told_and_fires_in_order(time: VirtualTime) -> None:
-    fired: list[tuple[str, float]] = []
-    timers = VirtualTimers(time)
-
-    def note(when: float) -> None:
-        fired.append((f"at {when}", time.now()))
-
-    for when in (3, 1, 2, 1):
-        timers.call_at(when, partial(note, when))
-    assert time.now() == 0.0
-    time.advance(2.5)
-    assert fired == [("at 1", 1), ("at 1", 1), ("at 2", 2)]
-    assert time.now() == 2.5
-    assert time.step()
-    assert time.now() == 3
-    assert not time.step()
-
-
-def test_time_never_advances_further_than_asked(time: VirtualTime) -> None:
-    fired: list[float] = []
-    timers = VirtualTimers(time)
-    timers.call_at(1, lambda: None).cancel()
-    timers.call_at(100, lambda: fired.append(time.now()))
-    time.advance(5)
-    assert (fired, time.now()) == ([], 5.0)
 
 
 @given(st.lists(st.tuples(st.floats(0, 20), st.booleans()), max_size=12), st.floats(0, 20))
@@ -172,17 +142,6 @@ def test_a_session_lives_from_its_last_heartbeat_for_its_time_to_live(
     assert isinstance(one.backend.heartbeat().exception(0), SessionLost)
 
 
-def test_contenders_leave_with_their_session(
-    service: MemoryService, time: VirtualTime, one: Peer, two: Peer
-) -> None:
-    one.enqueue("a")
-    one.enqueue("b")
-    _, kept = two.enqueue("a")
-    service.expire(one.info.id)
-    assert service.snapshot("a").contenders == (kept,)
-    assert service.queues() == ["a"]
-
-
 def test_the_owner_hears_of_the_session_before_others_hear_of_the_departure(
     service: MemoryService, one: Peer, two: Peer
 ) -> None:
@@ -220,49 +179,7 @@ def test_a_watch_of_a_closed_client_does_not_disturb_others(one: Peer, two: Peer
     assert told == ["open"]
 
 
-@given(st.lists(st.floats(0, 5), min_size=2, max_size=6))
-def test_latency_reorders_departures_and_loses_none(latencies: list[float]) -> None:
-    time = VirtualTime()
-    service = MemoryService(VirtualTimers(time))
-    one, two = Peer(service, time, 100), Peer(service, time, 100)
-    made = [one.enqueue() for _ in latencies]
-    told: list[int] = []
-    for number, (_, contender) in enumerate(made):
-        two.backend.watch(contender, 0, lambda _, number=number: told.append(number))  # type: ignore[misc]
-    coming = iter(latencies)
-    two.backend.faults.latency = lambda: next(coming)
-    for entry, _ in made:
-        one.backend.withdraw([entry])
-    time.advance(10)
-    assert told == sorted(range(len(latencies)), key=lambda number: (latencies[number], number))
-
-
 # Faults
-
-
-def test_a_lost_request_has_no_effect_and_a_lost_reply_has(
-    service: MemoryService, one: Peer
-) -> None:
-    entry = Entry("q", "1" * 32, Mode.EX, OWNER)
-    one.backend.faults.inject("enqueue", Fault.LOSE_REQUEST)
-    assert isinstance(one.backend.enqueue([entry]).exception(0), BackendUnavailable)
-    assert service.queues() == []
-    one.backend.faults.inject("enqueue", Fault.LOSE_REPLY)
-    assert isinstance(one.backend.enqueue([entry]).exception(0), BackendUnavailable)
-    assert service.queues() == ["q"]
-    assert one.backend.enqueue([entry]).exception(0) is None
-    assert len(service.snapshot("q").contenders) == 1
-
-
-def test_a_late_request_takes_effect_when_its_client_has_given_it_up(
-    service: MemoryService, time: VirtualTime, one: Peer
-) -> None:
-    entry = Entry("q", "1" * 32, Mode.EX, OWNER)
-    one.backend.faults.inject("enqueue", Fault.LATE)
-    assert isinstance(one.backend.enqueue([entry]).exception(0), BackendUnavailable)
-    assert one.backend.withdraw([entry]).result(0) is False
-    time.advance(2)
-    assert service.queues() == ["q"]
 
 
 def test_a_late_request_of_a_dead_session_has_no_effect(
@@ -295,43 +212,7 @@ def test_a_partition_answers_nothing_and_then_fails_what_was_asked(
     assert one.listener.heard == ["lost"]
 
 
-def test_closing_fails_what_is_pending(one: Peer) -> None:
-    one.backend.faults.latency = lambda: 5.0
-    replies: list[Promise[Any]] = [one.backend.heartbeat(), one.backend.queues()]
-    one.backend.faults.partition()
-    replies.append(one.backend.queues())
-    one.backend.close()
-    assert all(reply.done() for reply in replies)
-    assert isinstance(one.backend.queues().exception(0), BackendUnavailable)
-
-
 # The contract, by random use
-
-
-@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from("ewxc")), max_size=40))
-def test_tokens_grow_for_ever_and_queues_stay_in_order(moves: list[tuple[int, str]]) -> None:
-    world = World()
-    peers = [Peer(world.service, world.time) for _ in range(3)]
-    entries: list[list[Entry]] = [[], [], []]
-    last = 0
-    for who, move in moves:
-        if move == "e":
-            entry, contender = peers[who].enqueue()
-            assert contender.token is not None
-            assert contender.token > last
-            last = contender.token
-            entries[who].append(entry)
-        elif move == "w" and entries[who]:
-            peers[who].backend.withdraw([entries[who].pop()])
-        elif move == "x":
-            world.service.expire(peers[who].info.id)
-            peers[who] = Peer(world.service, world.time)
-            entries[who] = []
-        else:
-            peers[who].backend.heartbeat()
-        seen = world.service.snapshot("q").contenders
-        assert [c.order for c in seen] == sorted(c.order for c in seen)
-        assert {c.id for c in seen} == {entry.id for own in entries for entry in own}
 
 
 # In real time

@@ -2,82 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from coordlock_memory import Fault
 
 from coordlock import BackendError, BackendUnavailable, Client
-from coordlock.backend import Operation, Put
-from coordlock.model.contender import Contender
-from coordlock.runtime.promise import failed
+from coordlock.backend import Put
 from tests.unit.clients import Service, backend
-
-
-@pytest.mark.parametrize("times", [1, 3])
-@pytest.mark.parametrize("fault", Fault)
-def test_an_addition_whose_answer_is_lost_is_made_once(
-    client: Client, fault: Fault, times: int
-) -> None:
-    counter = client.counter("n")
-    assert counter.add(5) == 5
-    backend(client).faults.inject("write", fault, times)
-    assert counter.add(5) == 10
-    assert counter.add(5) == counter.get() == 15
-
-
-def test_the_answer_is_that_of_the_own_addition_though_others_have_added_since(
-    service: Service, client: Client
-) -> None:
-    others = [service.client() for _ in range(3)]
-    backend(client).faults.inject("write", Fault.LOSE_REPLY)
-    reading = backend(client).read
-
-    def read_late(where: str, **how: Any) -> object:
-        """Others are faster, once."""
-        listing = reading(where, **how)
-        if listing.result(0).values:
-            for other in others:
-                other.counter("n").add(100)
-            others.clear()
-            listing = reading(where, **how)
-        return listing
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backend(client), "read", read_late)
-        assert client.counter("n").add() == 1
-    assert client.counter("n").get() == 301
-
-
-@pytest.mark.parametrize("change", ["counter", "gate", "latch"])
-def test_a_request_that_comes_late_makes_the_next_attempt_void(
-    client: Client, monkeypatch: pytest.MonkeyPatch, change: str
-) -> None:
-    """It comes behind the reading, so that what was read says nothing of it."""
-    writing = backend(client).write
-    late: list[tuple[Sequence[Operation], Sequence[Contender]]] = []
-
-    def write(operations: Sequence[Operation], guards: Sequence[Contender] = ()) -> Any:
-        if not calls:
-            late.append((operations, guards))
-        calls.append(len(calls))
-        if len(calls) == 1:
-            return failed(BackendUnavailable("memory", "no answer"))
-        if len(calls) == 2:
-            writing(*late.pop()).result(0)
-        return writing(operations, guards)
-
-    client.gate("n").shut()
-    calls: list[int] = []
-    monkeypatch.setattr(backend(client), "write", write)
-    if change == "counter":
-        assert client.counter("n").add(5) == 5 == client.counter("n").get()
-    elif change == "gate":
-        assert client.gate("n").open()  # asked again, it would find it open
-    else:
-        assert client.latch("n", 3).count_down() == 2 == client.latch("n", 3).remaining()
-    assert calls == [0, 1]
 
 
 @pytest.mark.parametrize("many", [127, 128, 129])
@@ -120,13 +52,6 @@ def test_a_client_without_an_answer_hears_what_is_certain(service: Service) -> N
     backend(client).faults.inject("write", Fault.LOSE_REQUEST, times=1000)
     with pytest.raises(BackendUnavailable, match="may have been made, or may be yet"):
         client.counter("n").add()
-
-
-def test_a_latch_counts_down_once_though_the_answer_is_lost(client: Client) -> None:
-    for left in (2, 1, 0, 0):
-        backend(client).faults.inject("write", Fault.LOSE_REPLY)
-        assert client.latch("l", 3).count_down() == left
-        backend(client).faults._next.clear()
 
 
 def test_a_busy_client_takes_one_place_in_the_record(service: Service, client: Client) -> None:

@@ -11,7 +11,6 @@ from testbed.clients.workloads.elect import Elect
 from testbed.clients.workloads.gather import Gather
 from testbed.clients.workloads.guarded import Guarded
 from testbed.clients.workloads.modes import Modes
-from testbed.clients.workloads.permits import Permits
 from testbed.clients.workloads.queue import Queue
 from testbed.clients.workloads.register import Register
 from testbed.clients.workloads.several import Multi, Tree
@@ -24,7 +23,6 @@ __all__ = ["WORKLOADS"]
 WORKLOADS: Final[dict[str, type[Workload]]] = {
     "register": Register,
     "modes": Modes,
-    "permits": Permits,
     "queue": Queue,
     "guarded": Guarded,
     "crowd": Crowd,

@@ -1,10 +1,10 @@
-"""modes: locks in all six modes; the resource is used where a fence can protect it."""
+"""modes: locks in all six modes, and semaphores; a fence protects the resource where it can."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from coordlock.model.claim import Mode
+from coordlock.model.claim import Claim, Mode, Permit
 from testbed.clients.steps import Steps
 from testbed.clients.worker import Worker
 from testbed.clients.workloads.register import use
@@ -19,11 +19,22 @@ _FENCED: Final = (Mode.PR, Mode.PW, Mode.EX)
 
 
 class Modes(Workload):
-    """Shared reads, exclusive adds, and the modes under which nothing is done."""
+    """Shared reads, exclusive adds, and claims under which nothing is done.
+
+    Beside each lock is a semaphore of one, two or three.
+    """
+
+    threads, tasks = 3, 4
 
     def round(self, worker: Worker) -> Steps[None]:
-        lock = worker.dice.choice(self.locks)
-        [mode] = worker.dice.choices(list(_OFTEN), list(_OFTEN.values()))
-        attempt = yield from worker.acquire(lock, mode, worker.patience())
+        number = worker.dice.randrange(len(self.locks))
+        lock, claim = self.locks[number], self._mode(worker)
+        if worker.dice.random() < 0.5:
+            lock, claim = f"semaphore{number}", Permit(1 + number % 3)
+        attempt = yield from worker.acquire(lock, claim, worker.patience())
         if attempt is not None:
-            yield from use(worker, attempt) if mode in _FENCED else hold(worker, attempt)
+            yield from use(worker, attempt) if claim in _FENCED else hold(worker, attempt)
+
+    def _mode(self, worker: Worker) -> Claim:
+        [mode] = worker.dice.choices(list(_OFTEN), list(_OFTEN.values()))
+        return mode

@@ -93,13 +93,6 @@ class CounterContract(ClientSuite):
         for timeout in (None, 0, BOUND):
             other.latch(name, 3).wait(timeout)
 
-    def test_many_count_down_at_once(
-        self, client: Any, other: Any, name: str, start: Start
-    ) -> None:
-        counting = [start((client, other)[n % 2].latch(name, 20).count_down) for n in range(20)]
-        client.latch(name, 20).wait(BOUND)
-        assert sorted(one.result(BOUND) for one in counting) == list(range(20))
-
     @pytest.mark.parametrize("timeout", [0, 0.2])
     def test_whoever_waits_for_a_latch_in_vain_hears_how_far_it_is(
         self, client: Any, name: str, timeout: float

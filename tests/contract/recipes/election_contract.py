@@ -14,8 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from coordlock import AcquireTimeout, Cancellation, GrantState, LockLost, StaleToken, WaitCancelled
-from coordlock.fencing import MemoryFence
+from coordlock import Cancellation, GrantState, LockLost
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
 
@@ -108,36 +107,10 @@ class ElectionContract(ClientSuite):
             assert values(other) == [b"three"]
         assert leading(client) is None
 
-    def test_a_term_ends_with_its_block(self, client: Any, other: Any) -> None:
-        with campaign(client) as term:
-            assert leading(other) == b"me"
-            assert term.value == b"me"
-        assert leading(other) is None
-        assert not term.resign() or term.state is GrantState.RELEASED
-
     def test_who_gives_no_value_is_known_by_host_and_process(self, client: Any) -> None:
         with client.election("e", timeout=BOUND).campaign() as term:
             assert re.fullmatch(rb".+:\d+", term.value)
             assert leading(client) == term.value
-
-    def test_a_candidate_that_waits_in_vain_leaves(self, client: Any, other: Any) -> None:
-        with campaign(client, b"one"):
-            for timeout in (0, 0.05):
-                with pytest.raises(AcquireTimeout):
-                    other.election("e", b"two").campaign(timeout=timeout)
-            eventually(lambda: values(client) == [b"one"])
-
-    def test_a_campaign_that_is_cancelled_leaves(
-        self, client: Any, other: Any, start: Start
-    ) -> None:
-        stop = Cancellation()
-        with campaign(client, b"one"):
-            waiting = start(campaign, other, b"two", cancellation=stop)
-            eventually(lambda: values(client) == [b"one", b"two"])
-            stop.cancel("enough")
-            with pytest.raises(WaitCancelled, match="enough"):
-                waiting.result(BOUND)
-            eventually(lambda: values(client) == [b"one"])
 
     def test_a_leader_that_is_evicted_hears_of_it(self, client: Any, other: Any) -> None:
         term = campaign(client, b"one")
@@ -148,21 +121,6 @@ class ElectionContract(ClientSuite):
         with campaign(other, b"two"):
             assert leading(client) == b"two"
         assert term.resign() is False
-
-    def test_a_fence_refuses_the_leader_before(self, client: Any, other: Any) -> None:
-        with campaign(client, b"one") as first:
-            assert first.name == "e"
-        with campaign(other, b"two") as second:
-            fence = MemoryFence()
-            with fence.guard("schedule", second.token):
-                pass
-            with pytest.raises(StaleToken), fence.guard("schedule", first.token):
-                pass
-
-    def test_elections_of_two_names_have_nothing_in_common(self, client: Any, other: Any) -> None:
-        with campaign(client), other.election("e/2", b"two", timeout=BOUND).campaign():
-            assert leading(other) == b"me"
-            assert client.election("e/2").leader().value == b"two"
 
     # Publishing
 

@@ -13,7 +13,6 @@ from typing import Any, Final
 import pytest
 
 from coordlock import GrantState, LockLost, WaitTimeout
-from coordlock.errors import ClientClosed
 from coordlock.testing.client_suite import ClientSuite
 from coordlock.testing.waiting import eventually
 
@@ -52,12 +51,6 @@ class GroupContract(ClientSuite):
             assert values(other) == [b"one", b"two"]
         assert values(client) == values(other) == []
 
-    def test_groups_have_members_of_their_own(self, client: Any) -> None:
-        with client.group("a").join(b"1"), client.group("a/b").join(b"2"):
-            assert values(client, "a") == [b"1"]
-            assert values(client, "a/b") == [b"2"]
-            assert values(client, "A") == []
-
     def test_members_keep_nobody_waiting(self, client: Any, other: Any) -> None:
         with client.group("g").join(b"one") as one, other.lock("g", timeout=BOUND):
             assert values(other) == [b"one"]
@@ -65,15 +58,6 @@ class GroupContract(ClientSuite):
                 assert values(other) == [b"one", b"two"]
             one.check()
             assert one.state is GrantState.HELD
-
-    def test_a_member_leaves_with_its_client(
-        self, client: Any, connect: Callable[..., Any]
-    ) -> None:
-        ending = connect()
-        ending.group("g").join(b"one")
-        assert values(client) == [b"one"]
-        ending.close()
-        eventually(lambda: values(client) == [])
 
     def test_an_evicted_member_hears_of_it(self, client: Any, other: Any) -> None:
         membership = client.group("g").join(b"one")
@@ -223,19 +207,6 @@ class GroupContract(ClientSuite):
             return bool(observation._over)
 
         eventually(is_over)
-
-    def test_the_end_of_the_client_ends_its_observers(
-        self, connect: Callable[..., Any], start: Start
-    ) -> None:
-        ending = connect()
-        views = ending.group("g").observe()
-        assert views.next(BOUND).members == ()
-        waiting = start(views.next)
-        ending.close()
-        with pytest.raises(ClientClosed):
-            waiting.result(BOUND)
-        with pytest.raises(ClientClosed):
-            ending.group("g").observe()
 
     # Staying
 

@@ -5,7 +5,6 @@ Subclass `MultiLockContract` as `coordlock.testing.lock_contract.LockContract`.
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
@@ -98,31 +97,6 @@ class MultiLockContract(ClientSuite):
         assert grant.release()
         assert later.result(BOUND).release()
 
-    def test_names_in_any_order_never_deadlock_and_exclude_each_other(
-        self, client: Any, other: Any, start: Callable[..., Future[Any]]
-    ) -> None:
-        names = ["a", "b", "c", "d"]
-        inside = dict.fromkeys(names, 0)
-        guard = threading.Lock()
-
-        def work(owner: Any, seed: int) -> None:
-            chance = random.Random(seed)
-            for _ in range(12):
-                chosen = chance.sample(names, chance.randint(1, 3))
-                with owner.multi_lock(chosen):
-                    with guard:
-                        for name in chosen:
-                            inside[name] += 1
-                        assert all(inside[name] == 1 for name in chosen)
-                    with guard:
-                        for name in chosen:
-                            inside[name] -= 1
-
-        workers = [start(work, (client, other)[seed % 2], seed) for seed in range(8)]
-        for worker in workers:
-            worker.result(BOUND)
-        assert lengths(client, names) == [0] * 4
-
     def test_modes_and_permits_may_be_mixed(self, client: Any, other: Any) -> None:
         wanted = ["w", client.read_lock("r"), client.semaphore("s", 2)]
         with client.multi_lock(wanted) as grant:
@@ -183,13 +157,6 @@ class MultiLockContract(ClientSuite):
                 waiting.result(BOUND)
             eventually(lambda: lengths(client, "ab") == [0, 1])
 
-    def test_closing_a_client_frees_all(self, client: Any, connect: Callable[..., Any]) -> None:
-        leaving = connect()
-        leaving.multi_lock(["a", "b"]).acquire()
-        leaving.close()
-        with client.multi_lock(["b", "a"], timeout=BOUND):
-            pass
-
     def test_it_tells_of_its_queues(self, client: Any, other: Any) -> None:
         both = client.multi_lock(["a", "b"])
         assert not both.locked()
@@ -201,14 +168,6 @@ class MultiLockContract(ClientSuite):
             assert both.owned()
             assert client.lock("a").owned()
             assert not other.multi_lock(["a", "b"]).owned()
-
-    def test_a_decorated_function_runs_with_all(self, client: Any, other: Any) -> None:
-        @client.multi_lock(["a", "b"])  # type: ignore[untyped-decorator]
-        def seen() -> list[int]:
-            return [1]
-
-        assert seen() == [1]
-        assert lengths(other, "ab") == [0, 0]
 
     def test_a_name_in_use_as_another_kind_is_refused_and_nothing_is_left(
         self, client: Any, other: Any

@@ -77,16 +77,6 @@ class ValueContract(ClientSuite):
         value.delete(expect=2)
         assert value.get() is None
 
-    def test_no_update_is_lost(self, client: Any, other: Any, key: str, start: Start) -> None:
-        def work(one: Any) -> None:
-            for _ in range(10):
-                one.value(key).update(one_more)
-
-        working = [start(work, one) for one in (client, other, client, other)]
-        for one in working:
-            one.result(BOUND)
-        assert client.value(key).get() == VersionedValue(b"40", 40)
-
     def test_an_update_tells_what_is_kept_then(self, client: Any, key: str) -> None:
         value = client.value(key)
         assert value.update(lambda data: data) is None
@@ -135,15 +125,6 @@ class ValueContract(ClientSuite):
         assert client.values(folder).get() == values
         other.transaction().put(a, b"2").delete(b).expect(b, 1).commit()
         assert client.values(folder).get() == {a: VersionedValue(b"2", 2)}
-
-    def test_a_transaction_is_committed_once(self, client: Any, folder: str) -> None:
-        client.transaction().commit()
-        transaction = client.transaction().put(f"{folder}/a", b"1")
-        transaction.commit()
-        with pytest.raises(RuntimeError, match="make another one"):
-            transaction.commit()
-        with pytest.raises(InvalidName, match="twice"):
-            client.transaction().put(f"{folder}/a", b"1").delete(f"{folder}/a")
 
     def test_grants_and_values_have_keys_in_common(self, client: Any, key: str) -> None:
         with client.lock("l").acquire() as grant:

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from coordlock_faults.completeness import completeness
 from coordlock_faults.events import (
@@ -112,7 +109,3 @@ def test_an_event_that_comes_twice_does_not_fit(kind: type[Event]) -> None:
     history = full().history()
     again = next(event for event in history.events if type(event) is kind)
     assert completeness(History([*history.events, again]), BOUNDS)
-
-
-def at(when: int, kind: Callable[..., Event], process: str, *args: Any) -> Event:
-    return kind(when * MS, process, *args)

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-from itertools import combinations
-
 import pytest
 from coordlock_faults.events import Reach
 from coordlock_faults.exclusion import HeldTogether, exclusion
 
-from coordlock.model.claim import Mode, Permit
+from coordlock.model.claim import Permit
 from tests.faults.checkers.story import BOUNDS, MS, Story, broken
 
 
@@ -27,15 +25,6 @@ def test_two_holders_at_a_time_are_found() -> None:
     assert broken(story) == ["HeldTogether"]
 
 
-@pytest.mark.parametrize(("one", "other"), list(combinations(Mode, 2)))
-def test_modes_are_held_together_as_they_may(one: Mode, other: Mode) -> None:
-    story = Story(truth=False)
-    story.attempt("c1", 5, claim=one, invoked=1, granted=10, released=22)
-    story.attempt("c2", 6, claim=other, invoked=2, granted=21, released=30)
-    expected = ["HeldTogether"] if one.conflicts(other) else []
-    assert broken(story) == expected
-
-
 def permits(of: int, ends: list[int]) -> Story:
     story = Story(truth=False)
     for number, end in enumerate(ends):
@@ -52,15 +41,6 @@ def test_one_holder_more_than_there_are_permits_is_found() -> None:
     assert isinstance(found, HeldTogether)
     assert found.length == 3 * MS  # from the third grant to the first release
     assert broken(story) == ["HeldTogether"]
-
-
-def test_a_holder_that_was_killed_is_not_one_any_more() -> None:
-    story = Story()
-    story.attempt("c1", 5, invoked=1, granted=10, gone=7)
-    story.attempt("c2", 6, invoked=2, granted=45, released=60, gone=8)
-    assert broken(story) == ["HeldTogether", "Missing"]
-    story.fault(Reach.KILLED, 30, 31, "c1")
-    assert broken(story) == []
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import io
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,13 +13,9 @@ from coordlock_faults.events import (
     Surveyed,
 )
 from coordlock_faults.journal import Journal, MalformedHistory, read
-from hypothesis import strategies as st
 
 from coordlock.model.claim import Mode, Permit
 from tests.faults.checkers.reference import MODES, PERMITS, Reference
-
-claims = st.sampled_from([*Mode, Permit(1), Permit(10_000)])
-
 
 GOOD = b'{"event":"Surveyed","at":1,"process":"o","revision":7}\n'
 
@@ -97,17 +91,3 @@ def test_a_whole_history_comes_back_as_it_was(
     assert sorted(map(repr, history.events)) == sorted(map(repr, written))
     assert [event.at for event in history.events] == sorted(event.at for event in written)
     assert FinalSet in map(type, history.events)
-
-
-def test_a_line_that_is_written_while_it_is_read_is_torn_and_ends_the_reading(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Growing(io.BytesIO):
-        """A file to whose last line the rest is added when it was read half."""
-
-        def __iter__(self) -> Iterator[bytes]:
-            return iter([GOOD, GOOD[:9], GOOD[9:]])
-
-    monkeypatch.setattr(Path, "open", lambda *_: Growing())
-    history = read([tmp_path / "o.jsonl"])
-    assert (len(history.events), history.torn) == (1, ("o",))

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from coordlock_faults.events import Reach
-
 from tests.faults.checkers.story import QUIET, Story, broken
 
 
@@ -18,12 +16,4 @@ def test_a_worker_that_waits_for_its_next_item_for_too_long_is_found() -> None:
     for released, expected in ((surveyed - 99, []), (surveyed - 101, ["Leaked"])):
         story = Story(lock="@work-q")
         story.attempt("c1", 6, invoked=4, granted=10, released=released)
-        assert broken(story) == expected
-
-
-def test_the_contender_of_a_process_that_was_killed_is_gone_too() -> None:
-    for gone, expected in ((7, []), (None, ["Leaked"])):
-        story = Story()
-        story.attempt("c1", 5, invoked=1, granted=10, gone=gone)
-        story.fault(Reach.KILLED, 20, 21, "c1")
         assert broken(story) == expected

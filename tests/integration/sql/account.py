@@ -1,4 +1,4 @@
-"""An account behind a SQL fence: what the tests and their processes share."""
+"""An account behind a SQL fence: what the tests share."""
 
 from __future__ import annotations
 

@@ -161,31 +161,6 @@ def test_a_leaked_session_is_counted_and_a_client_of_its_own_is_not(
 # etcd
 
 
-@pytest.fixture
-def etcd_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EtcdServer]:
-    request.getfixturevalue("etcd")
-    with EtcdServer(tmp_path / "etcd") as server:
-        yield server
-
-
-def test_history_that_was_compacted_away_unseen_is_an_error(
-    etcd_server: EtcdServer, root: str, journal: Journal
-) -> None:
-    with EtcdObserver([etcd_server], root, journal) as truth:
-        process = truth._process
-        assert process is not None
-        watch = truth._watch
-        truth._watch = lambda: None  # type: ignore[method-assign]  # it stands still
-        process.kill()
-        process.wait()
-        etcd_server.etcdctl("put", f"{root}/q/someone", "")
-        etcd_server.etcdctl("del", f"{root}/q/someone")
-        etcd_server.compact()
-        truth._watch = watch  # type: ignore[method-assign]
-        with pytest.raises(TruthIncomplete, match="compacted away unseen"):
-            truth.survey()
-
-
 # ZooKeeper
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from sys import byteorder
 
@@ -102,11 +103,11 @@ def test_fields_of_later_releases_are_ignored_in_published_values(root: Path) ->
 def test_columns_of_later_releases_are_ignored_and_another_version_is_refused(root: Path) -> None:
     with connect(f"local://{root}") as client:
         client.value("/app/a").set(b"1")
-        with sqlite3.connect(root / "data") as later:
+        with closing(sqlite3.connect(root / "data")) as later:
             later.execute("ALTER TABLE kept ADD COLUMN later TEXT")
         client.value("/app/b").set(b"2")
         assert client.value("/app/b").get() == VersionedValue(b"2", 1)
-        with sqlite3.connect(root / "data") as later:
+        with closing(sqlite3.connect(root / "data")) as later:
             later.execute("PRAGMA user_version = 2")
         with pytest.raises(BackendError, match=r"version 2.*only version 1: upgrade"):
             client.value("/app/a").get()
