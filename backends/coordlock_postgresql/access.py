@@ -9,14 +9,14 @@ from contextlib import suppress
 from typing import Any, Final
 
 import psycopg
-from psycopg import Connection, errors
+from psycopg import Connection
 
 from coordlock.errors import BackendError, BackendUnavailable
 from coordlock.settings import Settings
 from coordlock_postgresql.errors import SERVICE
 from coordlock_postgresql.options import conninfo
 
-__all__ = ["SCHEMA_VERSION", "Server", "interrupt"]
+__all__ = ["SCHEMA_VERSION", "Server", "check", "has_schema", "interrupt"]
 
 #: The version of ``schema.sql``.
 SCHEMA_VERSION: Final = 1
@@ -58,30 +58,32 @@ def check(connection: Connection[Any]) -> None:
         raise BackendUnavailable(
             SERVICE, "the server is a standby, which may be late: give the primary, or all hosts"
         )
-    try:
-        [[version]] = connection.execute("SELECT coordlock.schema_version()")
-    except (errors.InvalidSchemaName, errors.UndefinedFunction) as error:
-        raise BackendError(
-            SERVICE,
-            f"the database {connection.info.dbname!r} has no schema coordlock: run `coordlock "
-            "setup postgresql`, with a role that may create it",
-        ) from error
+    setup = "run `coordlock setup postgresql`, with a role that may create it"
+    if not has_schema(connection):
+        database = connection.info.dbname
+        raise BackendError(SERVICE, f"the database {database!r} has no schema coordlock: {setup}")
+    [[version]] = connection.execute("SELECT coordlock.schema_version()")
     if version != SCHEMA_VERSION:
-        later = "a later release of coordlock" if version < SCHEMA_VERSION else "this schema"
+        advice = setup if version < SCHEMA_VERSION else "update coordlock here, too"
         raise BackendError(
             SERVICE,
             f"the schema coordlock has version {version}, and this release needs "
-            f"{SCHEMA_VERSION}: "
-            + (
-                "run `coordlock setup postgresql`"
-                if version < SCHEMA_VERSION
-                else f"update coordlock; {later} came first"
-            ),
+            f"{SCHEMA_VERSION}: {advice}",
         )
+
+
+def has_schema(connection: Connection[Any]) -> bool:
+    """Whether the database has the schema, in any version."""
+    [[found]] = connection.execute(
+        "SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = 'coordlock'"
+    )
+    return bool(found)
 
 
 def interrupt(connection: Connection[Any]) -> None:
     """Make another thread's call on ``connection`` fail now: only that thread may close it."""
-    with suppress(psycopg.Error, OSError):
-        with socket.socket(fileno=os.dup(connection.fileno())) as copy:
-            copy.shutdown(socket.SHUT_RDWR)
+    with (
+        suppress(psycopg.Error, OSError),
+        socket.socket(fileno=os.dup(connection.fileno())) as copy,
+    ):
+        copy.shutdown(socket.SHUT_RDWR)

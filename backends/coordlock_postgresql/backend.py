@@ -205,17 +205,18 @@ class PostgresqlBackend(PostgresqlSession):
 
         folder, _, name = where.rpartition("/")
 
-        def read(found: list[Any] | None) -> Listing:
+        def read(answer: list[Any]) -> Listing:
+            revision, found = answer
             if found is None:
                 raise Evicted(guard.key.rpartition("/")[0] if guard is not None else "")
             values = {
                 f"{folder}/{name}": VersionedValue(bytes.fromhex(value), version)
                 for name, value, version in found
             }
-            return Listing(values, next(self._revisions))
+            return Listing(values, _number(revision))
 
         guards = keys([] if guard is None else [guard])
-        statement = "SELECT coordlock.read(%s, %s, %s, %s::text[], %s::text[], %s::bigint[])"
+        statement = "CALL coordlock.read(%s, %s, %s, %s, %s, %s)"
         return self._ask(statement, (self._root, f"{folder}/", name or None, *guards), read)
 
     def write(
@@ -223,7 +224,8 @@ class PostgresqlBackend(PostgresqlSession):
     ) -> Promise[Written]:
         from coordlock.backend import Expect, Put, VersionedValue, Written
 
-        def written(answer: dict[str, Any]) -> Written:
+        def written(found: list[Any]) -> Written:
+            revision, answer = found
             if "evicted" in answer:
                 raise Evicted(guards[0].key.rpartition("/")[0])
             if "version" in answer:
@@ -233,7 +235,7 @@ class PostgresqlBackend(PostgresqlSession):
                 key: VersionedValue(bytes.fromhex(value), version)
                 for key, value, version in answer["values"]
             }
-            return Written(next(self._revisions), answer["time"], values)
+            return Written(_number(revision), answer["time"], values)
 
         paths = [operation.key.rpartition("/") for operation in operations]
         arguments = (
@@ -279,6 +281,12 @@ class PostgresqlPsycopgBackend(PostgresqlBackend):
     """The same, as SQLAlchemy's URLs are written."""
 
     scheme: ClassVar[str] = "postgresql+psycopg"
+
+
+def _number(revision: str) -> int:
+    """The timeline, and 64 bits of the place in its log."""
+    timeline, high, low = (int(part, 16) for part in revision.split("/"))
+    return timeline << 64 | high << 32 | low
 
 
 def _contender(

@@ -54,8 +54,9 @@ def _findings(
     text = f"{used} of {most} connections are in use; each client takes three"
     yield most - used >= _FREE_CONNECTIONS, text
     for pid, minutes, application in connection.execute(
-        "SELECT pid, extract(epoch FROM clock_timestamp() - xact_start)::int / 60, application_name "
-        "FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND datname = current_database() "
+        "SELECT pid, extract(epoch FROM clock_timestamp() - xact_start)::int / 60, "
+        "application_name FROM pg_stat_activity "
+        "WHERE backend_xmin IS NOT NULL AND datname = current_database() "
         "AND xact_start < clock_timestamp() - make_interval(mins => %s) "
         "ORDER BY age(backend_xmin) DESC LIMIT 1",
         (_OLD_SNAPSHOT_M,),

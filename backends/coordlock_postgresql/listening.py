@@ -1,13 +1,12 @@
 """The connection that listens, and whether what it should receive arrives.
 
-Transaction poolers accept LISTEN, and nothing ever arrives. So after each connect, another connection
-of the client sends it a message, and nothing counts as listening before that has come.
+Transaction poolers accept LISTEN, and nothing ever arrives. So after each connect, another
+connection of the client sends it a message, and nothing counts as listening before that has come.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, Protocol
 

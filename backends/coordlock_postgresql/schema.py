@@ -3,38 +3,44 @@
 from __future__ import annotations
 
 from importlib.resources import files
+from typing import Final
 
 import psycopg
 
-from coordlock.errors import BackendError
 from coordlock.settings import Settings
-from coordlock_postgresql.access import SCHEMA_VERSION, Server
-from coordlock_postgresql.errors import SERVICE, translate
+from coordlock_postgresql.access import Server, check, has_schema
+from coordlock_postgresql.errors import translate
 
 __all__ = ["set_up", "source"]
+
+_SOURCE: Final = files(__package__) / "schema.sql"
 
 
 def source() -> str:
     """The SQL that makes the schema, as a whole or not at all."""
-    return f"BEGIN;\n{files(__package__).joinpath('schema.sql').read_text('utf-8')}COMMIT;\n"
+    return f"BEGIN;\n{_SOURCE.read_text('utf-8')}COMMIT;\n"
 
 
-def set_up(settings: Settings) -> bool:
-    """Make the schema; False if it is there, in this version. Raises `BackendError`."""
+def set_up(settings: Settings, *, max_ttl: float | None = None, restored: bool = False) -> bool:
+    """Make the schema; False if it is there. Raises `BackendError`.
+
+    Args:
+        max_ttl: the longest ttl, for which nothing is granted after a failover; None to keep it.
+        restored: begin a new epoch, because the data is from a backup.
+    """
     server = Server(settings)
     try:
-        with server.connect(is_checked=False) as connection:
-            [[found]] = connection.execute(
-                "SELECT to_regprocedure('coordlock.schema_version()') IS NOT NULL"
-            )
-            if not found:
-                connection.execute(source().encode())
-                return True
-            [[version]] = connection.execute("SELECT coordlock.schema_version()")
+        with server.connect(is_checked=False) as connection, connection.transaction():
+            is_new = not has_schema(connection)
+            if is_new:
+                connection.execute(_SOURCE.read_bytes())
+            check(connection)
+            if restored:
+                connection.execute("SELECT coordlock.new_epoch()")
+            if max_ttl is not None:
+                connection.execute(
+                    "UPDATE coordlock.epoch SET pause = make_interval(secs => %s)", (max_ttl,)
+                )
+            return is_new
     except psycopg.Error as error:
         raise translate(error) from error
-    if version != SCHEMA_VERSION:
-        raise BackendError(
-            SERVICE, f"the schema has version {version}, which this release cannot upgrade"
-        )
-    return False

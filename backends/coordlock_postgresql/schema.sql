@@ -80,6 +80,14 @@ SET search_path = pg_catalog, pg_temp AS $$
     FROM pg_control_system()
 $$;
 
+CREATE FUNCTION coordlock.new_epoch() RETURNS void LANGUAGE sql
+SET search_path = pg_catalog, pg_temp AS $$
+    INSERT INTO coordlock.epoch
+    SELECT number + 1, coordlock._timeline(), clock_timestamp(), pause FROM coordlock.epoch
+    ORDER BY number DESC LIMIT 1 ON CONFLICT DO NOTHING
+$$;
+
+-- The epoch; a new one if another timeline is written.
 CREATE FUNCTION coordlock._epoch() RETURNS coordlock.epoch LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, coordlock, pg_temp AS $$
 DECLARE
@@ -89,8 +97,7 @@ BEGIN
     LOOP
         SELECT * INTO latest FROM epoch ORDER BY number DESC LIMIT 1;
         EXIT WHEN latest.timeline = now_at;
-        INSERT INTO epoch VALUES (latest.number + 1, now_at, clock_timestamp(), latest.pause)
-        ON CONFLICT DO NOTHING;
+        PERFORM new_epoch();
     END LOOP;
     RETURN latest;
 END $$;
@@ -447,7 +454,7 @@ SET search_path = pg_catalog, coordlock, pg_temp AS $$
 $$;
 
 -- What a folder holds, or one key of it; null unless the guard, if any, is in its queue.
-CREATE FUNCTION coordlock.read(in_root text, in_folder text, key text, sessions text[], ids text[], tokens bigint[]) RETURNS json
+CREATE FUNCTION coordlock._read(in_root text, in_folder text, key text, sessions text[], ids text[], tokens bigint[]) RETURNS json
 LANGUAGE sql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, coordlock, pg_temp AS $$
     SELECT CASE WHEN cardinality(ids) = (
@@ -457,6 +464,12 @@ SET search_path = pg_catalog, coordlock, pg_temp AS $$
         SELECT coalesce(json_agg(json_build_array(name, encode(value, 'hex'), version) ORDER BY name), '[]')
         FROM data WHERE root = in_root AND folder = in_folder AND (key IS NULL OR name = key)
     ) END
+$$;
+
+-- The timeline and the place in its log. A reading that begins after this shows what was committed.
+CREATE FUNCTION coordlock._revision() RETURNS text LANGUAGE sql VOLATILE
+SET search_path = pg_catalog, pg_temp AS $$
+    SELECT left(pg_walfile_name(lsn), 8) || '/' || lsn FROM pg_current_wal_insert_lsn() AS lsn
 $$;
 
 -- Requests. Each begins as `_begin` does, and ends as `_finish` does.
@@ -552,6 +565,17 @@ BEGIN
     CALL coordlock._finish(root, '', '{}', changed, '{}');
 END $$;
 
+CREATE PROCEDURE coordlock.read(
+    root text, folder text, key text, sessions text[], ids text[], tokens bigint[], INOUT answer json DEFAULT NULL
+) LANGUAGE plpgsql AS $$
+DECLARE
+    revision text;
+BEGIN
+    CALL coordlock._begin();
+    revision := coordlock._revision();
+    answer := pg_catalog.json_build_array(revision, coordlock._read(root, folder, key, sessions, ids, tokens));
+END $$;
+
 CREATE PROCEDURE coordlock.write(
     root text, sessions text[], ids text[], tokens bigint[], verbs text[], folders text[], names text[], versions bigint[],
     "values" bytea[], INOUT answer json DEFAULT NULL
@@ -563,6 +587,7 @@ BEGIN
     SELECT w.answer, w.places INTO answer, places
     FROM coordlock._write(root, sessions, ids, tokens, verbs, folders, names, versions, "values") AS w;
     CALL coordlock._finish(root, '', '{}', '{}', places);
+    answer := pg_catalog.json_build_array(coordlock._revision(), answer);
 END $$;
 
 INSERT INTO coordlock.epoch VALUES (1, coordlock._timeline(), pg_catalog.to_timestamp(0), interval '60 s');

@@ -1,4 +1,4 @@
-"""The session of a client, and what it is told: departures, values, and changes of what it follows."""
+"""The session of a client, and what the server notifies it of."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from uuid import uuid4
 from coordlock.backend import Backend, SessionInfo, SessionListener
 from coordlock.backend.observers import Observers
 from coordlock.backend.session import OneSession
-from coordlock.errors import BackendError, BackendUnavailable, ClientClosed, SessionLost
+from coordlock.errors import BackendError, ClientClosed, SessionLost
 from coordlock.model.contender import Contender
 from coordlock.runtime.clock import Timers, sleep
 from coordlock.runtime.promise import Promise, failed

@@ -195,7 +195,7 @@ class Watches:
         if answer.exception() is None:
             there = {(id, token): rest for id, token, *rest in answer.result()}
             with self._lock:
-                for version, session, beat, ttl in there.values():
+                for _, session, beat, ttl in there.values():
                     if self._is_own(session):
                         continue
                     known, since = self._beats.get(session, (beat, now))
