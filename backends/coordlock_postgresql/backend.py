@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar, overload
+
+from psycopg.types.json import Json
 
 from coordlock.backend import Capabilities, Departure, Queue, ServiceInfo
-from coordlock.errors import BackendUnavailable, Evicted, VersionMismatch
+from coordlock.errors import BackendError, BackendUnavailable, Evicted, VersionMismatch
 from coordlock.model.admission import is_blocked
 from coordlock.model.claim import Mode, Permit, in_force, parse_marker
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 from coordlock.model.names import escape, is_internal, unescape
-from coordlock.runtime.clock import Timers
+from coordlock.runtime.clock import Timers, sleep
 from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, all_of, failed
 from coordlock.settings import Option, Settings
 from coordlock_postgresql.access import Server
@@ -26,7 +30,14 @@ if TYPE_CHECKING:
 
 __all__ = ["PostgresBackend", "PostgresqlBackend", "PostgresqlPsycopgBackend"]
 
-_MAX_TOKEN = 2**63 - 1
+T = TypeVar("T")
+
+log = Log("coordlock")
+
+_MAX_TOKEN: Final = 2**63 - 1
+#: Seconds before another attempt to remove what a transaction keeps: doubled each time.
+KEPT_DELAY_S: Final = 0.01
+MAX_KEPT_DELAY_S: Final = 1.0
 
 
 class PostgresqlBackend(PostgresqlSession):
@@ -110,40 +121,83 @@ class PostgresqlBackend(PostgresqlSession):
         with self._lock:
             sessions = self._sessions.copy()
         ids = [entry.id for entry in entries]
-        return self._withdraw(sessions, ids, None, lambda gone: len(gone) == len(ids))
+        kept: list[Any] = []
+
+        def removed(answer: list[Any]) -> bool:
+            gone, kept[:], _ = answer
+            return len(gone) + len(kept) == len(ids)
+
+        def again(_: Promise[bool]) -> None:
+            if kept:
+                log.debug("a transaction keeps %s: it is removed once that has ended", ids)
+                run_in_background(self._remove_later(sessions, ids, kept))
+
+        answer = self._remove(sessions, ids, None, (), removed)
+        answer.add_done_callback(again)
+        return answer
+
+    def _remove_later(self, sessions: list[str], ids: list[str], kept: list[Any]) -> Steps[None]:
+        """Remove what a transaction of the program keeps, by a guard, once that has ended."""
+        delay = KEPT_DELAY_S
+        while kept and self._closing is None:
+            yield sleep(self._timers, delay)
+            delay = min(2 * delay, MAX_KEPT_DELAY_S)
+            with suppress(BackendUnavailable):
+                kept = yield self._remove(sessions, ids, None, kept, lambda answer: answer[1])
 
     def evict(self, contender: Contender) -> Promise[bool]:
-        return self._withdraw([contender.session], [contender.id], contender.order, bool)
+        def removed(answer: list[Any]) -> bool:
+            gone, kept, pid = answer
+            if kept:
+                raise BackendError(
+                    SERVICE,
+                    f"a transaction of the server's process {pid} guards the contender, which "
+                    f"leaves once that has ended; to end it: SELECT pg_terminate_backend({pid})",
+                )
+            return bool(gone)
 
-    def _withdraw(
+        return self._remove([contender.session], [contender.id], contender.order, (), removed)
+
+    def _remove(
         self,
         sessions: list[str],
         ids: list[str],
         token: int | None,
-        read: Callable[[list[Any]], bool],
-    ) -> Promise[bool]:
+        kept: Sequence[Any],
+        read: Callable[[list[Any]], T],
+    ) -> Promise[T]:
         gone: list[Any] = []
 
-        def removed(answer: list[Any]) -> bool:
-            gone[:], kept = answer
-            if kept:
-                raise BackendUnavailable(
-                    SERVICE,
-                    "a transaction keeps the contender in its queue, by guard() or as it removes "
-                    "it: it leaves once that has ended",
-                )
-            return read(gone)
+        def removed(answer: list[Any]) -> T:
+            gone[:] = answer[0]
+            return read(answer)
 
-        statement = "CALL coordlock.withdraw(%s, %s, %s, %s, %s)"
-        answer = self._ask(statement, (self._root, self._channel, sessions, ids, token), removed)
-        # Others are notified, and this client's own waiters learn it here.
-
-        def report(_: Promise[bool]) -> None:
+        def report(_: Promise[T]) -> None:
+            # Others are notified, and this client's own waiters learn it here.
             for id, left in gone:
                 self._watches.on_left(id, left, next(self._revisions))
 
+        statement = "CALL coordlock.withdraw(%s, %s, %s, %s, %s, %s)"
+        before = Json(kept) if kept else None
+        arguments = (self._root, self._channel, sessions, ids, token, before)
+        answer = self._ask(statement, arguments, removed)
         answer.add_done_callback(report)
         return answer
+
+    def guard_statement(
+        self, contenders: Sequence[Contender], seconds: float, *, removes: bool
+    ) -> tuple[str, dict[str, object]]:
+        sessions, ids, tokens = keys(contenders)
+        return (
+            "SELECT coordlock.guard({sessions}, {ids}, {tokens}, {seconds}, {removes})",
+            {
+                "sessions": sessions,
+                "ids": ids,
+                "tokens": tokens,
+                "seconds": seconds,
+                "removes": removes,
+            },
+        )
 
     def snapshot(
         self,

@@ -46,6 +46,8 @@ _REFUSED: Final = (
     "certificate verify failed",
     "requires a valid client certificate",
 )
+#: The same, from a server that speaks something else.
+_FOREIGN: Final = ("invalid response to SSL negotiation", "expected authentication request")
 
 
 def client_closed() -> BackendUnavailable:
@@ -67,10 +69,10 @@ def translate(error: BaseException) -> BackendError:
         return AuthenticationFailed(SERVICE, text)
     if state[:2] == "54" or isinstance(error, MemoryError):
         return TooLarge(SERVICE, text)
+    if not state and any(refused in text for refused in _FOREIGN):
+        return BackendError(SERVICE, f"{text}; is this a PostgreSQL, and not another service?")
     if not state and "does not exist" in text:  # of a database or a role
         return BackendError(SERVICE, text)
-    if "invalid response to SSL negotiation" in text:
-        text += "; is this a PostgreSQL, and not another service?"
     if not isinstance(error, errors.Error) or not state or state[:2] in _PASSING:
         return BackendUnavailable(SERVICE, text)
     if isinstance(error, errors.UniqueViolation):  # of a contender that a transaction keeps

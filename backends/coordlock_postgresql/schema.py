@@ -25,6 +25,7 @@ def set_up(settings: Settings, *, max_ttl: float | None = None, restored: bool =
     """Make the schema; False if it is there. Raises `BackendError`.
 
     Args:
+        settings: of a client to this database.
         max_ttl: the longest ttl, for which nothing is granted after a failover; None to keep it.
         restored: begin a new epoch, because the data is from a backup.
     """

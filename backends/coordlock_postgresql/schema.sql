@@ -154,14 +154,26 @@ SET search_path = pg_catalog, coordlock, pg_temp AS $$
     SELECT coalesce(array_agg(c), '{}') FROM gone
 $$;
 
-CREATE FUNCTION coordlock._removed(gone coordlock.contender[], sessions text[], ids text[], of_token bigint)
-RETURNS json LANGUAGE sql STABLE SECURITY DEFINER
+-- Remove contenders; which have left, and those that a transaction keeps, with its process. What it
+-- `kept` before and has let go counts as left, whoever has removed it.
+CREATE FUNCTION coordlock._withdraw(
+    sessions text[], ids text[], of_token bigint, kept json, OUT answer json, OUT gone coordlock.contender[]
+) LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, coordlock, pg_temp AS $$
-    SELECT json_build_array(
+BEGIN
+    gone := _remove(sessions, ids, of_token);
+    IF kept IS NOT NULL THEN
+        gone := array(
+            SELECT k FROM json_populate_recordset(NULL::contender, kept) AS k
+            WHERE NOT EXISTS (SELECT FROM contender c WHERE c.queue = k.queue AND c.token = k.token));
+    END IF;
+    answer := json_build_array(
         (SELECT coalesce(json_agg(json_build_array(id, token)), '[]') FROM unnest(gone)),
-        (SELECT count(*) FROM contender
-         WHERE session = ANY (sessions) AND id = ANY (ids) AND token = coalesce(of_token, token)))
-$$;
+        (SELECT coalesce(json_agg(c), '[]') FROM contender c
+         WHERE session = ANY (sessions) AND id = ANY (ids) AND token = coalesce(of_token, token)),
+        (SELECT min(pid) FROM contender c JOIN pg_locks l ON l.transactionid = c.xmax AND l.granted
+         WHERE session = ANY (sessions) AND id = ANY (ids)));
+END $$;
 
 -- Add a contender for each entry, or find those of the session. All have one token.
 CREATE FUNCTION coordlock._enqueue(
@@ -333,6 +345,44 @@ SET search_path = pg_catalog, coordlock, pg_temp AS $$
         SELECT FROM contender c JOIN unnest(sessions, ids, tokens) AS g(session, id, token) USING (session, id, token)
         FOR KEY SHARE OF c) AS there
 $$;
+
+-- For the program's own transaction: keep contenders in their queues until it ends, also if their
+-- session ends meanwhile, or remove them with its commit. A program that hangs in it is ended after
+-- the seconds that the session has `left`. The answer is held, lost, or snapshot: for a snapshot that is
+-- older than the contender shows neither.
+CREATE FUNCTION coordlock.guard(
+    sessions text[], ids text[], tokens bigint[], seconds_left double precision, removes boolean
+) RETURNS text LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, coordlock, pg_temp AS $$
+DECLARE
+    latest coordlock.epoch;
+    is_there boolean;
+    timeout constant bigint := greatest(1, seconds_left * 1000)::bigint;
+    usual constant bigint := (SELECT setting FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout');
+BEGIN
+    BEGIN
+        is_there := _admit(sessions, ids, tokens);
+    EXCEPTION WHEN serialization_failure THEN -- it has left since the snapshot
+        RETURN 'lost';
+    END;
+    IF NOT is_there AND current_setting('transaction_isolation') <> 'read committed' THEN
+        RETURN 'snapshot';
+    END IF;
+    SELECT * INTO latest FROM epoch ORDER BY number DESC LIMIT 1;
+    IF NOT is_there OR latest.timeline <> _timeline() OR EXISTS (
+        SELECT FROM session s WHERE s.id = ANY (sessions) AND (ended OR s.epoch < latest.number)
+    ) THEN
+        RETURN 'lost';
+    END IF;
+    IF removes THEN
+        DELETE FROM contender c USING unnest(sessions, ids) AS g(session, id)
+        WHERE (c.session, c.id) = (g.session, g.id);
+    END IF;
+    IF usual = 0 OR usual > timeout THEN
+        PERFORM set_config('idle_in_transaction_session_timeout', timeout::text, true);
+    END IF;
+    RETURN 'held';
+END $$;
 
 -- Do all operations or none: `verbs` are put, delete, expect and read.
 CREATE FUNCTION coordlock._write(
@@ -528,16 +578,14 @@ BEGIN
     CALL coordlock._finish(root, coordlock._channel(session), gone, '{}', places);
 END $$;
 
--- Remove contenders; which have left, and how many stay because another transaction keeps them.
 CREATE PROCEDURE coordlock.withdraw(
-    root text, caller text, sessions text[], ids text[], token bigint, INOUT answer json DEFAULT NULL
+    root text, caller text, sessions text[], ids text[], token bigint, kept json, INOUT answer json DEFAULT NULL
 ) LANGUAGE plpgsql AS $$
 DECLARE
     gone coordlock.contender[];
 BEGIN
     CALL coordlock._begin();
-    gone := coordlock._remove(sessions, ids, token);
-    answer := coordlock._removed(gone, sessions, ids, token);
+    SELECT w.answer, w.gone INTO answer, gone FROM coordlock._withdraw(sessions, ids, token, kept) AS w;
     CALL coordlock._finish(root, caller, gone, '{}', '{}');
 END $$;
 
