@@ -5,11 +5,11 @@
 
     state/tail                  the numbers of the next items, and what producers put last
     state/lane-0 .. lane-23     the next number of each lane
-    state/changes               its version grows when a retry or a delayed item is added
+    state/changes               its version grows when an item is added to those that wait
     items/<segment>/<id>        an item, until it is acknowledged
     claims/<id>.<serial>        who works on an item
-    retries/<id>.<serial>       an item that is ready, and was claimed or delayed before
-    delayed/..., dead/...       items that wait for their time, or for an operator
+    waiting/...                 items that were claimed or delayed, by the time when they are due
+    dead/...                    items that wait for an operator
 
 **Lanes.** A number belongs to the lane that is its remainder by 24. A claim of a new item moves the
 lane's next number on, and expects the lane as it was. So a new item is claimed once, and consumers
@@ -34,10 +34,10 @@ __all__ = [
     "FOLDER",
     "LANES",
     "DeadItems",
-    "DelayedItems",
     "ItemId",
     "Layout",
     "Serial",
+    "WaitingItems",
     "creating",
     "emptied",
     "ending",
@@ -50,7 +50,7 @@ LANES: Final = 24
 #: How many numbers in a row share a folder of items, and how many folders there are.
 _SEGMENT: Final = 256
 _SEGMENTS: Final = 1024
-#: How many numbers in a row share a bucket of the delayed or the dead; how many of the dead exist.
+#: How many numbers in a row share a bucket; how many buckets of the dead exist.
 _BUCKET: Final = 1024
 _BUCKETS: Final = 256
 
@@ -122,8 +122,8 @@ class DeadItems:
         return mark, *creating(f"{self.folder_of(item.id)}{item}", record)
 
 
-class DelayedItems:
-    """Delayed items by hour and minute, so that a look for those that are due reads few others.
+class WaitingItems:
+    """Items by the time when they are due, so that a look for those that are due reads few others.
 
     One folder names the hours in use. The folder of an hour names its slots, each of a minute and
     of up to 2,048 items. The folder of a slot has the items.
@@ -142,7 +142,7 @@ class DelayedItems:
         return f"{self._base}/slot-{slot}/"
 
     def adding(self, item: Serial, due: float, record: bytes) -> tuple[Operation, ...]:
-        """The operations that put ``item``, which is ``due`` then in seconds since 1970, there."""
+        """The operations that put ``item`` there, which is due then, in seconds since 1970."""
         hour, slot = str(int(due // 3600)), f"{int(due // 60)}.{item.id.number // _BUCKET}"
         marks = Put(self.hours + hour, b""), Put(self.slots(hour) + slot, b"")
         return *marks, *creating(f"{self.folder(slot)}{item}", record)
@@ -165,8 +165,7 @@ class Layout:
         self.lanes: Final = tuple(f"{self.state}lane-{lane}" for lane in range(LANES))
         self.changes: Final = f"{self.state}changes"
         self.claims: Final = f"{base}/claims/"
-        self.retries: Final = f"{base}/retries/"
-        self.delayed: Final = DelayedItems(f"{base}/delayed")
+        self.waiting: Final = WaitingItems(f"{base}/waiting")
         self.dead: Final = DeadItems(f"{base}/dead")
         self._items: Final = f"{base}/items"
 
@@ -178,10 +177,6 @@ class Layout:
     def claim(self, item: Serial) -> str:
         """The key of a claim."""
         return f"{self.claims}{item}"
-
-    def retry(self, item: Serial) -> str:
-        """The key of an item that is ready to be claimed again, or after its delay."""
-        return f"{self.retries}{item}"
 
 
 def creating(key: str, data: bytes) -> tuple[Operation, Operation]:

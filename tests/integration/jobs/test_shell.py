@@ -28,27 +28,6 @@ def slots(cli: Cli) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("policy", ["at-most-once", "at-least-once"])
-def test_another_host_takes_over_from_one_that_was_killed_as_the_policy_says(
-    cli: Cli, policy: str
-) -> None:
-    line = (*LINE, "--policy", policy, "--")
-    with cli.started(*line, "sh", "-c", "echo >> log; exec sleep 60") as killed:
-        eventually(lambda: (cli.directory / "log").exists(), within=BOUND)
-        killed.send_signal(signal.SIGKILL)
-        killed.wait(BOUND)
-    other = cli.run(*line, "sh", "-c", "echo >> log")
-    starts = 1 if policy == "at-most-once" else 2
-    assert other.returncode == (70 if starts == 1 else 0)
-    assert (cli.directory / "log").read_text() == "\n" * starts
-    eventually(lambda: slots(cli)[0]["state"] != "running", within=BOUND)
-    [slot] = slots(cli)
-    assert (slot["state"], slot["attempts"]) == (
-        "interrupted" if starts == 1 else "done",
-        starts,
-    )
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("policy", ["at-most-once", "at-least-once"])
 def test_a_host_that_stood_still_ends_its_command_and_records_nothing(
