@@ -100,6 +100,7 @@ class Chores:
 
     def _run(self) -> Steps[None]:
         queue, clock = Queue(self._store.layout.chores), self._engine.clock
+        session = self._engine.sessions.latest
         following = self._store.backend.follow(queue, self._changed.notify)
         try:
             while clock.now() < self._until or self._is_waiting():
@@ -111,7 +112,11 @@ class Chores:
                     self._engine.check()
                     log.debug("work queue %r: %s", self._store.layout.name, error)
                     self._look_at = clock.now() + _LOOK_S
-                if following.view.ended is not None:  # as where the service refused a password
+                latest = self._engine.sessions.latest
+                # As where the service refused a password, or has lost its data.
+                if following.view.ended is not None or session is not latest:
+                    following.cancel()
+                    session = latest
                     following = self._store.backend.follow(queue, self._changed.notify)
                 pause = min(max(0.0, self._look_at - clock.now()), _LOOK_S)
                 yield within(self._engine.timers, notified, pause or _LOOK_S)

@@ -33,6 +33,7 @@ from typing import Final
 from coordlock.backend import Listing, Observation
 from coordlock.backend.data import Read
 from coordlock.errors import Evicted, SessionLost
+from coordlock.kernel.session import Session
 from coordlock.runtime.clock import sleep, soon, within
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Condition, Promise
@@ -53,6 +54,8 @@ _CLAIMS: Final = 16
 #: Seconds for a call that was woken to begin its claim, before the next one is woken: its event
 #: loop may be blocked.
 _PATIENCE_S: Final = 1.0
+#: Seconds after which a client that follows the state checks whether its session is another one.
+_CHECK_S: Final = 5.0
 #: The shortest wait for an item to become due.
 _SHORTEST_S: Final = 0.02
 #: The shortest pause before a claim of a client that was neither refused nor successful lately:
@@ -118,6 +121,8 @@ class Consumer:
         self._look_at = self.read_at = -math.inf
         self._state: State | None = None
         self._finding: Promise[None] | None = None
+        #: The session in which the client has learnt what is ready.
+        self._session: Session | None = None
         #: How many claims were made since the last reading.
         self._made = 0
         #: How many more claims were refused than made lately, and whether the last one was.
@@ -245,9 +250,10 @@ class Consumer:
         engine, clock = self.store.engine, self.store.engine.clock
         wake_at: float | None = None
         shown: Listing | None = None
+        session = engine.sessions.latest
         following = self.store.backend.follow(self.store.layout.state, self._changed.notify)
         self._following = following
-        while self._calls:
+        while self._calls and session is engine.sessions.latest:
             self.chores.go_on()
             notified = self._changed.notified  # before the looks, so that later changes wake
             if following.view.ended is not None:
@@ -261,7 +267,7 @@ class Consumer:
             waiting = [call for call in list(self._calls) if not call.woken.done()]
             may_be_due, now = self.ready.may_be_due(time.time()), clock.now()
             count = self.ready.count + may_be_due
-            seconds = math.inf if self.is_following else _REREAD_S
+            seconds = _CHECK_S if self.is_following else _REREAD_S
             if not (count and waiting):
                 wake_at = None
                 if not count:
@@ -275,7 +281,7 @@ class Consumer:
                     yield from self._find_due()
                     for call in waiting[: self.ready.count]:
                         call.woken.resolve(None)
-            yield within(engine.timers, notified, None if seconds == math.inf else seconds)
+            yield within(engine.timers, notified, seconds)
 
     def _pause(self, count: int) -> float:
         """Seconds until a claim, where so many can be made at the same time."""
@@ -302,6 +308,9 @@ class Consumer:
         yield from self._find_due()
 
     def _learn(self, state: State) -> None:
+        if self._session is not self.store.engine.sessions.latest:
+            self._session = self.store.engine.sessions.latest
+            self.ready.forget()
         if state != self._state:
             self.chores.notify()
             self._state = state
@@ -320,7 +329,7 @@ class Consumer:
 
         def find() -> Steps[None]:
             changes = self.ready.changes  # before the folders are read: it counts what comes later
-            due, next_due = yield from self.store.waiting(time.time(), ENOUGH, changes)
+            due, next_due = yield from self.store.kept(time.time(), enough=ENOUGH, changes=changes)
             self.ready.learn_due(changes, due, next_due)
 
         soon(self.store.engine.timers, begin)  # where Ctrl-C cannot strike

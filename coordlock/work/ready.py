@@ -60,22 +60,27 @@ class Ready:
         self._layout: Final = layout
         self._pick: Final = pick
         self._lock: Final = threading.RLock()
-        self._lanes: dict[int, Lane] = {}
-        self._tail = 1
-        #: What was read last, and of that the lanes that had not moved since the reading before.
-        self._read: dict[int, Lane] = {}
-        self._unserved: frozenset[int] = frozenset()
+        self.forget()
         #: The lane in which this client's last claim succeeded.
         self._own: int | None = None
         #: When another client's claim was seen last, in seconds of the client's clock.
         self._others_at = -math.inf
-        #: The items that were claimed or delayed and are due: their keys and records.
-        self._due: dict[Serial, tuple[str, Record]] = {}
-        #: When the next one is due, in seconds since 1970, and the changes at which that was found.
-        self.next_due = -math.inf
-        self._found_at = self.changes = -1
         #: Due items, and the lanes, of claims that are under way: those whose candidate is in use.
         self._busy: WeakValueDictionary[Serial | int, Candidate] = WeakValueDictionary()
+
+    def forget(self) -> None:
+        """Start anew: in another session, because the service may have lost its data with one."""
+        with self._lock:
+            self._lanes: dict[int, Lane] = {}
+            self._tail = 1
+            #: What was read last, and which lanes had not moved since the reading before.
+            self._read: dict[int, Lane] = {}
+            self._unserved: frozenset[int] = frozenset()
+            #: The items that were claimed or delayed and are due: their keys and records.
+            self._due: dict[Serial, tuple[str, Record]] = {}
+            #: When the next one is due, in seconds since 1970, and at which changes that was found.
+            self.next_due = -math.inf
+            self._found_at = self.changes = -1
 
     def learn(self, state: State, now: float) -> None:
         """Take in ``state``. One that is older than what is known changes nothing."""

@@ -15,7 +15,7 @@ from coordlock.backend.data import Listing, Operation, Put, VersionedValue
 from coordlock.errors import BackendError, NameConflict
 from coordlock.model.contender import Contender
 from coordlock.model.record import NewerFormat, decode, encode
-from coordlock.work.layout import LANES, Layout, Serial
+from coordlock.work.layout import LANES, NEVER, Layout, Serial
 
 __all__ = [
     "Content",
@@ -251,11 +251,8 @@ class Record:
 
     def keeping(self, layout: Layout, item: Serial) -> tuple[Operation, ...]:
         """The operations that keep it, of an item without a claim."""
-        if self.reason:
-            kept = layout.dead.adding(item, self.encode())
-        else:
-            kept = layout.waiting.adding(item, self.at, self.encode())
-        return *kept, Put(layout.changes, b"")
+        due = NEVER if self.reason else self.at
+        return *layout.kept.adding(item, due, self.encode()), Put(layout.changes, b"")
 
     def encode(self) -> bytes:
         """What is stored."""

@@ -16,7 +16,7 @@ from coordlock.runtime.clock import sleep
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, bounded
 from coordlock.runtime.promise import Promise
-from coordlock.work.layout import Layout, Serial, emptied
+from coordlock.work.layout import NEVER, Layout, Serial, emptied
 from coordlock.work.records import Record, State, check_mark, serials
 
 __all__ = ["Outcome", "Store", "Writing"]
@@ -76,15 +76,19 @@ class Store:
             check_mark(self.layout, (yield from self.read(self.layout.mark)))
         return state
 
-    def waiting(
-        self, until: float = math.inf, enough: float = math.inf, changes: int | None = None
+    def kept(
+        self,
+        until: float,
+        since: float = 0.0,
+        enough: float = math.inf,
+        changes: int | None = None,
     ) -> Steps[tuple[dict[Serial, tuple[str, Record]], float]]:
-        """The items that were claimed or delayed and are due by ``until``; when the next one is.
+        """The kept items that are due from ``since`` to ``until``; when the next one is due.
 
         Stops once it has found ``enough``. Takes folders out of use that are empty, unless the
         queue has changed since these ``changes``.
         """
-        tree, next_due = self.layout.waiting, math.inf
+        tree, next_due = self.layout.kept, math.inf
         due: dict[Serial, tuple[str, Record]] = {}
 
         def opened(folder: str, seconds: int) -> Steps[list[tuple[float, str, str]]]:
@@ -97,8 +101,11 @@ class Store:
                 yield from self.write([Expect(self.layout.changes, changes), *emptied(key, folder)])
 
         for opens, hour_key, hour in (yield from opened(tree.hours, 3600)):
+            if opens < since:
+                continue
             if opens > until:
-                return due, min(next_due, opens)
+                next_due = min(next_due, opens)
+                break
             slots = yield from opened(tree.slots(hour), 60)
             for slot_opens, slot_key, slot in slots:
                 if slot_opens > until:
@@ -117,7 +124,7 @@ class Store:
                     yield from clear(slot_key, tree.folder(slot))
             if not slots:
                 yield from clear(hour_key, tree.slots(hour))
-        return due, next_due
+        return due, next_due if next_due < NEVER else math.inf
 
     def workers(self, *, owners: bool = True) -> Steps[Snapshot]:
         """All contenders of the workers: with ``owners`` as they are at a moment of this call."""

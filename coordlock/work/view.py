@@ -9,13 +9,13 @@ from dataclasses import astuple, dataclass, replace
 from itertools import islice
 from typing import Final
 
-from coordlock.backend.data import Delete, Expect, Listing, Operation, Put
+from coordlock.backend.data import Delete, Expect, Operation, Put
 from coordlock.errors import NameConflict
 from coordlock.kernel.retry import retried
 from coordlock.model.contender import Contender
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import all_of
-from coordlock.work.layout import LANES, ItemId, Serial, ending
+from coordlock.work.layout import LANES, NEVER, ItemId, Serial, ending
 from coordlock.work.records import Content, Record, State, serials
 from coordlock.work.store import Outcome, Store
 
@@ -111,35 +111,26 @@ def _taken(store: Store) -> Steps[list[_Found]]:
     return sorted(items, key=lambda item: item.state)
 
 
-def _waiting(store: Store) -> Steps[list[_Found]]:
-    """All that wait, or are delayed, in the order in which they are due."""
-    items, now = (yield from store.waiting())[0], time.time()
-    found = [
-        _Found(one, key, record, "waiting" if record.at <= now else "delayed")
-        for one, (key, record) in items.items()
-    ]
-    return sorted(found, key=lambda item: (item.record.at, item.one))
-
-
-def _dead(store: Store) -> Steps[list[_Found]]:
-    """All that are dead."""
-    dead, listings = store.layout.dead, list[Listing]()
-    for key in (yield from store.read(dead.index)).values:
-        listings.append((yield from store.read(dead.folder(key.rpartition("/")[2]))))
-    found = serials(*listings).items()
-    return [_Found(one, key, Record.decode(key, stored), "dead") for one, (key, stored) in found]
+def _kept(store: Store, since: float = 0.0, until: float = NEVER) -> Steps[list[_Found]]:
+    """All that wait, are delayed, or dead, in the order in which they are due."""
+    items, now = (yield from store.kept(until, since))[0], time.time()
+    found = []
+    for one, (key, record) in items.items():
+        state = "dead" if record.reason else "waiting" if record.at <= now else "delayed"
+        found.append(_Found(one, key, record, state))
+    return sorted(found, key=lambda item: (item.state == "dead", item.record.at, item.one))
 
 
 def waiting(store: Store) -> Steps[int]:
     """How many items may be taken now, but for those whose worker has ended."""
     state = yield from store.state()
-    return state.waiting + len((yield from store.waiting(time.time()))[0])
+    return state.waiting + len((yield from store.kept(time.time()))[0])
 
 
 def stats(store: Store) -> Steps[WorkQueueStats]:
     """How many items are where. Reads the records of all that are not new, but no items."""
     new, count = (yield from store.state()).waiting, Counter[str]()
-    for find in (_taken, _waiting, _dead):
+    for find in (_taken, _kept):
         count.update(item.state for item in (yield from find(store)))
     return WorkQueueStats(count["waiting"] + new, count["taken"], count["delayed"], count["dead"])
 
@@ -147,9 +138,8 @@ def stats(store: Store) -> Steps[WorkQueueStats]:
 def live_items(store: Store, limit: int) -> Steps[tuple[ItemView, ...]]:
     """The first ``limit`` of those that are taken, that wait, and that are delayed."""
     taken = yield from _taken(store)
-    others = yield from _waiting(store)
-    lanes = yield from store.state()
-    new = islice(_new_numbers(lanes), limit)
+    others = yield from _kept(store, until=NEVER - 1)
+    new = islice(_new_numbers((yield from store.state())), limit)
     found = [
         *taken,
         *(item for item in others if item.state == "waiting"),
@@ -161,7 +151,7 @@ def live_items(store: Store, limit: int) -> Steps[tuple[ItemView, ...]]:
 
 def dead_items(store: Store, limit: int) -> Steps[tuple[ItemView, ...]]:
     """The first ``limit`` of the dead."""
-    return (yield from _viewed(store, (yield from _dead(store))[:limit]))
+    return (yield from _viewed(store, (yield from _kept(store, since=NEVER))[:limit]))
 
 
 def taken_away(store: Store, id: ItemId) -> Steps[Contender | None]:
@@ -185,7 +175,7 @@ def taken_away(store: Store, id: ItemId) -> Steps[Contender | None]:
 
 def ready_again(store: Store, id: ItemId) -> Steps[None]:
     """Make a dead item ready. Raises LookupError."""
-    found = serials((yield from store.read(store.layout.dead.folder_of(id))))
+    found = serials((yield from store.read(store.layout.kept.dead(id))))
     for one, (key, stored) in found.items():
         if one.id == id:
             ready = Record(token=Record.decode(key, stored).token).keeping(store.layout, one)
@@ -199,7 +189,7 @@ def removed(store: Store, id: ItemId) -> Steps[bool]:
     operations: tuple[Operation, ...] = ending(store.layout.item(id))
     if any(item.one.id == id and item.worker for item in (yield from _taken(store))):
         return False
-    for item in [*(yield from _waiting(store)), *(yield from _dead(store))]:
+    for item in (yield from _kept(store)):
         if item.one.id == id:  # in one step, so that no worker has claimed it meanwhile
             operations += ending(item.key)
     # Who claims a new item all the same finds none, and drops the claim.
@@ -222,9 +212,7 @@ def purged(store: Store) -> Steps[int]:
                 count, lane = count + waiting, after
             else:  # others take from this lane, or purge it
                 lane = (yield from store.bounded(store.state())).lanes[lane.lane]
-    rest = yield from store.bounded(_waiting(store))
-    rest += yield from store.bounded(_dead(store))
-    for item in rest:
+    for item in (yield from store.bounded(_kept(store))):
         operations = [*ending(item.key), Delete(layout.item(item.one.id))]
         count += (yield from store.bounded(store.write(operations))) is Outcome.MADE
     return count

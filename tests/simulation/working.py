@@ -158,7 +158,7 @@ class Ledger:
     @property
     def dead(self) -> dict[ItemId, Record]:
         """The items that nobody takes any more."""
-        folders = {LAYOUT.dead.folder_of(id) for id in self.ids.values()}
+        folders = {LAYOUT.kept.dead(id) for id in self.ids.values()}
         return {
             one.id: Record.decode(key, stored)
             for folder in folders

@@ -212,7 +212,7 @@ def test_what_is_delayed_while_its_bucket_is_cleared_is_not_forgotten(
 
     def late(operations: Sequence[Operation], guards: Sequence[Contender] = ()) -> Any:
         nonlocal at
-        if any(isinstance(one, Delete) and "/waiting/hour-" in one.key for one in operations):
+        if any(isinstance(one, Delete) and "/kept/hour-" in one.key for one in operations):
             del backend.write
             at -= 60  # the clock of another producer
             theirs.put(b"second", delay=1)
@@ -276,7 +276,7 @@ def test_of_many_items_that_are_due_at_once_few_are_listed_for_each_take(
 
     def noted(where: str, guard: Contender | None = None) -> Any:
         answer: Promise[Listing] = read(where, guard=guard)
-        if "/waiting/slot-" in where:
+        if "/kept/slot-" in where:
             sizes.append(len(answer.result(BOUND).values))
         return answer
 
