@@ -1,21 +1,23 @@
 """How one client waits for items and claims them, for all of its calls.
 
 A claim is one write, guarded by a worker's contender. It takes away what makes the item ready (it
-moves the lane on, or deletes the key of the retry) and makes the key of the claim. It expects what
-it takes away as that was read, and that never comes back. So an item has one claim at a time.
+moves the lane on, or deletes the key of an item that waits) and makes the key of the claim. It
+expects what it takes away as that was read, and that never comes back. So an item has one claim at
+a time.
 
 A claim is void when its contender has left its queue. Departed contenders never return, and each
 later write of that worker is guarded by its contender, so none of them comes through. So a client
 that reads the claim, and then does not find the contender among the workers, may take its place.
 
 Each call claims for itself, so a busy client needs no news. A claim goes on where its caller gives
-up. Then another call of this client gets the item, or it is given back, which counts for nothing.
-So only a session that ends leaves a claim behind.
+up. Then the item is given back, which counts for nothing. So only a session that ends leaves a
+claim behind.
 
 While nothing is ready, the client follows the queue's state, once for all calls that wait. A ready
 item is news for all clients that follow. So each pauses at random before it wakes a call, but for
-the one that does the chores: the others see that the item is taken, and send nothing. The pause
-doubles with each refused claim.
+the one that does the chores: the others see that the item is taken, and send nothing. After the
+pause they look for due items, of which they see no claims. The pause doubles with each refused
+claim.
 """
 
 from __future__ import annotations
@@ -25,20 +27,20 @@ import threading
 import time
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Final
 
 from coordlock.backend import Listing, Observation
 from coordlock.backend.data import Read
 from coordlock.errors import Evicted, SessionLost
+from coordlock.kernel.session import Session
 from coordlock.runtime.clock import sleep, soon, within
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Condition, Promise
-from coordlock.work.chores import Chores, Limits, log_dead, returning
+from coordlock.work.chores import Chores, log_dead
 from coordlock.work.layout import Serial, creating, ending
-from coordlock.work.ready import Candidate, Ready
-from coordlock.work.records import Claim, Content, Retry, State, serials
+from coordlock.work.ready import ENOUGH, Candidate, Ready
+from coordlock.work.records import Content, Limits, Record, State
 from coordlock.work.store import Outcome, Store, Writing
 from coordlock.work.workers import Worker, Workers
 
@@ -52,6 +54,10 @@ _CLAIMS: Final = 16
 #: Seconds for a call that was woken to begin its claim, before the next one is woken: its event
 #: loop may be blocked.
 _PATIENCE_S: Final = 1.0
+#: Seconds after which a client that follows the state checks whether its session is another one.
+_CHECK_S: Final = 5.0
+#: The shortest wait for an item to become due.
+_SHORTEST_S: Final = 0.02
 #: The shortest pause before a claim of a client that was neither refused nor successful lately:
 #: meanwhile it learns of the claim of the client that does the chores. The longest is twice as
 #: long. A client that finds items all the time pauses only after a refused claim. How often a
@@ -67,39 +73,24 @@ class Claimed:
     """An item that a worker of this client has claimed."""
 
     serial: Serial
-    claim: Claim
+    claim: Record
     content: Content
     worker: Worker
-
-    def retry(self, *, due: float = 0.0, delivered: bool = True, failed: bool = False) -> Retry:
-        """The item's record when it is given back, ``delivered`` or not, and ``failed`` or not."""
-        claim = self.claim
-        return Retry(due, claim.token, claim.deliveries + delivered, claim.failures + failed)
-
-
-class Claiming:
-    """A claim, which goes on where its caller gives up."""
-
-    __slots__ = ("found", "has_begun", "is_left")
-
-    def __init__(self) -> None:
-        #: Kept with the item, or with what came of the claim; with None where nothing is ready.
-        self.found: Final[Promise[Claimed | Outcome | None]] = Promise()
-        self.has_begun = False
-        #: Whether no caller waits for it any more.
-        self.is_left = False
 
 
 class Wanted:
     """A call that wants an item."""
 
-    __slots__ = ("claiming", "once", "refused", "saw_nothing", "since", "woken")
+    __slots__ = ("claim", "is_left", "once", "refused", "saw_nothing", "since", "woken")
 
     def __init__(self, *, once: bool, since: float) -> None:
         self.once: Final = once
         #: When it came, in seconds of the client's clock.
         self.since: Final = since
-        self.claiming: Claiming | None = None
+        #: Kept with the item, or with what came of the claim; with None where nothing is ready.
+        self.claim: Promise[Claimed | Outcome | None] | None = None
+        #: Whether its caller has given up.
+        self.is_left = False
         #: Whether nothing was ready when the client looked last.
         self.saw_nothing = False
         #: How many claims were refused since then.
@@ -115,9 +106,9 @@ class Consumer:
         timers = store.engine.timers
         self.store: Final = store
         self.ready = Ready(store.layout, lambda many: int(timers.jitter(many)) % many)
-        self.workers = Workers(store, label)
-        self.chores: Final = Chores(store, limits, self)
-        self._limits: Final = limits
+        self.workers: Final = Workers(store, label)
+        self.limits: Final = limits
+        self.chores: Final = Chores(store, limits, self.workers, lambda: self._is_serving)
         self._lock: Final = threading.RLock()
         #: The calls that wait for news, or were woken by news, in the order in which they came.
         self._calls: Final[list[Wanted]] = []
@@ -129,8 +120,9 @@ class Consumer:
         #: the client's clock.
         self._look_at = self.read_at = -math.inf
         self._state: State | None = None
-        #: Claims whose callers have given up.
-        self._left: Final[list[Claiming]] = []
+        self._finding: Promise[None] | None = None
+        #: The session in which the client has learnt what is ready.
+        self._session: Session | None = None
         #: How many claims were made since the last reading.
         self._made = 0
         #: How many more claims were refused than made lately, and whether the last one was.
@@ -138,11 +130,6 @@ class Consumer:
         self._was_refused = False
 
     # Its calls
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether a call waits for an item."""
-        return self._is_serving
 
     @property
     def is_following(self) -> bool:
@@ -158,9 +145,8 @@ class Consumer:
                 self.chores.go_on()
                 if self._is_due and not self.is_following:
                     yield from self.look()
-                yield from self._make_ready()
                 found = None
-                if self.ready.count or self._left:
+                if self.ready.count:
                     found = yield self._claiming(wanted)
                 if isinstance(found, Claimed):
                     return found
@@ -200,49 +186,30 @@ class Consumer:
         yield wanted.woken
 
     def _claiming(self, wanted: Wanted) -> Promise[Claimed | Outcome | None]:
-        """What comes of a claim that another call has left, or of a new one."""
-        with self._lock:
-            if self._left:
-                claiming = wanted.claiming = self._left[-1]
-                claiming.is_left = False
-                self._left.remove(claiming)
-                return claiming.found
-        claiming = wanted.claiming = Claiming()
-        # Where Ctrl-C cannot strike.
-        soon(self.store.engine.timers, partial(self._begin_claim, claiming))
-        self.store.engine.check()
-        return claiming.found
+        """What comes of a claim, which goes on where the caller gives up."""
+        claim = wanted.claim = Promise()
 
-    def _begin_claim(self, claiming: Claiming) -> None:
-        with self._lock:  # unless its call has given up meanwhile
-            claiming.has_begun = not claiming.is_left
-        candidate = None
-        if claiming.has_begun:
-            candidate = self.ready.choose(self.store.engine.clock.now())
-        if candidate is None:
-            claiming.found.resolve(None)
-        else:
-            found = run_in_background(self._claim(candidate))
-            found.add_done_callback(claiming.found.follow)
+        def begin() -> None:
+            ready = self.ready
+            if wanted.is_left or (candidate := ready.choose(self.store.engine.clock.now())) is None:
+                claim.resolve(None)
+            else:
+                run_in_background(self._claim(candidate)).add_done_callback(claim.follow)
+
+        soon(self.store.engine.timers, begin)  # where Ctrl-C cannot strike
+        self.store.engine.check()  # after it was closed, nothing begins
+        return claim
 
     def abandon(self, wanted: Wanted) -> None:
-        """The caller has given up: another call gets what is claimed, or it is given back."""
-        if (claiming := wanted.claiming) is None:
-            return
+        """The caller has given up: what is claimed for it is given back."""
 
-        def give_back(found: Promise[Claimed | Outcome | None]) -> None:
-            with self._lock:
-                was_left, claiming.is_left = claiming.is_left, False
-                if claiming in self._left:
-                    self._left.remove(claiming)
-            if was_left and found.exception() is None and isinstance(it := found.result(), Claimed):
-                self.give_back(it, it.retry(delivered=False))  # it counts for nothing
+        def give_back(claim: Promise[Claimed | Outcome | None]) -> None:
+            if claim.exception() is None and isinstance(claimed := claim.result(), Claimed):
+                self.give_back(claimed, delivered=False)  # it counts for nothing
 
-        with self._lock:
-            claiming.is_left = True
-            if claiming.has_begun:
-                self._left.append(claiming)
-        claiming.found.add_done_callback(give_back)
+        wanted.is_left = True
+        if wanted.claim is not None:
+            wanted.claim.add_done_callback(give_back)
 
     def _begin(self) -> None:
         with self._lock:
@@ -283,9 +250,10 @@ class Consumer:
         engine, clock = self.store.engine, self.store.engine.clock
         wake_at: float | None = None
         shown: Listing | None = None
+        session = engine.sessions.latest
         following = self.store.backend.follow(self.store.layout.state, self._changed.notify)
         self._following = following
-        while self._calls:
+        while self._calls and session is engine.sessions.latest:
             self.chores.go_on()
             notified = self._changed.notified  # before the looks, so that later changes wake
             if following.view.ended is not None:
@@ -293,22 +261,25 @@ class Consumer:
                 raise copy(following.view.ended)
             if (listing := following.view.state) is not None and listing is not shown:
                 shown = listing
-                yield from self._learn((yield from self.store.state_in(listing)))
+                self._learn((yield from self.store.state_in(listing)))
             if self._is_due and not self.is_following:
                 yield from self.look()
-            yield from self._make_ready()
             waiting = [call for call in list(self._calls) if not call.woken.done()]
-            count, now = self.ready.count, clock.now()
-            seconds: float | None = None if self.is_following else _REREAD_S
+            may_be_due, now = self.ready.may_be_due(time.time()), clock.now()
+            count = self.ready.count + may_be_due
+            seconds = _CHECK_S if self.is_following else _REREAD_S
             if not (count and waiting):
                 wake_at = None
+                if not count:
+                    seconds = min(seconds, max(_SHORTEST_S, self.ready.next_due - time.time()))
             else:
                 if wake_at is None:
                     is_first = self.chores.is_ours and not self._was_refused
                     wake_at = now if is_first else now + self._pause(count)
                 if (seconds := wake_at - now) <= 0:
                     wake_at, seconds = None, _PATIENCE_S
-                    for call in waiting[:count]:
+                    yield from self._find_due()
+                    for call in waiting[: self.ready.count]:
                         call.woken.resolve(None)
             yield within(engine.timers, notified, seconds)
 
@@ -333,30 +304,37 @@ class Consumer:
         self._made = 0
         state = yield from self.store.state()
         self.read_at = max(self.read_at, began)
-        yield from self._learn(state)
+        self._learn(state)
+        yield from self._find_due()
 
-    def _learn(self, state: State) -> Steps[None]:
+    def _learn(self, state: State) -> None:
+        if self._session is not self.store.engine.sessions.latest:
+            self._session = self.store.engine.sessions.latest
+            self.ready.forget()
         if state != self._state:
-            self.chores.learn(state)
+            self.chores.notify()
             self._state = state
-        if self.ready.learn(state, self.store.engine.clock.now()):
-            found = serials((yield from self.store.read(self.store.layout.retries)))
-            retries = {one: Retry.decode(key, stored) for one, (key, stored) in found.items()}
-            self.ready.learn_retries(state.changes, retries)
+        self.ready.learn(state, self.store.engine.clock.now())
 
-    def _make_ready(self) -> Steps[None]:
-        """Make ready what is due, where no other client is known to do that."""
-        if self.chores.are_others or not self.chores.may_be_due:
+    def _find_due(self) -> Steps[None]:
+        """Find the items that were claimed or delayed and are due, if there may be more."""
+        if not self.ready.may_be_due(time.time()):
             return
-        made: Promise[bool] = Promise()
+        found: Promise[None] = Promise()
 
         def begin() -> None:
-            run_in_background(self.chores.make_ready()).add_done_callback(made.follow)
+            if self._finding is None or self._finding.done():  # or another call has begun it
+                self._finding = run_in_background(find())
+            self._finding.add_done_callback(found.follow)
+
+        def find() -> Steps[None]:
+            changes = self.ready.changes  # before the folders are read: it counts what comes later
+            due, next_due = yield from self.store.kept(time.time(), enough=ENOUGH, changes=changes)
+            self.ready.learn_due(changes, due, next_due)
 
         soon(self.store.engine.timers, begin)  # where Ctrl-C cannot strike
-        self.store.engine.check()
-        if (yield made):
-            yield from self.look()
+        self.store.engine.check()  # after it was closed, nothing begins
+        yield found
 
     def look_again(self) -> None:
         """What is known is old: let the next claim look first."""
@@ -368,17 +346,7 @@ class Consumer:
         """Claim the item, or bury it; where it is not to be had, what came of that."""
         outcome, claimed, worker = Outcome.UNCLEAR, None, None
         try:
-            if (reason := self._limits.reason(candidate.retry)) is not None:
-                burying = returning(
-                    self.store.layout, candidate.before, candidate.retry, self._limits, reason
-                )
-                made = yield from self.store.write([*candidate.taking, *burying])
-                if made is Outcome.MADE:
-                    item = str(candidate.before.id)
-                    log_dead(self.store.layout.name, item, candidate.retry, self._limits)
-                outcome = Outcome.MADE  # it is ready no longer, whichever client has done that
-                return outcome
-            worker = yield from self.workers.get(candidate.retry.token)
+            worker = yield from self.workers.get(candidate.record.token)
             outcome, claimed = yield from self._write(candidate, worker)
             return claimed or outcome
         except (Evicted, SessionLost):
@@ -392,10 +360,10 @@ class Consumer:
                 self.workers.put_back(worker)
 
     def _write(self, candidate: Candidate, worker: Worker) -> Steps[tuple[Outcome, Claimed | None]]:
-        store, layout, retry = self.store, self.store.layout, candidate.retry
+        store, layout = self.store, self.store.layout
         me, one = worker.ticket.contenders[0], candidate.before.next
-        claim = Claim(
-            me.key, me.order, me.token or 0, time.time(), retry.deliveries, retry.failures
+        claim = replace(
+            candidate.record, at=time.time(), worker=me.key, order=me.order, token=me.token or 0
         )
         key, item = layout.claim(one), layout.item(one.id)
         operations = [*candidate.taking, *creating(key, claim.encode()), Read(item)]
@@ -404,7 +372,7 @@ class Consumer:
             outcome = yield from writing.steps()
             if outcome is Outcome.UNCLEAR:
                 there = (yield from store.read(key)).values.get(key)
-                is_mine = there is not None and Claim.decode(key, there).is_of(me)
+                is_mine = there is not None and Record.decode(key, there).is_of(me)
                 outcome = Outcome.MADE if is_mine else Outcome.REFUSED
             if outcome is not Outcome.MADE:
                 return outcome, None
@@ -431,20 +399,23 @@ class Consumer:
         else:
             self.look_again()
 
-    def give_back(self, claimed: Claimed, retry: Retry) -> Promise[None]:
+    def give_back(self, claimed: Claimed, *, delivered: bool = True) -> Promise[None]:
         """Let an item be claimed again, in the background; kept when that is certain.
 
-        Fails where the claim is void, or ends otherwise: then others find that.
+        It has not failed, and was ``delivered`` or not. Fails where the claim is void, or ends
+        otherwise: then others find that.
         """
-        return run_in_background(self._give_back(claimed, retry))
+        return run_in_background(self._give_back(claimed, delivered))
 
-    def _give_back(self, claimed: Claimed, retry: Retry) -> Steps[None]:
-        layout, worker = self.store.layout, claimed.worker
-        operations = [*ending(layout.claim(claimed.serial))]
-        operations += returning(layout, claimed.serial, retry)
+    def _give_back(self, claimed: Claimed, delivered: bool) -> Steps[None]:
+        layout, worker, serial = self.store.layout, claimed.worker, claimed.serial
+        record = claimed.claim.after(self.limits, delivered=delivered)
+        operations = *ending(layout.claim(serial)), *record.keeping(layout, serial)
         try:
             guards = worker.ticket.contenders
-            if (yield from self.store.write(operations, guards)) is not Outcome.MADE:
+            if (yield from self.store.write(operations, guards)) is Outcome.MADE:
+                log_dead(layout.name, serial, record)
+            else:
                 worker.ticket.withdraw()  # it may be evicted: see `taken_away`
             self.put_back(worker)
         except BaseException:

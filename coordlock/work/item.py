@@ -32,7 +32,7 @@ from coordlock.runtime.process import THREAD
 from coordlock.runtime.promise import Promise
 from coordlock.runtime.recorder import RECORDER
 from coordlock.settings import DEFAULT, Duration, Timeout, seconds_of, timeout_of
-from coordlock.work.chores import Limits, log_dead, returning
+from coordlock.work.chores import log_dead
 from coordlock.work.consumer import Claimed, Consumer
 from coordlock.work.layout import ending
 from coordlock.work.store import Outcome, Writing
@@ -69,12 +69,10 @@ class Retries:
         max_delay: up to which each delay is twice the one before, and drawn at random from its
             upper half, so that what failed together is not tried together; None for ``delay`` each
             time.
-        limits: when the item counts as dead.
     """
 
     delay: float
     max_delay: float | None
-    limits: Limits
 
     def after(self, failures: int, jitter: float) -> float:
         """Seconds to the next try after so many; ``jitter`` is 0 to 1."""
@@ -162,16 +160,14 @@ class _BaseItem(BaseGrant):
         ``reason``. Up to 366 days; the clock of this machine says when that is, and the consumers'
         clocks when it has come. Raises what `ack` raises, and ValueError for another delay.
         """
-        timers, retries = self._engine.timers, self._retries
-        retry = self._claimed.retry(failed=True)
-        seconds = retries.after(retry.failures, timers.jitter(1.0))
+        claim, serial = self._claimed.claim, self._claimed.serial
+        seconds = self._retries.after(claim.failures + 1, self._engine.timers.jitter(1.0))
         seconds = seconds if delay is None else delay_of(delay)
-        if seconds > 0:
-            retry = self._claimed.retry(due=time.time() + seconds, failed=True)
-        layout, serial = self._consumer.store.layout, self._claimed.serial
-        back = returning(layout, serial, retry, retries.limits, reason[:_LONGEST_REASON])
-        yield from self._finish("given back", back)
-        log_dead(self.name, self.id, retry, retries.limits, reason)
+        due = time.time() + seconds if seconds > 0 else 0.0
+        why = reason[:_LONGEST_REASON]
+        record = claim.after(self._consumer.limits, due=due, failed=True, reason=why)
+        yield from self._finish("given back", record.keeping(self._consumer.store.layout, serial))
+        log_dead(self.name, serial, record)
         self._consumer.look_again()
 
     def _finish(self, how: str, operations: Sequence[Operation]) -> Steps[None]:
@@ -258,7 +254,7 @@ class _BaseItem(BaseGrant):
         was_held = self._loss() is None
         self._released = True
         if begins:
-            back = self._consumer.give_back(self._claimed, self._claimed.retry())
+            back = self._consumer.give_back(self._claimed)
             self._has_ended = was_held
             if was_held:
                 self._record("given back")

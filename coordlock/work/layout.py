@@ -5,11 +5,10 @@
 
     state/tail                  the numbers of the next items, and what producers put last
     state/lane-0 .. lane-23     the next number of each lane
-    state/changes               its version grows when a retry or a delayed item is added
+    state/changes               its version grows when an item is added to those that wait
     items/<segment>/<id>        an item, until it is acknowledged
     claims/<id>.<serial>        who works on an item
-    retries/<id>.<serial>       an item that is ready, and was claimed or delayed before
-    delayed/..., dead/...       items that wait for their time, or for an operator
+    kept/...                    items that were claimed or delayed, by the time when they are due
 
 **Lanes.** A number belongs to the lane that is its remainder by 24. A claim of a new item moves the
 lane's next number on, and expects the lane as it was. So a new item is claimed once, and consumers
@@ -33,9 +32,9 @@ from coordlock.model.names import escape, internal
 __all__ = [
     "FOLDER",
     "LANES",
-    "DeadItems",
-    "DelayedItems",
+    "NEVER",
     "ItemId",
+    "KeptItems",
     "Layout",
     "Serial",
     "creating",
@@ -50,7 +49,9 @@ LANES: Final = 24
 #: How many numbers in a row share a folder of items, and how many folders there are.
 _SEGMENT: Final = 256
 _SEGMENTS: Final = 1024
-#: How many numbers in a row share a bucket of the delayed or the dead; how many of the dead exist.
+#: When dead items are due, in seconds since 1970.
+NEVER: Final = 3600e9
+#: How many numbers in a row share a bucket, and how many buckets there are.
 _BUCKET: Final = 1024
 _BUCKETS: Final = 256
 
@@ -100,33 +101,11 @@ class Serial(NamedTuple):
         return f"{self.id}.{self.serial}"
 
 
-class DeadItems:
-    """Dead items in buckets of up to 2,048, and an index of the buckets in use."""
+class KeptItems:
+    """Items that were claimed or delayed, by the time when they are due; the dead are due `NEVER`.
 
-    def __init__(self, base: str) -> None:
-        self._base = base
-        #: The folder whose keys are named as the buckets.
-        self.index: Final = f"{base}/index/"
-
-    def folder(self, bucket: str) -> str:
-        """The folder of what is in ``bucket``."""
-        return f"{self._base}/bucket-{bucket}/"
-
-    def folder_of(self, id: ItemId) -> str:
-        """The folder where an item would be."""
-        return self.folder(_bucket_of(id))
-
-    def adding(self, item: Serial, record: bytes) -> tuple[Operation, ...]:
-        """The operations that put ``item`` there."""
-        mark = Put(self.index + _bucket_of(item.id), b"")
-        return mark, *creating(f"{self.folder_of(item.id)}{item}", record)
-
-
-class DelayedItems:
-    """Delayed items by hour and minute, so that a look for those that are due reads few others.
-
-    One folder names the hours in use. The folder of an hour names its slots, each of a minute and
-    of up to 2,048 items. The folder of a slot has the items.
+    So a look for those that are due reads few others. One folder names the hours in use. The folder
+    of an hour names its slots, each of a minute and of a bucket. A slot's folder has the items.
     """
 
     def __init__(self, base: str) -> None:
@@ -142,10 +121,18 @@ class DelayedItems:
         return f"{self._base}/slot-{slot}/"
 
     def adding(self, item: Serial, due: float, record: bytes) -> tuple[Operation, ...]:
-        """The operations that put ``item``, which is ``due`` then in seconds since 1970, there."""
-        hour, slot = str(int(due // 3600)), f"{int(due // 60)}.{item.id.number // _BUCKET}"
+        """The operations that put ``item`` there, which is due then, in seconds since 1970."""
+        hour, slot = f"{due // 3600:.0f}", _slot(item.id, due)
         marks = Put(self.hours + hour, b""), Put(self.slots(hour) + slot, b"")
         return *marks, *creating(f"{self.folder(slot)}{item}", record)
+
+    def dead(self, id: ItemId) -> str:
+        """The folder where an item is if it is dead."""
+        return self.folder(_slot(id, NEVER))
+
+
+def _slot(id: ItemId, due: float) -> str:
+    return f"{due // 60:.0f}.{id.number // _BUCKET % _BUCKETS}"
 
 
 class Layout:
@@ -165,9 +152,7 @@ class Layout:
         self.lanes: Final = tuple(f"{self.state}lane-{lane}" for lane in range(LANES))
         self.changes: Final = f"{self.state}changes"
         self.claims: Final = f"{base}/claims/"
-        self.retries: Final = f"{base}/retries/"
-        self.delayed: Final = DelayedItems(f"{base}/delayed")
-        self.dead: Final = DeadItems(f"{base}/dead")
+        self.kept: Final = KeptItems(f"{base}/kept")
         self._items: Final = f"{base}/items"
 
     def item(self, id: ItemId) -> str:
@@ -178,10 +163,6 @@ class Layout:
     def claim(self, item: Serial) -> str:
         """The key of a claim."""
         return f"{self.claims}{item}"
-
-    def retry(self, item: Serial) -> str:
-        """The key of an item that is ready to be claimed again, or after its delay."""
-        return f"{self.retries}{item}"
 
 
 def creating(key: str, data: bytes) -> tuple[Operation, Operation]:
@@ -200,7 +181,3 @@ def emptied(mark: str, folder: str) -> tuple[Operation, Operation]:
     ZooKeeper keeps a folder as a node, which goes too. Elsewhere there is no such key.
     """
     return Delete(mark), Delete(folder[:-1])
-
-
-def _bucket_of(id: ItemId) -> str:
-    return str(id.number // _BUCKET % _BUCKETS)

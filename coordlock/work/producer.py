@@ -26,7 +26,7 @@ from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Promise
 from coordlock.work.layout import ItemId, Serial, creating
-from coordlock.work.records import Content, Retry, State, Tail, marked
+from coordlock.work.records import Content, Record, State, Tail, marked
 from coordlock.work.store import Store
 
 __all__ = ["Parcel", "Producer"]
@@ -45,7 +45,7 @@ _AFTER_OTHERS: Final = 0.006
 class Parcel:
     """One item on its way: ``id`` is kept with its id when it was put."""
 
-    __slots__ = ("data", "delay", "id", "limit", "overtaken", "unanswered")
+    __slots__ = ("data", "delay", "id", "limit", "unanswered")
 
     def __init__(self, data: bytes, delay: float, limit: int | None) -> None:
         """``limit`` is the depth up to which it may be put."""
@@ -53,8 +53,6 @@ class Parcel:
         self.delay: Final = delay
         self.limit: Final = limit
         self.id: Final[Promise[ItemId]] = Promise()
-        #: How often another client put first.
-        self.overtaken = 0
         #: Why the latest attempt has no answer.
         self.unanswered: BackendUnavailable | None = None
 
@@ -98,8 +96,7 @@ class Producer:
         except BackendUnavailable as error:
             if self._recall(parcel):
                 raise
-            others = f", other clients put first {parcel.overtaken} times" * (parcel.overtaken > 0)
-            reason = f"{error.reason}{others}; the item may have been put, or may be yet"
+            reason = f"{error.reason}; the item may have been put, or may be yet"
             raise BackendUnavailable(error.service, reason) from error.__cause__
 
     def _sent(self, parcel: Parcel) -> Steps[ItemId]:
@@ -155,41 +152,36 @@ class Producer:
 
     def _write(self, batch: list[Parcel]) -> Steps[None]:
         """Put ``batch``, or fail its promises."""
-        known, self._state = self._state, None
-        if known is not None and len(_admitted(batch, known)) == len(batch):
-            state = known
-        else:  # what is known may be old: items were claimed since
-            state = yield from self._look(batch)
-            batch = self._refuse_beyond(batch, state)
-        if not batch:
-            self._state = state
-            return
         self._operation += 1
-        begun = state.tail_version
+        state, self._state = self._state, None
+        is_fresh, begun = False, 0
         last: BackendUnavailable | None = None
         while True:
+            # What is known may be old: items were claimed since.
+            if state is None or not (is_fresh or _admitted(batch, state) == batch):
+                state, is_fresh = (yield from self._look(batch)), True
+            if last is None:
+                batch, begun = self._refuse_beyond(batch, state), state.tail_version
+            elif self._was_made(batch, state, begun, last):
+                batch = []
+            if not batch:
+                self._state = state
+                return
             tail, operations = self._operations(batch, state)
             try:
                 yield self._store.backend.write(operations)
-                self._state = replace(state, tail=tail, tail_version=state.tail_version + 1)
-                self._tell(batch, state.tail.next, state.tail.delayed)
-                return
             except VersionMismatch:
-                for parcel in batch:
-                    parcel.overtaken += 1
                 yield sleep(self._engine.timers, self._engine.timers.jitter(_AFTER_OTHERS))
+                state = None
             except BackendUnavailable as error:
                 last = error
                 for parcel in batch:
                     parcel.unanswered = error
                 yield sleep(self._engine.timers, _PAUSE)
-            state = yield from self._look(batch)
-            if last is None:
-                batch = self._refuse_beyond(batch, state)
-            elif self._was_made(batch, state, begun, last):
-                batch = []
-            if not batch:
-                self._state = state
+                state = None
+            else:
+                self._resolve(batch, state.tail.next, state.tail.delayed)
+                self._state = replace(state, tail=tail, tail_version=state.tail_version + 1)
                 return
 
     def _look(self, batch: Sequence[Parcel]) -> Steps[State]:
@@ -217,8 +209,7 @@ class Producer:
             operations += creating(layout.item(id), Content(now, parcel.data).encode())
             if parcel.delay > 0:
                 due = now + parcel.delay
-                operations += layout.delayed.adding(Serial(id), due, Retry(due).encode())
-                operations.append(Put(layout.changes, b""))
+                operations += Record(due).keeping(layout, Serial(id))
         if not (state.tail_version and tail.is_listed):
             operations += creating(layout.mark, marked())
         return after, list(dict.fromkeys(operations))  # several may mark the same bucket
@@ -226,7 +217,7 @@ class Producer:
     def _was_made(
         self, batch: Sequence[Parcel], state: State, begun: int, last: BackendUnavailable
     ) -> bool:
-        """Whether an attempt without answer was made; then ``batch`` is told."""
+        """Whether an attempt without answer was made; then ``batch`` has its ids."""
         changes = state.tail_version - begun
         try:
             made = state.tail.made(self._name, self._operation, changes)
@@ -235,10 +226,10 @@ class Producer:
             raise BackendUnavailable(last.service, reason) from last
         if made is None:
             return False
-        self._tell(batch, made.next, made.delayed)
+        self._resolve(batch, made.next, made.delayed)
         return True
 
-    def _tell(self, batch: Sequence[Parcel], first: int, first_delayed: int) -> None:
+    def _resolve(self, batch: Sequence[Parcel], first: int, first_delayed: int) -> None:
         for parcel, id in zip(batch, _ids(batch, first, first_delayed), strict=True):
             parcel.id.resolve(id)
 

@@ -29,12 +29,12 @@ from coordlock.settings import (
     timeout_of,
 )
 from coordlock.work import view
-from coordlock.work.chores import Limits
 from coordlock.work.consumer import Consumer, Wanted
 from coordlock.work.consumption import AsyncConsumption, Consumption
 from coordlock.work.item import AsyncItem, Item, Retries, delay_of
 from coordlock.work.layout import ItemId
 from coordlock.work.producer import Parcel, Producer
+from coordlock.work.records import Limits
 from coordlock.work.running import AsyncRunning, Running
 from coordlock.work.store import Store
 from coordlock.work.view import ItemView, WorkQueueStats
@@ -91,19 +91,19 @@ class _BaseWorkQueue(Resident, Generic[I]):
         )
         #: What queues show of its workers beside host and pid, in place of the client's.
         self.label: Final = label_of(label)
-        limits = Limits(
+        self._limits: Final = Limits(
             _positive("max_failures", max_failures),
             None if max_deliveries is None else _positive("max_deliveries", max_deliveries),
         )
         longest = None if max_retry_delay is None else delay_of(max_retry_delay, "max_retry_delay")
-        self._retries: Final = Retries(delay_of(retry_delay, "retry_delay"), longest, limits)
+        self._retries: Final = Retries(delay_of(retry_delay, "retry_delay"), longest)
         self._access: Final = access
         #: That of the process that used it last: kept here, so that the client keeps it, too.
         self._shared = self._share()
 
     def _share(self) -> _Shared:
         engine = self._access.engine
-        facts: tuple[str, Limits, str | None] = self.name, self._retries.limits, self.label
+        facts: tuple[str, Limits, str | None] = self.name, self._limits, self.label
         self._shared = engine.share_while_used(("work", *facts), lambda: _Shared(engine, *facts))
         return self._shared
 

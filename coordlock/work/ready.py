@@ -24,15 +24,17 @@ from weakref import WeakValueDictionary
 
 from coordlock.backend.data import Expect, Operation, Put
 from coordlock.work.layout import LANES, ItemId, Layout, Serial, ending
-from coordlock.work.records import Lane, Retry, State
+from coordlock.work.records import Lane, Record, State
 from coordlock.work.store import Outcome
 
-__all__ = ["WINDOW", "Candidate", "Ready"]
+__all__ = ["ENOUGH", "WINDOW", "Candidate", "Ready"]
 
 #: A lane that no client serves gets at most so many numbers behind before one changes to it.
 WINDOW: Final = 16 * LANES
-#: Several consumers claim one of so many of the items that were claimed before.
-_SPREAD: Final = 16
+#: Several consumers claim one of so many of the items that were claimed or delayed.
+_SPREAD: Final = 256
+#: How many of these are enough, so that a client looks for no others.
+ENOUGH: Final = 16
 #: Seconds without another client's claim after which this client counts as the only consumer.
 _QUIET_S: Final = 1.0
 
@@ -42,7 +44,7 @@ class Candidate:
     """An item that may be claimed: ``taking`` is what makes it ready no longer."""
 
     before: Serial
-    retry: Retry
+    record: Record
     taking: Sequence[Operation]
     lane: Lane | None = None
 
@@ -58,28 +60,33 @@ class Ready:
         self._layout: Final = layout
         self._pick: Final = pick
         self._lock: Final = threading.RLock()
-        self._lanes: dict[int, Lane] = {}
-        self._tail = 1
-        #: What was read last, and of that the lanes that had not moved since the reading before.
-        self._read: dict[int, Lane] = {}
-        self._unserved: frozenset[int] = frozenset()
+        self.forget()
         #: The lane in which this client's last claim succeeded.
         self._own: int | None = None
         #: When another client's claim was seen last, in seconds of the client's clock.
         self._others_at = -math.inf
-        self._retries: dict[Serial, Retry] = {}
-        #: The changes at which the retries were read.
-        self._retries_at = -1
-        #: The retries and the lanes of claims that are under way: those whose candidate is in use.
+        #: Due items, and the lanes, of claims that are under way: those whose candidate is in use.
         self._busy: WeakValueDictionary[Serial | int, Candidate] = WeakValueDictionary()
 
-    def learn(self, state: State, now: float) -> bool:
-        """Take in ``state``; whether `learn_retries` is to follow.
+    def forget(self) -> None:
+        """Start anew: in another session, because the service may have lost its data with one."""
+        with self._lock:
+            self._lanes: dict[int, Lane] = {}
+            self._tail = 1
+            #: What was read last, and which lanes had not moved since the reading before.
+            self._read: dict[int, Lane] = {}
+            self._unserved: frozenset[int] = frozenset()
+            #: The items that were claimed or delayed and are due: their keys and records.
+            self._due: dict[Serial, tuple[str, Record]] = {}
+            #: When the next one is due, in seconds since 1970, and at which changes that was found.
+            self.next_due = -math.inf
+            self._found_at = self.changes = -1
 
-        An older reading than what is known changes nothing.
-        """
+    def learn(self, state: State, now: float) -> None:
+        """Take in ``state``. One that is older than what is known changes nothing."""
         with self._lock:
             self._tail = max(self._tail, state.tail.next)
+            self.changes = max(self.changes, state.changes)
             self._unserved = frozenset(
                 lane.lane for lane in state.lanes if self._read.get(lane.lane) == lane
             )
@@ -90,13 +97,19 @@ class Ready:
                     self._lanes[lane.lane] = lane
                     if known is not None and lane.lane not in self._busy:
                         self._others_at = now
-            return self._retries_at < state.changes
 
-    def learn_retries(self, changes: int, retries: Mapping[Serial, Retry]) -> None:
-        """Take in all of ``retries``, which were read after these ``changes``."""
+    def learn_due(
+        self, changes: int, due: Mapping[Serial, tuple[str, Record]], next_due: float
+    ) -> None:
+        """Take in what is ``due``, which was read after these ``changes``."""
         with self._lock:
-            if changes >= self._retries_at:
-                self._retries_at, self._retries = changes, dict(retries)
+            if changes >= self._found_at:
+                self._found_at, self._due, self.next_due = changes, dict(due), next_due
+
+    def may_be_due(self, time_of_day: float) -> bool:
+        """Whether more items that were claimed or delayed may be due."""
+        is_old = self.changes > self._found_at or time_of_day >= self.next_due
+        return is_old and len(self._due) < ENOUGH
 
     def is_alone(self, now: float) -> bool:
         """Whether no other client was seen to claim lately."""
@@ -106,30 +119,25 @@ class Ready:
     def count(self) -> int:
         """How many claims can be made at the same time."""
         with self._lock:
-            return len(self._free_lanes()) + len(self._retries.keys() - self._busy)
-
-    @property
-    def retries(self) -> int:
-        """How many of them were claimed before, or delayed."""
-        return len(self._retries)
+            return len(self._free_lanes()) + len(self._due.keys() - self._busy)
 
     def choose(self, now: float) -> Candidate | None:
         """What to claim next, which no other caller of this client gets meanwhile; or None."""
         with self._lock:
             is_alone = self.is_alone(now)
-            free = ((retry.due, one) for one, retry in self._retries.items())
+            free = ((record.at, one) for one, (_, record) in self._due.items())
             free = (pair for pair in free if pair[1] not in self._busy)
             if first := nsmallest(1 if is_alone else _SPREAD, free):
                 _, one = first[self._pick(len(first))]
-                taking = ending(self._layout.retry(one))
-                self._busy[one] = candidate = Candidate(one, self._retries[one], taking)
+                key, record = self._due[one]
+                self._busy[one] = candidate = Candidate(one, record, ending(key))
                 return candidate
             if not (lanes := self._free_lanes()):
                 return None
             lane = lanes[0] if is_alone else self._shared_out(lanes)
             key = self._layout.lanes[lane.lane]
             moving = Expect(key, lane.version), Put(key, lane.after.encode())
-            candidate = Candidate(Serial(ItemId(lane.number)), Retry(), moving, lane)
+            candidate = Candidate(Serial(ItemId(lane.number)), Record(), moving, lane)
             self._busy[lane.lane] = candidate
             return candidate
 
@@ -148,7 +156,7 @@ class Ready:
             if lane is None:
                 self._busy.pop(candidate.before, None)
                 if outcome is not Outcome.UNCLEAR:
-                    self._retries.pop(candidate.before, None)
+                    self._due.pop(candidate.before, None)
                 return
             self._busy.pop(lane.lane, None)
             known = self._lanes.get(lane.lane)

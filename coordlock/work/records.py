@@ -5,24 +5,24 @@ See `coordlock.model.record`. The tail alone is rewritten, so there unknown fiel
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import chain
-from typing import Any, Final, NamedTuple, Self, TypeVar, cast
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
-from coordlock.backend.data import Listing, VersionedValue
+from coordlock.backend.data import Listing, Operation, Put, VersionedValue
 from coordlock.errors import BackendError, NameConflict
 from coordlock.model.contender import Contender
 from coordlock.model.record import NewerFormat, decode, encode
-from coordlock.work.layout import LANES, Layout, Serial
+from coordlock.work.layout import LANES, NEVER, Layout, Serial
 
 __all__ = [
-    "Claim",
     "Content",
-    "Dead",
     "Lane",
+    "Limits",
     "Made",
-    "Retry",
+    "Record",
     "State",
     "Tail",
     "check_mark",
@@ -34,8 +34,6 @@ T = TypeVar("T")
 
 #: Of how many producers the tail tells the last put.
 _PRODUCERS: Final = 64
-#: How the fields of records are read.
-_TYPES: Final[Mapping[str, Any]] = {"str": str, "int": int, "float": float}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +133,8 @@ class State:
     Attributes:
         tail: where items are put, and the version of its key.
         lanes: the next number of each lane.
-        changes: the version of that key. It grows in the step that adds a retry or a delayed item.
-            None of these keys is ever deleted.
+        changes: the version of that key. It grows in the step that adds an item to those that
+            wait. None of these keys is ever deleted.
     """
 
     tail: Tail
@@ -186,71 +184,89 @@ class Content:
         return _decoded(key, head, lambda found: cls(float(found["put_at"]), data))
 
 
-class Record:
-    """The base of what is stored as a JSON object with the fields of a dataclass."""
-
-    def encode(self) -> bytes:
-        """What is stored."""
-        return encode(asdict(cast(Any, self)))
-
-    @classmethod
-    def decode(cls, key: str, stored: VersionedValue) -> Self:
-        """The record that ``stored`` is. Raises `BackendError` for something else."""
-        kinds = {one.name: _TYPES[str(one.type)] for one in fields(cast(Any, cls))}
-        return _decoded(
-            key, stored.data, lambda found: cls(**{one: kinds[one](found[one]) for one in kinds})
-        )
-
-
-@dataclass(frozen=True)
-class Claim(Record):
-    """Who works on an item. It is void as soon as that contender has left its queue.
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When an item counts as dead.
 
     Attributes:
-        worker, order: the contender.
-        token: its fencing token.
-        since: when it was claimed, in seconds since 1970.
-        deliveries, failures: how often it was handed to a worker, and how often that failed, before
-            this claim.
+        failures: after so many.
+        deliveries: after it was handed to a worker so often; None for no limit.
     """
 
-    worker: str
-    order: int
-    token: int
-    since: float
-    deliveries: int
     failures: int
+    deliveries: int | None = None
+
+    def reason(self, record: Record) -> str:
+        """Why an item with this ``record`` is dead; "" if it is not."""
+        if record.failures >= self.failures:
+            return f"failed {record.failures} times"
+        if self.deliveries is not None and record.deliveries >= self.deliveries:
+            return f"delivered {record.deliveries} times"
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is known of an item that was claimed or delayed.
+
+    Attributes:
+        at: from when on it may be claimed, 0 for at once; since when a worker has it; or when it
+            died. In seconds since 1970.
+        deliveries, failures: how often it was handed to a worker, and how often that has failed. In
+            a claim: before that.
+        token: the fencing token of its last claim; 0 for none.
+        worker, order: the contender of the worker that has it.
+        reason: why it is dead; "" for others.
+    """
+
+    at: float = 0.0
+    deliveries: int = 0
+    failures: int = 0
+    token: int = 0
+    worker: str = ""
+    order: int = 0
+    reason: str = ""
 
     def is_of(self, contender: Contender) -> bool:
         """Whether it is the claim of ``contender``."""
         return (self.worker, self.order) == (contender.key, contender.order)
 
+    def after(
+        self,
+        limits: Limits,
+        *,
+        due: float = 0.0,
+        delivered: bool = True,
+        failed: bool = False,
+        reason: str = "",
+    ) -> Record:
+        """What is kept once this claim has ended, ``delivered`` or not, and ``failed`` or not.
 
-@dataclass(frozen=True)
-class Retry(Record):
-    """An item that is ready, or will be, and was claimed or delayed before.
+        It is ``due`` then, or dead now, for that ``reason``, where ``limits`` say so.
+        """
+        record = Record(due, self.deliveries + delivered, self.failures + failed, self.token)
+        if dead := limits.reason(record):
+            return replace(record, at=time.time(), reason=reason or dead)
+        return record
 
-    Attributes:
-        due: from when on it is ready, in seconds since 1970; 0 for at once.
-        token: that of its last claim; 0 for none.
-        deliveries, failures: as in `Claim`, including the last claim.
-    """
+    def keeping(self, layout: Layout, item: Serial) -> tuple[Operation, ...]:
+        """The operations that keep it, of an item without a claim."""
+        due = NEVER if self.reason else self.at
+        return *layout.kept.adding(item, due, self.encode()), Put(layout.changes, b"")
 
-    due: float = 0.0
-    token: int = 0
-    deliveries: int = 0
-    failures: int = 0
+    def encode(self) -> bytes:
+        """What is stored."""
+        return encode({name: value for name, value in asdict(self).items() if value})
 
+    @classmethod
+    def decode(cls, key: str, stored: VersionedValue) -> Record:
+        """The record that ``stored`` is. Raises `BackendError` for something else."""
+        zeros: Mapping[str, Any] = {field.name: field.default for field in fields(cls)}
 
-@dataclass(frozen=True)
-class Dead(Record):
-    """Since when and why nobody takes an item any more; the rest is as in `Retry`."""
+        def read(found: Mapping[str, Any]) -> Record:
+            return cls(**{name: type(zero)(found.get(name, zero)) for name, zero in zeros.items()})
 
-    at: float
-    reason: str
-    token: int
-    deliveries: int
-    failures: int
+        return _decoded(key, stored.data, read)
 
 
 def serials(*listings: Listing) -> dict[Serial, tuple[str, VersionedValue]]:
@@ -269,15 +285,10 @@ def marked() -> bytes:
     return encode({"lanes": LANES})
 
 
-def check_mark(layout: Layout, listing: Listing) -> bool:
-    """Whether ``listing``, of the queue's own key, says that it is begun. Raises `NameConflict`."""
-    if (stored := listing.values.get(layout.mark)) is None:
-        return False
-    try:
-        decode(stored.data)
-    except (NewerFormat, ValueError):
-        raise _of_another_release(layout.name) from None
-    return True
+def check_mark(layout: Layout, listing: Listing) -> None:
+    """Raise `NameConflict` where ``listing``, of the queue's own key, is of a later release."""
+    if (stored := listing.values.get(layout.mark)) is not None:
+        _decoded(layout.mark, stored.data, dict, layout.name)
 
 
 def _decoded(key: str, data: bytes, make: Callable[[Mapping[str, Any]], T], queue: str = "") -> T:
@@ -287,8 +298,6 @@ def _decoded(key: str, data: bytes, make: Callable[[Mapping[str, Any]], T], queu
     except NewerFormat:
         raise _of_another_release(queue or key) from None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        if data.startswith((b'{"v":', b'{"layout":')):  # as before 1.0
-            raise _of_another_release(queue or key) from None
         raise _damaged(key, error) from None
 
 

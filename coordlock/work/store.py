@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from enum import Enum
 from functools import partial
 from typing import Final, TypeVar
 
-from coordlock.backend.data import Listing, Operation, Read, Written
-from coordlock.errors import BackendError, BackendUnavailable, VersionMismatch
+from coordlock.backend.data import Expect, Listing, Operation, Read, Written
+from coordlock.errors import BackendUnavailable, VersionMismatch
 from coordlock.kernel.engine import Engine
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.runtime.clock import sleep
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, bounded
 from coordlock.runtime.promise import Promise
-from coordlock.work.layout import Layout
-from coordlock.work.records import State, check_mark
+from coordlock.work.layout import NEVER, Layout, Serial, emptied
+from coordlock.work.records import Record, State, check_mark, serials
 
 __all__ = ["Outcome", "Store", "Writing"]
 
@@ -70,15 +71,60 @@ class Store:
     def state_in(self, found: Listing | Written) -> Steps[State]:
         """The state that was ``found``. Raises `NameConflict`."""
         state = State.read(self.layout, found.values)
-        if state.tail_version and state.tail.is_listed:
-            return state
-        # The queue is new or deleted, or somebody begins it, or another release keeps it elsewhere.
-        if check_mark(self.layout, (yield from self.read(self.layout.mark))):
-            state = State.read(self.layout, (yield from self.read(self.layout.state)).values)
-            if not state.tail_version:
-                problem = f"{self.layout.mark!r} is there, and {self.layout.tail!r} is not"
-                raise BackendError("work queue", problem)
+        if not (state.tail_version and state.tail.is_listed):
+            # The queue is new or deleted, or a later release keeps it elsewhere.
+            check_mark(self.layout, (yield from self.read(self.layout.mark)))
         return state
+
+    def kept(
+        self,
+        until: float,
+        since: float = 0.0,
+        enough: float = math.inf,
+        changes: int | None = None,
+    ) -> Steps[tuple[dict[Serial, tuple[str, Record]], float]]:
+        """The kept items that are due from ``since`` to ``until``; when the next one is due.
+
+        Stops once it has found ``enough``. Takes folders out of use that are empty, unless the
+        queue has changed since these ``changes``.
+        """
+        tree, next_due = self.layout.kept, math.inf
+        due: dict[Serial, tuple[str, Record]] = {}
+
+        def opened(folder: str, seconds: int) -> Steps[list[tuple[float, str, str]]]:
+            """What ``folder`` names: when it opens, its key and its name."""
+            names = [(key, key.rpartition("/")[2]) for key in (yield from self.read(folder)).values]
+            return sorted((int(name.partition(".")[0]) * seconds, key, name) for key, name in names)
+
+        def clear(key: str, folder: str) -> Steps[None]:
+            if changes is not None:
+                yield from self.write([Expect(self.layout.changes, changes), *emptied(key, folder)])
+
+        for opens, hour_key, hour in (yield from opened(tree.hours, 3600)):
+            if opens < since:
+                continue
+            if opens > until:
+                next_due = min(next_due, opens)
+                break
+            slots = yield from opened(tree.slots(hour), 60)
+            for slot_opens, slot_key, slot in slots:
+                if slot_opens > until:
+                    next_due = min(next_due, slot_opens)
+                    break
+                if len(due) >= enough:
+                    return due, until
+                found = serials((yield from self.read(tree.folder(slot))))
+                for one, (key, stored) in found.items():
+                    record = Record.decode(key, stored)
+                    if record.at <= until:
+                        due[one] = key, record
+                    else:
+                        next_due = min(next_due, record.at)
+                if not found:
+                    yield from clear(slot_key, tree.folder(slot))
+            if not slots:
+                yield from clear(hour_key, tree.slots(hour))
+        return due, next_due if next_due < NEVER else math.inf
 
     def workers(self, *, owners: bool = True) -> Steps[Snapshot]:
         """All contenders of the workers: with ``owners`` as they are at a moment of this call."""

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass, replace
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
-from coordlock.backend.data import Delete, Expect, Listing, Operation, Put, VersionedValue
+from coordlock.backend.data import Delete, Expect, Operation, Put
 from coordlock.errors import NameConflict
 from coordlock.kernel.retry import retried
 from coordlock.model.contender import Contender
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import all_of
-from coordlock.work.chores import returning
-from coordlock.work.layout import LANES, ItemId, Serial, ending
-from coordlock.work.records import (
-    Claim,
-    Content,
-    Dead,
-    Retry,
-    State,
-    serials,
-)
+from coordlock.work.layout import LANES, NEVER, ItemId, Serial, ending
+from coordlock.work.records import Content, Record, State, serials
 from coordlock.work.store import Outcome, Store
 
 __all__ = [
@@ -91,73 +85,73 @@ class WorkQueueStats:
     dead: int
 
 
-_Claims = list[tuple[Serial, Claim, Contender | None]]
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """An item that was claimed or delayed: what is kept of it, and where."""
+
+    one: Serial
+    key: str
+    record: Record
+    state: str
+    worker: Contender | None = None
 
 
-def _claims(store: Store) -> Steps[_Claims]:
-    """All claims, each with its worker; with None where that has ended."""
+def _taken(store: Store) -> Steps[list[_Found]]:
+    """All that were claimed. Those whose worker has ended count as waiting, and as failed."""
     found = serials((yield from store.read(store.layout.claims)))
-    workers = (yield from store.workers()).contenders if found else ()
-    standing = {(one.key, one.order): one for one in workers}
-    claims = ((one, Claim.decode(key, stored)) for one, (key, stored) in found.items())
-    return [(one, claim, standing.get((claim.worker, claim.order))) for one, claim in claims]
+    contenders = (yield from store.workers()).contenders if found else ()
+    workers = {(worker.key, worker.order): worker for worker in contenders}
+    items = []
+    for one, (key, stored) in found.items():
+        claim = Record.decode(key, stored)
+        worker = workers.get((claim.worker, claim.order))
+        ended, state = worker is None, "taken" if worker else "waiting"
+        record = replace(claim, deliveries=claim.deliveries + 1, failures=claim.failures + ended)
+        items.append(_Found(one, key, record, state, worker))
+    return sorted(items, key=lambda item: item.state)
+
+
+def _kept(store: Store, since: float = 0.0, until: float = NEVER) -> Steps[list[_Found]]:
+    """All that wait, are delayed, or dead, in the order in which they are due."""
+    items, now = (yield from store.kept(until, since))[0], time.time()
+    found = []
+    for one, (key, record) in items.items():
+        state = "dead" if record.reason else "waiting" if record.at <= now else "delayed"
+        found.append(_Found(one, key, record, state))
+    return sorted(found, key=lambda item: (item.state == "dead", item.record.at, item.one))
 
 
 def waiting(store: Store) -> Steps[int]:
     """How many items may be taken now, but for those whose worker has ended."""
     state = yield from store.state()
-    return state.waiting + len((yield from store.read(store.layout.retries)).values)
+    return state.waiting + len((yield from store.kept(time.time()))[0])
 
 
 def stats(store: Store) -> Steps[WorkQueueStats]:
     """How many items are where. Reads the records of all that are not new, but no items."""
-    ready = yield from waiting(store)
-    workers = [worker for _, _, worker in (yield from _claims(store))]
-    void = workers.count(None)
-    delayed = sum(len(one.values) for one in (yield from _delayed(store)))
-    dead = sum(len(one.values) for one in (yield from _dead(store)))
-    return WorkQueueStats(ready + void, len(workers) - void, delayed, dead)
+    new, count = (yield from store.state()).waiting, Counter[str]()
+    for find in (_taken, _kept):
+        count.update(item.state for item in (yield from find(store)))
+    return WorkQueueStats(count["waiting"] + new, count["taken"], count["delayed"], count["dead"])
 
 
 def live_items(store: Store, limit: int) -> Steps[tuple[ItemView, ...]]:
     """The first ``limit`` of those that are taken, that wait, and that are delayed."""
-    items: list[ItemView] = []
-    void: list[ItemView] = []
-    for one, claim, worker in (yield from _claims(store)):
-        if worker is None:
-            id, failures = str(one.id), claim.failures + 1
-            void.append(ItemView(id, "waiting", claim.deliveries + 1, failures))
-        else:
-            who = str(worker.described or "")
-            more = {"worker": who, "since": claim.since, "token": claim.token}
-            items.append(_about(one, "taken", claim, **more))
-    items += void
-    retries = serials((yield from store.read(store.layout.retries)))
-    items += (_about(one, "waiting", retry) for retry, one in _by_time(retries))
-    new = _new_numbers((yield from store.state()))
-    items += (
-        ItemView(str(number), "waiting", 0, 0) for number in islice(new, max(0, limit - len(items)))
-    )
-    if len(items) < limit:
-        delayed = _by_time(serials(*(yield from _delayed(store))))
-        items += (_about(one, "delayed", retry, due=retry.due) for retry, one in delayed)
-    return (yield from _filled(store, items[:limit]))
+    taken = yield from _taken(store)
+    others = yield from _kept(store, until=NEVER - 1)
+    new = islice(_new_numbers((yield from store.state())), limit)
+    found = [
+        *taken,
+        *(item for item in others if item.state == "waiting"),
+        *(_Found(Serial(ItemId(number)), "", Record(), "waiting") for number in new),
+        *(item for item in others if item.state == "delayed"),
+    ]
+    return (yield from _viewed(store, found[:limit]))
 
 
 def dead_items(store: Store, limit: int) -> Steps[tuple[ItemView, ...]]:
     """The first ``limit`` of the dead."""
-    found = serials(*(yield from _dead(store))).items()
-    dead = [(one, Dead.decode(key, stored)) for one, (key, stored) in islice(found, limit)]
-    items = [_about(one, "dead", dead, since=dead.at, reason=dead.reason) for one, dead in dead]
-    return (yield from _filled(store, items))
-
-
-def _claim_of(store: Store, id: ItemId) -> Steps[tuple[str, Contender] | None]:
-    """The key of an item's claim, and its worker's contender; None where no worker has the item."""
-    for one, _, worker in (yield from _claims(store)):
-        if one.id == id and worker is not None:
-            return store.layout.claim(one), worker
-    return None
+    return (yield from _viewed(store, (yield from _kept(store, since=NEVER))[:limit]))
 
 
 def taken_away(store: Store, id: ItemId) -> Steps[Contender | None]:
@@ -166,24 +160,25 @@ def taken_away(store: Store, id: ItemId) -> Steps[Contender | None]:
     The worker can't end the item once its claim was written again, so the contender serves no other
     item. None where no worker has the item.
     """
-    while (found := (yield from _claim_of(store, id))) is not None:
-        key, worker = found
+    while True:
+        taken = yield from _taken(store)
+        found = [(item.key, item.worker) for item in taken if item.one.id == id and item.worker]
+        if not found:
+            return None
+        [(key, worker)] = found
         stored = (yield from store.read(key)).values.get(key)
         if stored is not None:
             if stored.version > 1:
                 return worker
             yield from store.write([Expect(key, 1), Put(key, stored.data)])
-    return None
 
 
 def ready_again(store: Store, id: ItemId) -> Steps[None]:
     """Make a dead item ready. Raises LookupError."""
-    found = serials((yield from store.read(store.layout.dead.folder_of(id))))
+    found = serials((yield from store.read(store.layout.kept.dead(id))))
     for one, (key, stored) in found.items():
         if one.id == id:
-            # A serial of its own: an item that was buried while ready has used this one's key.
-            retry = Retry(token=Dead.decode(key, stored).token)
-            ready = returning(store.layout, one.next, retry)
+            ready = Record(token=Record.decode(key, stored).token).keeping(store.layout, one)
             if (yield from store.write([*ending(key), *ready])) is not Outcome.REFUSED:
                 return
     raise LookupError(f"no dead item {id} in the work queue {store.layout.name!r}")
@@ -192,11 +187,11 @@ def ready_again(store: Store, id: ItemId) -> Steps[None]:
 def removed(store: Store, id: ItemId) -> Steps[bool]:
     """Remove an item that is not taken; whether it was there."""
     operations: tuple[Operation, ...] = ending(store.layout.item(id))
-    if (yield from _claim_of(store, id)) is not None:
+    if any(item.one.id == id and item.worker for item in (yield from _taken(store))):
         return False
-    for one, (key, _) in (yield from _put_aside(store)).items():
-        if one.id == id:  # in one step, so that no worker has claimed it meanwhile
-            operations += ending(key)
+    for item in (yield from _kept(store)):
+        if item.one.id == id:  # in one step, so that no worker has claimed it meanwhile
+            operations += ending(item.key)
     # Who claims a new item all the same finds none, and drops the claim.
     return (yield from store.write(operations)) is not Outcome.REFUSED
 
@@ -217,8 +212,8 @@ def purged(store: Store) -> Steps[int]:
                 count, lane = count + waiting, after
             else:  # others take from this lane, or purge it
                 lane = (yield from store.bounded(store.state())).lanes[lane.lane]
-    for one, (key, _) in (yield from store.bounded(_put_aside(store))).items():
-        operations = [*ending(key), Delete(layout.item(one.id))]
+    for item in (yield from store.bounded(_kept(store))):
+        operations = [*ending(item.key), Delete(layout.item(item.one.id))]
         count += (yield from store.bounded(store.write(operations))) is Outcome.MADE
     return count
 
@@ -253,43 +248,6 @@ def unlisted(store: Store) -> Steps[bool]:
         is_unclear = is_unclear or outcome is Outcome.UNCLEAR
 
 
-_Found = dict[Serial, tuple[str, VersionedValue]]
-
-
-def _by_time(found: _Found) -> list[tuple[Retry, Serial]]:
-    """What was given back or delayed, in the order in which it is, or was, due."""
-    read = ((Retry.decode(key, stored), one) for one, (key, stored) in found.items())
-    return sorted(read, key=lambda two: (two[0].due, two[1]))
-
-
-def _put_aside(store: Store) -> Steps[_Found]:
-    """All items that are ready again, delayed, or dead: what their keys hold."""
-    retries = yield from store.read(store.layout.retries)
-    return serials(retries, *(yield from _delayed(store)), *(yield from _dead(store)))
-
-
-def _delayed(store: Store) -> Steps[list[Listing]]:
-    """The folders of the delayed items."""
-    delayed, found = store.layout.delayed, list[Listing]()
-    for hour in _names((yield from store.read(delayed.hours))):
-        for slot in _names((yield from store.read(delayed.slots(hour)))):
-            found.append((yield from store.read(delayed.folder(slot))))
-    return found
-
-
-def _dead(store: Store) -> Steps[list[Listing]]:
-    """The folders of the dead items."""
-    dead, found = store.layout.dead, list[Listing]()
-    for bucket in _names((yield from store.read(dead.index))):
-        found.append((yield from store.read(dead.folder(bucket))))
-    return found
-
-
-def _names(folder: Listing) -> list[str]:
-    """What the keys of ``folder`` are called."""
-    return [key.rpartition("/")[2] for key in folder.values]
-
-
 def _new_numbers(state: State) -> Iterator[int]:
     """The numbers of the items that nobody has claimed, in order."""
     heads = {lane.lane: lane.number for lane in state.lanes}
@@ -297,22 +255,32 @@ def _new_numbers(state: State) -> Iterator[int]:
     return (number for number in numbers if number >= heads[number % LANES])
 
 
-def _about(one: Serial, state: str, record: Retry | Claim | Dead, **more: Any) -> ItemView:
-    """What is known of an item before it is read."""
-    delivered = record.deliveries + (state == "taken")
-    return ItemView(str(one.id), state, delivered, record.failures, **more)
-
-
-def _filled(store: Store, found: Iterable[ItemView]) -> Steps[tuple[ItemView, ...]]:
+def _viewed(store: Store, found: Iterable[_Found]) -> Steps[tuple[ItemView, ...]]:
     """What was ``found``, with what the items hold; without those that have gone meanwhile."""
     items: list[ItemView] = []
     rest = iter(found)
     while some := list(islice(rest, _AT_ONCE)):
-        keys = [store.layout.item(ItemId.parse(one.id)) for one in some]
+        keys = [store.layout.item(item.one.id) for item in some]
         read = lambda: all_of(map(store.backend.read, keys))  # noqa: B023, E731
         listings = yield from store.bounded(retried(read, store.engine.timers))
-        for one, key, listing in zip(some, keys, listings, strict=True):
+        for item, key, listing in zip(some, keys, listings, strict=True):
             if (stored := listing.values.get(key)) is not None:
-                content = Content.decode(key, stored)
-                items.append(replace(one, put_at=content.put_at, data=content.data))
+                items.append(_view(item, Content.decode(key, stored)))
     return tuple(items)
+
+
+def _view(item: _Found, content: Content) -> ItemView:
+    record, worker, state = item.record, item.worker, item.state
+    return ItemView(
+        str(item.one.id),
+        state,
+        record.deliveries,
+        record.failures,
+        content.put_at,
+        content.data,
+        worker=str(worker.described or "") if worker else "",
+        since=record.at if state in ("taken", "dead") else None,
+        due=record.at if state == "delayed" else None,
+        reason=record.reason,
+        token=record.token if worker else None,
+    )

@@ -19,13 +19,11 @@ from coordlock.recipes.shared.observer import BaseObserver
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, resolved, settled
 from coordlock.work import chores
-from coordlock.work.chores import returning
-from coordlock.work.consumer import Claimed
 from coordlock.work.item import AsyncItem, Item
 from coordlock.work.layout import Serial
 from coordlock.work.producer import Producer
 from coordlock.work.ready import Ready
-from coordlock.work.records import Retry
+from coordlock.work.records import Record
 from coordlock.work.workers import Worker, Workers
 from tests.mutants.mutant import Changes, mutant
 from tests.simulation.electing import Electing
@@ -154,7 +152,8 @@ def gives_back_what_is_acknowledged() -> Changes:
     def finish_not(self: Any, how: str, operations: list[Operation]) -> Steps[None]:
         if how == "acknowledged":
             layout, claimed = self._consumer.store.layout, self._claimed
-            operations = list(returning(layout, claimed.serial, claimed.retry()))
+            record = claimed.claim.after(self._consumer.limits)
+            operations = list(record.keeping(layout, claimed.serial))
         yield from finish(self, how, operations)
 
     return [(kind, "_finish", finish_not) for kind in (Item, AsyncItem)]
@@ -182,22 +181,22 @@ def claims_again_with_an_old_token() -> Changes:
 
 @mutant("A claim that no caller got counts as a failure.", simulated=(Working,), rare=True)
 def blames_an_item_that_nobody_got() -> Changes:
-    retry = Claimed.retry
+    after = Record.after
 
-    def blamed(self: Claimed, *, delivered: bool = True, **more: Any) -> Retry:
-        return retry(self, delivered=delivered, **{"failed": not delivered, **more})
+    def blamed(self: Record, *limits: Any, delivered: bool = True, **more: Any) -> Record:
+        return after(self, *limits, delivered=delivered, **{"failed": not delivered, **more})
 
-    return [(Claimed, "retry", blamed)]
+    return [(Record, "after", blamed)]
 
 
 @mutant("What others give back is never seen.", simulated=(Working,))
-def sees_no_retries() -> Changes:
-    learn_retries = Ready.learn_retries
+def sees_nothing_that_waits() -> Changes:
+    learn_due = Ready.learn_due
 
-    def blind(self: Ready, changes: int, _: Mapping[Serial, Retry]) -> None:
-        learn_retries(self, changes, {})
+    def blind(self: Ready, changes: int, _: Mapping[Serial, Any], next_due: float) -> None:
+        learn_due(self, changes, {}, next_due)
 
-    return [(Ready, "learn_retries", blind)]
+    return [(Ready, "learn_due", blind)]
 
 
 @mutant(

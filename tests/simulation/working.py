@@ -17,12 +17,12 @@ from hypothesis.stateful import rule
 from coordlock.backend import Delete, Operation, Put, VersionedValue, Written
 from coordlock.errors import BackendUnavailable, LockLost, WorkQueueEmpty
 from coordlock.model.contender import Contender
-from coordlock.work import chores, consumer, item, producer
+from coordlock.work import consumer, item, producer, records
 from coordlock.work.item import Item
 from coordlock.work.layout import ItemId, Layout, Serial
 from coordlock.work.queue import WorkQueue
 from coordlock.work.ready import WINDOW
-from coordlock.work.records import Claim, Content, Dead, serials
+from coordlock.work.records import Content, Record, serials
 from tests.simulation.bad_day import HONEST, BadDayForData, delays, indices
 from tests.simulation.contention import trusts
 from tests.simulation.world import Call, Party
@@ -64,9 +64,9 @@ class Ledger:
         #: The id under which each item was put.
         self.ids: dict[bytes, ItemId] = {}
         #: The claims of each item, the newest at the end.
-        self.claims: defaultdict[ItemId, list[Claim]] = defaultdict(list)
+        self.claims: defaultdict[ItemId, list[Record]] = defaultdict(list)
         #: Those that nobody has ended or taken over.
-        self.open: dict[Serial, Claim] = {}
+        self.open: dict[Serial, Record] = {}
         #: The session of each worker, by its token; those that an operator removed have none.
         self.sessions: dict[int, str] = {}
         #: Whether a session goes on, as far as its client knows.
@@ -97,7 +97,7 @@ class Ledger:
                 elif isinstance(one, Delete):
                     self._ack(ItemId.parse(name), deleted)
             elif f"{folder}/" == LAYOUT.claims and isinstance(one, Put):
-                self._take(Serial.parse(name), Claim.decode(one.key, VersionedValue(one.data, 1)))
+                self._take(Serial.parse(name), Record.decode(one.key, VersionedValue(one.data, 1)))
         for serial in [serial for serial in self.open if LAYOUT.claim(serial) in deleted]:
             claim = self.open.pop(serial)
             if any(map(claim.is_of, guards)):
@@ -112,7 +112,7 @@ class Ledger:
             self.wrong.append(f"item {id} was put before, as {self.ids[content.data]}")
         self.ids[content.data] = id
 
-    def _take(self, one: Serial, claim: Claim) -> None:
+    def _take(self, one: Serial, claim: Record) -> None:
         before, standing = self.claims[one.id], self._service.snapshot(LAYOUT.workers)
         if one.serial != len(before) + 1:
             self.wrong.append(f"{one} comes after {len(before)} claims")
@@ -156,11 +156,11 @@ class Ledger:
         self.acked[id] = one
 
     @property
-    def dead(self) -> dict[ItemId, Dead]:
+    def dead(self) -> dict[ItemId, Record]:
         """The items that nobody takes any more."""
-        folders = {LAYOUT.dead.folder_of(id) for id in self.ids.values()}
+        folders = {LAYOUT.kept.dead(id) for id in self.ids.values()}
         return {
-            one.id: Dead.decode(key, stored)
+            one.id: Record.decode(key, stored)
             for folder in folders
             for one, (key, stored) in serials(self._service.read(folder)).items()
         }
@@ -208,7 +208,7 @@ class Working(BadDayForData):
         self.work: list[Work] = []
         # What is delayed is so by the time of day.
         self.time_of_day = ExitStack()
-        for module in (chores, consumer, item, producer):
+        for module in (consumer, item, producer, records):
             clock = SimpleNamespace(time=self.world.time.now)
             self.time_of_day.enter_context(patch.object(module, "time", clock))
 

@@ -6,7 +6,6 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -71,24 +70,6 @@ def minute() -> datetime:
 
 def shown(slot: datetime) -> str:
     return slot.isoformat().replace("+00:00", "Z")
-
-
-def test_one_line_on_three_hosts_runs_once_though_clocks_differ_by_half_a_minute(
-    cli: Cli, host: Hosts
-) -> None:
-    scheduled = minute()
-    right = int(scheduled.timestamp() - time.time())
-    line = ("run", "x", "--cron", f"{scheduled:%-M %-H} * * *")
-    command = ("--", "sh", "-c", "echo $COORDLOCK_SLOT; sleep 1")
-    with ExitStack() as stack:
-        hosts = [
-            stack.enter_context(host(right + off).started(*line, *command)) for off in (-28, 0, 28)
-        ]
-        ended = [one.communicate(timeout=BOUND) for one in hosts]
-        assert [one.returncode for one in hosts] == [0, 0, 0]
-    assert sorted(out for out, _ in ended) == ["", "", f"{shown(scheduled)}\n"]
-    assert [told for _, told in ended] == ["", "", ""]
-    assert [one["state"] for one in slots(cli).values()] == ["done"]
 
 
 @pytest.mark.parametrize(

@@ -206,6 +206,33 @@ def test_what_waits_for_data_that_is_lost_raises_an_error(only: RedisServer, roo
                 wait.result(30)
 
 
+def test_a_consumer_takes_what_is_put_after_the_data_was_lost(only: RedisServer, root: str) -> None:
+    """Though the new queue has smaller numbers than the one that it knows."""
+    url = only.url_for(root, ttl="2s", restart_delay="0s")
+    done, stop = list[bytes](), coordlock.Cancellation()
+    with (
+        coordlock.connect(url) as client,
+        coordlock.connect(url) as other,
+        only.client() as admin,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        queue = other.work_queue("q")
+        work = lambda: client.work_queue("q").run(  # noqa: E731
+            lambda item: done.append(item.data), cancellation=stop
+        )
+        running = pool.submit(work)
+        try:
+            queue.put_many([b"before"] * 60)
+            eventually(lambda: len(done) == 60)
+            admin.flushall()
+            other.lock("x").acquire(timeout=10).release()  # any request finds that out
+            queue.put(b"after")
+            eventually(lambda: done[-1] == b"after", within=30)
+        finally:
+            stop.cancel()
+        assert running.result(30) == 61
+
+
 def test_an_observer_whose_session_is_gone_still_sees_that_the_data_is(
     only: RedisServer, root: str
 ) -> None:

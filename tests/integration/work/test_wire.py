@@ -72,23 +72,6 @@ def fill(queue: coordlock.WorkQueue, items: int, **options: Any) -> None:
             pass
 
 
-def test_takes_that_give_up_before_a_slow_service_answers_blame_no_item(wire: Wire) -> None:
-    with coordlock.connect(wire.direct) as near, coordlock.connect(wire.url) as far:
-        near.work_queue("q").put(b"one")
-        wire.proxy.delay(0.025)
-        for max_wait in (0.01, 0.06, 0.12, 0.2):
-            try:
-                item = far.work_queue("q", max_failures=1).take(max_wait)
-            except (WorkQueueEmpty, BackendUnavailable):
-                continue
-            item.release()
-        wire.proxy.heal()
-        item = near.work_queue("q", max_failures=1).take(BOUND)
-        assert (item.data, item.failures) == (b"one", 0)
-        item.ack()
-        assert near.work_queue("q").stats().dead == 0
-
-
 def test_at_a_round_trip_of_50_ms_takes_of_250_ms_get_items(wire: Wire) -> None:
     with coordlock.connect(wire.direct) as near, coordlock.connect(wire.url) as far:
         fill(near.work_queue("q"), 6)
@@ -209,14 +192,3 @@ def test_takes_that_find_nothing_leave_no_timers_behind(wire: Wire) -> None:
         eventually(
             lambda: sum(one.action is not None for *_, one in timers._heap) < 12, within=BOUND
         )
-
-
-def test_a_queue_may_be_named_as_the_folder_of_the_items(wire: Wire) -> None:
-    with coordlock.connect(wire.direct) as client:
-        for name in ("items", "q"):
-            queue = client.work_queue(name)
-            queue.put(b"one")
-            with queue.take(BOUND) as item:
-                assert queue.stats().taken == 1
-                assert item.data == b"one"
-            assert queue.stats().taken == 0

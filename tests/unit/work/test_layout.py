@@ -36,10 +36,10 @@ def test_no_folder_grows_with_the_queue() -> None:
     folders = [layout.item(ItemId(number)).rpartition("/")[0] for number in range(10_000)]
     assert max(map(folders.count, set(folders))) == 256
     numbers = map(ItemId, range(10_000))
-    buckets = [layout.dead.folder_of(id) for id in numbers]
+    buckets = [layout.kept.dead(id) for id in numbers]
     assert max(map(buckets.count, set(buckets))) == 1024
     delayed = (
-        layout.delayed.adding(Serial(id), 1e9, b"")[-1].key for id in map(ItemId, range(10_000))
+        layout.kept.adding(Serial(id), 1e9, b"")[-1].key for id in map(ItemId, range(10_000))
     )
     slots = [key.rpartition("/")[0] for key in delayed]
     assert max(map(slots.count, set(slots))) == 1024

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from coordlock.work.layout import LANES, ItemId, Layout, Serial
 from coordlock.work.ready import WINDOW, Candidate, Ready
-from coordlock.work.records import Lane, Retry, State, Tail
+from coordlock.work.records import Lane, Record, State, Tail
 from coordlock.work.store import Outcome
 
 LAYOUT = Layout("/root", "q")
@@ -100,9 +100,11 @@ def test_two_calls_of_one_client_never_claim_the_same_number() -> None:
     assert numbers(client(Queue(3)), 4) == [1, 2, 3, None]
 
 
-def test_retries_come_before_new_items_in_the_order_in_which_they_were_due() -> None:
+def test_what_was_claimed_or_delayed_comes_before_new_items_in_the_order_in_which_it_is_due() -> (
+    None
+):
     ready = client(Queue(1))
-    retries = {Serial(ItemId(7), 1): Retry(2.0), Serial(ItemId(9), 1): Retry(1.0)}
-    ready.learn_retries(1, retries)
+    due = {Serial(ItemId(7), 1): ("/7", Record(2.0)), Serial(ItemId(9), 1): ("/9", Record(1.0))}
+    ready.learn_due(1, due, 3.0)
     assert ready.count == 3
     assert numbers(ready, 4) == [9, 7, 1, None]

@@ -5,16 +5,7 @@ import pytest
 from coordlock.backend import VersionedValue
 from coordlock.errors import BackendError, NameConflict
 from coordlock.work.layout import LANES, Layout
-from coordlock.work.records import (
-    Claim,
-    Content,
-    Dead,
-    Lane,
-    Made,
-    Retry,
-    State,
-    Tail,
-)
+from coordlock.work.records import Content, Lane, Made, Record, State, Tail
 
 LAYOUT = Layout("/root", "q")
 NEW = tuple(Lane.new(lane) for lane in range(LANES))
@@ -68,20 +59,15 @@ def test_a_later_format_is_refused(record: str) -> None:
 def test_what_coordlock_has_not_written_is_refused(data: bytes) -> None:
     with pytest.raises(BackendError, match="not as coordlock writes it"):
         state(tail=data)
-    for kind in (Retry, Claim, Content):
-        if kind is not Retry or data != b'{"format": 1}':
+    for kind in (Record, Content):
+        if kind is not Record or data != b'{"format": 1}':
             with pytest.raises(BackendError, match="'/key' is not as coordlock writes it"):
                 kind.decode("/key", VersionedValue(data, 1))
 
 
 def test_records_are_read_as_they_were_written_and_unknown_fields_are_ignored() -> None:
-    for record in (
-        Retry(1.5, 7, 2, 1),
-        Claim("/key", 3, 7, 1.5, 1, 0),
-        Dead(1.5, "no good", 7, 2, 2),
-    ):
-        assert type(record).decode("/key", VersionedValue(record.encode(), 1)) == record
-        more = record.encode()[:-1] + b', "new": 1}'
-        assert type(record).decode("/key", VersionedValue(more, 1)) == record
+    record = Record(1.5, 7, 2, 1, "/worker", 3, "no good")
+    for data in (record.encode(), record.encode()[:-1] + b', "new": 1}'):
+        assert Record.decode("/key", VersionedValue(data, 1)) == record
     content = Content(1.5, b"\n{}\n")
     assert Content.decode("/key", VersionedValue(content.encode(), 1)) == content

@@ -56,16 +56,6 @@ def test_an_exception_is_a_failure_of_that_item_and_the_loop_goes_on(
     )
 
 
-def test_an_exception_without_a_text_is_what_a_job_has_failed_by(client: coordlock.Client) -> None:
-    with pytest.raises(Unprintable), client.job("j").run(1):
-        raise Unprintable
-    [slot] = client.job("j").info().slots
-    assert (slot.state, slot.error) == (
-        "failed",
-        "Unprintable: its text can't be made: ZeroDivisionError",
-    )
-
-
 def test_so_many_are_at_work_and_no_more_are_claimed(client: coordlock.Client) -> None:
     queue, all_there, go_on = client.work_queue("q"), threading.Semaphore(0), threading.Event()
     for number in range(5):
