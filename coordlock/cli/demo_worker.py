@@ -18,7 +18,6 @@ from coordlock.errors import CoordlockError, StaleToken
 from coordlock.fencing.files import FileFence
 from coordlock.locks.grant import Grant
 from coordlock.locks.lock import Lock
-from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.runtime.log import mute
 
 __all__ = ["Ledger", "main"]
@@ -54,8 +53,8 @@ class Ledger:
 
 
 def _say(event: str, text: str) -> None:
-    """Answer the demo: what happened, when, and in words."""
-    echo(f"{event} {SYSTEM_CLOCK.now()} {printable(text)}")
+    """Answer the demo: what happened, in a word and in words."""
+    echo(f"{event} {printable(text)}")
 
 
 def _work(lock: Lock, ledger: Ledger) -> None:

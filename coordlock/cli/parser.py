@@ -31,14 +31,15 @@ __all__ = [
 
 #: Help is no wider than this, in columns: longer lines are hard to read.
 _WIDEST: Final = 78
-#: Where the help of an option begins, in columns, if the option is no longer.
+#: Where the help of an option begins, in columns, if the option is no longer; and on a narrow
+#: terminal, below the option.
 _MARGIN: Final = 34
+_NARROW_MARGIN: Final = 8
 
-#: What flock(1) and watch(1) have taught people, and earlier names, with ours.
+#: Options of flock(1), and earlier names, with ours.
 _INSTEAD: Final = {
     "-w": "--timeout",
     "--wait": "--timeout",
-    "--watch": "--follow",
     "--slots": "--permits",
     "--label": "--value",
 }
@@ -351,7 +352,8 @@ class Command:
             kept = "   " in paragraph
             lines += ["", *(paragraph.splitlines() if kept else folded(paragraph, width))]
         lines += ["", "Options:"]
-        lines += _columns([(str(option), option.help) for option in self.options], _MARGIN, width)
+        margin = _MARGIN if width > 2 * _MARGIN else _NARROW_MARGIN
+        lines += _columns([(str(option), option.help) for option in self.options], margin, width)
         if rows := [(command.path.rpartition(" ")[2], command.summary) for command in commands]:
             margin = max(len(name) for name, _ in rows) + 4
             lines += ["", "Commands:", *_columns(rows, margin, width)]

@@ -9,11 +9,9 @@ from typing import Any, Final
 from coordlock.locks.queue_view import QueueEntry
 from coordlock.model.claim import Convertible, Mode, Permit
 
-__all__ = ["Queue", "Queues", "kind_of", "mode_of"]
+__all__ = ["Queue", "kind_of", "mode_of"]
 
 Queue = tuple[QueueEntry, ...]
-#: The names in use, each with its queue.
-Queues = list[tuple[str, Queue]]
 
 _BARRIERS: Final = ("barrier", "double barrier")
 #: Where kazoo's locks publish who they are, just as its elections and coordlock's do.

@@ -1,4 +1,4 @@
-"""Where the demos play: processes that contend for locks, and what they report."""
+"""Where the demos play: processes that contend for a lock, and what they report."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -23,75 +21,70 @@ from coordlock.cli.parser import Refused
 from coordlock.cli.text import coloured, echo, printable
 from coordlock.errors import ConfigurationError
 from coordlock.runtime.clock import SYSTEM_CLOCK
-from coordlock.settings import Settings
 
-__all__ = ["Run", "Worker", "staged"]
+__all__ = ["Stage", "Worker"]
 
 #: What a reader must not miss.
 _ALARMING: Final = ("stopped", "accepted", "refused", "lost")
 #: Seconds from one look at a queue to the next.
 _MOMENT: Final = 0.02
-
-
-@contextmanager
-def staged(service: Service, ttl: str) -> Iterator[Stage]:
-    """A stage that leaves no process and no file. Raises `ConfigurationError` without tokens."""
-    with ExitStack() as stack:
-        yield Stage(service.settings(ttl=ttl, label="demo"), service.url, stack)
+_STARTED: Final = SYSTEM_CLOCK.now()
 
 
 class Stage:
-    """A client, a directory and a clock for some runs. What begins on it ends with ``stack``."""
+    """A lock and a ledger, and workers that contend for them. What begins here ends with ``stack``.
 
-    def __init__(self, settings: Settings, url: str | None, stack: ExitStack) -> None:
-        self.settings: Final = settings
-        self.url: Final = url
-        self.stack: Final = stack
-        can = backend_for_scheme(settings.scheme).capabilities
+    Raises `ConfigurationError` where the service has no tokens.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        ttl: str,
+        stack: ExitStack,
+        name: str = "",
+        *,
+        is_fenced: bool = True,
+    ) -> None:
+        self.name: Final = name
+        self.settings: Final = service.settings(ttl=ttl, label="demo")
+        can = backend_for_scheme(self.settings.scheme).capabilities
         if not can.fenced:
             raise ConfigurationError(
-                f"{settings.scheme}:// has no tokens, by which the ledger refuses stale writes"
+                f"{self.settings.scheme}:// has no tokens, by which the ledger refuses stale writes"
             )
-        self.is_leased: Final = can.leased
-        self.directory: Final = stack.enter_context(TemporaryDirectory(prefix="coordlock-demo-"))
-        self.client: Final = stack.enter_context(connected(settings))
-        self._started = SYSTEM_CLOCK.now()
-
-    def tell(self, who: str, text: str, event: str = "", at: float | None = None) -> None:
-        """Print what happened ``at`` a time by the clock of leases, by default now."""
-        seconds = (SYSTEM_CLOCK.now() if at is None else at) - self._started
-        line = printable(f"{seconds:8.3f} s  {who:<10} {text}")
-        echo(coloured(line, "red") if event in _ALARMING else line)
-
-
-class Run:
-    """A lock and a ledger, and workers that contend for them."""
-
-    def __init__(self, stage: Stage, name: str = "", *, is_fenced: bool = True) -> None:
-        self.name: Final = name
-        self.lock: Final = f"demo-{uuid.uuid4().hex[:8]}"
-        self.stage: Final = stage
-        self.file: Final = str(Path(stage.directory, self.lock))
+        self._is_leased = can.leased
+        self.stack: Final = stack
+        directory = stack.enter_context(TemporaryDirectory(prefix="coordlock-demo-"))
+        #: A lock of this demo's own, and what the workers share.
+        self.lock: Final = Path(directory).name
+        self.file: Final = str(Path(directory, "ledger"))
         self.fences: Final = f"{self.file}-fences" if is_fenced else ""
-        #: How many writes were acknowledged, and how many refused.
-        self.acknowledged = 0
-        self.refused = 0
+        self._client = stack.enter_context(connected(self.settings))
+        #: Not on a command line, where every user of the machine could read a password.
+        self.environment: Final = {} if service.url is None else {"COORDLOCK_URL": service.url}
+
+    def tell(self, who: str, text: str, event: str = "") -> None:
+        """Print what happened."""
+        seconds = SYSTEM_CLOCK.now() - _STARTED
+        line = printable(f"{seconds:8.3f} s  {f'{self.name} {who}'.lstrip():<10} {text}")
+        echo(coloured(line, "red") if event in _ALARMING else line)
 
     def wait_for_queue(self, length: int) -> None:
         """Return when ``length`` contenders are in the queue."""
-        while len(self.stage.client.admin.contenders(self.lock)) != length:
+        while len(self._client.admin.contenders(self.lock)) != length:
             time.sleep(_MOMENT)
 
     def evict_frozen(self, worker: Worker) -> None:
         """Remove the holder ``worker`` where no lease runs out."""
-        if not self.stage.is_leased:
+        if not self._is_leased:
             self.wait_for_queue(2)
-            holder, _ = self.stage.client.admin.contenders(self.lock)
-            self.stage.client.admin.evict(holder)
+            holder, _ = self._client.admin.contenders(self.lock)
+            self._client.admin.evict(holder)
             worker.tell("is evicted, as `coordlock evict` does: no lease runs out here", "stopped")
 
-    def verdict(self) -> list[str]:
-        """What is wrong with the ledger, which is printed."""
+    def is_corrupt(self) -> bool:
+        """Whether an update is missing in the ledger, or came too late; prints which."""
         entries = Ledger(self.file, self.fences).entries()
         wrong = [
             f"token {token} came after token {before}"
@@ -99,50 +92,50 @@ class Run:
             if token < before
         ]
         balance = entries[-1][1] if entries else 0
-        if balance != self.acknowledged:
-            wrong.append(f"{self.acknowledged} updates were acknowledged, the balance is {balance}")
+        if balance != len(entries):  # each update adds 1
+            wrong.append(f"{len(entries)} updates were written, the balance is {balance}")
         state = f"CORRUPT: {'; '.join(wrong)}" if wrong else f"RIGHT: the balance is {balance}"
-        self.stage.tell(f"{self.name} the demo".lstrip(), f"finds the ledger {state}")
-        return wrong
+        self.tell("the demo", f"finds the ledger {state}")
+        return bool(wrong)
 
 
 class Worker:
-    """A process of a run; it does what it is ordered to, and answers."""
+    """A process on a stage; it does what it is ordered to, and answers."""
 
-    def __init__(self, run: Run, name: str) -> None:
-        self._run = run
-        self._name = f"{run.name} {name}".lstrip()
-        task = [name, str(run.stage.settings.ttl), run.lock, run.file, run.fences]
-        # Not on the command line, where every user of the machine could read a password.
-        url = {} if run.stage.url is None else {"COORDLOCK_URL": run.stage.url}
+    def __init__(self, stage: Stage, name: str) -> None:
+        self._stage = stage
+        self._name = name
+        task = [name, str(stage.settings.ttl), stage.lock, stage.file, stage.fences]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "coordlock.cli.demo_worker", *task],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=os.environ | url,
+            text=True,
+            env=os.environ | stage.environment,
             process_group=0,  # Ctrl-C in the terminal is for the demo, which ends it
         )
-        run.stage.stack.callback(self._end)
+        stage.stack.callback(self._end)
         self._answer()
 
     def order(self, what: str) -> None:
         """Let it do something: acquire, read, write or release."""
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{what}\n".encode())
+        self._process.stdin.write(f"{what}\n")
         self._process.stdin.flush()
 
-    def told(self, since: str = "") -> None:
-        """Print what came of the order, ``since`` what."""
-        event, at, text = self._answer()
-        self._run.acknowledged += event in ("wrote", "accepted")
-        self._run.refused += event == "refused"
-        self._run.stage.tell(self._name, text + since, event, float(at))
+    def answered(self, since: str = "") -> str:
+        """Print what came of the order, ``since`` what; the event in a word."""
+        event, text = self._answer()
+        self.tell(text + since, event)
+        return event
 
-    def do(self, *orders: str) -> None:
-        """Let it do one thing after the other."""
+    def do(self, *orders: str) -> str:
+        """Let it do one thing after the other; the last event in a word."""
+        event = ""
         for order in orders:
             self.order(order)
-            self.told()
+            event = self.answered()
+        return event
 
     def kill(self) -> None:
         """End it with SIGKILL."""
@@ -163,17 +156,16 @@ class Worker:
 
     def tell(self, text: str, event: str = "") -> None:
         """Print what happened to it."""
-        self._run.stage.tell(self._name, text, event)
+        self._stage.tell(self._name, text, event)
 
-    def _answer(self) -> list[str]:
-        """What happened, when, and in words. Raises `Refused` if it has failed."""
+    def _answer(self) -> tuple[str, str]:
+        """What happened, in a word and in words. Raises `Refused` if it has failed."""
         assert self._process.stdout is not None
-        line = self._process.stdout.readline().decode() or "failed 0 it ended"
-        answer = line.rstrip("\n").split(" ", 2)
-        if answer[0] == "failed":
-            complain(f"{self._name}: {answer[2]}")
+        event, _, text = (self._process.stdout.readline() or "failed it ended").partition(" ")
+        if event == "failed":
+            complain(f"{self._name}: {text.rstrip()}")
             raise Refused(Exit.FAILED)
-        return answer
+        return event, text.rstrip("\n")
 
     def _end(self) -> None:
         self._process.kill()

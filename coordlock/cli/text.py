@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Final, TextIO
+from typing import Final
 
 __all__ = [
     "age",
-    "can_redraw",
     "coloured",
     "dashed",
     "echo",
@@ -42,9 +40,8 @@ def coloured(text: str, colour: str) -> str:
 
 
 def _painted(text: str, codes: str) -> str:
-    if can_redraw(sys.stdout) and not os.environ.get("NO_COLOR"):
-        return f"\x1b[{codes}m{text}\x1b[0m"
-    return text
+    wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
+    return f"\x1b[{codes}m{text}\x1b[0m" if wanted and sys.stdout.isatty() else text
 
 
 def emphasised(text: str) -> str:
@@ -62,23 +59,14 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def can_redraw(file: TextIO) -> bool:
-    """Whether ``file`` is a terminal that can erase lines and show colours."""
-    return file.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-
-
-def terminal_width(elsewhere: int = _UNBOUNDED, file: TextIO | None = None) -> int:
-    """The width of the terminal that ``file``, or stdout, is, or of what ``COLUMNS`` says it is.
+def terminal_width(elsewhere: int = _UNBOUNDED) -> int:
+    """The width of the terminal that stdout is, or of what ``COLUMNS`` says it is.
 
     ``elsewhere`` where it is none: what goes to another program keeps its lines.
     """
-    file = file or sys.stdout
-    if not file.isatty():
+    if not sys.stdout.isatty():
         return elsewhere
-    if not os.environ.get("COLUMNS"):
-        with contextlib.suppress(OSError):
-            return os.get_terminal_size(file.fileno()).columns or elsewhere
-    import shutil  # for what a terminal does not tell
+    import shutil  # for commands that show text of some length
 
     return shutil.get_terminal_size((elsewhere, 24)).columns
 

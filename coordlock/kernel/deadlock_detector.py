@@ -26,7 +26,6 @@ from coordlock.kernel.ticket import Ticket
 from coordlock.model import waits
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Announcement, Snapshot
-from coordlock.model.events import DeadlockFound
 from coordlock.model.names import internal
 from coordlock.model.waits import Deadlock
 from coordlock.runtime.caller import Caller, described
@@ -187,6 +186,8 @@ class DeadlockDetector:
             if wait.give_up(DeadlockDetected(name, steps)):
                 log.warning("lock %r: deadlock: %s", wait.ticket.name, deadlock)
                 if RECORDER.listeners:
+                    from coordlock.model.events import DeadlockFound  # only listeners need it
+
                     whose = self._engine.number, self._engine.backend.scheme
                     RECORDER.record(DeadlockFound(*whose, wait.ticket.name, str(deadlock)))
                 self._end(wait)

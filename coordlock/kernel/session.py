@@ -13,7 +13,6 @@ from typing import Final, Literal, Protocol
 from coordlock.backend import Backend
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, SessionLost
 from coordlock.kernel.retry import retried
-from coordlock.model.events import HeartbeatAnswered, SessionChanged
 from coordlock.runtime.clock import Timer, Timers, sleep, soon, within
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
@@ -252,6 +251,8 @@ class Session:
     def _beaten(self, sent: float, answer: Promise[float], future: Promise[float]) -> None:
         error = future.exception()
         if RECORDER.listeners:
+            from coordlock.model.events import HeartbeatAnswered  # only listeners need it
+
             took, kind = (
                 self._timers.clock.now() - sent,
                 "" if error is None else type(error).__name__,
@@ -286,6 +287,8 @@ class Session:
         away: float = 0.0,
     ) -> None:
         if RECORDER.listeners:
+            from coordlock.model.events import SessionChanged  # only listeners need it
+
             scheme = self._backend.scheme
             RECORDER.record(SessionChanged(self._tickets.client, scheme, state, why, away))
 

@@ -38,7 +38,7 @@ log = Log("coordlock")
 T = TypeVar("T", Term, AsyncTerm)
 
 #: Seconds from one attempt to campaign to the next, after the service was silent.
-_PAUSE_S: Final = 1.0
+CAMPAIGN_PAUSE_S: Final = 1.0
 
 _LEAD: Final = PlainFunction(
     "lead must be a function of the term",
@@ -158,7 +158,7 @@ class _BaseElection(QueueRecipe, Generic[T]):
                 was_out, is_out = is_out, isinstance(error, BackendUnavailable)
                 if not (was_out and is_out):  # an outage is logged once, however often it fails
                     log.warning("election %r: %s; campaigns again", self.name, error)
-            yield sleep(self._access.engine.timers, _PAUSE_S)
+            yield sleep(self._access.engine.timers, CAMPAIGN_PAUSE_S)
 
 
 def _identity() -> bytes:

@@ -160,12 +160,11 @@ def test_whoever_knows_flock_is_told_how_to_run_a_shell(cli: Cli, option: str) -
         assert f"no such option: {option}; for a shell, write -- sh -c 'COMMAND'" in done.stderr
 
 
-def test_whoever_knows_flock_or_watch_is_told_our_name(cli: Cli) -> None:
+def test_options_of_flock_and_old_ones_are_refused_with_our_name(cli: Cli) -> None:
     for words, name in (
         (["run", "-w", "1", "x", "--", "true"], "--timeout"),
         (["run", "--wait", "1", "x", "--", "true"], "--timeout"),
         (["hold", "-w1", "x"], "--timeout"),
-        (["ls", "--watch"], "--follow"),
         (["run", "x", "--slots", "3", "true"], "--permits"),
     ):
         done = cli.run(*words)

@@ -75,7 +75,7 @@ def test_a_stale_write_corrupts_the_ledger_without_a_fence_and_is_refused_with_i
     text = "\n".join(lines)
     [(stale, newest)] = re.findall(r"token (\d+): the stale .* ACCEPTED, though token (\d+)", text)
     assert f"token {stale} came after token {newest}" in text
-    assert "2 updates were acknowledged, the balance is 1" in text
+    assert "2 updates were written, the balance is 1" in text
 
 
 def test_what_must_not_be_missed_is_red_on_a_terminal_alone(cli: Cli) -> None:

@@ -190,15 +190,3 @@ def test_a_work_queue_that_another_program_has_damaged_hides_no_other(cli: Cli) 
     assert line.startswith("warning")
     assert "'damaged'" in line
     assert "'mails'" not in line
-
-
-def test_changes_of_what_is_kept_are_followed(cli: Cli) -> None:
-    with coordlock.connect(cli.url) as client:
-        for command, of in ((["ls", "--kept"], list), (["show", "n"], dict)):
-            client.counter("n").add()
-            with cli.started(*command, "--follow", "--json") as process:
-                assert process.stdout is not None
-                first = json.loads(process.stdout.readline())
-                assert isinstance(first, of)
-                number = client.counter("n").add()
-                assert f'{{"number": {number}}}' in process.stdout.readline()

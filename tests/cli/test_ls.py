@@ -36,8 +36,8 @@ def test_ls_lists_the_names_in_use(cli: Cli) -> None:
         assert waiter["label"] == "true"
         assert listed[1]["oldest_waiter"] is None
         head, first, _ = cli.run("ls").stdout.splitlines()
-        assert head.split()[:6] == ["NAME", "KIND", "HOLDERS", "WAITERS", "TOKEN", "HOLDER"]
-        assert head.split()[6:] == ["QUEUED", "OLDEST", "WAITER", "WAITS"]
+        assert head.split()[:5] == ["NAME", "KIND", "HOLDERS", "WAITERS", "HOLDER"]
+        assert head.split()[5:] == ["QUEUED", "OLDEST", "WAITER", "WAITS"]
         assert first.split()[:4] == ["jobs", "lock", "1", "1"]
         assert f"{waiter['host']}:{waiter['pid']} true" in first
     assert json.loads(cli.run("ls", "--json").stdout) == []

@@ -63,7 +63,7 @@ FOR_A_LOCK = 60
 FOR_RUN = 80
 #: Rooms that a plain lock never enters, and the kinds of locks that it is not.
 NOT_FOR_A_LOCK = (
-    *("fencing", "recipes", "testing", "work"),
+    *("fencing", "recipes", "testing", "work", "model.events"),
     *("locks.upgradeable", "locks.reentrant", "locks.several"),
 )
 #: Slow to import, and not needed for a lock on this machine.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from coordlock.cli.connection import Service
 from coordlock.cli.exits import Exit
-from coordlock.cli.stage import Run, Worker, staged
+from coordlock.cli.stage import Stage, Worker
 from coordlock.cli.text import coloured, echo
 
 __all__ = ["demo", "split_brain"]
@@ -17,31 +19,32 @@ def demo(*, ttl: str, service: Service) -> int:
     the lock. Another is frozen until somebody else has the lock, wakes up, and writes: the ledger
     refuses its stale token. The exit status is 0 if the ledger has every update once.
     """
-    with staged(service, ttl) as stage:
+    with ExitStack() as stack:
+        stage = Stage(service, ttl, stack)
         echo(f"Three processes share a ledger under one lock, at {stage.settings}.")
-        run = Run(stage)
-        one, two, three = (Worker(run, f"worker-{number}") for number in (1, 2, 3))
+        one, two, three = (Worker(stage, f"worker-{number}") for number in (1, 2, 3))
         one.do("acquire")
         for number, worker in enumerate((two, three), 2):
             worker.order("acquire")
-            run.wait_for_queue(number)
+            stage.wait_for_queue(number)
             worker.tell("waits for the lock")
         one.do("read", "write", "release")
         echo("A crash: a worker is killed while it holds the lock.")
-        two.told()
+        two.answered()
         two.do("read")
         two.kill()
-        three.told(", after the crash")
+        three.answered(", after the crash")
         echo("A freeze: a worker stands still while it holds the lock.")
         three.do("read")
         three.freeze()
         one.order("acquire")
-        run.evict_frozen(three)
-        one.told(", after the freeze")
+        stage.evict_frozen(three)
+        one.answered(", after the freeze")
         one.do("read", "write", "release")
         three.thaw()
-        three.do("write", "release", "acquire", "read", "write", "release")
-        if run.verdict() or not run.refused:
+        stale = three.do("write")
+        three.do("release", "acquire", "read", "write", "release")
+        if stage.is_corrupt() or stale != "refused":
             return Exit.FAILED
         echo(coloured("All is well: no update was lost, the stale one was refused.", "green"))
         return Exit.OK
@@ -55,25 +58,28 @@ def split_brain(*, ttl: str, service: Service) -> int:
     time. The exit status is 0 if the ledger without a fence got corrupt, and the one with a fence
     refused the stale write and lost nothing.
     """
-    with staged(service, ttl) as stage:
-        echo(f"One story, twice at the same time, at {stage.settings}.")
-        without, fenced = Run(stage, "without", is_fenced=False), Run(stage, "with")
-        pairs = [(run, Worker(run, "A"), Worker(run, "B")) for run in (without, fenced)]
+    with ExitStack() as stack:
+        without = Stage(service, ttl, stack, "without", is_fenced=False)
+        fenced = Stage(service, ttl, stack, "with")
+        echo(f"One story, twice at the same time, at {fenced.settings}.")
+        pairs = [(stage, Worker(stage, "A"), Worker(stage, "B")) for stage in (without, fenced)]
         for _, a, _ in pairs:
             a.do("acquire", "read")
             a.freeze()
-        for run, a, b in pairs:
+        for stage, a, b in pairs:
             b.order("acquire")
-            run.evict_frozen(a)
+            stage.evict_frozen(a)
         for _, _, b in pairs:
-            b.told(", after the freeze")
+            b.answered(", after the freeze")
             b.do("read", "write", "release")
+        stale = []
         for _, a, _ in pairs:
             a.thaw()
-            a.do("write", "release")
+            stale.append(a.do("write"))
+            a.do("release")
         pairs[1][1].do("acquire", "read", "write", "release")
-        is_corrupt, is_wrong = bool(without.verdict()), bool(fenced.verdict())
-        if is_wrong or not is_corrupt or (without.refused, fenced.refused) != (0, 1):
+        is_corrupt, is_wrong = without.is_corrupt(), fenced.is_corrupt()
+        if is_wrong or not is_corrupt or stale != ["accepted", "refused"]:
             return Exit.FAILED
         echo(coloured("The same stale write, twice: only the fence kept a ledger right.", "green"))
         return Exit.OK

@@ -20,6 +20,8 @@ from coordlock.cli.parser import Lost, UsageError, usage_errors
 from coordlock.client import Client
 from coordlock.errors import BackendUnavailable, Evicted, LockLost, SessionLost
 from coordlock.locks.grant import Grant
+from coordlock.recipes.election import CAMPAIGN_PAUSE_S
+from coordlock.recipes.term import check_candidate_value
 from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.settings import Settings
 
@@ -28,8 +30,6 @@ __all__ = ["elect"]
 
 #: What ends an attempt to be elected, and no campaign.
 _OUTAGES: Final = (BackendUnavailable, Evicted, SessionLost)
-#: Seconds from one attempt to campaign to the next, after the service was silent.
-_PAUSE: Final = 1.0
 
 
 @dataclass(eq=False, repr=False)
@@ -68,11 +68,11 @@ class _Campaign(LockRequest):
                     if self.exit_on_loss or timeout == 0:
                         raise
                     if end is not None:
-                        timeout = end - SYSTEM_CLOCK.now() - _PAUSE
+                        timeout = end - SYSTEM_CLOCK.now() - CAMPAIGN_PAUSE_S
                         if timeout <= 0:
                             raise
                     self.warn(f"{error}; campaigns again")
-                    time.sleep(_PAUSE)
+                    time.sleep(CAMPAIGN_PAUSE_S)
 
         return campaign
 
@@ -115,8 +115,6 @@ def elect(
     answered, and once it has been silent for the time-to-live. Without COMMAND it does not read
     stdin then.
     """
-    from coordlock.recipes.term import check_candidate_value  # the other commands need no recipes
-
     with usage_errors():
         encoded = None if value is None else check_candidate_value(given(value))
     request = _Campaign([name], value=encoded, exit_on_loss=exit_on_loss, http=http, **options)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from coordlock.cli.connection import Service, connected
 from coordlock.cli.exits import complain
 from coordlock.cli.kept import filled, state_of
-from coordlock.cli.polling import poll
-from coordlock.cli.queues import Queue, kind_of, mode_of
+from coordlock.cli.queues import kind_of, mode_of
 from coordlock.cli.table import print_table
 from coordlock.cli.text import age, echo
 from coordlock.client import Client
@@ -36,43 +35,30 @@ _HOLDS: Final[Mapping[str | None, str]] = {
 }
 
 
-def show(*, name: str, service: Service, follow: bool, as_json: bool) -> None:
+def show(*, name: str, service: Service, as_json: bool) -> None:
     """Show who holds the lock NAME, and who waits for it.
 
     NAME may also be an election with its candidates, a group with its members, or a barrier.
     Records under NAME, such as a counter or a work queue, are shown below.
 
     QUEUED is how long ago each asked for it. A holder that had to wait has held it for less.
+    `coordlock events NAME` follows what changes.
     """
     settings = service.settings()
-
-    def look() -> tuple[Queue, list[Record]]:
-        return client.admin.contenders(name), _kept_of(client, name)
-
-    def display(seen: tuple[Queue, list[Record]]) -> None:
-        queue, kept = seen
-        kind = kind_of(queue, settings.scheme)
-        if as_json:
-            records = [{"kind": record.kind, "state": record.state} for record in kept]
-            contenders = list(map(_fields, queue))
-            fields = {"name": name, "kind": kind, "contenders": contenders, "kept": records}
-            echo(json.dumps(fields))
-            return
-        if queue:
-            print_table([_row(entry, kind) for entry in queue], optional="VALUE")
-        elif not kept:
-            complain(f"nobody holds {name!r} or waits for it")
-        for record in kept:
-            echo(f"{record.kind}: {state_of(record)}")
-
-    def essence(seen: tuple[Queue, list[Record]]) -> object:
-        return [dataclasses.replace(entry, age=None) for entry in seen[0]], seen[1]
-
     with connected(settings) as client:
-        if follow:
-            poll(look, display, essence=essence, redraw=not as_json)
-        found = look()
-    display(found)
+        queue, kept = client.admin.contenders(name), _kept_of(client, name)
+    kind = kind_of(queue, settings.scheme)
+    if as_json:
+        records = [{"kind": record.kind, "state": record.state} for record in kept]
+        contenders = list(map(_fields, queue))
+        echo(json.dumps({"name": name, "kind": kind, "contenders": contenders, "kept": records}))
+        return
+    if queue:
+        print_table([_row(entry, kind) for entry in queue], optional="VALUE")
+    elif not kept:
+        complain(f"nobody holds {name!r} or waits for it")
+    for record in kept:
+        echo(f"{record.kind}: {state_of(record)}")
 
 
 def _kept_of(client: Client, name: str) -> list[Record]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,28 +19,9 @@ def silent() -> Iterator[str]:
         yield f"etcd://127.0.0.1:{server.getsockname()[1]}"
 
 
-def test_each_change_of_a_watched_queue_is_one_document(cli: Cli) -> None:
-    with cli.started("show", "x", "--follow", "--json") as watching:
-        assert watching.stdout is not None
-
-        def contenders() -> int:
-            assert watching.stdout is not None
-            return len(json.loads(watching.stdout.readline())["contenders"])
-
-        assert contenders() == 0
-        with cli.holding("x"):
-            assert contenders() == 1
-        assert contenders() == 0
-        watching.send_signal(signal.SIGINT)
-        assert watching.communicate(timeout=60) == ("", "")
-        assert watching.returncode == 130
-
-
 @pytest.mark.parametrize(
     "command",
     [
-        ("show", "x", "--json"),
-        ("ls", "--json"),
         ("leader", "x"),
         ("group", "members", "x"),
         ("counter", "get", "x"),
@@ -54,7 +33,7 @@ def test_each_change_of_a_watched_queue_is_one_document(cli: Cli) -> None:
 def test_what_follows_ends_when_nobody_reads_it_any_more(
     cli: Cli, command: tuple[str, ...]
 ) -> None:
-    """As in ``coordlock show x --follow | head -1``, though nothing changes any more."""
+    """As in ``coordlock leader x --follow | head -1``, though nothing changes any more."""
     with cli.started(*command, "--follow") as following:
         assert following.stdout is not None
         assert following.stderr is not None
@@ -62,32 +41,6 @@ def test_what_follows_ends_when_nobody_reads_it_any_more(
         following.stdout.close()
         assert following.wait(30) == 1
         assert following.stderr.read() == ""
-
-
-def test_a_watched_list_is_printed_at_each_change_where_no_terminal_is(cli: Cli) -> None:
-    with cli.holding("nightly-1"), cli.started("ls", "night*", "--follow") as watching:
-        assert watching.stdout is not None
-        assert watching.stdout.readline().split()[0] == "NAME"
-        assert watching.stdout.readline().split()[0] == "nightly-1"
-        with cli.holding("weekly"), cli.holding("nightly-2"):
-            assert watching.stdout.readline().split()[0] == "NAME"
-            assert watching.stdout.readline().split()[0] == "nightly-1"
-            assert watching.stdout.readline().split()[0] == "nightly-2"
-
-
-def test_a_terminal_is_drawn_anew_and_ctrl_c_ends_quietly(cli: Cli, tmp_path: Path) -> None:
-    with cli.holding("x", "--label", "first"), Terminal(cli.environment, tmp_path) as terminal:
-        program = " ".join(cli.command("show", "x", "--follow"))
-        terminal.write(f"TERM=xterm {program}; echo status $?\n")
-        for _ in range(2):
-            terminal.expect("\x1b\\[2J")
-            terminal.expect("Ctrl-C ends")
-            terminal.expect("first")
-        terminal.interrupt(r"\^C\r\nstatus 130\r\n")
-        # A terminal that cannot move its cursor gets changes only.
-        terminal.write(f"TERM=dumb {program}; echo status $?\n")
-        terminal.expect("first")
-        terminal.interrupt(r"^[^\x1b]*status 130\r\n")
 
 
 @pytest.mark.etcd
