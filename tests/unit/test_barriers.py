@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from coordlock_memory import Fault
 
-from coordlock import BackendUnavailable, Client, WaitTimeout
+from coordlock import BackendUnavailable, Client
 from coordlock.model.contender import Entry
-from coordlock.model.record import decode, encode
+from coordlock.model.record import encode
 from coordlock.recipes.shared.rendezvous import Generations
 from coordlock.runtime.driver import Call
 from coordlock.testing.waiting import eventually
@@ -28,39 +27,6 @@ def service() -> Service:
 def waiting(pool: ThreadPoolExecutor, client: Client, parties: int) -> Future[None]:
     """A party in another thread."""
     return pool.submit(client.barrier("b", parties).wait, BOUND)
-
-
-@pytest.mark.parametrize("times", [1, 3])
-@pytest.mark.parametrize("fault", Fault)
-@pytest.mark.parametrize("method", ["write", "read", "snapshot", "enqueue", "withdraw"])
-def test_whatever_becomes_of_a_request_the_parties_pass_together(
-    service: Service, method: str, fault: Fault, times: int
-) -> None:
-    clients = [service.client() for _ in range(3)]
-    for one in clients:
-        backend(one).faults.inject(method, fault, times)
-    with ThreadPoolExecutor(3) as pool:
-        for party in [waiting(pool, client, 3) for client in clients]:
-            party.result(BOUND)
-    eventually(lambda: service.size("b") == 0)
-    [record] = [one for key, one in service.service._state.data.items() if "@barriers" in key]
-    assert Generations.parse(decode(record.data)).last == 1
-
-
-def test_the_others_pass_though_the_last_one_stands_still(service: Service) -> None:
-    clients = [service.client() for _ in range(3)]
-    with ThreadPoolExecutor(3) as pool:
-        others = [waiting(pool, client, 3) for client in clients[:2]]
-        eventually(lambda: service.size("b") == 2)
-        # It arrives, and nothing that it asks from then on gets through.
-        still = backend(clients[2])
-        still.faults.inject("read", Fault.LOSE_REQUEST, times=10**6)
-        still.faults.inject("snapshot", Fault.LOSE_REQUEST, times=10**6)
-        last = waiting(pool, clients[2], 3)
-        for one in others:
-            one.result(BOUND)
-        still.faults._next.clear()
-        last.result(BOUND)
 
 
 def test_a_party_that_has_passed_when_its_time_is_up_has_passed(service: Service) -> None:
@@ -124,19 +90,6 @@ def test_a_cancelled_party_leaves_nothing_behind(service: Service) -> None:
     asyncio.run(main())
 
 
-def test_a_party_whose_session_is_lost_does_not_count(service: Service) -> None:
-    client, other = service.client(), service.client()
-    with ThreadPoolExecutor(1) as pool:
-        lost = waiting(pool, client, 2)
-        eventually(lambda: service.size("b") == 1)
-        [session] = {one.session for one in service.service.snapshot("b").contenders}
-        service.service.expire(session)
-        with pytest.raises(ConnectionError, match="expired"):
-            lost.result(BOUND)
-    with pytest.raises(WaitTimeout, match="1 of 2"):
-        other.barrier("b", 2).wait(0)
-
-
 # The record
 
 
@@ -165,16 +118,3 @@ def test_the_record_stays_small_with_a_hundred_parties() -> None:
         generations = Generations.parse(fields)
     assert len(generations.listed) == 2
     assert len(encode(generations.after([f"{50:032x}"] * 100, ()))) < 20_000
-
-
-def test_two_parties_pass_only_once_in_each_generation(service: Service) -> None:
-    clients = [service.client() for _ in range(2)]
-    with ThreadPoolExecutor(4) as pool:
-        for _ in range(20):
-            for one in [waiting(pool, client, 2) for client in (*clients, *clients)]:
-                one.result(BOUND)
-    [record] = [one for key, one in service.service._state.data.items() if "@barriers" in key]
-    generations = Generations.parse(decode(record.data))
-    assert generations.last == 40
-    ids = [id for listed in generations.listed.values() for id in listed]
-    assert len(ids) == len(set(ids)) == 80

@@ -15,41 +15,6 @@ from coordlock.runtime.promise import failed
 from tests.unit.clients import Service, backend
 
 
-@pytest.mark.parametrize("times", [1, 3])
-@pytest.mark.parametrize("fault", Fault)
-def test_an_addition_whose_answer_is_lost_is_made_once(
-    client: Client, fault: Fault, times: int
-) -> None:
-    counter = client.counter("n")
-    assert counter.add(5) == 5
-    backend(client).faults.inject("write", fault, times)
-    assert counter.add(5) == 10
-    assert counter.add(5) == counter.get() == 15
-
-
-def test_the_answer_is_that_of_the_own_addition_though_others_have_added_since(
-    service: Service, client: Client
-) -> None:
-    others = [service.client() for _ in range(3)]
-    backend(client).faults.inject("write", Fault.LOSE_REPLY)
-    reading = backend(client).read
-
-    def read_late(where: str, **how: Any) -> object:
-        """Others are faster, once."""
-        listing = reading(where, **how)
-        if listing.result(0).values:
-            for other in others:
-                other.counter("n").add(100)
-            others.clear()
-            listing = reading(where, **how)
-        return listing
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backend(client), "read", read_late)
-        assert client.counter("n").add() == 1
-    assert client.counter("n").get() == 301
-
-
 @pytest.mark.parametrize("change", ["counter", "gate", "latch"])
 def test_a_request_that_comes_late_makes_the_next_attempt_void(
     client: Client, monkeypatch: pytest.MonkeyPatch, change: str
@@ -120,13 +85,6 @@ def test_a_client_without_an_answer_hears_what_is_certain(service: Service) -> N
     backend(client).faults.inject("write", Fault.LOSE_REQUEST, times=1000)
     with pytest.raises(BackendUnavailable, match="may have been made, or may be yet"):
         client.counter("n").add()
-
-
-def test_a_latch_counts_down_once_though_the_answer_is_lost(client: Client) -> None:
-    for left in (2, 1, 0, 0):
-        backend(client).faults.inject("write", Fault.LOSE_REPLY)
-        assert client.latch("l", 3).count_down() == left
-        backend(client).faults._next.clear()
 
 
 def test_a_busy_client_takes_one_place_in_the_record(service: Service, client: Client) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
 import threading
@@ -13,10 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from coordlock_memory import Fault, MemoryBackend, MemoryService
+from coordlock_memory import Fault, MemoryBackend
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 import coordlock
 from coordlock import (
@@ -26,17 +24,16 @@ from coordlock import (
     Grant,
     GrantState,
     LockLost,
-    Mode,
     SessionLost,
 )
-from coordlock.backend import Delete, Expect, Operation, Put, Written
-from coordlock.errors import Evicted, InvalidName, Unsupported, VersionMismatch
+from coordlock.backend import Operation, Put, Written
+from coordlock.errors import InvalidName, Unsupported
 from coordlock.locks.transaction import check_key
-from coordlock.model.contender import Contender, Entry
+from coordlock.model.contender import Contender
 from coordlock.runtime.driver import run
 from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.waiting import eventually
-from coordlock.types import Owner, VersionedValue
+from coordlock.types import VersionedValue
 from tests.simulation.world import TTL, Call, Party, World
 from tests.unit.clients import Service, backend
 
@@ -220,29 +217,6 @@ def test_a_client_that_is_closed_under_a_commit_ends_it(service: Service) -> Non
 # Faults
 
 
-def test_a_commit_without_an_answer_may_have_been_made_and_is_not_repeated(
-    world: World, party: Party
-) -> None:
-    grant = party.held()
-    party.network.faults.inject("write", Fault.LOSE_REPLY)
-    commit = party.run(put(grant, b"x"))
-    world.settle()
-    assert isinstance(commit.error, BackendUnavailable)
-    assert requests(party, "write") == 1
-    assert stored(world) == VersionedValue(b"x", 1)
-    assert grant.state is not GrantState.LOST
-
-
-def test_a_commit_that_never_arrived_is_not_repeated_either(world: World, party: Party) -> None:
-    grant = party.held()
-    party.network.faults.inject("write", Fault.LOSE_REQUEST)
-    commit = party.run(put(grant, b"x"))
-    world.advance(10)
-    assert isinstance(commit.error, BackendUnavailable)
-    assert requests(party, "write") == 1
-    assert stored(world) is None
-
-
 @pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name)
 def test_a_read_without_an_answer_is_repeated(world: World, party: Party, fault: Fault) -> None:
     grant = party.held()
@@ -263,25 +237,6 @@ def test_a_read_that_is_repeated_ends_with_the_lock(world: World, party: Party) 
     world.service.expire(world.service.sessions()[0])
     world.advance(5)
     assert isinstance(read.error, LockLost)
-
-
-@pytest.mark.parametrize("still_held", [True, False])
-def test_a_commit_that_comes_late_is_made_exactly_if_the_lock_is_still_held(
-    world: World, party: Party, still_held: bool
-) -> None:
-    grant = party.held()
-    party.network.faults.inject("write", Fault.LATE)
-    commit = party.run(put(grant, b"late"))
-    world.settle()
-    assert isinstance(commit.error, BackendUnavailable)
-    if not still_held:
-        party.run(grant._release(None))
-        newer = world.party()
-        call = newer.acquire()
-        world.settle()
-        newer.run(put(newer.grant(call.result), b"newer"))
-    world.advance(5)
-    assert stored(world) == VersionedValue(b"late" if still_held else b"newer", 1)
 
 
 def test_silence_ends_at_the_deadline_and_says_what_is_unknown(world: World, party: Party) -> None:
@@ -325,14 +280,6 @@ def test_a_cancelled_commit_may_be_made(service: Service, no_leaks: None) -> Non
             grant.check()
 
     asyncio.run(main())
-
-
-def test_many_reads_and_commits_leave_nothing_with_their_grant(client: Client) -> None:
-    with client.lock("q") as grant:
-        for _ in range(100):
-            grant.transaction().put("/k", b"x").commit()
-            grant.read("/k")
-        assert grant._ticket.end._callbacks == []
 
 
 def test_a_transaction_under_way_does_not_see_what_is_added_to_it(client: Client) -> None:
@@ -400,80 +347,3 @@ def test_a_forked_child_neither_reads_nor_writes() -> None:
         timeout=60,
     )
     assert (done.returncode, done.stderr) == (0, "")
-
-
-# The memory's data against a model
-
-
-class Data(RuleBasedStateMachine):
-    """A service with two contenders, one of which leaves sometimes; and what it should keep."""
-
-    keys = st.sampled_from(["/a", "/b", "/a/b"])
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.service = MemoryService()
-        self.session = self.service.open(1e6, lambda _: None)
-        self.model: dict[str, VersionedValue] = {}
-        self.contender = self.enqueue()
-        self.gone = False
-
-    def enqueue(self) -> Contender:
-        entry = Entry("q", os.urandom(16).hex(), Mode.EX, Owner("host", 1))
-        contender = self.service.enqueue(self.session, [entry])[0].find(entry.id)
-        assert contender is not None
-        return contender
-
-    @rule()
-    def leave(self) -> None:
-        self.service.remove(self.contender)
-        self.gone = True
-
-    @rule()
-    def come(self) -> None:
-        self.contender, self.gone = self.enqueue(), False
-
-    @rule(
-        puts=st.dictionaries(keys, st.binary(max_size=2)),
-        deletes=st.sets(keys),
-        expected=st.lists(st.tuples(keys, st.integers(0, 3))),
-        order=st.randoms(use_true_random=False),
-    )
-    def commit(
-        self,
-        puts: dict[str, bytes],
-        deletes: set[str],
-        expected: list[tuple[str, int]],
-        order: Any,
-    ) -> None:
-        operations: list[Operation] = [Put(key, data) for key, data in puts.items()]
-        operations += [Delete(key) for key in deletes - puts.keys()]
-        operations += [Expect(key, version) for key, version in expected]
-        order.shuffle(operations)
-        nothing = VersionedValue(b"", 0)
-        met = all(self.model.get(key, nothing).version == version for key, version in expected)
-        if self.gone or not met:
-            with pytest.raises(Evicted if self.gone else VersionMismatch):
-                self.service.write(operations, (self.contender,))
-        else:
-            self.service.write(operations, (self.contender,))
-            for key, data in puts.items():
-                self.model[key] = VersionedValue(data, self.model.get(key, nothing).version + 1)
-            for key in deletes - puts.keys():
-                self.model.pop(key, None)
-        assert self.service._state.data == self.model
-
-    @rule(key=keys)
-    def fetch(self, key: str) -> None:
-        if self.gone:
-            with pytest.raises(Evicted):
-                self.service.read(key, self.contender)
-        else:
-            assert self.service.read(key, self.contender).values.get(key) == self.model.get(key)
-
-    def teardown(self) -> None:
-        self.service.close(self.session)
-
-
-def test_the_memory_keeps_what_a_dictionary_would() -> None:
-    run_state_machine_as_test(Data, settings=settings(stateful_step_count=30, max_examples=50))

@@ -69,11 +69,6 @@ def test_who_would_come_is_blocked_where_it_would_have_to_wait(
     assert not is_blocked(queue([]), entry)
 
 
-@pytest.mark.parametrize(("standing", "asked"), [(Permit(2), Permit(3)), (Mode.NL, Permit(2))])
-def test_a_queue_of_another_kind_blocks(standing: Claim, asked: Claim) -> None:
-    assert is_blocked(queue([standing]), Entry("q", "new", asked, Owner("h", 1)))
-
-
 @pytest.mark.parametrize("held", Mode)
 @pytest.mark.parametrize("asked", Mode)
 def test_the_modes_conflict_as_in_the_published_table(held: Mode, asked: Mode) -> None:
@@ -210,8 +205,3 @@ def test_a_queue_of_mixed_kinds_is_seen_by_whoever_is_admitted(claims: list[Clai
         assert (mismatch(snapshot, one) is None) is (len(kinds) == 1)
         if (other := mismatch(snapshot, one)) is not None:
             assert other.order < one.order
-
-
-def test_a_mode_never_passes_a_permit() -> None:
-    snapshot = queue([Permit(3), Mode.NL])
-    assert blockers(snapshot, snapshot.contenders[1]) == (snapshot.contenders[0],)
