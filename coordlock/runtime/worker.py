@@ -43,16 +43,13 @@ class Worker:
         self._server: int | None = None  # the id of the thread that serves
         #: Whether its own thread makes the call that is under way, and no caller does.
         self.has_thread = False
+        #: Whether calls wait because no thread could be started for them.
+        self.is_stuck = False
 
     @property
     def is_idle(self) -> bool:
         """Whether every call has been made."""
         return self._server is None and self._calls.empty()
-
-    @property
-    def is_stuck(self) -> bool:
-        """Whether calls wait, and no thread makes them."""
-        return self._server is None and not self._calls.empty()
 
     def run(self, call: Callable[[], object]) -> None:
         """Make ``call`` soon, without waiting for it. Safe in signal handlers and finalizers.
@@ -91,14 +88,15 @@ class Worker:
             with suppress(RuntimeError):
                 serve.start()
                 return
-        if not (self._is_slow and THREAD.must_not_wait):
+        self.is_stuck = self._is_slow and THREAD.must_not_wait
+        if not self.is_stuck:
             self._serve(False)
 
     def _serve(self, has_thread: bool) -> None:
         with self._lock:
             if self._server is not None:
                 return
-            self.has_thread = has_thread
+            self.has_thread, self.is_stuck = has_thread, False
             self._server = threading.get_ident()
         if has_thread:
             THREAD.must_not_wait = self._must_not_wait
