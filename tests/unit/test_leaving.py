@@ -201,16 +201,6 @@ def test_bodies_by_hand_are_all_held_until_as_many_have_left(
     assert not tokens(client)
 
 
-def test_stacks_that_are_handed_what_was_entered_by_hand_leave_all(client: Client) -> None:
-    one, other = client.lock("q"), client.lock("r")
-    with contextlib.ExitStack() as stack:
-        one.__enter__()
-        stack.push(one)
-        other.__enter__()
-        stack.push(other)
-    assert client.admin.names() == []
-
-
 def test_an_end_by_hand_that_is_kept_or_at_work_is_not_that_of_a_later_body(client: Client) -> None:
     lock = client.lock("q")
     lock.__enter__()
@@ -292,20 +282,6 @@ def test_each_async_block_leaves_what_it_entered_in_whatever_task() -> None:
             with pytest.raises(LockLost):
                 gone.check()
         assert not await async_tokens(client)
-
-    in_loop(body)
-
-
-def test_async_exit_stacks_are_closed_by_other_tasks_in_any_order() -> None:
-    async def body(client: AsyncClient) -> None:
-        lock = client.read_lock("q")
-        stacks = [contextlib.AsyncExitStack() for _ in range(3)]
-        grants = [await alone(stack.enter_async_context(lock)) for stack in stacks]
-        await alone(stacks[1].pop_all().aclose())
-        assert await async_tokens(client) == [grants[0].token, grants[2].token]
-        await alone(stacks[0].aclose())
-        assert await async_tokens(client) == [grants[2].token]
-        await stacks[2].aclose()
 
     in_loop(body)
 

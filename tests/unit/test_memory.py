@@ -157,27 +157,6 @@ def test_a_lost_request_has_no_effect_and_a_lost_reply_has(
     assert len(service.snapshot("q").contenders) == 1
 
 
-def test_a_late_request_takes_effect_when_its_client_has_given_it_up(
-    service: MemoryService, time: VirtualTime, one: Peer
-) -> None:
-    entry = Entry("q", "1" * 32, Mode.EX, OWNER)
-    one.backend.faults.inject("enqueue", Fault.LATE)
-    assert isinstance(one.backend.enqueue([entry]).exception(0), BackendUnavailable)
-    assert one.backend.withdraw([entry]).result(0) is False
-    time.advance(2)
-    assert service.queues() == ["q"]
-
-
-def test_a_late_request_of_a_dead_session_has_no_effect(
-    service: MemoryService, time: VirtualTime, one: Peer
-) -> None:
-    one.backend.faults.inject("enqueue", Fault.LATE)
-    one.backend.enqueue([Entry("q", "1" * 32, Mode.EX, OWNER)])
-    service.expire(one.info.id)
-    time.advance(2)
-    assert service.queues() == []
-
-
 def test_a_partition_answers_nothing_and_then_fails_what_was_asked(
     service: MemoryService, time: VirtualTime, one: Peer, two: Peer
 ) -> None:

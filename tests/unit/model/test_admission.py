@@ -111,25 +111,6 @@ def test_only_earlier_contenders_are_waited_for_so_there_is_no_deadlock(
 
 
 @given(claims, st.data())
-def test_no_fresh_snapshot_is_needed_to_know_of_an_admission(
-    claims: list[Claim], data: st.DataObject
-) -> None:
-    # The truth: some have left since the snapshot, and some have come; I know of some departures.
-    seen = queue(claims)
-    me = data.draw(st.sampled_from(seen.contenders))
-    left = data.draw(st.sets(st.sampled_from(seen.contenders)).map(lambda some: some - {me}))
-    known = (
-        data.draw(st.sets(st.sampled_from(sorted(left, key=lambda c: c.order)))) if left else set()
-    )
-    come = tuple(contender(100 + n, me.claim) for n in range(data.draw(st.integers(0, 3))))
-    truth = Snapshot("q", tuple(c for c in seen.contenders if c not in left) + come)
-    if not blockers(seen.without(known), me):
-        assert truly_admitted(truth, me)
-    if known == left:
-        assert (not blockers(seen.without(known), me)) is truly_admitted(truth, me)
-
-
-@given(claims, st.data())
 def test_a_departure_that_admits_me_is_one_of_those_i_wait_for(
     claims: list[Claim], data: st.DataObject
 ) -> None:
