@@ -303,7 +303,7 @@ class Observers:
     def _handle(
         self, place: Hashable, observed: _Observed, me: object, error: BaseException
     ) -> bool:
-        """Handle the ``error`` that has ended a reading; whether it is none of others."""
+        """Handle the ``error`` that has ended a reading; False if it is to be raised, too."""
         with self._lock:
             is_over = observed.reading is not me
             if not is_over:

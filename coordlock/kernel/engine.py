@@ -9,6 +9,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import suppress
 from copy import copy
 from typing import Any, Final, TypeVar
 
@@ -71,7 +72,7 @@ class Engine:
         self.timers: Final = timers or SystemTimers("coordlock-timers")
         self.clock: Final = self.timers.clock
         #: Runs the user's callbacks, so that no thread of ours ever does.
-        self.callbacks: Final = Worker("coordlock-callbacks", is_own=True)
+        self.callbacks: Final = Worker("coordlock-callbacks", is_slow=True)
         #: Makes calls that take long, in no thread that heartbeats need.
         self.aside: Final = aside or Worker("coordlock-aside").run
         self.tickets: Final = Tickets(settings, self.timers, settings.ttl, self.number)
@@ -306,13 +307,27 @@ class Engine:
         def call() -> None:
             try:
                 action()
-            except BaseException:  # SystemExit too: it ends a thread, and this one calls others
+            except BaseException as error:
+                # SystemExit too: it ends a thread, and this one calls others.
+                if not (isinstance(error, Exception) or self.callbacks.has_thread):
+                    raise  # Ctrl-C, where no thread can be started
                 log.exception("a callback failed")
 
+        was_stuck = self.callbacks.is_stuck
         self.callbacks.run(call)
-        if self.callbacks.is_stuck:  # no thread can be started yet
-            later = sleep(self.timers, _CALLBACK_PAUSE_S)
-            later.add_done_callback(lambda _: self.call_back(lambda: None))
+        if self.callbacks.is_stuck and not was_stuck:
+            self._retry_callbacks()
+
+    def _retry_callbacks(self) -> None:
+        """Try again soon: no thread can be started for them, and this one must not wait."""
+
+        def retry(_: object) -> None:
+            self.callbacks.run(lambda: None)
+            if self.callbacks.is_stuck:
+                self._retry_callbacks()
+
+        with suppress(ClientClosed):  # whose close makes them
+            sleep(self.timers, _CALLBACK_PAUSE_S).add_done_callback(retry)
 
     def deadline(self, seconds: float | None) -> Deadline | None:
         """The moment ``seconds`` from now; None stays None, which is never."""

@@ -365,7 +365,8 @@ class Sessions:
     #: Why the last attempt at opening a session failed; None after one that succeeded.
     trouble: BackendUnavailable | None = None
     _trouble_since: float = 0.0
-    _is_closed: bool = False
+    _is_refused: bool = False
+    _has_ended: bool = False
 
     @property
     def was_open(self) -> bool:
@@ -424,17 +425,18 @@ class Sessions:
 
     def refuse(self) -> None:
         """Let no caller wait any longer for a session to be opened: `ClientClosed`."""
-        self._is_closed = True
+        self._is_refused = True
         self._answer(ClientClosed())
 
     def end(self) -> None:
-        """End the sessions here, after `refuse`. The service is not asked."""
+        """End the sessions here, and open no other. The service is not asked."""
+        self._has_ended = True
         for session in self.known:
             session.end(ClientClosed())
 
     def _begin(self) -> None:
         """Open a session, unless there is one, or one is being opened."""
-        if self._is_closed:
+        if self._is_refused:
             self._answer(ClientClosed())
         elif self.latest is not None and self.latest.ended is None:
             self._answer(None)
@@ -485,7 +487,7 @@ class Sessions:
     def _start(self) -> Steps[Session]:
         if self.latest is not None and (seconds := self._tickets.loss_grace(self.latest)) > 0:
             yield sleep(self._timers, seconds)
-        if self._is_closed:
+        if self._has_ended:
             raise ClientClosed
         self._starting = session = Session(self._backend, self._timers, self._tickets)
         if self._settings.fail_fast:

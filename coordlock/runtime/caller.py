@@ -40,7 +40,7 @@ def this_caller() -> Caller:
 
     The task counts for a lock that blocks its thread, too: no task of a loop owns another's locks.
     """
-    loop = running_loop()
+    loop = running_loop() if "asyncio" in sys.modules else None
     if loop is not None and (task := sys.modules["asyncio"].current_task(loop)) is not None:
         return weakref.ref(task)  # the same one each time
     thread = threading.current_thread()

@@ -69,7 +69,7 @@ class Subscription:
 
     def _begin(self) -> None:
         self._pid = PROCESS.id
-        self._worker = Worker("coordlock-events", _IDLE_S, is_own=True)
+        self._worker = Worker("coordlock-events", _IDLE_S, is_slow=True)
 
     def _put(self, event: Event) -> None:
         if self._matches is not None and not self._matches(event):

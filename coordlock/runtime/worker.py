@@ -22,8 +22,8 @@ class Worker:
     """Makes the calls of all threads in one daemon thread, in their order.
 
     The thread runs while there are calls, and for ``idle`` seconds after the last. It
-    ``must_not_wait`` where heartbeats or answers need it: see `THREAD`. With ``is_own``, no other
-    thread ever makes a call: where none can be started, calls wait until a later one starts it.
+    ``must_not_wait`` where heartbeats or answers need it: see `THREAD`. With ``is_slow``, no such
+    thread ever makes a call.
     """
 
     def __init__(
@@ -32,25 +32,24 @@ class Worker:
         idle: float = _IDLE_S,
         *,
         must_not_wait: bool = False,
-        is_own: bool = False,
+        is_slow: bool = False,
     ) -> None:
         self._must_not_wait = must_not_wait
-        self._is_own = is_own
+        self._is_slow = is_slow
         self._name = name
         self._idle = idle
         self._calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
         self._lock = threading.RLock()
         self._server: int | None = None  # the id of the thread that serves
+        #: Whether its own thread makes the call that is under way, and no caller does.
+        self.has_thread = False
+        #: Whether calls wait because no thread could be started for them.
+        self.is_stuck = False
 
     @property
     def is_idle(self) -> bool:
         """Whether every call has been made."""
         return self._server is None and self._calls.empty()
-
-    @property
-    def is_stuck(self) -> bool:
-        """Whether calls wait, and no thread makes them."""
-        return self._server is None and not self._calls.empty()
 
     @property
     def waiting(self) -> int:
@@ -60,8 +59,8 @@ class Worker:
     def run(self, call: Callable[[], object]) -> None:
         """Make ``call`` soon, without waiting for it. Safe in signal handlers and finalizers.
 
-        Where no thread can be started, at a limit of threads and while the interpreter exits, the
-        caller makes it, unless that must be a thread of its own. What a call raises goes to
+        Where no thread can be started, the caller makes it: at a limit of threads, and while the
+        interpreter exits. Where the caller must not, the next one does. What a call raises goes to
         `threading.excepthook`.
         """
         self._calls.put(call)
@@ -94,13 +93,15 @@ class Worker:
             with suppress(RuntimeError):
                 serve.start()
                 return
-        if not self._is_own:
+        self.is_stuck = self._is_slow and THREAD.must_not_wait
+        if not self.is_stuck:
             self._serve(False)
 
     def _serve(self, has_thread: bool) -> None:
         with self._lock:
             if self._server is not None:
                 return
+            self.has_thread, self.is_stuck = has_thread, False
             self._server = threading.get_ident()
         if has_thread:
             THREAD.must_not_wait = self._must_not_wait

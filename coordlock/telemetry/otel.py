@@ -200,7 +200,7 @@ class _Tracing:
 
     def _renew(self) -> None:
         self._pid = PROCESS.id
-        self._worker = Worker("coordlock-spans", _IDLE_S, is_own=True)
+        self._worker = Worker("coordlock-spans", _IDLE_S, is_slow=True)
 
     def _end_all(self) -> None:
         while self._spans:

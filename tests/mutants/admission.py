@@ -239,7 +239,7 @@ def gives_one_permit_too_many() -> Changes:
 
 @mutant(
     "A waiter does not hear of a permit that is free.",
-    "tests/unit/kernel/test_acquisition.py::test_a_semaphore_admits_in_order_whoever_leaves_first",
+    simulated=(TwoPermits,),
 )
 def waits_for_the_nearest_alone() -> Changes:
     def nearest(snapshot: Snapshot, me: Contender) -> Blockers:

@@ -105,13 +105,13 @@ def never_takes_a_conversion_back() -> Changes:
     rare=True,
 )
 def publishes_without_waiting_for_the_answer() -> Changes:
-    publish = Publisher.publish
+    begin = Publisher._begin
 
-    def publish_at_once(self: Publisher, make: Any) -> Any:
+    def begin_at_once(self: Publisher) -> None:
         self._is_at_work = False
-        return publish(self, make)
+        begin(self)
 
-    return [(Publisher, "publish", publish_at_once)]
+    return [(Publisher, "_begin", begin_at_once)]
 
 
 @mutant(

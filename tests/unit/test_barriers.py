@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from coordlock_memory import Fault
 
 from coordlock import BackendUnavailable, Client
 from coordlock.model.contender import Entry
@@ -27,22 +26,6 @@ def service() -> Service:
 def waiting(pool: ThreadPoolExecutor, client: Client, parties: int) -> Future[None]:
     """A party in another thread."""
     return pool.submit(client.barrier("b", parties).wait, BOUND)
-
-
-def test_the_others_pass_though_the_last_one_stands_still(service: Service) -> None:
-    clients = [service.client() for _ in range(3)]
-    with ThreadPoolExecutor(3) as pool:
-        others = [waiting(pool, client, 3) for client in clients[:2]]
-        eventually(lambda: service.size("b") == 2)
-        # It arrives, and nothing that it asks from then on gets through.
-        still = backend(clients[2])
-        still.faults.inject("read", Fault.LOSE_REQUEST, times=10**6)
-        still.faults.inject("snapshot", Fault.LOSE_REQUEST, times=10**6)
-        last = waiting(pool, clients[2], 3)
-        for one in others:
-            one.result(BOUND)
-        still.faults._next.clear()
-        last.result(BOUND)
 
 
 def test_a_party_that_has_passed_when_its_time_is_up_has_passed(service: Service) -> None:

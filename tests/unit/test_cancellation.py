@@ -18,7 +18,6 @@ from coordlock.errors import WaitTimeout
 from coordlock.runtime.deadline import ENDING
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service, backend
-from tests.unit.signals import Signal
 
 
 @pytest.fixture
@@ -68,28 +67,6 @@ def test_a_wait_for_a_silent_service_is_cancelled(service: Service, client: Clie
         assert isinstance(waiting.exception(30), WaitCancelled)
     backend(client).faults.heal()
     eventually(lambda: service.size("q") == 0)
-
-
-def test_a_cancel_at_any_moment_of_an_acquire_leaves_a_grant_or_nothing(
-    service: Service, client: Client
-) -> None:
-    """Also by a signal handler, in the thread that acquires."""
-    granted = cancelled = 0
-    for number in itertools.count(1):
-        stop = Cancellation()
-        signal = Signal(number, stop.cancel)
-        try:
-            with signal:
-                grant = client.lock("q").acquire(cancellation=stop)
-            granted += 1
-            assert grant.release()
-        except WaitCancelled:
-            cancelled += 1
-        eventually(lambda: service.size("q") == 0)
-        if not signal.came:
-            break
-    assert granted > 20
-    assert cancelled > 2
 
 
 def test_a_task_that_is_cancelled_at_any_step_of_a_block_leaves_nothing(service: Service) -> None:

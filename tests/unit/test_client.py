@@ -16,7 +16,6 @@ from coordlock_memory import Fault, MemoryBackend, MemoryService
 
 import coordlock
 from coordlock import (
-    AcquireTimeout,
     BackendUnavailable,
     Client,
     ConfigurationError,
@@ -63,41 +62,6 @@ def script(source: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 # Connecting
-
-
-def test_clients_of_one_url_share_the_service_and_others_do_not() -> None:
-    with (
-        coordlock.connect("memory://shared/a") as one,
-        coordlock.connect("memory://shared/a") as two,
-        coordlock.connect("memory://shared/b") as three,
-        one.lock("q"),
-    ):
-        assert two.lock("q").try_acquire() is None
-        assert three.lock("q").try_acquire() is not None
-
-
-def test_options_go_over_the_url(no_leaks: None) -> None:
-    with coordlock.connect("memory://?ttl=30s", ttl=20, label="mine") as client:
-        assert (client.settings.ttl, client.settings.label) == (20.0, "mine")
-        with client.lock("q"):
-            [standing] = client.admin.contenders("q")
-            assert standing.owner is not None
-            assert standing.owner.label == "mine"
-
-
-def test_a_bad_configuration_fails_before_anything_is_started(no_leaks: None) -> None:
-    for bad in ("memory://?tll=3", "memory://?ttl=0", "nonsense://", "no url", ""):
-        with pytest.raises(ConfigurationError):
-            coordlock.connect(bad)
-        with pytest.raises(ConfigurationError):
-            coordlock.connect_async(bad)
-
-
-def test_a_closed_client_shows_that_it_is() -> None:
-    client = coordlock.connect("memory://shown")
-    assert repr(client) == "<Client memory://shown/coordlock>"
-    client.close()
-    assert repr(client) == "<Client memory://shown/coordlock closed>"
 
 
 def test_a_client_of_an_unknown_library_is_refused() -> None:
@@ -183,20 +147,6 @@ def test_closing_is_idempotent_and_several_threads_may_do_it(service: Service) -
         grant.check()
 
 
-def test_closing_an_async_client_is_idempotent_and_several_tasks_may_do_it(
-    service: Service,
-) -> None:
-    async def main() -> None:
-        client = service.async_client()
-        grant = await client.lock("q").acquire()
-        await asyncio.gather(*(client.close() for _ in range(8)))
-        await client.close()
-        assert await grant.release() is False
-
-    asyncio.run(main())
-    assert service.size("q") == 0
-
-
 class Stubborn(MemoryBackend):
     """A backend whose session is shared, and that doesn't answer to `close`."""
 
@@ -233,36 +183,6 @@ def test_closing_is_bounded_however_silent_the_service_is(partitioned: bool) -> 
     for session in stubborn.service.sessions():
         stubborn.service.expire(session)
     assert closed
-
-
-def test_closing_a_shared_session_withdraws_its_contenders() -> None:
-    class Shared(Stubborn):
-        def close(self) -> Promise[None]:
-            self.kept = len(self.service.snapshot("q").contenders)
-            return MemoryBackend.close(self)
-
-    shared = Shared(MemoryService(), 15.0)
-    engine = Engine(shared, Settings("memory"))
-    run(engine.session())
-    with Client._of(Access(engine)) as client:
-        client.lock("q").acquire()
-        client.read_lock("r").acquire()
-    assert shared.kept == 0
-
-
-@pytest.mark.usefixtures("no_leaks")
-def test_a_client_closed_while_cut_off_leaves_no_thread(service: Service) -> None:
-    client = service.client()
-    client.lock("q").acquire()
-    with ThreadPoolExecutor(4) as pool:
-        waiting = [pool.submit(client.lock("q").acquire) for _ in range(3)]
-        eventually(lambda: service.size("q") == 4)
-        backend(client).faults.partition()
-        client.close()
-        for waiter in waiting:
-            assert isinstance(waiter.exception(30), ClientClosed)
-    for session in service.service.sessions():
-        service.service.expire(session)
 
 
 def test_closing_while_many_acquire_and_release_leaves_no_contender(service: Service) -> None:
@@ -416,44 +336,6 @@ def test_a_child_forked_while_threads_are_busy_is_refused_too() -> None:
 
 
 # Use from everywhere
-
-
-def test_threads_share_a_client(service: Service, client: Client) -> None:
-    total = 0
-
-    def work() -> None:
-        nonlocal total
-        for _ in range(25):
-            with client.lock("q", timeout=60):
-                before = total
-                time.sleep(0)
-                total = before + 1
-
-    with ThreadPoolExecutor(8) as pool:
-        for worker in [pool.submit(work) for _ in range(8)]:
-            worker.result(60)
-    assert total == 200
-    assert service.service.sessions() == [client._engine.sessions.latest.id]  # type: ignore[union-attr]
-
-
-def test_two_event_loops_share_a_client(service: Service) -> None:
-    client = service.async_client()
-    total = 0
-
-    async def work() -> None:
-        nonlocal total
-        for _ in range(25):
-            async with client.lock("q", timeout=60):
-                before = total
-                await asyncio.sleep(0)
-                total = before + 1
-
-    with ThreadPoolExecutor(2) as pool:
-        loops = [pool.submit(asyncio.run, work()) for _ in range(2)]
-        for loop in loops:
-            loop.result(60)
-    assert total == 50
-    asyncio.run(client.close())
 
 
 def test_many_who_ask_at_once_share_one_new_session(service: Service, client: Client) -> None:
@@ -657,13 +539,6 @@ def test_asking_a_silent_service_is_bounded(service: Service) -> None:
         with pytest.raises(BackendUnavailable):
             ask()
     client.close()
-
-
-def test_a_timeout_tells_who_is_ahead(service: Service, client: Client) -> None:
-    with service.client() as holder, holder.lock("q"):
-        with pytest.raises(AcquireTimeout) as caught:
-            client.lock("q").acquire(0.01)
-        assert str(os.getpid()) in str(caught.value)
 
 
 def test_reprs_name_the_place(client: Client) -> None:

@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from coordlock_memory import Fault
 
 from coordlock import Client, Grant, GrantState, LockLost
 from coordlock.errors import AuthenticationFailed
@@ -60,19 +59,6 @@ def test_a_grant_goes_through_doubt_and_back_but_not_back_from_loss(
     assert grant.remaining() == 0
 
 
-def test_the_first_look_after_a_pause_past_the_time_to_live_says_lost(
-    world: World, party: Party
-) -> None:
-    grant = party.held()
-    party.pause()
-    world.advance(TTL)
-    with pytest.raises(LockLost) as caught:
-        grant.check()
-    assert caught.value.token == grant.token
-    assert grant.lost.is_set()
-    assert grant.lost.reason is not None
-
-
 def test_remaining_runs_down_while_cut_off(world: World, party: Party) -> None:
     grant = party.held()
     party.cut_off()
@@ -105,15 +91,6 @@ def test_the_state_agrees_with_what_release_answered(world: World, party: Party)
     assert release.result is False
     assert grant.state is GrantState.LOST
     world.service.expire(world.service.sessions()[0])
-    assert grant.state is GrantState.LOST
-
-
-def test_a_lost_grant_stays_lost_when_it_is_released(world: World, party: Party) -> None:
-    grant = party.held()
-    world.service.expire(world.service.sessions()[0])
-    release = party.run(grant._release())
-    world.settle()
-    assert release.result is False
     assert grant.state is GrantState.LOST
 
 
@@ -150,15 +127,6 @@ def test_a_release_is_bounded_while_cut_off_and_goes_on_in_the_background(
     assert world.queue() == ()
 
 
-@pytest.mark.parametrize("bound", [0.0, 0.5, 20.0])
-def test_a_release_waits_as_long_as_it_is_told(world: World, party: Party, bound: float) -> None:
-    grant = party.held()
-    party.cut_off()
-    release = party.run(grant._release(bound))
-    world.advance(bound)
-    assert release.done
-
-
 def test_releasing_a_lost_lock_waits_for_nothing(world: World, party: Party) -> None:
     grant = party.held()
     party.cut_off()
@@ -166,19 +134,6 @@ def test_releasing_a_lost_lock_waits_for_nothing(world: World, party: Party) -> 
     release = party.run(grant._release())
     world.settle()
     assert release.result is False
-
-
-@pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name)
-def test_a_release_with_a_fault_on_the_way_is_a_release(
-    world: World, party: Party, fault: Fault
-) -> None:
-    grant = party.held()
-    party.network.faults.inject("withdraw", fault)
-    release = party.run(grant._release())
-    world.advance(5)
-    assert release.result is True
-    assert grant.state is GrantState.RELEASED
-    assert world.queue() == ()
 
 
 def test_a_cancelled_release_goes_on_in_the_background(world: World, party: Party) -> None:
@@ -189,19 +144,6 @@ def test_a_cancelled_release_goes_on_in_the_background(world: World, party: Part
     world.advance(5)
     assert world.queue() == ()
     assert grant.state is GrantState.RELEASED
-
-
-def test_threads_that_release_at_once_agree(service: Service, client: Client) -> None:
-    grant = client.lock("q").acquire()
-    backend(client).faults.latency = lambda: 0.05
-    answers: list[bool] = []
-    threads = [threading.Thread(target=lambda: answers.append(grant.release())) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert answers == [True] * 8
-    assert service.size("q") == 0
 
 
 # With blocks
@@ -273,53 +215,7 @@ def test_a_loss_that_the_body_raised_itself_is_not_chained_again(
     assert caught.value.__context__ is None
 
 
-def test_a_grant_released_in_the_body_leaves_quietly(client: Client) -> None:
-    with client.lock("q").acquire() as grant:
-        assert grant.release()
-    assert grant.state is GrantState.RELEASED
-
-
-def test_a_release_that_found_the_loss_in_the_body_leaves_quietly(
-    service: Service, client: Client
-) -> None:
-    with client.lock("q").acquire() as grant:
-        service.evict("q")
-        assert not grant.release()
-
-
-def test_nested_blocks_of_one_lock_object_have_their_own_grants(client: Client) -> None:
-    lock = client.read_lock("q")
-    with lock as outer, lock as inner:
-        assert outer is not inner
-        assert outer.token < inner.token
-    assert outer.state is inner.state is GrantState.RELEASED
-
-
 # Callbacks and signals
-
-
-def test_a_loss_is_told_in_a_thread_of_its_own(service: Service, client: Client) -> None:
-    where: list[str] = []
-    grant = client.lock("q").acquire()
-    grant.on_lost(lambda _: where.append(threading.current_thread().name))
-    service.evict("q")
-    eventually(lambda: where)
-    assert where == ["coordlock-callbacks"]
-
-
-def test_a_callback_may_use_the_client(service: Service, client: Client) -> None:
-    tokens: list[int] = []
-    grant = client.lock("q").acquire()
-
-    def acquire_again(lost: Grant) -> None:
-        assert lost.release() is False
-        with client.lock("q") as new:
-            tokens.append(new.token)
-
-    grant.on_lost(acquire_again)
-    service.evict("q")
-    eventually(lambda: tokens)
-    assert tokens[0] > grant.token
 
 
 def test_a_callback_that_raises_is_logged_and_the_others_are_called(
@@ -415,18 +311,6 @@ def test_waiting_for_a_loss_is_bounded_and_ends_with_the_release(client: Client)
     assert answers == [False]
 
 
-def test_the_loss_of_a_session_in_a_partition_is_told_at_its_deadline(service: Service) -> None:
-    client = service.client(ttl=1.0)
-    told = threading.Event()
-    grant = client.lock("q").acquire()
-    grant.on_lost(lambda _: told.set())
-    backend(client).faults.partition()
-    assert grant.lost.wait(30)
-    assert told.wait(30)
-    assert grant.remaining() == 0
-    client.close()
-
-
 # asyncio
 
 
@@ -454,20 +338,6 @@ def test_in_a_forked_child_nobody_waits_for_a_loss_that_nobody_tells(
         waiter.join(10)
         assert not waiter.is_alive()
         assert "forked" in (grant.lost.reason or "")
-
-
-def test_bodies_that_were_left_are_forgotten() -> None:
-    async def body(service: Service) -> None:
-        async with service.async_client() as client:
-            grant = await client.lock("q").acquire()
-            end = grant._ticket.end
-            kept = len(end._callbacks)
-            for _ in range(100):
-                async with grant.cancel_on_loss(), grant.cancel_on_loss():
-                    pass
-            assert len(end._callbacks) == kept
-
-    asyncio.run(body(Service()))
 
 
 def test_the_body_is_cancelled_at_the_loss_and_the_loss_is_raised() -> None:
@@ -611,81 +481,6 @@ def test_a_loss_after_the_body_cancels_nothing() -> None:
             service.evict("q")
             assert await grant.lost.wait()
             await asyncio.sleep(0.01)
-
-    in_loop(body)
-
-
-def test_a_body_of_a_lock_already_lost_is_not_entered() -> None:
-    async def body(service: Service) -> None:
-        async with service.async_client() as client:
-            grant = await client.lock("q").acquire()
-            service.evict("q")
-            assert await grant.lost.wait()
-            with pytest.raises(LockLost):
-                async with grant.cancel_on_loss():
-                    pytest.fail("entered")
-            await asyncio.sleep(0.01)
-
-    in_loop(body)
-
-
-@pytest.mark.parametrize("inner", [True, False], ids=["timeout inside", "timeout outside"])
-@pytest.mark.parametrize("lost", [True, False], ids=["lost", "not lost"])
-def test_it_goes_together_with_timeouts(inner: bool, lost: bool) -> None:
-    async def body(service: Service) -> None:
-        async with service.async_client() as client:
-            grant = await client.lock("q").acquire()
-            seconds = 30 if lost else 0.02
-            timeout, guard = asyncio.timeout(seconds), grant.cancel_on_loss()
-
-            async def work() -> None:
-                async with guard if inner else timeout, timeout if inner else guard:
-                    if lost:
-                        service.evict("q")
-                    await asyncio.sleep(60)
-
-            with pytest.raises(LockLost if lost else TimeoutError):
-                await work()
-            task = asyncio.current_task()
-            assert task is not None
-            assert task.cancelling() == 0
-
-    in_loop(body)
-
-
-def test_a_task_group_in_the_body_is_cancelled_too() -> None:
-    async def body(service: Service) -> None:
-        async with service.async_client() as client:
-            grant = await client.lock("q").acquire()
-            ended: list[str] = []
-
-            async def work() -> None:
-                try:
-                    await asyncio.sleep(30)
-                finally:
-                    ended.append("worker")
-
-            async def lead() -> None:
-                async with grant.cancel_on_loss(), asyncio.TaskGroup() as group:
-                    group.create_task(work())
-                    await asyncio.sleep(0.01)
-                    service.evict("q")
-                    await asyncio.sleep(30)
-
-            with pytest.raises(LockLost):
-                await lead()
-            assert ended == ["worker"]
-
-    in_loop(body)
-
-
-def test_a_release_in_the_body_is_no_loss() -> None:
-    async def body(service: Service) -> None:
-        async with service.async_client() as client:
-            grant = await client.lock("q").acquire()
-            async with grant.cancel_on_loss():
-                assert await grant.release()
-                await asyncio.sleep(0.3)
 
     in_loop(body)
 

@@ -169,20 +169,6 @@ def test_a_call_by_hand_that_is_struck_does_not_count_as_a_body() -> None:
         assert number > 100
 
 
-def test_ctrl_c_while_acquiring_leaves_nobody_in_the_queue(
-    service: Service, client: Client
-) -> None:
-    for number in itertools.count(1):
-        grants: list[Grant] = []
-        came = interrupted(lambda: grants.append(client.lock("q").acquire()), number)  # noqa: B023
-        for grant in grants:
-            grant.release()
-        eventually(lambda: service.size("q") == 0)
-        if not came:
-            break
-    assert number > 30
-
-
 def test_ctrl_c_while_acquiring_several_leaves_nobody_in_any_queue(
     service: Service, client: Client
 ) -> None:
@@ -222,17 +208,6 @@ def test_ctrl_c_while_opening_a_session_leaves_a_client_that_can_open_another(
         if not came:
             break
     assert number > 60
-
-
-def test_a_release_that_ctrl_c_struck_can_be_repeated(service: Service, client: Client) -> None:
-    for number in itertools.count(1):
-        grant = client.lock("q").acquire()
-        came = interrupted(grant.release, number)
-        assert grant.release()
-        eventually(lambda: service.size("q") == 0)
-        if not came:
-            break
-    assert number > 30
 
 
 def test_a_signal_handler_may_release_another_lock(client: Client) -> None:
@@ -409,18 +384,6 @@ def test_an_error_of_a_signal_handler_during_a_removal_reaches_the_caller_and_re
             break
     assert number > 20
     assert unheard <= 3  # while a promise calls back: then it is logged
-
-
-def test_a_statement_that_ctrl_c_ends_before_its_exit_has_begun_releases(
-    service: Service, client: Client
-) -> None:
-    """As when the signal comes while the exit is being called: it was loaded, and is dropped."""
-    lock = client.lock("q")
-    leave, grant = lock.__exit__, lock.__enter__()  # on one line, as a statement does
-    grant.check()
-    del leave
-    eventually(lambda: service.size("q") == 0)
-    assert grant.state is GrantState.RELEASED
 
 
 @pytest.mark.parametrize("within", [coordlock, coordlock_memory])

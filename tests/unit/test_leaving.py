@@ -8,7 +8,6 @@ import contextvars
 import gc
 import logging
 import threading
-import unittest
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
@@ -89,15 +88,6 @@ def test_each_block_leaves_what_it_entered_in_whatever_order_and_thread(
     assert not tokens(client)
 
 
-def test_blocks_of_one_function_leave_the_newest_first(client: Client) -> None:
-    lock = client.read_lock("q")
-    with lock as first:
-        with lock as second:
-            assert tokens(client) == [first.token, second.token]
-        assert tokens(client) == [first.token]
-    assert not tokens(client)
-
-
 def test_a_failing_acquire_leaves_the_outer_block_alone(client: Client) -> None:
     lock = client.lock("q", timeout=0)
     with lock as grant:
@@ -117,17 +107,6 @@ def test_exit_stacks_are_closed_by_other_threads_in_any_order(client: Client) ->
     elsewhere(stacks[0].close)
     assert tokens(client) == [grants[2].token]
     stacks[2].close()
-    assert not tokens(client)
-
-
-def test_a_context_manager_of_a_generator_is_left_in_another_thread(client: Client) -> None:
-    locked = contextlib.contextmanager(held)
-    lock = client.read_lock("q")
-    first, second = locked(lock), locked(lock)
-    kept = elsewhere(first.__enter__), elsewhere(second.__enter__)
-    elsewhere(lambda: first.__exit__(None, None, None))
-    assert tokens(client) == [kept[1].token]
-    second.__exit__(None, None, None)
     assert not tokens(client)
 
 
@@ -189,44 +168,6 @@ def test_a_generator_that_is_dropped_releases_its_own(client: Client) -> None:
         eventually(lambda: tokens(client) == [mine.token])
 
 
-def test_the_library_of_unit_tests_leaves_what_each_test_entered(client: Client) -> None:
-    lock = client.read_lock("q")
-
-    class Case(unittest.TestCase):
-        def runTest(self) -> None:  # noqa: N802
-            pass
-
-    one, other = Case(), Case()
-    first, second = one.enterContext(lock), other.enterContext(lock)
-    assert tokens(client) == [first.token, second.token]
-    one.doCleanups()
-    assert tokens(client) == [second.token]
-    other.doCleanups()
-    assert not tokens(client)
-
-
-def test_a_subclass_that_enters_and_leaves_in_a_way_of_its_own_is_left(service: Service) -> None:
-    called: list[str] = []
-
-    class Noting(Lock):
-        def __enter__(self) -> Grant:
-            called.append("enter")
-            return super().__enter__()
-
-    class Timed(Noting):
-        def __exit__(self, *failure: object) -> None:
-            called.append("leave")
-            super().__exit__(*failure)  # type: ignore[arg-type]
-
-    with service.client() as client:
-        lock = client.lock("q")
-        for kind in (Noting, Timed):
-            with kind(lock._access, "q", lock.claim) as grant:
-                grant.check()
-            assert not tokens(client)
-        assert called == ["enter", "enter", "leave"]
-
-
 def test_the_loss_of_a_lock_is_raised_in_whatever_thread_its_body_ends(
     service: Service, client: Client
 ) -> None:
@@ -239,14 +180,6 @@ def test_the_loss_of_a_lock_is_raised_in_whatever_thread_its_body_ends(
 
 
 # By hand
-
-
-def test_what_one_thread_entered_by_hand_another_leaves(client: Client) -> None:
-    lock = client.lock("q")
-    grant = elsewhere(lock.__enter__)
-    grant.check()
-    elsewhere(lambda: lock.__exit__(None, None, None))
-    assert not tokens(client)
 
 
 def test_bodies_by_hand_are_all_held_until_as_many_have_left(
@@ -265,60 +198,6 @@ def test_bodies_by_hand_are_all_held_until_as_many_have_left(
     assert not tokens(client)
     with lock as again:  # and all is as before
         assert tokens(client) == [again.token]
-    assert not tokens(client)
-
-
-def test_a_pools_thread_that_calls_by_hand_for_two_bodies_releases_neither_too_early(
-    client: Client,
-) -> None:
-    """Both are entered and left by the same call of the same function of the same thread."""
-    lock = client.read_lock("q")
-
-    def leave() -> None:
-        lock.__exit__(None, None, None)
-
-    def calls(*functions: Callable[[], object]) -> None:
-        for function in functions:
-            function()
-
-    calls(lock.__enter__, lock.__enter__, leave)
-    assert len(tokens(client)) == 2
-    with pytest.raises(RuntimeError, match="with lock"):
-        calls(leave)
-    assert not tokens(client)
-
-
-def test_a_body_by_hand_and_a_statement_do_not_disturb_each_other(client: Client) -> None:
-    lock = client.read_lock("q")
-    by_hand = lock.__enter__()
-    with lock as grant:
-        elsewhere(lambda: lock.__exit__(None, None, None))
-        assert tokens(client) == [grant.token]
-        with pytest.raises(LockLost):
-            by_hand.check()
-        grant.check()
-    assert not tokens(client)
-
-
-def test_stacks_that_are_handed_what_was_entered_by_hand_leave_all(client: Client) -> None:
-    one, other = client.lock("q"), client.lock("r")
-    with contextlib.ExitStack() as stack:
-        one.__enter__()
-        stack.push(one)
-        other.__enter__()
-        stack.push(other)
-    assert client.admin.names() == []
-
-
-def test_an_exit_that_was_only_looked_at_belongs_to_nothing(client: Client) -> None:
-    lock = client.lock("q")
-    assert hasattr(lock, "__exit__")
-    looked_at = lock.__exit__
-    with lock:
-        assert isinstance(lock, contextlib.AbstractContextManager)
-    lock.__enter__()
-    lock.__exit__(None, None, None)
-    del looked_at
     assert not tokens(client)
 
 
@@ -403,20 +282,6 @@ def test_each_async_block_leaves_what_it_entered_in_whatever_task() -> None:
             with pytest.raises(LockLost):
                 gone.check()
         assert not await async_tokens(client)
-
-    in_loop(body)
-
-
-def test_async_exit_stacks_are_closed_by_other_tasks_in_any_order() -> None:
-    async def body(client: AsyncClient) -> None:
-        lock = client.read_lock("q")
-        stacks = [contextlib.AsyncExitStack() for _ in range(3)]
-        grants = [await alone(stack.enter_async_context(lock)) for stack in stacks]
-        await alone(stacks[1].pop_all().aclose())
-        assert await async_tokens(client) == [grants[0].token, grants[2].token]
-        await alone(stacks[0].aclose())
-        assert await async_tokens(client) == [grants[2].token]
-        await stacks[2].aclose()
 
     in_loop(body)
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-import threading
 from collections.abc import AsyncIterator, Iterator
 from fractions import Fraction
 from typing import Any
@@ -13,9 +12,8 @@ import pytest
 from coordlock import DEFAULT, AcquireTimeout, Client, LockLost, Mode, Settings
 from coordlock.kernel.access import Access
 from coordlock.kernel.engine import Engine
-from coordlock.testing.waiting import eventually
 from coordlock.types import Permit
-from tests.unit.clients import Service, backend
+from tests.unit.clients import Service
 
 
 @pytest.fixture
@@ -45,12 +43,6 @@ def test_a_lock_asks_for_what_it_was_made_for(client: Client, make: Any, claim: 
     with lock as grant:
         assert grant.claim == claim
         assert [one.claim for one in lock.contenders()] == [claim]
-
-
-@pytest.mark.parametrize("mode", ["EX", "exclusive", None, 3])
-def test_a_mode_that_is_none_is_refused(client: Client, mode: Any) -> None:
-    with pytest.raises(ValueError, match="Mode"):
-        client.lock("q", mode=mode)
 
 
 # Timeouts
@@ -115,17 +107,6 @@ def test_a_decorated_function_keeps_its_face_and_its_results(client: Client) -> 
     assert client.admin.contenders("q") == ()
 
 
-def test_a_decorated_function_that_raises_releases(client: Client) -> None:
-    @client.lock("q")
-    def fail() -> None:
-        raise KeyError
-
-    for _ in range(2):
-        with pytest.raises(KeyError):
-            fail()
-    assert client.admin.contenders("q") == ()
-
-
 def test_a_decorated_function_whose_lock_was_lost_raises(service: Service, client: Client) -> None:
     @client.lock("q")
     def lose() -> int:
@@ -134,24 +115,6 @@ def test_a_decorated_function_whose_lock_was_lost_raises(service: Service, clien
 
     with pytest.raises(LockLost):
         lose()
-
-
-def test_a_decorated_function_excludes_other_threads(client: Client) -> None:
-    inside, most = 0, 0
-
-    @client.lock("q", timeout=60)
-    def work() -> None:
-        nonlocal inside, most
-        inside += 1
-        most = max(most, inside)
-        inside -= 1
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert most == 1
 
 
 async def coroutine() -> None:
@@ -208,44 +171,6 @@ def test_a_decorated_coroutine_runs_under_the_lock() -> None:
 # One lock object for many
 
 
-def test_threads_that_share_a_lock_object_have_their_own_grants(client: Client) -> None:
-    lock = client.read_lock("q")
-    tokens: list[int] = []
-    barrier = threading.Barrier(4)
-
-    def work() -> None:
-        with lock as grant:
-            barrier.wait(30)
-            tokens.append(grant.token)
-            barrier.wait(30)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(set(tokens)) == 4
-    eventually(lambda: client.admin.contenders("q") == ())
-
-
-def test_tasks_that_share_a_lock_object_have_their_own_grants() -> None:
-    async def main() -> None:
-        async with Service().async_client() as client:
-            lock = client.read_lock("q")
-            all_in = asyncio.Barrier(4)
-
-            async def work() -> int:
-                async with lock as grant:
-                    await all_in.wait()
-                    return grant.token
-
-            tokens = await asyncio.gather(*(work() for _ in range(4)))
-            assert len(set(tokens)) == 4
-            assert await client.admin.contenders("q") == ()
-
-    asyncio.run(main())
-
-
 def test_a_lock_is_usable_after_its_session_was_lost(service: Service, client: Client) -> None:
     lock = client.lock("q")
     first = lock.acquire()
@@ -254,18 +179,3 @@ def test_a_lock_is_usable_after_its_session_was_lost(service: Service, client: C
     with lock as second:
         assert second.token > first.token
         second.check()
-
-
-def test_trying_and_acquiring_again_and_again_leaves_nothing(
-    service: Service, client: Client
-) -> None:
-    with service.client() as other:
-        for _ in range(50):
-            with other.lock("q"):
-                assert client.lock("q").try_acquire() is None
-            grant = client.lock("q").try_acquire()
-            assert grant is not None
-            assert grant.release()
-    assert service.size("q") == 0
-    assert not client._engine.tickets
-    assert not backend(client).service._watches.watched

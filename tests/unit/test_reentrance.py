@@ -24,17 +24,6 @@ from tests.unit.signals import interrupted
 T = TypeVar("T")
 
 
-def test_blocks_of_a_thread_nest(client: Client) -> None:
-    lock = client.reentrant_lock("q")
-    with lock as outer:
-        with lock as inner, client.reentrant_lock("q") as another:
-            assert outer.token == inner.token == another.token
-        assert inner.state is GrantState.RELEASED
-        outer.check()
-    assert outer.state is GrantState.RELEASED
-    assert client.admin.contenders("q") == ()
-
-
 def test_a_decorated_function_may_call_itself(client: Client) -> None:
     @client.reentrant_lock("q")
     def countdown(number: int) -> int:
@@ -42,15 +31,6 @@ def test_a_decorated_function_may_call_itself(client: Client) -> None:
 
     assert countdown(5) == 5
     assert client.admin.contenders("q") == ()
-
-
-def test_another_thread_waits(client: Client) -> None:
-    lock = client.reentrant_lock("q")
-    with ThreadPoolExecutor(1) as pool:
-        with lock:
-            assert pool.submit(lock.try_acquire).result(30) is None
-            waiting = pool.submit(lock.acquire)
-        waiting.result(30).release()
 
 
 def test_blocks_of_a_task_nest_and_no_child_task_inherits_them(service: Service) -> None:
@@ -72,27 +52,6 @@ def test_blocks_of_a_task_nest_and_no_child_task_inherits_them(service: Service)
                 assert len(await client.admin.contenders("q")) == 1
             await asyncio.create_task(enter())
             assert await client.admin.contenders("q") == ()
-
-    asyncio.run(main())
-
-
-def test_a_task_that_was_started_elsewhere_waits(service: Service) -> None:
-    async def main() -> None:
-        async with service.async_client() as client:
-            lock = client.reentrant_lock("q")
-            start = asyncio.Event()
-
-            async def enter() -> int:
-                await start.wait()
-                async with lock as grant:
-                    return grant.token
-
-            task = asyncio.create_task(enter())
-            async with lock as grant:
-                start.set()
-                await asyncio.sleep(0)
-                assert len(await client.admin.contenders("q")) == 2
-            assert await task > grant.token
 
     asyncio.run(main())
 
@@ -131,17 +90,6 @@ def test_a_grant_that_was_dropped_keeps_the_lock_whatever_its_owner_acquires_and
         with lock as grant:
             assert grant.token == token
         assert client.lock(f"q{number}").try_acquire() is None
-
-
-def test_closing_the_client_ends_all_grants_of_it(service: Service) -> None:
-    client = service.client()
-    lock = client.reentrant_lock("q")
-    first, second = lock.acquire(), lock.acquire()
-    client.close()
-    for grant in (first, second):
-        with pytest.raises(coordlock.LockLost):
-            grant.check()
-        assert not grant.release()
 
 
 # Whose it is
@@ -324,40 +272,6 @@ def test_a_waiting_call_for_a_stronger_mode_is_refused_when_its_owner_is_granted
         assert grant.claim is Mode.PR
         assert grant.release()
     assert client.admin.contenders("q") == ()
-
-
-def test_readers_of_one_owner_that_come_at_once_share_one_ticket(client: Client) -> None:
-    lock = client.reentrant_lock("q", mode=Mode.PR, owner="me")
-    with ThreadPoolExecutor(8) as pool:
-        for _ in range(50):
-            grants = [call.result(30) for call in [pool.submit(lock.acquire) for _ in range(8)]]
-            assert len({grant.token for grant in grants}) == 1
-            for grant in grants:
-                grant.check()
-                grant.release()
-    assert client.admin.contenders("q") == ()
-
-
-def test_tasks_of_one_owner_that_wait_are_let_in_together(service: Service) -> None:
-    async def main() -> None:
-        async with service.async_client() as client:
-            lock = client.reentrant_lock("q", owner="me")
-            all_in = asyncio.Barrier(5)
-
-            async def enter() -> None:
-                async with lock:
-                    await all_in.wait()
-
-            async with client.lock("q"):
-                tasks = [asyncio.create_task(enter()) for _ in range(5)]
-                tasks.append(asyncio.create_task(enter()))
-                while len(await client.admin.contenders("q")) < 2:  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
-                tasks.pop().cancel()
-            await asyncio.wait_for(asyncio.gather(*tasks), 30)
-            assert await client.admin.contenders("q") == ()
-
-    asyncio.run(main())
 
 
 @pytest.mark.usefixtures("sweeps_often")

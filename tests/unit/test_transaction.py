@@ -217,16 +217,6 @@ def test_a_client_that_is_closed_under_a_commit_ends_it(service: Service) -> Non
 # Faults
 
 
-def test_a_commit_that_never_arrived_is_not_repeated_either(world: World, party: Party) -> None:
-    grant = party.held()
-    party.network.faults.inject("write", Fault.LOSE_REQUEST)
-    commit = party.run(put(grant, b"x"))
-    world.advance(10)
-    assert isinstance(commit.error, BackendUnavailable)
-    assert requests(party, "write") == 1
-    assert stored(world) is None
-
-
 @pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name)
 def test_a_read_without_an_answer_is_repeated(world: World, party: Party, fault: Fault) -> None:
     grant = party.held()
@@ -247,25 +237,6 @@ def test_a_read_that_is_repeated_ends_with_the_lock(world: World, party: Party) 
     world.service.expire(world.service.sessions()[0])
     world.advance(5)
     assert isinstance(read.error, LockLost)
-
-
-@pytest.mark.parametrize("still_held", [True, False])
-def test_a_commit_that_comes_late_is_made_exactly_if_the_lock_is_still_held(
-    world: World, party: Party, still_held: bool
-) -> None:
-    grant = party.held()
-    party.network.faults.inject("write", Fault.LATE)
-    commit = party.run(put(grant, b"late"))
-    world.settle()
-    assert isinstance(commit.error, BackendUnavailable)
-    if not still_held:
-        party.run(grant._release(None))
-        newer = world.party()
-        call = newer.acquire()
-        world.settle()
-        newer.run(put(newer.grant(call.result), b"newer"))
-    world.advance(5)
-    assert stored(world) == VersionedValue(b"late" if still_held else b"newer", 1)
 
 
 def test_silence_ends_at_the_deadline_and_says_what_is_unknown(world: World, party: Party) -> None:
@@ -309,14 +280,6 @@ def test_a_cancelled_commit_may_be_made(service: Service, no_leaks: None) -> Non
             grant.check()
 
     asyncio.run(main())
-
-
-def test_many_reads_and_commits_leave_nothing_with_their_grant(client: Client) -> None:
-    with client.lock("q") as grant:
-        for _ in range(100):
-            grant.transaction().put("/k", b"x").commit()
-            grant.read("/k")
-        assert grant._ticket.end._callbacks == []
 
 
 def test_a_transaction_under_way_does_not_see_what_is_added_to_it(client: Client) -> None:

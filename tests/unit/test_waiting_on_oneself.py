@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import copy
 import gc
 import logging
@@ -27,20 +26,6 @@ def test_a_thread_that_waits_for_itself_is_warned_and_told(
     assert "in this thread" in str(caught.value)
     warnings = [one for one in caplog.records if one.levelno == logging.WARNING]
     assert ["holds itself" in one.getMessage() for one in warnings] == [True]
-
-
-def test_a_task_that_waits_for_itself_is_warned_and_told(
-    caplog: pytest.LogCaptureFixture, root: str
-) -> None:
-    async def main() -> str:
-        async with coordlock.connect_async(URL + root) as client, client.lock("q"):
-            with pytest.raises(AcquireTimeout) as caught:
-                await client.lock("q").acquire(timeout=4)
-            return str(caught.value)
-
-    assert "in this task" in asyncio.run(main())
-    assert flush(30)
-    assert "holds itself" in caplog.text
 
 
 def test_another_threads_grant_is_named_without_a_warning(

@@ -15,7 +15,6 @@ from coordlock.kernel.acquisition import acquisition, note_refusals
 from coordlock.locks.grant import GrantState
 from coordlock.model.claim import Claim, Mode, Permit
 from coordlock.runtime.driver import Call, Steps, run
-from tests.simulation.contention import Knowing
 from tests.simulation.polling import TwoSteps
 from tests.simulation.world import Party, World
 from tests.unit.clients import Service
@@ -66,83 +65,6 @@ def test_the_second_in_line_is_granted_without_a_read(
     assert party.network.requests == ["open", "heartbeat", "enqueue"]
 
 
-@pytest.mark.parametrize("count", [3, 5])
-def test_waiters_further_back_read_once_when_their_turn_is_near(
-    world: World, other: Party, count: int
-) -> None:
-    grant = other.held()
-    parties = [world.party() for _ in range(count)]
-    calls = []
-    for party in parties:
-        calls.append(party.acquire())
-        world.settle()
-    while calls:
-        release(grant)
-        world.settle()
-        first = calls.pop(0)
-        grant = parties[count - len(calls) - 1].grant(first.result)
-        assert not any(call.done for call in calls)
-    assert [reads(party) for party in parties] == [0] + [1] * (count - 1)
-
-
-def test_a_queue_whose_holder_is_known_to_have_left_is_not_read(world: World) -> None:
-    grant = world.party(network=Knowing).held()
-    parties = [world.party(network=Knowing) for _ in range(4)]
-    calls = []
-    for one in parties:
-        calls.append(one.acquire())
-        world.settle()
-    for one, call in zip(parties, calls, strict=True):
-        release(grant)
-        world.settle()
-        grant = one.grant(call.result)
-        assert reads(one) == 0
-
-
-def test_a_lock_goes_from_hand_to_hand_in_one_client_without_a_read(
-    world: World, other: Party, party: Party
-) -> None:
-    grant = other.held()
-    calls = []
-    for _ in range(5):
-        calls.append(party.acquire())
-        world.settle()
-    release(grant)
-    world.settle()
-    for call in calls:
-        assert call.result.contenders[0] == world.queue()[0]
-        release(party.grant(call.result))
-        world.settle()
-    assert reads(party) == 0
-
-
-def test_a_predecessor_of_the_same_client_that_gives_up_proves_nothing(
-    world: World, other: Party, party: Party
-) -> None:
-    other.held()
-    impatient = party.acquire()
-    world.settle()
-    patient = party.acquire()
-    world.settle()
-    impatient.cancel()
-    world.settle()
-    assert not patient.done
-    assert reads(party) == 1
-
-
-def test_a_reader_that_goes_lets_no_writer_of_its_client_pass_the_writer_before(
-    world: World, other: Party, party: Party
-) -> None:
-    other.held(claim=Mode.CR)
-    reader = party.acquire(claim=Mode.PR)
-    world.settle()
-    writer = party.acquire(claim=Mode.EX)
-    world.settle()
-    release(party.grant(reader.result))
-    world.settle()
-    assert not writer.done
-
-
 def test_a_release_wakes_one_waiter(world: World, other: Party) -> None:
     grant = other.held()
     parties = [world.party() for _ in range(20)]
@@ -167,16 +89,6 @@ def test_a_waiter_in_the_middle_that_leaves_wakes_only_the_next(world: World, ot
     assert [call.done for call in calls] == [False] * 4 + [True] + [False] * 5
 
 
-def test_a_lock_in_a_mode_sees_a_conflict_beyond_its_window(world: World, party: Party) -> None:
-    world.party().held("q", Mode.EX)
-    for _ in range(20):
-        world.party().acquire("q", Mode.NL)
-    world.settle()
-    call = party.acquire("q", Mode.PR)
-    world.settle()
-    assert not call.done
-
-
 # Deadlines
 
 
@@ -198,21 +110,6 @@ def test_the_deadline_is_not_restarted_by_wake_ups(world: World, party: Party) -
     assert call.error.waited == pytest.approx(5.0)
     assert call.error.position == 1
     assert len(world.queue()) == 1
-
-
-def test_a_timeout_tells_the_position_and_the_owner_ahead(
-    world: World, party: Party, other: Party
-) -> None:
-    grant = other.held()
-    world.party().acquire()
-    world.settle()
-    call = party.acquire(timeout=3)
-    world.advance(3)
-    assert isinstance(call.error, AcquireTimeout)
-    assert call.error.position == 2
-    assert call.error.holder is not None
-    assert str(grant.token + 1) in call.error.holder
-    assert len(world.queue()) == 2
 
 
 @pytest.mark.parametrize("claim", [Mode.EX, Mode.PR, Permit(2)], ids=str)
@@ -258,23 +155,6 @@ def test_a_try_that_is_refused_sends_one_request_and_nothing_else(
     assert {*party.network.requests[before:]} <= {"enqueue", "open", "heartbeat"}
     assert party.network.requests[before:].count("enqueue") == 1
     assert not party.engine.tickets
-
-
-@pytest.mark.parametrize("fault", Fault)
-def test_a_try_without_an_answer_that_is_refused_then_leaves_nobody_behind(
-    world: World, party: Party, other: Party, fault: Fault
-) -> None:
-    """The first attempt may take effect when the second one has been refused."""
-    party.held("x")
-    party.network.faults.inject("enqueue", fault)
-    call = party.acquire(timeout=0)
-    late = other.acquire()
-    world.advance(100)
-    assert late.done is isinstance(call.error, AcquireTimeout)
-    if not late.done:
-        release(party.grant(call.result))
-    world.advance(100)
-    assert [one.id for one in world.queue()] == [late.result.entries[0].id]
 
 
 def test_where_looking_costs_a_request_a_try_looks_once_it_was_refused(
@@ -357,61 +237,7 @@ def test_trying_once_says_busy_when_the_deadline_comes_during_the_removal(
     assert isinstance(call.error, AcquireTimeout)
 
 
-# Giving up
-
-
-@pytest.mark.parametrize("moment", [0.0, 0.005, 0.01, 0.015, 0.02, 0.5, 1.0])
-def test_a_cancelled_waiter_leaves_the_queue(
-    world: World, party: Party, other: Party, moment: float
-) -> None:
-    delay(other, party)
-    grant_call = other.acquire()
-    world.advance(1)
-    call = party.acquire()
-    world.advance(moment)
-    call.cancel()
-    world.advance(120)
-    assert len(world.queue()) == 1
-    assert grant_call.done
-    assert world.watches() == 1  # the holder's own
-    assert not party.engine.tickets
-
-
-def test_a_failed_session_leaves_nothing_behind(world: World, party: Party) -> None:
-    party.cut_off()
-    call = party.acquire()
-    world.advance(1)
-    call.cancel()
-    party.heal()
-    world.advance(120)
-    assert world.queue() == ()
-
-
 # Mismatches
-
-
-@pytest.mark.parametrize(
-    ("held", "wanted"),
-    [
-        (Mode.EX, Permit(2)),
-        (Mode.NL, Permit(2)),
-        (Permit(2), Mode.EX),
-        (Permit(2), Mode.NL),
-        (Permit(2), Permit(3)),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("timeout", [0, None])
-def test_a_queue_of_another_kind_is_refused_and_left(
-    world: World, party: Party, other: Party, held: Claim, wanted: Claim, timeout: float | None
-) -> None:
-    other.held("q", held)
-    call = party.acquire("q", wanted, timeout)
-    world.settle()
-    error = call.error
-    assert isinstance(error, NameConflict)
-    assert (error.wanted, error.found) == (str(wanted), str(held))
-    assert len(world.queue()) == 1
 
 
 def test_a_permit_behind_withdrawn_permits_is_not_granted_beside_an_exclusive_holder(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,10 +13,8 @@ from coordlock.kernel.tickets import _LOSS_GRACE_S as NOTICE
 from coordlock.locks.grant import GrantState
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender
-from coordlock.runtime.process import PROCESS
-from coordlock.runtime.promise import resolved
 from tests.simulation.world import TTL, Party, World
-from tests.unit.kernel.parties import delay, release
+from tests.unit.kernel.parties import release
 
 
 def test_a_session_lost_before_the_contender_stands_is_replaced(world: World, party: Party) -> None:
@@ -42,16 +39,6 @@ def test_a_session_that_the_request_finds_gone_is_replaced(world: World, party: 
     assert len(world.queue()) == 1
 
 
-def test_a_waiter_whose_session_ends_is_told(world: World, party: Party, other: Party) -> None:
-    other.held()
-    call = party.acquire()
-    world.settle()
-    world.service.expire(world.queue()[1].session)
-    world.settle()
-    assert isinstance(call.error, SessionLost)
-    assert len(world.queue()) == 1
-
-
 def test_one_heartbeat_tells_many_evicted_waiters_that_their_session_lives(
     world: World, party: Party, other: Party
 ) -> None:
@@ -64,131 +51,6 @@ def test_one_heartbeat_tells_many_evicted_waiters_that_their_session_lives(
     world.advance(1)
     assert {type(call.error) for call in calls} == {Evicted}
     assert party.network.requests.count("heartbeat") - before == 1
-
-
-def test_a_contender_that_is_gone_when_the_queue_is_read_was_evicted(
-    world: World, party: Party, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    party.held("other")
-    real = party.engine.backend.enqueue
-    monkeypatch.setattr(
-        party.engine.backend,
-        "enqueue",
-        lambda entries, **how: resolved(
-            tuple(replace(one, contenders=()) for one in real(entries, **how).result(0))
-        ),
-    )
-    call = party.acquire()
-    world.settle()
-    assert isinstance(call.error, Evicted)
-    assert world.queue() == ()
-
-
-def test_a_waiter_whose_eviction_is_told_after_a_later_departure_is_not_granted(
-    world: World, party: Party, other: Party
-) -> None:
-    grant = other.held()
-    call = party.acquire()
-    world.settle()
-    # The news of its own end takes five seconds, all else almost nothing.
-    delays = iter([5.0])
-    party.network.faults.latency = lambda: next(delays, 0.01)
-    world.service.remove(world.queue()[1])
-    release(grant)
-    world.advance(1)
-    assert call.done
-    assert isinstance(call.error, Evicted)
-
-
-def test_a_waiter_that_left_one_of_its_queues_before_that_was_watched_is_not_granted(
-    world: World, party: Party, other: Party
-) -> None:
-    first = other.held("far")
-    between = world.party()
-    next_one = between.acquire("far")
-    near = between.held("near")
-    call = party.acquire_all({"far": Mode.EX, "near": Mode.EX})
-    world.settle()
-    behind = other.acquire("near")
-    world.settle()
-    world.service.remove(world.queue("near")[1])
-    release(near)
-    world.settle()
-    assert behind.result.granted_at is not None
-    release(first)
-    world.settle()
-    next_one.result.withdraw()
-    world.settle()
-    assert isinstance(call.error, Evicted)
-
-
-def test_a_waiter_that_left_one_queue_is_not_granted_when_it_has_read_another(
-    world: World, party: Party, other: Party
-) -> None:
-    on_p, on_q = other.held("p"), world.party().held("q")
-    impatient = party.acquire("p")
-    world.settle()
-    waiting = party.acquire_all({"p": Mode.EX, "q": Mode.EX})
-    behind = world.party().acquire("q")
-    world.settle()
-    # News from p, and the answer to the withdrawal, for which the waiter waits 0.4 s; news from p;
-    # from q that the waiter was removed, which is late, and that the holder has left.
-    delays = iter([0.0, 0.0, 0.4, 0.0, 5.0, 0.0])
-    party.network.faults.latency = lambda: next(delays, 0.01)
-    impatient.cancel()
-    release(on_p)
-    world.advance(0.1)
-    world.service.remove(world.queue("q")[1])
-    release(on_q)
-    world.advance(0.1)
-    assert behind.done
-    assert not waiting.done
-    world.advance(1)
-    assert isinstance(waiting.error, Evicted)
-
-
-def test_a_waiter_that_left_one_queue_is_not_granted_when_it_reads_its_turn_in_another(
-    world: World, party: Party, other: Party
-) -> None:
-    on_q = other.held("q")
-    impatient = party.acquire("q")
-    world.settle()
-    waiting = party.acquire_all({"p": Mode.EX, "q": Mode.EX})
-    behind = world.party().acquire("p")
-    world.settle()
-    # News from q, and the answer to the withdrawal, for which the waiter waits 0.4 s; from p that
-    # the waiter was removed, which is late.
-    delays = iter([0.0, 0.0, 0.4, 5.0])
-    party.network.faults.latency = lambda: next(delays, 0.01)
-    impatient.cancel()
-    world.advance(0.1)
-    world.service.remove(world.queue("p")[0])
-    release(on_q)
-    world.advance(0.1)
-    assert behind.done
-    assert not waiting.done
-    world.advance(1)
-    assert isinstance(waiting.error, Evicted)
-
-
-@pytest.mark.parametrize("fault", [Fault.LATE, Fault.LOSE_REQUEST])
-def test_a_waiter_that_goes_at_once_with_a_holder_that_was_being_released_is_not_granted(
-    world: World, party: Party, other: Party, fault: Fault
-) -> None:
-    """The end of the session removes both before the withdrawal does; the holder is told first."""
-    grant = party.held()
-    waiting = party.acquire()
-    behind = other.acquire()
-    world.settle()
-    party.network.faults.inject("withdraw", fault)
-    # The news of the session's end, of the holder's and of the waiter's; then answers.
-    delays = iter([5.0, 0.0, 5.0])
-    party.network.faults.latency = lambda: next(delays, 0.1)
-    release(grant)
-    world.service.expire(grant._ticket.session.id)
-    world.advance(2)
-    assert behind.done
-    assert isinstance(waiting.error, SessionLost)
 
 
 def test_a_waiter_is_not_granted_when_a_withdrawal_finds_that_others_have_removed_the_holder(
@@ -251,45 +113,6 @@ def test_a_late_twin_that_the_whole_queue_shows_is_not_taken_for_an_evicted_cont
     assert isinstance(reader.error, Evicted)
 
 
-def test_a_waiter_cut_off_past_its_time_to_live_is_told(
-    world: World, party: Party, other: Party
-) -> None:
-    other.held()
-    call = party.acquire()
-    world.settle()
-    party.cut_off()
-    world.advance(TTL)
-    assert isinstance(call.error, SessionLost)
-
-
-def test_a_waiter_that_was_paused_past_its_time_to_live_is_not_granted(
-    world: World, party: Party, other: Party
-) -> None:
-    delay(party)
-    grant = other.held()
-    call = party.acquire()
-    world.advance(1)
-    party.pause()
-    release(grant)
-    world.advance(2 * TTL)
-    party.resume()
-    world.advance(1)
-    assert isinstance(call.error, SessionLost)
-
-
-def test_a_contender_made_just_before_the_session_ended_is_not_granted(
-    world: World, party: Party
-) -> None:
-    party.held("x")
-    delay(party)
-    call = party.acquire()
-    party.pause()
-    world.advance(2 * TTL)
-    party.resume()
-    world.advance(1)
-    assert isinstance(call.error, SessionLost)
-
-
 def test_acquiring_after_a_pause_past_the_time_to_live_opens_a_new_session(
     world: World, party: Party
 ) -> None:
@@ -342,28 +165,6 @@ def test_a_request_that_is_never_answered_ends_when_the_client_closes(
     closing = party.run(close(party.engine))
     world.advance(5)
     assert closing.done
-    assert isinstance(call.error, ClientClosed)
-
-
-def test_a_waiter_of_a_client_that_closes_is_told(world: World, party: Party, other: Party) -> None:
-    other.held()
-    call = party.acquire()
-    world.settle()
-    closing = party.run(close(party.engine))
-    world.settle()
-    assert closing.done
-    assert isinstance(call.error, ClientClosed)
-    assert len(world.queue()) == 1
-    late = party.acquire()
-    assert isinstance(late.error, ClientClosed)
-
-
-def test_the_link_of_another_process_is_refused(
-    party: Party, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    party.held("x")
-    monkeypatch.setattr(PROCESS, "id", -1)
-    call = party.acquire()
     assert isinstance(call.error, ClientClosed)
 
 

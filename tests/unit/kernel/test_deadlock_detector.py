@@ -11,9 +11,8 @@ from dataclasses import replace
 import pytest
 from coordlock_memory import Fault, MemoryBackend, MemoryService
 
-from coordlock.errors import CoordlockError, DeadlockDetected, SessionLost, TooLarge
+from coordlock.errors import DeadlockDetected, SessionLost, TooLarge
 from coordlock.kernel.acquisition import acquisition
-from coordlock.kernel.conversion import Conversions
 from coordlock.kernel.deadlock_detector import WAITS
 from coordlock.kernel.ticket import Ticket
 from coordlock.locks.grant import Grant
@@ -26,41 +25,12 @@ from coordlock.runtime.caller import Caller
 from coordlock.runtime.promise import Promise, failed
 from tests.simulation.world import TTL, Call, Party, World
 
-ERROR = DeadlockDetected("q", ("one", "another"))
-
 #: Each party is another process.
 _threads: weakref.WeakKeyDictionary[Party, threading.Thread] = weakref.WeakKeyDictionary()
 
 
 def caller(party: Party) -> Caller:
     return weakref.ref(_threads.setdefault(party, threading.Thread()))
-
-
-def test_a_wait_is_given_up_and_leaves_the_queue(world: World, party: Party) -> None:
-    holder = world.party().held()
-    call = party.acquire()
-    world.settle()
-    (ticket,) = party.engine.tickets
-    ticket.give_up(ERROR)
-    world.settle()
-    assert isinstance(call.error, DeadlockDetected)
-    assert [one.token for one in world.queue()] == [holder.token]
-
-
-def test_what_was_granted_is_not_given_up(world: World, party: Party) -> None:
-    grant = party.held()
-    grant._ticket.give_up(ERROR)
-    world.settle()
-    grant.check()
-    assert len(world.queue()) == 1
-
-
-def test_what_leaves_is_not_given_up(world: World, party: Party) -> None:
-    grant = party.held()
-    grant._ticket.withdraw()
-    grant._ticket.give_up(ERROR)
-    world.settle()
-    assert grant._ticket.end.result(0) is None
 
 
 def acquired(party: Party, queue: str, claim: AnyClaim) -> Grant:
@@ -186,28 +156,6 @@ def test_a_wait_whose_session_ends_says_so_and_nothing_of_deadlocks(
     assert isinstance(waiting.error, SessionLost)
     log.flush(10)
     assert "deadlocks" not in caplog.text
-
-
-def test_a_conversion_that_was_told_something_just_then_is_looked_at_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is done already does not fail: the conversion would wait for ever."""
-    give_up = Conversions._give_up
-    asked: list[CoordlockError] = []
-
-    def too_late(self: Conversions, error: CoordlockError) -> bool:
-        if not asked:
-            self._news.resolve(None)
-        asked.append(error)
-        return give_up(self, error)
-
-    monkeypatch.setattr(Conversions, "_give_up", too_late)
-    monkeypatch.setattr("coordlock.model.waits._age", lambda one: (-one.order, one.id))
-    conversion, waiting = cycle(world)
-    world.advance(30.0)
-    assert len(asked) == 2
-    assert isinstance(conversion.error, DeadlockDetected)
-    assert not waiting.done
 
 
 def test_what_was_published_in_between_may_have_ended_the_circle(

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from coordlock.errors import (
     AuthenticationFailed,
     BackendUnavailable,
     ClientClosed,
-    Evicted,
     SessionLost,
 )
 from coordlock.kernel.access import close
@@ -55,74 +53,8 @@ def queued(party: Party) -> Ticket:
     return enqueued(party)[0]
 
 
-@pytest.fixture
-def behind_three(world: World, party: Party) -> tuple[Ticket, Snapshot]:
-    """A ticket whose contender stands behind those of three others."""
-    for _ in range(3):
-        enqueued(world.party())
-    return enqueued(party)
-
-
 def live_tickets(party: Party) -> int:
     return len(party.engine.tickets)
-
-
-def test_a_ticket_that_was_never_sent_is_withdrawn_without_a_request(party: Party) -> None:
-    ticket = ticket_of(party)
-    assert ticket.withdraw().result(0) is False
-    assert ticket.is_leaving
-    assert "withdraw" not in party.network.requests
-    assert live_tickets(party) == 0
-
-
-def test_withdrawing_removes_the_contender_and_answers_whether_it_was_there(
-    world: World, party: Party, queued: Ticket
-) -> None:
-    removal = queued.withdraw()
-    assert removal.result(0) is True
-    assert queued.withdraw() is removal
-    assert world.queue() == ()
-    assert live_tickets(party) == 0
-    assert party.network.requests.count("withdraw") == 1
-
-
-def test_withdrawing_an_evicted_contender_answers_that_it_was_gone(
-    world: World, queued: Ticket
-) -> None:
-    world.service.remove(world.queue()[0])
-    assert queued.withdraw().result(0) is False
-
-
-@pytest.mark.parametrize(
-    ("fault", "times"),
-    [
-        pytest.param(Fault.LOSE_REPLY, 1, id="a reply is lost"),
-        pytest.param(Fault.LOSE_REQUEST, 8, id="eight requests are lost"),
-    ],
-)
-def test_a_removal_is_repeated_until_it_is_answered_and_counts(
-    world: World, party: Party, queued: Ticket, fault: Fault, times: int
-) -> None:
-    party.network.faults.inject("withdraw", fault, times)
-    removal = queued.withdraw()
-    assert not removal.done()
-    world.advance(CONFIRMED)
-    assert removal.result(0) is True
-    assert world.queue() == ()
-    assert live_tickets(party) == 0
-
-
-def test_a_removal_survives_an_outage_shorter_than_the_session(
-    world: World, party: Party, queued: Ticket
-) -> None:
-    party.cut_off()
-    removal = queued.withdraw()
-    world.advance(TTL / 2)
-    assert not removal.done()
-    party.heal()
-    world.advance(TTL)
-    assert removal.result(0) is True
-    assert world.queue() == ()
 
 
 def test_a_removal_that_is_refused_is_repeated_until_it_is_accepted_and_logged_once(
@@ -180,66 +112,6 @@ def test_what_the_service_has_refused_to_add_is_not_removed_for_ever(
     assert live_tickets(party) == 0
 
 
-def test_a_ticket_withdrawn_while_its_request_is_under_way_leaves_when_it_arrives(
-    world: World, party: Party
-) -> None:
-    ticket = ticket_of(party)
-    party.network.faults.latency = lambda: 2.0
-    call = party.run(ticket.enqueue())
-    world.advance(1)
-    removal = ticket.withdraw()
-    assert "withdraw" not in party.network.requests
-    world.advance(5)
-    assert removal.result(0) is True
-    assert world.queue() == ()
-    assert call.done
-
-
-@pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name)
-def test_a_request_with_a_fault_is_repeated_and_makes_one_contender(
-    world: World, party: Party, fault: Fault
-) -> None:
-    ticket = ticket_of(party)
-    party.network.faults.inject("enqueue", fault, 3)
-    call = party.run(ticket.enqueue())
-    world.advance(CONFIRMED)
-    assert call.result[0].find(ticket.entries[0].id) == ticket.contenders[0]
-    assert world.queue() == (ticket.contenders[0],)
-
-
-@pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name)
-@pytest.mark.parametrize("moment", [0.0, 0.05, 0.5, 1.0, 1.5, 3.0])
-def test_no_contender_is_left_of_a_ticket_withdrawn_around_a_fault(
-    world: World, party: Party, fault: Fault, moment: float
-) -> None:
-    ticket = ticket_of(party)
-    party.network.faults.inject("enqueue", fault, 4)
-    party.network.faults.inject("withdraw", fault, 2)
-    call = party.run(ticket.enqueue())
-    world.advance(moment)
-    ticket.withdraw()
-    call.cancel()
-    world.advance(CONFIRMED)
-    assert world.queue() == ()
-    assert live_tickets(party) == 0
-    assert world.watches() == 0
-
-
-def test_a_create_that_takes_effect_after_the_withdrawal_is_found_and_removed(
-    world: World, party: Party
-) -> None:
-    ticket = ticket_of(party)
-    party.network.faults.inject("enqueue", Fault.LATE)
-    call = party.run(ticket.enqueue())
-    assert ticket.withdraw().result(0) is False
-    call.cancel()
-    assert world.queue() == ()
-    # The fault's second, and the first look for it.
-    world.advance(10)
-    assert world.queue() == ()
-    assert party.network.requests.count("withdraw") >= 2
-
-
 def test_no_request_is_sent_again_once_the_ticket_was_withdrawn(world: World, party: Party) -> None:
     """As when the client closes in another thread, on a session that goes on."""
     ticket = ticket_of(party)
@@ -273,29 +145,6 @@ def test_a_ticket_of_a_session_that_is_gone_is_withdrawn_without_a_request(
     assert "withdraw" not in party.network.requests
 
 
-def test_a_contender_of_a_session_lost_only_here_is_still_removed(
-    world: World, queued: Ticket
-) -> None:
-    queued.session.end(SessionLost("memory", "the deadline has passed"))
-    assert queued.withdraw().result(0) is True
-    assert world.queue() == ()
-
-
-def test_a_contender_is_removed_whose_session_ended_here_while_it_was_being_enqueued(
-    world: World, party: Party
-) -> None:
-    """The fault: the client's own end of the session counted as the service's word."""
-    ticket = ticket_of(party)
-    party.network.faults.inject("enqueue", Fault.LOSE_REPLY)
-    call = party.run(ticket.enqueue())
-    assert len(world.queue()) == 1
-    ticket.session.end(SessionLost("memory", "the deadline has passed"))
-    world.advance(1)
-    assert isinstance(call.error, SessionLost)
-    ticket.withdraw()
-    assert world.queue() == ()
-
-
 def test_a_ticket_that_is_lost_between_two_attempts_ends_its_call_at_once(
     world: World, party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,19 +156,6 @@ def test_a_ticket_that_is_lost_between_two_attempts_ends_its_call_at_once(
     ticket.lose(ClientClosed())
     world.settle()
     assert isinstance(call.error, ClientClosed)
-
-
-def test_a_removal_is_tried_again_soon_after_an_outage_that_left_the_session_alone(
-    world: World, party: Party, queued: Ticket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(VirtualTimers, "jitter", lambda _, longest: longest)
-    monkeypatch.setattr(Ticket, "sweep", lambda _: None)
-    party.network.faults.inject("withdraw", Fault.LOSE_REQUEST, 1000)
-    removal = queued.withdraw()
-    world.advance(4.0)
-    party.network.faults._next.clear()
-    world.advance(2.1)
-    assert removal.result(0) is True
 
 
 def test_removals_do_not_become_more_frequent_in_a_long_outage(
@@ -369,56 +205,6 @@ def test_the_sweep_repeats_a_removal_that_nothing_else_repeats(
     assert all(removal.done() for removal in removals)
 
 
-def test_waiting_again_keeps_the_watches_that_are_still_wanted(
-    world: World, behind_three: tuple[Ticket, Snapshot]
-) -> None:
-    ticket, snapshot = behind_three
-    first, second, third = (*world.queue()[:3],)
-    ticket.departure([snapshot], dict.fromkeys((first, second), 0))
-    assert world.watches() == 3  # its own contender, too
-    ticket.departure([snapshot], dict.fromkeys((second, third), 0))
-    assert world.watches() == 3  # its own contender, too
-    world.service.remove(first)
-    world.settle()
-    assert not ticket.waiting.departures()
-
-
-def test_a_ticket_withdrawn_while_it_changes_its_watches_keeps_none(
-    world: World,
-    party: Party,
-    behind_three: tuple[Ticket, Snapshot],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ticket, snapshot = behind_three
-    watch = party.network.watch
-
-    def withdrawing(*arguments: Any, **how: Any) -> Callable[[], None]:
-        cancel = watch(*arguments, **how)
-
-        def cancelled() -> None:
-            cancel()
-            ticket.withdraw()  # as the end of its session does, in another thread
-
-        return cancelled
-
-    monkeypatch.setattr(party.network, "watch", withdrawing)
-    first, second, third = (*world.queue()[:3],)
-    ticket.departure([snapshot], dict.fromkeys((first, second), 0))
-    ticket.departure([snapshot], {third: 0})
-    assert world.watches() == 0
-
-
-def test_a_waiter_whose_contender_is_lost_is_told_at_once(world: World, party: Party) -> None:
-    world.party().held()
-    ticket, snapshot = enqueued(party)
-    waiting = ticket.departure([snapshot], {snapshot.contenders[0]: snapshot.revision})
-    world.service.remove(world.queue()[1])
-    world.settle()
-    assert isinstance(waiting.exception(0), Evicted)
-    again = ticket.departure([snapshot], {snapshot.contenders[0]: snapshot.revision})
-    assert isinstance(again.exception(0), Evicted)
-
-
 def test_the_own_contender_is_watched_only_when_it_is_held_for_a_moment(
     world: World, party: Party
 ) -> None:
@@ -434,14 +220,6 @@ def test_the_own_contender_is_watched_only_when_it_is_held_for_a_moment(
     assert world.watches() == 0
 
 
-def test_a_holder_evicted_before_the_watch_is_told_all_the_same(world: World, party: Party) -> None:
-    grant = party.held()
-    world.service.remove(world.queue()[0])
-    assert not grant._ticket.end.done()
-    world.advance(1)
-    assert isinstance(grant._ticket.end.result(0), Evicted)
-
-
 def test_a_holder_whose_deadline_has_passed_is_not_told_that_it_was_evicted(
     world: World, party: Party
 ) -> None:
@@ -453,14 +231,6 @@ def test_a_holder_whose_deadline_has_passed_is_not_told_that_it_was_evicted(
     assert world.queue() == ()
     grant._ticket.removed_by_service("q")
     assert isinstance(grant._ticket.end.result(0), SessionLost)
-
-
-def test_withdrawing_is_no_loss(world: World, party: Party) -> None:
-    grant = party.held()
-    world.advance(1)
-    grant._ticket.withdraw()
-    world.advance(1)
-    assert grant._ticket.end.result(0) is None
 
 
 STEPS = st.lists(

@@ -69,11 +69,6 @@ def test_who_would_come_is_blocked_where_it_would_have_to_wait(
     assert not is_blocked(queue([]), entry)
 
 
-@pytest.mark.parametrize(("standing", "asked"), [(Permit(2), Permit(3)), (Mode.NL, Permit(2))])
-def test_a_queue_of_another_kind_blocks(standing: Claim, asked: Claim) -> None:
-    assert is_blocked(queue([standing]), Entry("q", "new", asked, Owner("h", 1)))
-
-
 @pytest.mark.parametrize("held", Mode)
 @pytest.mark.parametrize("asked", Mode)
 def test_the_modes_conflict_as_in_the_published_table(held: Mode, asked: Mode) -> None:
@@ -113,25 +108,6 @@ def test_only_earlier_contenders_are_waited_for_so_there_is_no_deadlock(
     assert not blockers(snapshot, snapshot.contenders[0])
     for one in snapshot.contenders:
         assert all(other.order < one.order for other in blockers(snapshot, one))
-
-
-@given(claims, st.data())
-def test_no_fresh_snapshot_is_needed_to_know_of_an_admission(
-    claims: list[Claim], data: st.DataObject
-) -> None:
-    # The truth: some have left since the snapshot, and some have come; I know of some departures.
-    seen = queue(claims)
-    me = data.draw(st.sampled_from(seen.contenders))
-    left = data.draw(st.sets(st.sampled_from(seen.contenders)).map(lambda some: some - {me}))
-    known = (
-        data.draw(st.sets(st.sampled_from(sorted(left, key=lambda c: c.order)))) if left else set()
-    )
-    come = tuple(contender(100 + n, me.claim) for n in range(data.draw(st.integers(0, 3))))
-    truth = Snapshot("q", tuple(c for c in seen.contenders if c not in left) + come)
-    if not blockers(seen.without(known), me):
-        assert truly_admitted(truth, me)
-    if known == left:
-        assert (not blockers(seen.without(known), me)) is truly_admitted(truth, me)
 
 
 @given(claims, st.data())
@@ -210,8 +186,3 @@ def test_a_queue_of_mixed_kinds_is_seen_by_whoever_is_admitted(claims: list[Clai
         assert (mismatch(snapshot, one) is None) is (len(kinds) == 1)
         if (other := mismatch(snapshot, one)) is not None:
             assert other.order < one.order
-
-
-def test_a_mode_never_passes_a_permit() -> None:
-    snapshot = queue([Permit(3), Mode.NL])
-    assert blockers(snapshot, snapshot.contenders[1]) == (snapshot.contenders[0],)

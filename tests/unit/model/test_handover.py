@@ -6,9 +6,6 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-import pytest
-
-from coordlock.model import handover
 from coordlock.model.admission import blockers, omits_blockers
 from coordlock.model.claim import AnyClaim, Convertible, Mode, Permit
 from coordlock.model.contender import Contender, Snapshot
@@ -122,69 +119,3 @@ def test_departures_that_prove_enough_spare_the_reading() -> None:
     ):
         left = after(queues, (me, me), departures)
         assert (left == (replace(seen[0], contenders=(me,)), seen[1])) is is_enough
-
-
-# Each part of the proof is needed.
-
-
-def trusts_every_order(
-    queues: Queues, mine: Sequence[Contender], departures: Mapping[Contender, Departure]
-) -> Queues | None:
-    proved = (
-        Departure.IN_ORDER if one is Departure.UNORDERED else one for one in departures.values()
-    )
-    return after(queues, mine, dict(zip(departures, proved, strict=True)))
-
-
-def doubts_one_queue_only(
-    queues: Queues, mine: Sequence[Contender], departures: Mapping[Contender, Departure]
-) -> Queues | None:
-    """Those of which nothing came out of order count as they are, and the others as read."""
-    left: list[Snapshot] = []
-    for snapshot, me in zip(queues, mine, strict=True):
-        its = {one: how for one, how in departures.items() if one in snapshot.contenders}
-        if Departure.UNORDERED in its.values():
-            return None if len(queues) == 1 else trusts_every_order(queues, mine, departures)
-        found = after((snapshot,), (me,), its)
-        if found is None:
-            return None
-        left += found
-    return tuple(left)
-
-
-def forgets_what_is_omitted(
-    queues: Queues, mine: Sequence[Contender], departures: Mapping[Contender, Departure]
-) -> Queues | None:
-    return after(tuple(replace(one, omitted=0) for one in queues), mine, departures)
-
-
-def takes_all_for_holders(
-    queues: Queues, mine: Sequence[Contender], departures: Mapping[Contender, Departure]
-) -> Queues | None:
-    first = {Departure.IN_ORDER: Departure.FIRST}
-    return after(queues, mine, {one: first.get(how, how) for one, how in departures.items()})
-
-
-@pytest.mark.parametrize(
-    "rule",
-    [trusts_every_order, doubts_one_queue_only, forgets_what_is_omitted, takes_all_for_holders],
-)
-def test_a_rule_that_is_wrong_is_found_out(rule: Rule) -> None:
-    assert is_wrong(rule)
-
-
-@pytest.mark.parametrize(
-    ("name", "careless"),
-    [
-        ("_leaves_to", lambda *_: True),
-        ("_leaves_to", lambda holder, me, _: isinstance(me.claim, Mode)),
-        ("_leaves_to", lambda holder, me, _: holder.claim == me.claim),
-        ("_leaves_to", lambda holder, me, left: not left.omitted),
-        ("Convertible", Permit),
-    ],
-)
-def test_a_rule_with_a_part_that_is_wrong_is_found_out(
-    name: str, careless: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(handover, name, careless)
-    assert is_wrong(after)

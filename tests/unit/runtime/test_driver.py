@@ -18,8 +18,7 @@ from coordlock_memory import VirtualTime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordlock import AcquireTimeout
-from coordlock.errors import BackendUnavailable
+from coordlock.errors import AcquireTimeout, BackendUnavailable, WaitUnavailable
 from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.runtime.deadline import Cancellation, Cancelled, Deadline, DeadlineReached
 from coordlock.runtime.driver import Call, Steps, bounded, run, run_async, run_in_background
@@ -277,25 +276,6 @@ def test_a_protocol_in_the_background_takes_its_error_along() -> None:
 # Interrupts
 
 
-def test_ctrl_c_while_waiting_leaves_the_queue_and_comes_out() -> None:
-    service = Service()
-    with service.client() as holder, service.client() as client, holder.lock("q"):
-        has_ended = threading.Event()
-        threading.Thread(target=interrupt_when_queued, args=(service, has_ended)).start()
-        with pytest.raises(KeyboardInterrupt):
-            client.lock("q").acquire()
-        has_ended.set()
-        eventually(lambda: service.size("q") == 1)
-    assert service.size("q") == 0
-
-
-def interrupt_when_queued(service: Service, has_ended: threading.Event) -> None:
-    eventually(lambda: service.size("q") == 2)
-    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-    while not has_ended.wait(5):  # a callback of the garbage collector, as hypothesis has, drops it
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-
 def test_ctrl_c_while_the_service_is_silent_comes_out_at_once() -> None:
     service = Service()
     with service.client() as client:
@@ -354,31 +334,6 @@ def test_a_task_cancelled_anywhere_leaves_no_contender(latency: float | None) ->
 
 
 @pytest.mark.usefixtures("quiet")
-def test_a_task_cancelled_around_its_grant_holds_the_lock_or_has_left() -> None:
-    async def main() -> None:
-        service = Service()
-        async with service.async_client() as client:
-            for turns in range(12):
-                holder = await client.lock("q").acquire()
-                task = asyncio.create_task(client.lock("q").acquire())
-                await asyncio.sleep(0)
-                releasing = asyncio.create_task(holder.release())
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                task.cancel()
-                [got] = await asyncio.gather(task, return_exceptions=True)
-                await releasing
-                if isinstance(got, BaseException):
-                    assert isinstance(got, asyncio.CancelledError)
-                else:
-                    got.check()
-                    assert await got.release()
-                await reaches(service, 0)
-
-    asyncio.run(asyncio.wait_for(main(), 60))
-
-
-@pytest.mark.usefixtures("quiet")
 def test_wait_for_and_timeouts_leave_the_queue() -> None:
     async def main() -> None:
         service = Service()
@@ -389,7 +344,8 @@ def test_wait_for_and_timeouts_leave_the_queue() -> None:
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(0.01):
                         await client.lock("q").acquire()
-                with pytest.raises(AcquireTimeout):
+                # On a busy machine, the first answer may come later than that.
+                with pytest.raises((AcquireTimeout, WaitUnavailable)):
                     await client.lock("q").acquire(0.01)
                 assert await client.lock("q").try_acquire() is None
             await reaches(service, 1)

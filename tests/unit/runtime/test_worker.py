@@ -11,6 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from coordlock.runtime.process import THREAD
 from coordlock.runtime.worker import Worker
 from coordlock.testing.waiting import eventually
 from tests.unit.signals import Signal, interrupted
@@ -118,11 +119,12 @@ def test_where_no_thread_can_be_had_the_caller_makes_the_calls(
     assert made == [threading.get_ident()]
 
 
-def test_where_no_thread_can_be_had_calls_that_need_their_own_wait_for_it(
+def test_a_thread_that_must_not_wait_leaves_slow_calls_to_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    slow, made = Worker("slow", is_own=True), list[int]()
+    slow, made = Worker("slow", is_slow=True), list[int]()
     with monkeypatch.context() as limit:
+        limit.setattr(THREAD, "must_not_wait", True)
         limit.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError))
         slow.run(lambda: made.append(threading.get_ident()))
         assert slow.is_stuck

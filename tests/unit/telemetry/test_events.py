@@ -475,24 +475,6 @@ def test_a_client_with_a_listener_is_closed_when_it_is_dropped() -> None:
     assert RECORDER.listeners == listeners
 
 
-def test_where_no_thread_can_be_started_a_listener_is_called_later_and_by_no_other_thread(
-    locks: LockService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client, callers = locks.connect(), list[str]()
-
-    def refused(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    with client.on_event(lambda _: callers.append(threading.current_thread().name)) as heard:
-        with monkeypatch.context() as limited:
-            limited.setattr(threading.Thread, "start", refused)
-            client.lock("a").acquire().release()
-            assert not callers
-        client.lock("a").acquire().release()
-        assert heard.flush()
-    assert callers == ["coordlock-events"] * 6
-
-
 def test_a_listener_of_the_process_hears_of_all(locks: LockService) -> None:
     events: list[Event] = []
     with on_event(events.append) as subscription:
