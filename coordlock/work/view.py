@@ -119,15 +119,15 @@ def stats(store: Store) -> Steps[WorkQueueStats]:
     return WorkQueueStats(ready + void, len(workers) - void, delayed, dead)
 
 
-def live_items(store: Store, limit: int) -> Steps[tuple[ItemView, ...]]:
-    """The first ``limit`` of those that are taken, that wait, and that are delayed."""
+def live_items(store: Store, limit: int, taken: bool = True) -> Steps[tuple[ItemView, ...]]:
+    """The first ``limit`` of those that are ``taken``, that wait, and that are delayed."""
     items: list[ItemView] = []
     void: list[ItemView] = []
     for one, claim, worker in (yield from _claims(store)):
         if worker is None:
             id, failures = str(one.id), claim.failures + 1
             void.append(ItemView(id, "waiting", claim.deliveries + 1, failures))
-        else:
+        elif taken:
             who = str(worker.described or "")
             more = {"worker": who, "since": claim.since, "token": claim.token}
             items.append(_about(one, "taken", claim, **more))
