@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -187,7 +187,7 @@ class Survey:
         """
         backend, began = self.client.settings.scheme, time.monotonic()
         found: list[Change] = []
-        parts = {
+        parts: dict[str, Callable[[], Iterator[Change]]] = {
             "deadlocks": self._deadlocks,
             "jobs": self._jobs,
             "work queues": self._work,
