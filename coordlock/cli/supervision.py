@@ -13,6 +13,7 @@ from coordlock.cli.signals import ENDING, Bell, Inbox
 from coordlock.cli.terminal import Terminal, alone_at_terminal, stop_myself
 from coordlock.locks.grant import Grant, GrantState
 from coordlock.runtime.clock import SYSTEM_CLOCK
+from coordlock.runtime.tracing import trace_context
 
 __all__ = ["Limits", "Supervision"]
 
@@ -119,8 +120,9 @@ class Supervision:
             terminal.remember()
         status: int | None = None
         try:
+            trace = {name.upper(): value for name, value in trace_context().items()}
             child.start(
-                environment,
+                trace | environment,
                 self._late(self._deadline),
                 foreground=gets_terminal,
                 wake=self._inbox.ring,

@@ -45,7 +45,7 @@ class Marks:
 
 
 def refusal(resource: str, token: int, newest: int) -> StaleToken:
-    """The error of a fence that refuses ``token``, which is recorded."""
+    """The error of a fence that refuses ``token``, here or in a server. It is recorded."""
     if RECORDER.listeners:
         RECORDER.record(FenceRefused(0, "", resource, token, newest))
     return StaleToken(resource, token, newest)

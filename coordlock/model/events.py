@@ -227,7 +227,7 @@ class DeadlockFound(Event):
 
 @dataclass(frozen=True, slots=True)
 class FenceRefused(Event):
-    """A fence has refused a stale token: a past holder has tried to write.
+    """A fence, of this process or of a server, has refused a stale token of a past holder.
 
     Attributes:
         resource: what the fence protects.

@@ -216,7 +216,7 @@ FENCE_REFUSALS: Final = Metric(
     "counter",
     "{refusal}",
     (),
-    "Stale tokens that fences have refused: near misses.",
+    "Stale tokens that fences have refused, seen by the fence or its client: near misses.",
 )
 
 #: All metrics of a process.

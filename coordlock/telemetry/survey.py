@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from coordlock.client import Client
@@ -20,13 +21,17 @@ from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, all_of
 from coordlock.telemetry.groups import Group, capped, constant
 from coordlock.telemetry.metrics import Change, Metric
+from coordlock.work.view import live_items
 
-__all__ = ["SERVICE_METRICS", "Survey"]
+__all__ = ["PATIENCE_S", "SERVICE_METRICS", "Survey"]
 
 log = Log("coordlock")
 
 #: How many queues are read at once.
 _AT_ONCE: Final = 100
+#: Seconds after which a reading leaves out the queues that it has not read. With the client's
+#: ``request_timeout`` of `coordlock exporter` it stays below the 10 s that Prometheus waits.
+PATIENCE_S: Final = 6.0
 
 UP: Final = Metric(
     "coordlock.service.up", "gauge", "", ("backend",), "1 while the service answers, else 0."
@@ -44,6 +49,13 @@ READ_DURATION: Final = Metric(
     "s",
     ("backend",),
     "How long it took to read what the other metrics of the service show.",
+)
+OMITTED: Final = Metric(
+    "coordlock.service.omitted",
+    "gauge",
+    "{name}",
+    ("backend",),
+    "Names in use that the last reading left out, as it took too long: other metrics lack them.",
 )
 NAMES: Final = Metric(
     "coordlock.service.names",
@@ -64,7 +76,7 @@ WAITERS: Final = Metric(
     "gauge",
     "{ticket}",
     ("backend", "group"),
-    "Acquires that wait, in all processes.",
+    "Acquires that wait, in all processes, without the candidates of the elections to show.",
 )
 OLDEST_WAITER: Final = Metric(
     "coordlock.service.oldest_waiter",
@@ -125,7 +137,18 @@ DEADLOCKS: Final = Metric(
 
 #: All metrics of a service.
 SERVICE_METRICS: Final = (
-    *(UP, ERRORS, READ_DURATION, NAMES, HOLDERS, WAITERS, OLDEST_WAITER, LEADERS, DEADLOCKS),
+    *(
+        UP,
+        ERRORS,
+        READ_DURATION,
+        OMITTED,
+        NAMES,
+        HOLDERS,
+        WAITERS,
+        OLDEST_WAITER,
+        LEADERS,
+        DEADLOCKS,
+    ),
     *(JOB_SUCCESS, JOB_FAILED, JOB_NEXT, DEPTH, OLDEST_ITEM),
 )
 
@@ -159,15 +182,16 @@ class Survey:
     def read(self) -> list[Change]:
         """What is there now. A service that does not answer gives 0 for ``coordlock.service.up``.
 
-        Takes up to the client's ``request_timeout`` where it does not.
+        Takes up to `PATIENCE_S` and the client's ``request_timeout``; what it left out by then, it
+        counts.
         """
         backend, began = self.client.settings.scheme, time.monotonic()
         found: list[Change] = []
-        parts = {
-            "names": self._queues,
+        parts: dict[str, Callable[[], Iterator[Change]]] = {
+            "deadlocks": self._deadlocks,
             "jobs": self._jobs,
             "work queues": self._work,
-            "deadlocks": self._deadlocks,
+            "names": partial(self._queues, began + PATIENCE_S),
         }
         for part, read in parts.items():
             try:
@@ -190,20 +214,27 @@ class Survey:
         count = len(self.client.admin.deadlocks())
         yield DEADLOCKS, count, (self.client.settings.scheme,)
 
-    def _queues(self) -> Iterator[Change]:
+    def _queues(self, until: float) -> Iterator[Change]:
         engine, backend = self.client._engine, self.client.settings.scheme
-        names = [name for name in self.client.admin.names() if not is_internal(name)]
         named, group = {*self.locks, *self.elections}, self._group
+        names = [name for name in self.client.admin.names() if not is_internal(name)]
+        names.sort(key=lambda name: name not in named)
         #: By group: names, holders, waiters, and since when the oldest waiter waits.
         counts: dict[str, list[float]] = {}
         now, led = time.time(), set[str]()
         for name in self.locks:
             counts[name] = [0, 0, 0, math.inf]
-        snapshots = run(_snapshots(engine, names))
+        snapshots = run(_snapshots(engine, names, until))
+        yield OMITTED, len(names) - len(snapshots), (backend,)
         for snapshot in snapshots:
             name, holding = snapshot.queue, holders(snapshot)
-            waiting = [one for one in snapshot.contenders if one.id not in holding]
-            since = (one.owner.since for one in waiting if one.owner and one.owner.since)
+            waiting = [
+                contender
+                for contender in snapshot.contenders
+                if contender.id not in holding and name not in self.elections
+            ]
+            owners = (contender.owner for contender in waiting)
+            since = (owner.since for owner in owners if owner is not None and owner.since)
             count = counts.setdefault(name if name in named else group(name), [0, 0, 0, math.inf])
             count[0] += 1
             count[1] += len(holding)
@@ -234,9 +265,8 @@ class Survey:
             stats = queue.stats()
             for state in ("waiting", "taken", "delayed", "dead"):
                 yield DEPTH, getattr(stats, state), (backend, name, state)
-            # Those that are taken are listed first.
-            items = queue.items(limit=stats.taken + 1)
-            put_at = [item.put_at for item in items if item.state == "waiting"]
+            first = run(queue._asked(live_items, 1, False))
+            put_at = [item.put_at for item in first if item.state == "waiting"]
             age = max(0.0, time.time() - put_at[0]) if put_at else 0.0
             yield OLDEST_ITEM, age, (backend, name)
 
@@ -252,10 +282,12 @@ def _job(backend: str, job: JobInfo) -> Iterator[Change]:
         yield JOB_NEXT, job.next.timestamp(), whose
 
 
-def _snapshots(engine: Engine, names: Sequence[str]) -> Steps[list[Snapshot]]:
-    """The queues of all ``names``, each as it was at a moment of its own."""
+def _snapshots(engine: Engine, names: Sequence[str], until: float) -> Steps[list[Snapshot]]:
+    """The queues of ``names``, each as it was at a moment of its own; those read by ``until``."""
     found: list[Snapshot] = []
     for first in range(0, len(names), _AT_ONCE):
+        if time.monotonic() >= until:
+            break
         some = names[first : first + _AT_ONCE]
 
         def read(some: Sequence[str] = some) -> Promise[tuple[Snapshot, ...]]:

@@ -135,13 +135,13 @@ def stats(store: Store) -> Steps[WorkQueueStats]:
     return WorkQueueStats(count["waiting"] + new, count["taken"], count["delayed"], count["dead"])
 
 
-def live_items(store: Store, limit: int) -> Steps[tuple[ItemView, ...]]:
-    """The first ``limit`` of those that are taken, that wait, and that are delayed."""
-    taken = yield from _taken(store)
+def live_items(store: Store, limit: int, taken: bool = True) -> Steps[tuple[ItemView, ...]]:
+    """The first ``limit`` of those that are ``taken``, that wait, and that are delayed."""
+    claimed = [item for item in (yield from _taken(store)) if taken or item.state != "taken"]
     others = yield from _kept(store, until=NEVER - 1)
     new = islice(_new_numbers((yield from store.state())), limit)
     found = [
-        *taken,
+        *claimed,
         *(item for item in others if item.state == "waiting"),
         *(_Found(Serial(ItemId(number)), "", Record(), "waiting") for number in new),
         *(item for item in others if item.state == "delayed"),

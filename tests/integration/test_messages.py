@@ -18,6 +18,8 @@ import pytest
 
 import coordlock
 from coordlock.model.contender import Contender
+from coordlock.telemetry.metrics import Change
+from coordlock.telemetry.survey import Survey
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
@@ -410,3 +412,15 @@ def test_waiting_sends_nothing_but_heartbeats(wire: Wire, client: coordlock.Clie
         assert wire.requests(lambda: threading.Event().wait(2.0)) == Counter()
         holding.release()
         waiting.result(30).release()
+
+
+def test_a_survey_sends_three_requests_a_queue_at_most(wire: Wire) -> None:
+    """They are pipelined, so a thousand locks take less than a second."""
+    with coordlock.connect(wire.direct) as holder, coordlock.connect(wire.url) as client:
+        holder.multi_lock([f"n{number}" for number in range(50)]).acquire()
+        survey = Survey(client)
+        survey.read()
+        found: list[Change] = []
+        requests = wire.requests(lambda: found.extend(survey.read()))
+    assert [value for metric, value, _ in found if metric.name == "coordlock.service.names"] == [50]
+    assert requests.total() <= 3 * 50 + 10

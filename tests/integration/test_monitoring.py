@@ -12,7 +12,9 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -88,17 +90,47 @@ def test_a_survey_shows_what_is_in_the_service(url: str) -> None:
         assert found["coordlock.service.deadlocks",] == 0
 
 
-def test_a_survey_shows_the_oldest_waiter(tmp_path: Path) -> None:
+def test_a_survey_shows_the_oldest_waiter_but_candidates_stand_by(tmp_path: Path) -> None:
     cli = Cli(f"local://{tmp_path}/state", tmp_path)
     with (
         cli.holding("a"),
         cli.started("run", "a", "--", "true"),
         coordlock.connect(cli.url) as client,
+        client.election("scheduler").campaign(),
+        cli.started("elect", "scheduler", "--", "true"),
     ):
         cli.wait_for_queue("a", 2)
-        found = values(Survey(client, ["a"]).read())
+        cli.wait_for_queue("scheduler", 2)
+        found = values(Survey(client, ["a"], ["scheduler"], group=str).read())
         assert found["coordlock.service.waiters", "a"] == 1
         assert 0 <= found["coordlock.service.oldest_waiter", "a"] < 60
+        assert found["coordlock.service.waiters", "scheduler"] == 0
+        found = values(Survey(client, group=str).read())
+        assert found["coordlock.service.oldest_waiter", "scheduler"] == 0
+
+
+def test_a_survey_that_takes_too_long_says_how_many_names_it_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nasty = ["\n", "\0", '"', "{}", "\\", "a b", "\u202e", "\U0001f512", "%", "../x"]
+    with (
+        coordlock.connect(f"local://{tmp_path}/state") as client,
+        client.multi_lock([*nasty, "z"]),
+    ):
+        found = values(Survey(client, group=str).read())
+        assert found["coordlock.service.omitted",] == 0
+        assert all(found["coordlock.service.holders", name] == 1 for name in nasty)
+        text = prometheus.exposed(SERVICE_METRICS, Survey(client, group=str).read)
+        assert (
+            sum(line.startswith("coordlock_service_holders{") for line in text.splitlines()) == 11
+        )
+        now = iter([0.0, 0.0, 100.0, 100.0])  # one of the queues is read in time
+        clock = SimpleNamespace(monotonic=partial(next, now), time=time.time)
+        monkeypatch.setattr("coordlock.telemetry.survey._AT_ONCE", 1)
+        monkeypatch.setattr("coordlock.telemetry.survey.time", clock)
+        found = values(Survey(client, ["z"]).read())
+    assert found["coordlock.service.omitted",] == len(nasty)
+    assert found["coordlock.service.holders", "z"] == 1, "those that are named are read first"
 
 
 def test_a_survey_of_a_service_that_is_away_says_so_and_one_that_is_back_goes_on(

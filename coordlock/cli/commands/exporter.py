@@ -21,7 +21,8 @@ __all__ = ["exporter"]
 
 #: Seconds for which what was read is shown again, whatever the number of scrapes.
 _FRESH_S: Final = 5.0
-#: Seconds that a request may take: less than the 10 s that Prometheus waits.
+#: Seconds that a request may take: a reading of the whole service takes less than the 10 s that
+#: Prometheus waits.
 _PATIENCE_S: Final = 3.0
 
 

@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from coordlock.fencing.http.header import HEADER, format_token
 from coordlock.fencing.http.problem import may_be_stale, read_stale
 from coordlock.fencing.token import FencingToken, Presented
+from coordlock.runtime.tracing import trace_context
 
 __all__ = [
     "AsyncFencedSession",
@@ -78,14 +79,14 @@ class _Fenced:
         fencing_headers(token, shared)  # so that a wrong token raises before the first request
 
     def _with_token(self, options: dict[str, Any]) -> dict[str, Any]:
-        """``options`` of a request, with the token's header among the others."""
-        ours = fencing_headers(self._token, self._shared)
+        """``options`` of a request, with the headers of the token and of the current trace."""
+        ours = {**trace_context(), **fencing_headers(self._token, self._shared)}
+        ours_lower = {name.lower() for name in ours}
         given = options.get("headers") or {}
-        if isinstance(given, Mapping):
-            others = {name: value for name, value in given.items() if not _is_ours(name)}
-            return {**options, "headers": {**others, **ours}}
-        pairs = [(name, value) for name, value in given if not _is_ours(name)]
-        return {**options, "headers": [*pairs, *ours.items()]}
+        pairs = given.items() if isinstance(given, Mapping) else given
+        others = [(name, value) for name, value in pairs if _text(name).lower() not in ours_lower]
+        both = [*others, *ours.items()]
+        return {**options, "headers": dict(both) if isinstance(given, Mapping) else both}
 
 
 class FencedSession(_Fenced, Generic[R]):
@@ -186,6 +187,5 @@ def fenced_async(
     return AsyncFencedSession(session, token, shared)
 
 
-def _is_ours(name: str | bytes) -> bool:
-    text = name.decode("latin-1") if isinstance(name, bytes) else name
-    return text.lower() == HEADER.lower()
+def _text(name: str | bytes) -> str:
+    return name.decode("latin-1") if isinstance(name, bytes) else name

@@ -10,6 +10,7 @@ from typing import Final, Self
 
 from coordlock.errors import StaleToken
 from coordlock.fencing.http.header import HEADER, parse_token
+from coordlock.fencing.marks import refusal
 
 __all__ = ["INVALID", "MISSING", "Problem", "may_be_stale", "read_stale"]
 
@@ -109,7 +110,7 @@ def read_stale(body: bytes) -> StaleToken | None:
                 "token": str(token),
                 "newest": str(newest),
             } if kind == _STALE:
-                return StaleToken(resource, parse_token(token).value, parse_token(newest).value)
+                return refusal(resource, parse_token(token).value, parse_token(newest).value)
     except (ValueError, RecursionError):
         pass  # no JSON, or no tokens
     return None

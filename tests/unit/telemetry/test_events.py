@@ -14,6 +14,7 @@ import pytest
 
 import coordlock
 from coordlock.errors import AcquireTimeout, DeadlockDetected, LockLost, StaleToken, WaitCancelled
+from coordlock.fencing.http.problem import Problem, read_stale
 from coordlock.fencing.marks import Marks
 from coordlock.fencing.token import FencingToken
 from coordlock.runtime.log import flush
@@ -394,6 +395,13 @@ def test_a_fence_records_a_stale_token(recorded: list[Event]) -> None:
     marks = Marks().raised("table", FencingToken(5))
     with pytest.raises(StaleToken):
         marks.raised("table", FencingToken(3))
+    refused = only(FenceRefused, recorded)
+    assert (refused.resource, refused.token, refused.newest) == ("table", 3, 5)
+
+
+def test_a_client_records_what_the_fence_of_a_server_has_refused(recorded: list[Event]) -> None:
+    body = Problem.stale(StaleToken("table", 3, 5)).body
+    assert read_stale(body) is not None
     refused = only(FenceRefused, recorded)
     assert (refused.resource, refused.token, refused.newest) == ("table", 3, 5)
 

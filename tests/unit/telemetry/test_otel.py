@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from coordlock.errors import AcquireTimeout
+from coordlock.fencing.http import fenced
 from coordlock.runtime.recorder import RECORDER
 from coordlock.telemetry.metrics import BUCKETS
 from coordlock.telemetry.otel import instrument
@@ -209,3 +211,22 @@ def test_spans_of_acquires_that_begin_while_a_processor_blocks_for_long_are_drop
     stop()
     eventually(lambda: ended.count("acquire all") == ended.count("hold all") > 1)
     assert len(ended) < 30
+
+
+def test_the_current_span_reaches_a_fence_over_http_and_the_environment_of_a_command(
+    sdk: Sdk,
+) -> None:
+    sent: list[dict[str, str]] = []
+
+    class Session:
+        def request(self, *_: object, headers: dict[str, str]) -> SimpleNamespace:
+            sent.append(headers)
+            return SimpleNamespace(status_code=200, headers={}, content=b"")
+
+    session = fenced(Session(), 3)
+    session.get("/")
+    with sdk.tracers.get_tracer("app").start_as_current_span("request") as span:
+        session.get("/", headers={"Traceparent": "another", "X": "mine"})
+    assert sent[0] == {"Fencing-Token": "3"}
+    assert (sent[1]["X"], sent[1]["Fencing-Token"], len(sent[1])) == ("mine", "3", 3)
+    assert format(span.get_span_context().span_id, "016x") in sent[1]["traceparent"]
