@@ -154,7 +154,6 @@ def test_messages_of_other_programs_end_no_client(only: RedisServer, root: str) 
                 "x",
                 "left a b c d",
                 "value a b c",
-                "beat x",
                 "1 $x",
                 "9 *1\r\n:1\r\n",
             ):
@@ -310,44 +309,6 @@ def test_a_crowd_of_dead_waiters_costs_one_ttl_for_all(only: RedisServer, root: 
         began = time.monotonic()
         client.lock("a").acquire(timeout=20).release()
         assert time.monotonic() - began < 3.0
-
-
-def test_a_dead_client_with_thousands_of_contenders_is_removed_in_parts(
-    only: RedisServer, root: str
-) -> None:
-    """And whoever waits or tries behind one that is left over is granted at once."""
-    with coordlock.connect(only.url_for(root, ttl="60s")) as client, only.client() as admin:
-        client.lock("z").acquire(timeout=5).release()  # the root has a state
-        names = [f"q{number}" for number in range(2000)]
-        with admin.pipeline(transaction=False) as pipeline:
-            pipeline.zadd(f"{{{root}}}:sessions", {"dead-1": 1})
-            for name in names:
-                pipeline.zadd(f"{{{root}}}:queue:{name}", {f"id {name}": 1})
-                pipeline.hset(f"{{{root}}}:claims:{name}", f"id {name}", "lock dead-1 {}")
-                pipeline.hset(f"{{{root}}}:held:dead-1", f"id {name}", name)
-                pipeline.sadd(f"{{{root}}}:queues", name)
-            pipeline.execute()
-        client.lock("z").acquire(timeout=5).release()
-        [last, *_] = admin.hvals(f"{{{root}}}:held:dead-1")
-        assert admin.hlen(f"{{{root}}}:held:dead-1") >= 1000
-        client.lock(last.decode()).acquire(timeout=5).release()
-        left = [name.decode() for name in admin.hvals(f"{{{root}}}:held:dead-1")]
-        assert all(client.lock(name).try_acquire() for name in left[:4])
-        for _ in range(10):
-            client.lock("z").acquire(timeout=5).release()
-        assert admin.scard(f"{{{root}}}:queues") == 4  # what the tries hold
-        assert admin.zscore(f"{{{root}}}:sessions", "dead-1") is None
-
-
-def test_a_client_that_closes_with_hundreds_of_contenders_ends_in_parts(
-    only: RedisServer, root: str
-) -> None:
-    with only.client() as admin:
-        with coordlock.connect(only.url_for(root)) as client:
-            client.multi_lock([f"q{number}" for number in range(900)]).acquire(timeout=20)
-            admin.config_resetstat()
-        assert admin.info("commandstats")["cmdstat_hrandfield"]["calls"] >= 3
-        assert admin.scard(f"{{{root}}}:queues") == admin.zcard(f"{{{root}}}:sessions") == 0
 
 
 def test_inboxes_of_clients_that_have_gone_do_not_pile_up_behind_a_holder(
