@@ -140,7 +140,8 @@ class Call(Generic[Request, Reply, Result]):
     def _attempt(self) -> None:
         # Closing leaves a given channel alone, and so can cancel only what was started.
         given = self._cluster.current.is_given
-        self._threads.run(None if given else self._block, self._start)
+        refuse = partial(self._refuse, "no thread can be started")
+        self._threads.run(None if given else self._block, self._start, refuse)
 
     def _block(self) -> Callable[[], None]:
         try:
@@ -267,19 +268,19 @@ class CallThreads:
         self._closed = False
         self._pid = PROCESS.id
 
-    def run(self, call: Callable[[], Action] | None, start: Action) -> None:
-        """Make a call: by ``call`` and then what it returns, or by ``start``.
+    def run(self, call: Callable[[], Action] | None, start: Action, refuse: Action) -> None:
+        """Make a call: by ``call`` and then what it returns, or by ``start``. Never blocks.
 
-        ``call`` blocks, so it is used only if it is given and its thread is free. Neither ``call``,
-        what it returns, nor ``start`` raises. This may ``start`` in the caller's thread unless that
-        is the main one, and blocks only where no thread can be started.
+        ``call`` blocks, so it is used only if it is given and its thread is free. None of them
+        raises. This may ``start`` in the caller's thread unless that is the main one. Where no
+        thread can be started, it does neither, but ``refuse``: the caller must not wait.
         """
         if self._closed or PROCESS.id != self._pid:  # which has no such threads
             start()
         elif call is not None and self._calling.acquire(blocking=False):
-            self._calls.run(partial(self._call, call))
+            self._calls.run(partial(self._call, call, refuse))
         elif threading.current_thread() is threading.main_thread():
-            self._starts.run(start)
+            self._starts.run(lambda: start() if self._starts.has_thread else refuse())
         else:
             start()
 
@@ -293,8 +294,10 @@ class CallThreads:
         """Wait for the thread in which a call may be under way, for up to ``timeout`` seconds."""
         self._calls.finish(timeout)
 
-    def _call(self, call: Callable[[], Action]) -> None:
-        finish = call()
+    def _call(self, call: Callable[[], Action], refuse: Action) -> None:
+        # At the interpreter's end no thread can be started, and no event loop waits.
+        may_block = self._calls.has_thread or not threading.main_thread().is_alive()
+        finish = call() if may_block else refuse
         # A callback of the answer may want the thread next.
         self._calling.release()
         finish()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -14,12 +15,12 @@ from coordlock_etcd.rpc import TXN
 from coordlock_etcd.transport.call import settle
 from coordlock_etcd.watcher import Watcher
 
-from coordlock.backend import Departure
+from coordlock.backend import Departure, Queue
 from coordlock.errors import BackendUnavailable
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.runtime.log import flush
 from coordlock.runtime.promise import Promise
-from coordlock.testing.backend_contract import BOUND, Party
+from coordlock.testing.backend_contract import BOUND, Party, backend_for
 from coordlock.testing.connection import Connection
 from coordlock.testing.counts import Counts
 from coordlock.testing.proxy import FaultProxy
@@ -100,6 +101,27 @@ def test_a_watch_thread_that_could_not_be_started_is_started_by_the_next_watch(
     watcher.backend.watch(contender, snapshot.revision, told)
     other.backend.withdraw([entry]).result(BOUND)
     assert told.once.wait(BOUND)
+
+
+def test_clients_that_lost_their_streams_together_do_not_reconnect_in_step(
+    root: str, monkeypatch: pytest.MonkeyPatch, no_leaks: None
+) -> None:
+    backends = [backend_for(EtcdBackend, f"etcd://127.0.0.1:1{root}") for _ in range(5)]
+    pauses: list[float] = []
+    wait_for = threading.Condition.wait_for
+
+    def noted(condition: Any, predicate: Any, timeout: float | None = None) -> bool:
+        if timeout is not None and threading.current_thread().name == "coordlock-etcd-observe":
+            pauses.append(timeout)
+        return wait_for(condition, predicate, timeout)
+
+    monkeypatch.setattr(threading.Condition, "wait_for", noted)
+    for backend in backends:
+        backend.follow(Queue("q"), lambda: None)
+    eventually(lambda: len(pauses) >= 5)
+    for backend in backends:
+        backend.close().result(BOUND)
+    assert len(set(pauses)) == len(pauses)
 
 
 def test_a_deletion_whose_history_is_compacted_is_told(

@@ -166,6 +166,26 @@ def test_a_session_whose_file_was_removed_is_dead_to_itself_too(
     assert one.ids() == []
 
 
+def test_a_session_has_ended_when_its_listener_learns_of_the_loss(root: str) -> None:
+    backend = LocalBackend(root)
+
+    class Listener(_Deaf):
+        ended = False
+
+        def lost(self, reason: str) -> None:
+            self.ended = contenders.session.has_ended
+
+    listener = Listener()
+    info = backend.open(listener).result(BOUND)
+    contenders = backend._session.current
+    assert contenders is not None
+    os.unlink(Path(root) / "sessions" / info.id)
+    with pytest.raises(SessionLost):
+        backend.heartbeat().result(BOUND)
+    assert listener.ended
+    backend.close().result(BOUND)
+
+
 def test_a_session_that_is_lost_while_its_watcher_sleeps_leaves_no_thread(
     party: Callable[..., Party], root: str, no_leaks: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

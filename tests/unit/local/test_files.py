@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -146,6 +147,32 @@ def test_who_follows_a_queue_hears_of_each_change(
         eventually(shows(2))
         assert one.remove(later.id)
         eventually(shows(1))
+    followers.close()
+
+
+def test_a_queue_with_a_session_whose_pipe_cannot_be_opened_is_not_read_all_the_time(
+    directory: Directory, one: Contenders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from coordlock_local import followers as module
+
+    from coordlock.backend import Queue
+    from coordlock.runtime.clock import SYSTEM_CLOCK
+
+    monkeypatch.setattr(module, "_INTERVAL_S", 3600.0)
+    monkeypatch.setattr(module, "open_end", lambda *_: None)
+    agreed, readings = module._agreed, itertools.count()
+    monkeypatch.setattr(module, "_agreed", lambda queue: (next(readings), agreed(queue))[1])
+    one.add([entry("q")], unless_blocked=False)
+    followers = module.Followers(directory, SYSTEM_CLOCK)
+    seen = followers.follow(Queue("q"), lambda: None)
+    eventually(lambda: seen.view.state is not None)
+
+    def is_quiet() -> bool:
+        before = next(readings)
+        time.sleep(0.3)
+        return next(readings) == before + 1
+
+    eventually(is_quiet)
     followers.close()
 
 
