@@ -81,7 +81,6 @@ class Call(Generic[Request, Reply, Result]):
 
     Args:
         login: gives the token to send; None to send none.
-        message: gives the method and the request, when they are sent, in the thread that does it.
         read: as for `Connection.call`, like ``once`` and the others.
     """
 
@@ -90,7 +89,8 @@ class Call(Generic[Request, Reply, Result]):
         cluster: Cluster,
         threads: CallThreads,
         login: Login | None,
-        message: Callable[[], tuple[Method[Request, Reply], Request]],
+        method: Method[Request, Reply],
+        request: Request,
         read: Callable[[Reply], Result | Promise[Result]],
         timeout: float,
         at: Endpoint | None = None,
@@ -100,7 +100,8 @@ class Call(Generic[Request, Reply, Result]):
         self._cluster = cluster
         self._threads = threads
         self._login = login
-        self._message = message
+        self._method = method
+        self._request = request
         self._read = read
         self._deadline = SYSTEM_CLOCK.now() + timeout
         self._at = at
@@ -145,8 +146,7 @@ class Call(Generic[Request, Reply, Result]):
 
     def _block(self) -> Callable[[], None]:
         try:
-            stub, request = self._prepared()
-            reply = stub(request, **self._terms())
+            reply = self._stub()(self._request, **self._terms())
         except grpc.RpcError as error:
             return partial(self._conclude, error)
         except Exception as refused:
@@ -156,22 +156,20 @@ class Call(Generic[Request, Reply, Result]):
     def _start(self) -> None:
         try:
             self._cluster.admit()
-            stub, request = self._prepared()
-            call = stub.future(request, **self._terms())
+            call = self._stub().future(self._request, **self._terms())
         except Exception as refused:
             self._refuse(refused)
         else:
             self._cluster.track(call)
             call.add_done_callback(self._done)
 
-    def _prepared(self) -> tuple[Any, Request]:
-        """The stub that makes the call, and the request."""
+    def _stub(self) -> Any:
+        """What makes the call."""
         if self._cluster.closed:
             raise ValueError("the client is closed")
-        method, request = self._message()
         self._endpoint = self._at or self._cluster.current
-        self._channel, stub = self._endpoint.stub(method)
-        return stub, request
+        self._channel, stub = self._endpoint.stub(self._method)
+        return stub
 
     def _terms(self) -> dict[str, Any]:
         self._sent = now = SYSTEM_CLOCK.now()

@@ -108,14 +108,14 @@ def test_who_wait_to_be_sent_fail_with_their_session(
 ) -> None:
     sent: list[Promise[tuple[Snapshot, ...]]] = []
 
-    def send(*_: object) -> Promise[tuple[Snapshot, ...]]:
+    def send(*_: object, **__: object) -> Promise[tuple[Snapshot, ...]]:
         sent.append(Promise())
         return sent[-1]
 
     backend = party.backend
     assert isinstance(backend, EtcdBackend)
     with monkeypatch.context() as patch:
-        patch.setattr(backend._enqueues, "call", send)
+        patch.setattr(backend._connection, "call", send)
         entries = [Entry("q", uuid.uuid4().hex, Mode.EX, OWNER) for _ in range(50)]
         coming = [backend.enqueue([entry]) for entry in entries]
         assert len(sent) == 16
