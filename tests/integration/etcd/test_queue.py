@@ -31,17 +31,6 @@ def test_the_token_is_the_creation_revision_of_the_key(etcd: Etcd, party: Party)
         assert contender.session == f"{kv['lease']:016x}" == party.info.id
 
 
-def test_enqueueing_is_one_transaction_and_withdrawing_another(
-    party: Party, proxy: FaultProxy
-) -> None:
-    with proxy.counting() as sent:
-        entry, _, _ = party.enqueue("q")
-    assert [kind.rpartition("/")[2] for kind in sent.requests.elements()] == ["Txn"]
-    with proxy.counting() as sent:
-        assert party.backend.withdraw([entry]).result(BOUND)
-    assert [kind.rpartition("/")[2] for kind in sent.requests.elements()] == ["Txn"]
-
-
 def test_a_heartbeat_is_one_message(party: Party, proxy: FaultProxy) -> None:
     with proxy.counting() as sent:
         assert party.backend.heartbeat().result(BOUND) == 60

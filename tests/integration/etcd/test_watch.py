@@ -161,44 +161,6 @@ def test_a_watch_behind_a_compaction_leaves_nothing_in_the_server(
     eventually(lambda: watches_in(etcd) <= before)
 
 
-def test_a_compaction_while_the_connection_is_broken_hides_no_departure(
-    etcd: Etcd, watcher: Party, other: Party, proxy: FaultProxy
-) -> None:
-    gone, leaving, snapshot = other.enqueue("q")
-    _, staying, second = other.enqueue("q")
-    told = watched(watcher, leaving, snapshot), watched(watcher, staying, second)
-    proxy.refuse()
-    proxy.drop_connections()
-    eventually(lambda: watcher.listener.events)
-    other.backend.withdraw([gone]).result(BOUND)
-    other.enqueue("q")
-    etcd.compact()
-    proxy.heal()
-    assert told[0].once.wait(BOUND)
-    eventually(lambda: watcher.listener.events[-1] == "recovered")
-    assert [one.times for one in told] == [1, 0]
-    other.backend.evict(staying).result(BOUND)
-    assert told[1].once.wait(BOUND)
-
-
-def test_a_deletion_while_the_connection_is_broken_is_told_and_so_is_the_doubt(
-    watcher: Party, other: Party, proxy: FaultProxy
-) -> None:
-    entry, contender, snapshot = other.enqueue("q")
-    told = watched(watcher, contender, snapshot)
-    proxy.refuse()
-    proxy.drop_connections()
-    eventually(lambda: watcher.listener.events)
-    other.backend.withdraw([entry]).result(BOUND)
-    assert told.times == 0
-    proxy.heal()
-    assert told.once.wait(BOUND)
-    eventually(lambda: len(watcher.listener.events) == 2)
-    suspicion, recovery = watcher.listener.events
-    assert suspicion.startswith("suspect: ")
-    assert recovery == "recovered"
-
-
 def test_a_connection_that_the_network_forgot_is_replaced(
     join: Join, proxy: FaultProxy, other: Party, root: str
 ) -> None:
@@ -222,20 +184,6 @@ def test_a_silent_connection_is_noticed_without_a_request(
     eventually(lambda: watcher.listener.events, within=60)
     proxy.heal()
     eventually(lambda: watcher.listener.events[-1] == "recovered")
-
-
-def test_watches_outlive_a_server_that_is_killed(server: EtcdServer, join: Join, root: str) -> None:
-    party, other = join(server.url_for(root, ttl="60s")), join(server.url_for(root, ttl="60s"))
-    entry, first, snapshot = other.enqueue("q")
-    _, second, later = other.enqueue("q")
-    told = watched(party, first, snapshot), watched(party, second, later)
-    server.kill()
-    server.start()
-    eventually(lambda: "recovered" in party.listener.events)
-    assert [one.times for one in told] == [0, 0]
-    assert other.backend.withdraw([entry]).result(BOUND)
-    assert told[0].once.wait(BOUND)
-    assert told[1].times == 0
 
 
 def test_an_event_that_the_server_never_sends_is_made_up_for(
@@ -357,16 +305,6 @@ def test_departures_are_in_order_again_after_the_stream_has_broken(
     assert not is_told_in_order(watcher.backend, mine)
     proxy.heal()
     eventually(lambda: is_told_in_order(watcher.backend, mine))
-
-
-def test_a_contender_that_has_gone_is_not_told_in_order(watcher: Party, other: Party) -> None:
-    mine = waits_behind_a_shared_watch(watcher, other)
-    eventually(lambda: is_told_in_order(watcher.backend, mine))
-    gone = Told()
-    watcher.backend.watch(mine, mine.order, gone)
-    assert other.backend.evict(mine).result(BOUND)
-    assert gone.once.wait(BOUND)
-    assert not is_told_in_order(watcher.backend, mine)
 
 
 def test_own_watches_of_an_earlier_session_do_not_disturb_those_of_the_next(

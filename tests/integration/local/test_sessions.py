@@ -379,18 +379,6 @@ def test_a_record_that_says_another_token_is_damage_and_nobody_enters(
         two.enqueue()
 
 
-def test_a_queue_of_a_thousand_shrinks_again(party: Callable[..., Party], root: str) -> None:
-    one, two = party(), party()
-    entries = [one.enqueue()[0] for _ in range(1200)]  # more than two blocks of slots
-    assert two.ids() == [entry.id for entry in entries]
-    path = Path(root) / "queues" / "q"
-    assert path.stat().st_size > 1200 * 4096
-    for entry in entries:
-        assert one.backend.withdraw([entry]).result(BOUND)
-    one.enqueue()
-    assert path.stat().st_size < 20_000
-
-
 def test_a_client_that_uses_many_names_leaves_few_files(
     party: Callable[..., Party], root: str
 ) -> None:

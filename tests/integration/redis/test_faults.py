@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,18 +11,14 @@ from typing import Any, Self
 import coordlock_redis
 import pytest
 import redis
-from coordlock_redis.backend import RedisBackend
 from coordlock_redis.heartbeats import Heartbeats
 from coordlock_redis.request_thread import RequestThread
-from coordlock_redis.requests import Request
 from coordlock_redis.session import RedisSession
 
 import coordlock
 from coordlock import BackendError, GrantState, LockLost
 from coordlock.backend import Queue
 from coordlock.errors import BackendUnavailable, WaitUnavailable
-from coordlock.model.claim import Mode
-from coordlock.model.contender import Entry, Owner
 from coordlock.testing.connection import Connection as FaultConnection
 from coordlock.testing.frames import Message
 from coordlock.testing.proxy import FaultProxy
@@ -341,66 +336,6 @@ def test_several_locks_are_all_taken_or_none_where_one_key_is_of_another_program
         assert admin.get(f"{{{root}}}:queue:b") == b"mine"
 
 
-def test_each_of_many_threads_gets_the_answers_to_its_own_requests(
-    only: RedisServer, root: str
-) -> None:
-    """They send by themselves, over one connection."""
-    wrong: list[object] = []
-
-    def work(client: coordlock.Client, number: int) -> None:
-        value = client.value(f"/v/{number}")
-        try:
-            for turn in range(200):
-                data = b"%d.%d" % (number, turn)
-                value.set(data)
-                stored = value.get()
-                assert stored is not None
-                assert stored.data == data
-                with client.lock(f"l{number % 3}", timeout=60):
-                    pass
-        except BaseException as error:
-            wrong.append(error)
-
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        with coordlock.connect(only.url_for(root, ttl="30s")) as client:
-            threads = [threading.Thread(target=work, args=[client, one]) for one in range(8)]
-            for one in threads:
-                one.start()
-            for one in threads:
-                one.join(120)
-    finally:
-        sys.setswitchinterval(interval)
-    assert wrong == []
-
-
-def test_a_request_that_a_signal_interrupts_spoils_no_other_one(
-    only: RedisServer, root: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whether it is sent is unknown, so its connection is given up."""
-    with coordlock.connect(only.url_for(root, ttl="30s")) as client:
-        value = client.value("/v")
-        value.set(b"one")
-        value.get()  # from now on the server knows the script
-        put, main, strikes = RequestThread._put, threading.get_ident(), iter([True])
-
-        def strike(*arguments: Any) -> bool:
-            done = put(*arguments)
-            if threading.get_ident() == main and next(strikes, False):
-                raise KeyboardInterrupt
-            return done
-
-        monkeypatch.setattr(RequestThread, "_put", strike)
-        with pytest.raises(KeyboardInterrupt):
-            value.get()
-        for turn in range(20):
-            value.set(b"%d" % turn)
-            stored = value.get()
-            assert stored is not None
-            assert stored.data == b"%d" % turn
-
-
 def test_wherever_ctrl_c_strikes_the_client_goes_on(only: RedisServer, root: str) -> None:
     with coordlock.connect(only.url_for(root, ttl="30s")) as client:
         value = client.value("/v")
@@ -447,29 +382,3 @@ def test_wherever_a_signal_handler_asks_it_gets_its_answer(only: RedisServer, ro
     assert found == [b"inner"] * (number - 2)
     assert number > 15
     assert longest < 2.0
-
-
-def test_whoever_waits_learns_of_an_own_contender_whose_removal_was_not_answered(
-    only: RedisServer, root: str
-) -> None:
-    """Nobody waited when it left."""
-    with coordlock.connect(only.url_for(root, ttl="60s")) as client:
-        client.lock("b").acquire(timeout=10).release()  # opens the session
-        backend = client._access.engine.backend
-        assert isinstance(backend, RedisBackend)
-        owner = Owner("host", 1)
-        first, second = (Entry("a", id * 32, Mode.EX, owner) for id in "12")
-        [snapshot] = backend.enqueue([first]).result(10)
-        [behind] = backend.enqueue([second]).result(10)
-        arguments = first.queue, first.id, ""
-        backend._requests.ask(Request("withdraw", arguments, lambda _: None)).result(10)
-        told = threading.Event()
-        backend.watch(
-            snapshot.contenders[0],
-            behind.revision,
-            lambda _: told.set(),
-            waiters=[behind.contenders[-1]],
-        )
-        assert told.wait(10)
-        assert backend.withdraw([first]).result(10) is False
-        assert backend.withdraw([second]).result(10) is True
