@@ -243,7 +243,9 @@ def test_requests_keep_their_order_though_the_server_has_forgotten_the_script(
             writes = [backend.write([Put("/v", b"%d" % (2 * number + add))]) for add in (0, 1)]
             errors = [write.exception(10) for write in writes]
             if errors[1] is None:
-                assert client.value("/v").get().data == b"%d" % (2 * number + 1)
+                value = client.value("/v").get()
+                assert value is not None
+                assert value.data == b"%d" % (2 * number + 1)
 
 
 def test_what_an_evicted_queue_leaves_goes_with_the_next_contender(
