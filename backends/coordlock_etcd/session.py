@@ -116,7 +116,6 @@ class EtcdSession(Backend):
 
     def _moved(self) -> None:
         """Another endpoint or connection is in use."""
-        self._room.fit(len(self._connection.cluster.endpoints))
         for host in self._hosts:
             host.restart()
 

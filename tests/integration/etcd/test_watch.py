@@ -113,7 +113,7 @@ def test_clients_that_lost_their_streams_together_do_not_reconnect_in_step(
     def noted(condition: Any, predicate: Any, timeout: float | None = None) -> bool:
         if timeout is not None and threading.current_thread().name == "coordlock-etcd-observe":
             pauses.append(timeout)
-        return wait_for(condition, predicate, timeout)
+        return bool(wait_for(condition, predicate, timeout))
 
     monkeypatch.setattr(threading.Condition, "wait_for", noted)
     for backend in backends:

@@ -173,7 +173,7 @@ def test_a_session_has_ended_when_its_listener_learns_of_the_loss(root: str) -> 
         ended = False
 
         def lost(self, reason: str) -> None:
-            self.ended = contenders.session.has_ended
+            self.ended = contenders is not None and contenders.session.has_ended
 
     listener = Listener()
     info = backend.open(listener).result(BOUND)
