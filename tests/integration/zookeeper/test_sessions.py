@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kazoo.client import KazooClient
 
 from coordlock.backend import Put
 from coordlock.errors import BackendUnavailable, Evicted
@@ -276,30 +275,6 @@ class TestNothingBlocks:
         asking.join(BOUND)
         assert not asking.is_alive(), f"blocked after {len(answers)} requests"
         return answers
-
-
-def test_a_kazoo_client_of_its_own_does_block(zookeeper: ZooKeeper) -> None:
-    """Why the backend brings its own handler; when this fails, kazoo has mended it."""
-    with FaultProxy(zookeeper.host, zookeeper.port) as proxy:
-        kazoo = KazooClient(f"127.0.0.1:{proxy.port}", timeout=60)
-        kazoo.start(BOUND)
-        proxy.refuse()
-        proxy.drop_connections()
-        eventually(lambda: not kazoo.connected)
-
-        def ask() -> None:
-            for _ in range(2000):
-                kazoo.exists_async("/")
-
-        asking = threading.Thread(target=ask)
-        asking.start()
-        asking.join(1)
-        blocked = asking.is_alive()
-        proxy.heal()
-        asking.join(BOUND)
-        kazoo.stop()
-        kazoo.close()
-        assert blocked
 
 
 def test_no_request_of_a_live_session_is_left_pending_after_reconnecting(
