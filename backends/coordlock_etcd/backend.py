@@ -25,7 +25,7 @@ from coordlock_etcd.errors import SERVICE, UNKNOWN_LEASE
 from coordlock_etcd.keys import Layout
 from coordlock_etcd.rpc import RANGE, TXN
 from coordlock_etcd.session import EtcdSession
-from coordlock_etcd.transport import Batches, Connection, Limiter
+from coordlock_etcd.transport import Connection, Limiter
 
 if TYPE_CHECKING:
     from coordlock.backend import Listing, Observation, Operation, Queue, Written
@@ -65,13 +65,6 @@ class EtcdBackend(EtcdSession):
             True,
             "Whether keys begin with a slash, as the root is written.",
         ),
-        Option(
-            "learn_members",
-            boolean,
-            False,
-            "Whether to ask the cluster for its members, and to use those that the URL does not "
-            "name, too.",
-        ),
     )
     default_port: ClassVar[int] = 2379
     fork_warning: ClassVar[str] = (
@@ -86,8 +79,6 @@ class EtcdBackend(EtcdSession):
         self._options: Mapping[str, Any] = {}
         self._coming: Limiter[Snapshots] = Limiter(_MAX_QUEUE_REQUESTS)
         self._leaving: Limiter[bool] = Limiter(_MAX_QUEUE_REQUESTS)
-        self._enqueues: Batches[Snapshots] = Batches(connection)
-        self._withdrawals: Batches[bool] = Batches(connection)
 
     @classmethod
     def configure(cls, settings: Settings, client: object | None = None, *, timers: Timers) -> Self:
@@ -143,18 +134,14 @@ class EtcdBackend(EtcdSession):
         listed = self._watcher.lists(self._layout.queue(entry.queue))
         request = requests.enqueue(self._layout, entry, lease, listed)
         added = partial(self._added, entry, lease)
-        return self._enqueues.call(entry.queue, request, added, within)
+        return self._connection.call(TXN, request, added, timeout=within, once=True)
 
     def _adding(self, *entries: Entry) -> float:
         """A request may add ``entries``; how long it may take."""
         return self._connection.patience(max(map(self._layout.adding, entries)))
 
     def _try(self, entries: Sequence[Entry], lease: int) -> Promise[Snapshots]:
-        """Enqueue where nothing may be in the way, else read.
-
-        In a transaction of its own: beside another one of the same queue, both would find nothing
-        in their way, and a batch fails as a whole.
-        """
+        """Enqueue where nothing may be in the way, else read."""
         if self._session.current != lease:  # it was lost while the request waited for its turn
             return failed(self._session.missing())
         [entry] = entries
@@ -310,7 +297,8 @@ class EtcdBackend(EtcdSession):
     def _withdraw(self, entry: Entry) -> Promise[bool]:
         within = self._connection.patience(self._layout.own.removing(entry))
         request = requests.withdraw(self._layout, [entry])
-        return self._withdrawals.call(entry.queue, request, partial(self._removed, entry), within)
+        removed = partial(self._removed, entry)
+        return self._connection.call(TXN, request, removed, timeout=within, once=True)
 
     def _removed(self, entry: Entry, reply: pb.TxnResponse) -> bool:
         was_there = requests.has_deleted_all(reply)

@@ -124,7 +124,7 @@ class Observations:
         self.host.unwatch(self._watches.pop(place))
 
     def pause(self) -> Promise[None]:
-        return sleep(self._timers, REREAD_DELAY_S)
+        return sleep(self._timers, self._timers.jitter(REREAD_DELAY_S))
 
     # See `StreamUser`
 

@@ -53,7 +53,11 @@ def enqueue_all(layout: Layout, entries: Sequence[Entry], lease: int) -> pb.TxnR
 
     The answer has two responses for each entry, as `enqueue`, or one with what is there.
     """
-    request = together([enqueue(layout, entry, lease) for entry in entries])
+    request = pb.TxnRequest()
+    for entry in entries:
+        alone = enqueue(layout, entry, lease)
+        request.compare.extend(alone.compare)
+        request.success.extend(alone.success)
     looks = (pb.RangeRequest(key=layout.key(entry)) for entry in entries)
     request.failure.extend(_reads(looks))
     return request
@@ -161,29 +165,6 @@ def behind(prefix: bytes, order: int, revision: int) -> pb.RangeRequest:
 def keys_under(prefix: bytes) -> pb.RangeRequest:
     """Read all keys under ``prefix``, without values."""
     return pb.RangeRequest(key=prefix or b"\0", range_end=prefix_end(prefix), keys_only=True)
-
-
-def together(asked: Sequence[pb.TxnRequest]) -> pb.TxnRequest:
-    """Do all requests of ``asked``, in order, if all their conditions hold; else nothing.
-
-    Each only reads if a condition of its own does not hold.
-    """
-    txn = pb.TxnRequest()
-    for request in asked:
-        txn.compare.extend(request.compare)
-        txn.success.extend(request.success)
-    return txn
-
-
-def apart(asked: Sequence[pb.TxnRequest], reply: pb.TxnResponse) -> Iterator[pb.TxnResponse]:
-    """The answer to each request of ``asked``, from the answer to all of them `together`.
-
-    All have the revision of that answer.
-    """
-    responses = iter(reply.responses)
-    for request in asked:
-        own = [next(responses) for _ in request.success]
-        yield pb.TxnResponse(header=reply.header, succeeded=True, responses=own)
 
 
 def delete_created(key: bytes, order: int) -> pb.TxnRequest:

@@ -37,10 +37,6 @@ LEASE_KEEP_ALIVE: Final = Method(
 LEASE_REVOKE: Final = Method(
     "/etcdserverpb.Lease/LeaseRevoke", pb.LeaseRevokeRequest, pb.LeaseRevokeResponse
 )
-#: Releases before 3.5 answer it without their leader.
-MEMBER_LIST: Final = Method(
-    "/etcdserverpb.Cluster/MemberList", pb.MemberListRequest, pb.MemberListResponse
-)
 RANGE: Final = Method("/etcdserverpb.KV/Range", pb.RangeRequest, pb.RangeResponse)
 STATUS: Final = Method("/etcdserverpb.Maintenance/Status", pb.StatusRequest, pb.StatusResponse)
 TXN: Final = Method("/etcdserverpb.KV/Txn", pb.TxnRequest, pb.TxnResponse)

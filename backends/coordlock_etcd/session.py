@@ -83,8 +83,6 @@ class EtcdSession(Backend):
         if not (lease := self._session.current):
             return failed(self._session.missing())
         self._watcher.recheck_when_due()
-        if self._connection.members is not None:
-            self._connection.members.learn_when_due()
         request = pb.LeaseKeepAliveRequest(ID=lease)
         # A member that hangs is left in time to ask another.
         timeout = min(self._connection.timeout, self._ttl / 3)
@@ -118,7 +116,6 @@ class EtcdSession(Backend):
 
     def _moved(self) -> None:
         """Another endpoint or connection is in use."""
-        self._room.fit(len(self._connection.cluster.endpoints))
         for host in self._hosts:
             host.restart()
 

@@ -321,12 +321,14 @@ class LocalBackend(Backend):
         """End a session whose file is not where others look: to them it is dead."""
         if contenders is None:
             return self._session.missing()
-        lost = self._session.lose(contenders, contenders.session.why_dead())
-        try:
-            contenders.watcher.close()  # first: its thread reads the session's pipe
-        finally:
-            contenders.session.end()
-        return lost
+
+        def end() -> None:
+            try:
+                contenders.watcher.close()  # first: its thread reads the session's pipe
+            finally:
+                contenders.session.end()
+
+        return self._session.lose(contenders, contenders.session.why_dead(), end)
 
     def _describe(self) -> ServiceInfo:
         directory = self._prepared()

@@ -40,6 +40,9 @@ _INTERVAL_S: Final = 5.0
 #: For the ends of how many sessions a client waits: programs may open few files. Others' deaths are
 #: noticed when everything is read again.
 _MAX_ENDS: Final = 64
+#: How often a queue is read again because a session in it has no pipe, or one that has ended: that
+#: ends an instant before the process's contenders are gone.
+_MAX_REREADS: Final = 20
 #: How often a queue that changes is read again until two readings agree.
 _MAX_READINGS: Final = 20
 
@@ -57,8 +60,9 @@ class Followers:
         self._observers = Observers(self, clock, self._lock)
         self._id = os.urandom(16).hex()
         self._pipe = Pipe(directory, self._id)
-        #: The pipes of sessions that have contenders in what is followed; None for one that ended.
-        self._ends: dict[str, Descriptor | None] = {}
+        #: The pipes of sessions that have contenders in what is followed; in place of one that
+        #: ended, or could not be opened, how often to read again.
+        self._ends: dict[str, Descriptor | int] = {}
         #: What the thread does next, and what it tries again after a while.
         self._tasks: deque[Callable[[], object]] = deque()
         self._retries: list[Callable[[], object]] = []
@@ -179,8 +183,12 @@ class Followers:
             answer.fail(BackendUnavailable(SERVICE, reason))
         else:
             answer.resolve(found)
-            if any(self._ends.get(session, path) is None for session in self._sessions(path)):
-                # A process's pipe ends an instant before its contenders are gone.
+            left = {one: self._ends.get(one) for one in self._sessions(path)}
+            ended = {
+                one: count - 1 for one, count in left.items() if isinstance(count, int) and count
+            }
+            if ended:
+                self._ends |= ended
                 self._retries.append(partial(self._observers.changed, path))
 
     def _open_new_ends(self, state: object) -> bool:
@@ -188,7 +196,7 @@ class Followers:
         new = [session for session in _sessions(state) if session not in self._ends]
         new = new[: max(0, _MAX_ENDS - len(self._ends))]
         for session in new:
-            self._ends[session] = open_end(self._directory, session)
+            self._ends[session] = open_end(self._directory, session) or _MAX_REREADS
         return bool(new)
 
     def _sessions(self, path: str) -> Collection[str]:
@@ -201,11 +209,11 @@ class Followers:
             self._end(session)
             del self._ends[session]
         ends = self._ends.items()
-        return {end.number: session for session, end in ends if end is not None}
+        return {end.number: session for session, end in ends if not isinstance(end, int)}
 
     def _end(self, session: str) -> None:
-        if (end := self._ends[session]) is not None:
-            self._ends[session] = None
+        if not isinstance(end := self._ends[session], int):
+            self._ends[session] = _MAX_REREADS
             close_kept(end)
 
 

@@ -6,12 +6,11 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
 from contextlib import suppress
-from itertools import filterfalse
 from typing import Final
 
 from coordlock.errors import BackendError
 from coordlock.model.admission import blockers, is_blocked, mismatch
-from coordlock.model.claim import AnyClaim, Convertible, Mode, Permit
+from coordlock.model.claim import Convertible, Permit
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock_local import values
 from coordlock_local.counter import Counter, Tokens
@@ -27,8 +26,6 @@ __all__ = ["LocalQueue", "queue_names", "sweep", "tidy"]
 _MAX_READINGS: Final = 20
 #: How often the counter is tried for work that can also be done later, and the pause in seconds.
 _MAX_ATTEMPTS, _ATTEMPT_PAUSE_S = 20, 0.0005
-#: How many tokens of contenders that have left may be kept.
-_MAX_HARMLESS: Final = 256
 
 
 class LocalQueue:
@@ -50,8 +47,6 @@ class LocalQueue:
         self._header = header(directory, name)
         self._session = session
         self._own: Mapping[str, Contender] = {} if own is None else own
-        #: By claim, the tokens of contenders that were found not to conflict with it.
-        self._harmless: dict[AnyClaim, set[int]] = {}
 
     def add(
         self,
@@ -77,7 +72,7 @@ class LocalQueue:
                     "or a unit with ProcSubset=pid: give both the same view, or use etcd or "
                     "ZooKeeper",
                 )
-            if not slots.ready or (slots.can_shrink and not index):
+            if not slots.ready:
                 slots.begin()
             earlier = queued(index)
             if unless_blocked and earlier:
@@ -127,8 +122,7 @@ class LocalQueue:
             if conflicting and upto is not None:
                 assert upto.token is not None
                 last = (upto,) if upto.token in index else ()
-                unknown = self._unknown(queued(index, upto.token), upto)
-                return Snapshot(self.name, (*self._in_the_way(slots, index, upto, unknown), *last))
+                return Snapshot(self.name, (*self._in_the_way(slots, index, upto), *last))
             snapshot = self._select(slots, index, upto, owners)
             for _ in range(_MAX_READINGS if owners else 0):
                 before, index = index, slots.read()
@@ -163,32 +157,14 @@ class LocalQueue:
         chosen, omitted, _ = self._nearest(slots, index, earlier, wanted, owners=owners)
         return Snapshot(self.name, (*chosen, *last), omitted=omitted)
 
-    def _unknown(self, earlier: list[int], me: Contender) -> list[int]:
-        """Those of ``earlier`` that are not known to share with ``me``.
-
-        A contender that shares is read once: thousands may hold a root in an intention mode.
-        """
-        harmless = self._harmless.setdefault(me.claim, set())
-        return list(filterfalse(harmless.__contains__, earlier))
-
-    def _in_the_way(
-        self, slots: Slots, index: list[int], me: Contender, unknown: list[int]
-    ) -> list[Contender]:
-        """Those of ``unknown`` that conflict with ``me``."""
-        harmless = self._harmless[me.claim]
-        if len(harmless) > _MAX_HARMLESS + 2 * len(index):
-            harmless.intersection_update(index)
-        chosen, _, _ = self._nearest(slots, index, unknown, len(unknown))
+    def _in_the_way(self, slots: Slots, index: list[int], me: Contender) -> list[Contender]:
+        """The contenders before ``me`` that conflict with it."""
+        earlier = queued(index, me.order)
+        chosen, _, _ = self._nearest(slots, index, earlier, len(earlier))
         if isinstance(me.claim, Permit):  # each takes one, or is another kind of lock
             return chosen
-        conflicting = []
-        for one in chosen:
-            pair = Snapshot(self.name, (one, me))
-            if blockers(pair, me) or mismatch(pair, me) is not None:
-                conflicting.append(one)
-            elif isinstance(one.claim, Mode):  # others may change
-                harmless.add(one.order)
-        return conflicting
+        pairs = [(one, Snapshot(self.name, (one, me))) for one in chosen]
+        return [one for one, pair in pairs if blockers(pair, me) or mismatch(pair, me) is not None]
 
     def _nearest(
         self,

@@ -170,11 +170,6 @@ class Slots:
                 index.pop()
         return index
 
-    @property
-    def can_shrink(self) -> bool:
-        """Whether a file without contenders, as `read` has found it, is larger than it need be."""
-        return self._indexes > 1
-
     def begin(self) -> None:
         """Make it the file of a queue without contenders."""
         os.ftruncate(self._descriptor, 0)

@@ -25,14 +25,16 @@ def prefix(root: str) -> bytes:
     return f"{{{tag}}}:".encode("utf-8", "surrogatepass")
 
 
-def servers(settings: Settings, client: object | None, clock: Clock, *, tls: bool) -> Servers:
+def servers(
+    settings: Settings, client: object | None, clock: Clock, script: bytes, *, tls: bool
+) -> Servers:
     """Where to look. Raises `ConfigurationError`."""
     key = prefix(settings.root) + b"state"
     options = settings.options
     if client is not None:
         from coordlock_redis.given_client import servers_of
 
-        found = servers_of(client, key, settings.request_timeout, clock)
+        found = servers_of(client, key, settings.request_timeout, clock, script)
         _refuse_contradictions(settings, found)
         return found
     path = options.get("socket")
@@ -71,6 +73,7 @@ def servers(settings: Settings, client: object | None, clock: Clock, *, tls: boo
         key,
         settings.request_timeout,
         clock,
+        script,
         path=path,
         sentinel=options.get("sentinel"),
         tls=tls,

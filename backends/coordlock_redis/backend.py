@@ -61,7 +61,8 @@ class RedisBackend(RedisSession):
         connect. It makes its own connections, because heartbeats must not wait for the program's.
         """
         prefix = access.prefix(settings.root)
-        servers = access.servers(settings, client, timers.clock, tls=cls.tls)
+        script = usual() if settings.options["compat"] is None else compat.script()
+        servers = access.servers(settings, client, timers.clock, script, tls=cls.tls)
         return cls(
             servers,
             prefix,
@@ -70,7 +71,6 @@ class RedisBackend(RedisSession):
             delay=restart_delay(settings),
             replicas=settings.options["wait_replicas"],
             may_evict=settings.options["allow_eviction"],
-            script=usual() if settings.options["compat"] is None else compat.script(),
         )
 
     def describe(self) -> Promise[ServiceInfo]:

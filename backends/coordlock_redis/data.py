@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
-
-from hiredis import Reader
+from typing import Any
 
 from coordlock.backend import Expect, Listing, Operation, Put, Read, VersionedValue, Written
 from coordlock.errors import VersionMismatch
@@ -13,44 +11,13 @@ from coordlock.model.contender import Contender
 from coordlock_redis.contenders import names
 from coordlock_redis.requests import MICROSECONDS, Argument, Request, decoded
 
-__all__ = ["changed", "channel", "read", "write"]
-
-#: Of a folder with more values, to read it once after many changes takes less.
-_MAX_COPIED: Final = 1000
+__all__ = ["channel", "read", "write"]
 
 
 def channel(where: str) -> str:
     """The channel on which changes of a key or a folder are published."""
     folder, key = _split(where)
     return f"key:{folder}{key}" if key else f"folder:{folder}"
-
-
-def changed(channel: bytes, message: bytes, known: Any) -> Any:
-    """What is kept there after the change that ``message`` reports; ``known`` was before.
-
-    None if it is to be read.
-    """
-    text, _, changes = message.partition(b" ")
-    try:
-        if (revision := int(text)) <= known.revision:
-            return known  # a reading has shown it
-        if not changes or len(known.values) > _MAX_COPIED:
-            return None
-        folder, _ = _split(decoded(channel.partition(b"}:")[2].partition(b":")[2]))
-        reader = Reader(protocolError=ValueError)
-        reader.feed(changes)
-        words = list(iter(reader.gets, False))
-        values = dict(known.values)
-        for name, version, value in zip(words[::3], words[1::3], words[2::3], strict=True):
-            key = folder + decoded(name)
-            before = values.pop(key, None)
-            if version != b"0":
-                if int(version) != (before.version if before is not None else 0) + 1:
-                    return None  # this is not what was read
-                values[key] = VersionedValue(value, int(version))
-    except (ValueError, TypeError, AttributeError):
-        return None  # no message of coordlock's
-    return Listing({key: values[key] for key in sorted(values)}, revision)
 
 
 def read(where: str, guard: Contender | None) -> Request[Listing]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +15,9 @@ from coordlock.backend import ServiceInfo
 from coordlock.runtime.promise import Promise, failed, in_thread
 from coordlock_redis.errors import client_closed, translate
 from coordlock_redis.requests import MICROSECONDS
-from coordlock_redis.servers import Connection, Host, Servers, info
+from coordlock_redis.servers import Servers, info
 
-__all__ = ["Clock", "Question", "describe", "findings"]
+__all__ = ["Question", "describe", "findings"]
 
 #: Seconds of a replica's silence that are worth a line.
 _LAG: Final = 2
@@ -42,24 +43,8 @@ class Question:
     replicas: int
 
 
-@dataclass(frozen=True)
-class Clock:
-    """The clock of a replica, or why it is not known.
-
-    Attributes:
-        where: the replica.
-        ahead: seconds before the primary's clock, negative behind it.
-        precision: how exact that is, in seconds.
-    """
-
-    where: str
-    ahead: float = 0.0
-    precision: float = 0.0
-    failure: str = ""
-
-
 def describe(question: Question, closing: Promise[None] | None) -> Promise[ServiceInfo]:
-    """Ask the server and its replicas, over connections of its own."""
+    """Ask the server, over a connection of its own."""
     if closing is not None:
         return failed(client_closed())
     return in_thread("coordlock-redis-describe", partial(_ask, question))
@@ -80,15 +65,12 @@ def _ask(question: Question) -> ServiceInfo:
         except exceptions.ResponseError:
             slow = []
         state = connection.ask("HMGET", servers.key, "ttl", "delay", "auto")
-        replicas = list(_replicas(fields))
-        patience = servers.timeout / (4 * len(replicas) or 1)
-        clocks = [_clock(servers, host, connection, patience) for host in replicas]
     except (exceptions.RedisError, OSError) as error:
         raise translate(error, connection.where) from None
     finally:
         connection.close()
     version = fields.get("valkey_version") or fields.get("redis_version", "")
-    found = list(findings(fields, question, clocks, slow, _pause(state)))
+    found = list(findings(fields, question, slow, _pause(state)))
     notes = tuple(text for is_well, text in found if is_well)
     warnings = tuple(text for is_well, text in found if not is_well)
     return ServiceInfo(question.scheme, version, servers.names, warnings, notes)
@@ -100,47 +82,9 @@ def _pause(state: Sequence[bytes | None]) -> float:
     return max(int(delay or 0), int(ttl or 0) if is_auto else 0) / MICROSECONDS
 
 
-def _replicas(fields: Mapping[str, str]) -> Iterator[Host]:
-    for number in range(int(fields.get("connected_slaves", "0"))):
-        replica = _replica(fields, number)
-        if "ip" in replica:
-            yield replica["ip"], int(replica["port"])
-
-
-def _replica(fields: Mapping[str, str], number: int) -> dict[str, str]:
-    said = fields.get(f"slave{number}", "")
-    return dict(part.partition("=")[::2] for part in said.split(","))
-
-
-def _clock(servers: Servers, host: Host, connection: Connection, patience: float) -> Clock:
-    """The clock of the replica at ``host``, compared to that of ``connection``."""
-    where = f"{host[0]}:{host[1]}"
-    try:
-        replica = servers.connection(host, patience)
-        try:
-            replica.connect()
-            own = servers.clock.now()
-            replica.send_command("TIME")
-            theirs = _microseconds(replica.read_response(disable_decoding=True))
-            between = servers.clock.now()
-            ours = _microseconds(connection.ask("TIME"))
-            after = servers.clock.now()
-        finally:
-            replica.disconnect()
-    except (exceptions.RedisError, OSError, ValueError) as error:
-        return Clock(where, failure=str(error) or type(error).__name__)
-    passed = (after - own) / 2  # between the middles of both round trips
-    return Clock(where, (theirs - ours) / MICROSECONDS + passed, between - own + passed)
-
-
-def _microseconds(answer: Sequence[bytes]) -> int:
-    return int(answer[0]) * MICROSECONDS + int(answer[1])
-
-
 def findings(
     fields: Mapping[str, str],
     question: Question,
-    clocks: Sequence[Clock] = (),
     slow: Sequence[Any] = (),
     pause: float = 0.0,
 ) -> Iterator[Finding]:
@@ -154,7 +98,6 @@ def findings(
     yield _about_files(fields)
     if int(fields.get("connected_slaves", "0")):
         yield from _about_replicas(fields, question.replicas)
-        yield from _about_clocks(clocks, delay)
     elif question.replicas:
         yield False, f"no replica, and wait_replicas wants {question.replicas}: nothing is granted"
     else:
@@ -222,34 +165,9 @@ def _about_replicas(fields: Mapping[str, str], wanted: int) -> Iterator[Finding]
     if connected < wanted:
         yield False, f"wait_replicas wants {wanted} replicas: nothing is granted"
     for number in range(connected):
-        lag = _replica(fields, number).get("lag", "0")
-        if int(lag) > _LAG:
-            yield False, f"a replica has been silent for {lag} s"
-
-
-def _about_clocks(clocks: Sequence[Clock], delay: float) -> Iterator[Finding]:
-    known = [clock for clock in clocks if not clock.failure]
-    for clock in clocks:
-        if clock.failure:
-            yield (
-                False,
-                f"the replica {clock.where} can't be reached from here, and neither can it after a "
-                f"failover: {clock.failure}",
-            )
-        elif clock.ahead + clock.precision < -delay:
-            yield (
-                False,
-                f"the clock of the replica {clock.where} is {-clock.ahead:.1f} s behind: if a "
-                "failover to it loses data, tokens start lower, so a fence refuses the new holder "
-                "and accepts the old one",
-            )
-    if known:
-        most = max(abs(clock.ahead) + clock.precision for clock in known)
-        yield (
-            True,
-            f"the clocks of {len(known) + 1} servers differ by less than {most:.3f} s; only a "
-            f"replica that is more than {delay:g} s behind endangers tokens",
-        )
+        lag = re.search(r"lag=(\d+)", fields.get(f"slave{number}", ""))
+        if lag is not None and int(lag[1]) > _LAG:
+            yield False, f"a replica has been silent for {lag[1]} s"
 
 
 def _about_commands(slow: Sequence[Any], ttl: float) -> Iterator[Finding]:

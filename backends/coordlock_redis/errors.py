@@ -12,7 +12,7 @@ __all__ = ["SERVICE", "client_closed", "is_elsewhere", "translate"]
 
 SERVICE: Final = "redis"
 
-#: Refusals of a server that is not the primary any more, or has not all of the data.
+#: Refusals of a server that is not the primary any more, or has not all of the data or the script.
 _ELSEWHERE: Final = (
     *("MOVED", "ASK", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "LOADING"),
     *("UNBLOCKED", "NOREPLICAS", "NOTREADY"),
@@ -21,7 +21,7 @@ _ELSEWHERE: Final = (
 _ELSEWHERE_CLASSES: Final = (
     *(exceptions.MovedError, exceptions.AskError, exceptions.ReadOnlyError),
     *(exceptions.BusyLoadingError, exceptions.ClusterDownError, exceptions.TryAgainError),
-    exceptions.MasterDownError,
+    *(exceptions.MasterDownError, exceptions.NoScriptError),
 )
 #: Refusals while something keeps it busy.
 _BUSY: Final = ("BUSY",)

@@ -18,9 +18,9 @@ _TAKEN: Final = frozenset(
 )
 
 
-def servers_of(client: object, key: bytes, timeout: float, clock: Clock) -> Servers:
+def servers_of(client: object, key: bytes, timeout: float, clock: Clock, script: bytes) -> Servers:
     """Where the client's server is. Its answers' decoding and its retries don't matter."""
-    servers = partial(Servers, key=key, timeout=timeout, clock=clock)
+    servers = partial(Servers, key=key, timeout=timeout, clock=clock, script=script)
     if (nodes := getattr(client, "nodes_manager", None)) is not None:  # a cluster's
         arguments = dict(getattr(nodes, "connection_kwargs", {}))
         hosts = [(str(node.host), int(node.port)) for node in nodes.startup_nodes.values()]

@@ -17,8 +17,8 @@ from coordlock_redis.servers import BROKEN, Connection, Servers, packed
 
 __all__ = ["Heartbeats"]
 
-#: What another connection mends at once: servers may close those that are idle.
-_CLOSED: Final = (exceptions.ConnectionError, ConnectionError)
+#: What another connection mends at once: servers may close those that are idle, and forget scripts.
+_CLOSED: Final = (exceptions.ConnectionError, ConnectionError, exceptions.NoScriptError)
 
 
 class Heartbeats:
@@ -91,9 +91,7 @@ class Heartbeats:
             copies = connection.receive() if self._replicas else 0
         except BROKEN as error:
             self._drop()
-            is_unknown = isinstance(error, exceptions.NoScriptError) and not request.is_by_source
-            request.is_by_source |= is_unknown
-            if is_unknown or (not is_new and isinstance(error, _CLOSED)):
+            if not is_new and isinstance(error, _CLOSED):
                 return self._ask(request, patience)
             raise translate(error, connection.where) from None
         if copies < self._replicas and answer[0] == b"ok":

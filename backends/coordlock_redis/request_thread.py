@@ -11,10 +11,7 @@ import socket
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
 from typing import Any, Final, TypeVar
-
-from redis import exceptions
 
 from coordlock.errors import BackendError, BackendUnavailable, SessionLost
 from coordlock.runtime.clock import Clock
@@ -156,25 +153,16 @@ class RequestThread:
             self._start()
         self._wake()
 
-    def close(self, last: Callable[[], Request[bool]] | None = None) -> Promise[None]:
-        """Send ``last`` requests, if any, until one is answered by True, and end the thread."""
+    def close(self, last: Request[None] | None = None) -> Promise[None]:
+        """Send the ``last`` request, if any, and end the thread."""
         if self._until is None:
             if last is not None and self._threads:
-                self._ask_last(last)
+                self._asked.append(last)
             self._until = self._clock.now() + self._timeout
             if not self._threads:
                 self._end()
         self._wake()
         return self._ended
-
-    def _ask_last(self, last: Callable[[], Request[bool]]) -> None:
-        def answered(done: Promise[bool]) -> None:
-            if done.exception() is None and not done.result():
-                self._ask_last(last)
-
-        request = last()
-        request.promise.add_done_callback(answered)
-        self._asked.append(request)
 
     def _start(self) -> None:
         if not self._threads:
@@ -341,10 +329,6 @@ class RequestThread:
     def _take(
         self, request: Request[Any], connection: Connection, answer: Any, copies: Any = None
     ) -> None:
-        if isinstance(answer, exceptions.NoScriptError) and not request.is_by_source:
-            request.is_by_source = True
-            self._asked.append(request)
-            return
         if isinstance(error := answer, Exception) or isinstance(error := copies, Exception):
             request.promise.fail(translate(error, connection.where))
             if is_elsewhere(error):

@@ -10,8 +10,7 @@ from coordlock.errors import BackendError, BackendUnavailable, Evicted, SessionL
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 from coordlock_redis.errors import SERVICE
-from coordlock_redis.scripts import Script
-from coordlock_redis.servers import Connection, Word, encoded, packed
+from coordlock_redis.servers import Connection, Word, packed
 
 __all__ = ["MICROSECONDS", "Argument", "Request", "ScriptContext", "decoded", "loss"]
 
@@ -33,7 +32,6 @@ class ScriptContext:
         delay: for how many seconds nothing is granted after another server came, or the same one
             without its data; None for the longest ttl. The largest of all clients counts.
         max_ttl: the longest ttl that the root's state had when the client saw it last, in seconds.
-        script: what is run.
         born: when the state that it has seen was made, by the server's clock; 0 for none yet.
         is_quiet: whether the log says that nothing is granted for some time.
         failure: why the client's thread has failed; then its session must end.
@@ -43,18 +41,9 @@ class ScriptContext:
     client: str
     delay: float | None
     max_ttl: float
-    script: Script
     born: int = 0
     is_quiet: bool = False
     failure: str = ""
-
-    def beginning(self, name: str, connection: Connection) -> tuple[int, bytes]:
-        """How many words a request for that operation begins with, and these words."""
-        key = name, self.max_ttl, self.born
-        if (found := connection.beginnings.get(key)) is None:
-            words = ("EVALSHA", self.script.digest, *self.arguments(name, connection))
-            found = connection.beginnings[key] = len(words), encoded(words)
-        return found
 
     def arguments(self, name: str, connection: Connection) -> tuple[Argument, ...]:
         """The key and the arguments before those of the operation ``name``."""
@@ -82,19 +71,13 @@ class Request(Generic[T]):
     changes: bool = False
     needs_subscription: bool = False
     promise: Promise[T] = field(default_factory=Promise)
-    #: When it was sent last, and whether with the script's source.
+    #: When it was sent.
     sent_at: float = 0.0
-    is_by_source: bool = False
 
     def command(self, context: ScriptContext, connection: Connection) -> bytes:
-        """The command. The first of a connection makes the script known, by its source."""
-        if self.is_by_source or not connection.knows_script:
-            connection.knows_script = True
-            given = context.arguments(self.name, connection)
-            return packed("EVAL", context.script.source, *given, *self.arguments)
-        count, beginning = context.beginning(self.name, connection)
-        count += len(self.arguments)
-        return b"*%d\r\n%b%b" % (count, beginning, encoded(self.arguments))
+        """The command."""
+        given = context.arguments(self.name, connection)
+        return packed("EVALSHA", connection.digest, *given, *self.arguments)
 
     def answer(self, answer: Any, context: ScriptContext) -> None:
         """Complete the promise by the ``answer`` of the script."""

@@ -24,7 +24,7 @@ from coordlock.errors import BackendError, BackendUnavailable
 from coordlock.runtime.clock import Clock
 from coordlock_redis.errors import SERVICE, translate
 
-__all__ = ["BROKEN", "Connection", "Host", "Servers", "Word", "encoded", "info", "packed"]
+__all__ = ["BROKEN", "Connection", "Host", "Servers", "Word", "info", "packed"]
 
 Host = tuple[str, int]
 #: Of a command.
@@ -51,6 +51,7 @@ class Connection:
         number: of the descriptor. It may be another's once the connection is closed, which the
             thread for I/O does.
         started: not before it started or became the primary, in microseconds of its own clock.
+        digest: names the script, which the server has loaded.
     """
 
     _redis_py: Any
@@ -58,13 +59,10 @@ class Connection:
     run: bytes
     is_cluster: bool
     started: int
+    digest: bytes
     is_encrypted: bool
     is_direct: bool = field(init=False)
     number: int = field(init=False)
-    #: Whether the script's source was sent.
-    knows_script: bool = False
-    #: What requests to it begin with, for `ScriptContext`.
-    beginnings: dict[object, tuple[int, bytes]] = field(default_factory=dict)
     _reader: Reader = field(init=False)
     _ready: list[Any] = field(default_factory=list)
 
@@ -140,12 +138,14 @@ class Servers:
         tls: whether connections to Redis are encrypted.
         sentinel_tls: the same for Sentinels.
         key: whose slot counts in a cluster.
+        script: what requests run; each connection begins with loading it.
     """
 
     hosts: Sequence[Host]
     key: bytes
     timeout: float
     clock: Clock
+    script: bytes
     path: str | None = None
     sentinel: str | None = None
     tls: bool = False
@@ -254,7 +254,7 @@ class Servers:
             opened.connect()
             commands: list[tuple[str | bytes, ...]]
             commands = [("INFO", "server"), ("INFO", "replication"), ("TIME",)]
-            commands.append(("EXISTS", self.key))
+            commands += [("SCRIPT", "LOAD", self.script), ("EXISTS", self.key)]
             opened.send_packed_command(opened.pack_commands(commands))
             answers: list[Any] = []
             for _ in commands:
@@ -305,7 +305,7 @@ def _connected(opened: Any, where: str, answers: list[Any]) -> Connection:
     for answer in answers:
         if isinstance(answer, Exception):
             raise answer
-    server, replication, time, _ = answers
+    server, replication, time, digest, _ = answers
     fields = info(server) | info(replication)
     version = tuple(int(part) for part in re.findall(r"\d+", fields.get("redis_version", ""))[:3])
     if version < _OLDEST:
@@ -334,6 +334,7 @@ def _connected(opened: Any, where: str, answers: list[Any]) -> Connection:
         run.encode(),
         _mode(fields) == "cluster",
         started,
+        digest,
         isinstance(opened, SSLConnection),
     )
 
@@ -343,16 +344,11 @@ def _mode(fields: Mapping[str, str]) -> str | None:
 
 
 def packed(*words: Word) -> bytes:
-    """The command of these ``words`` as Redis takes it."""
-    return b"*%d\r\n%b" % (len(words), encoded(words))
-
-
-def encoded(words: Sequence[Word]) -> bytes:
-    """A part of a command. redis-py takes five times as long for that.
+    """The command of these ``words`` as Redis takes it. redis-py takes five times as long for that.
 
     Queues of coordlock's own have names with lone surrogates.
     """
-    parts: list[bytes] = []
+    parts = [b"*%d\r\n" % len(words)]
     for word in words:
         text = word if isinstance(word, bytes) else str(word).encode("utf-8", "surrogatepass")
         parts.append(b"$%d\r\n%b\r\n" % (len(text), text))

@@ -15,12 +15,10 @@ from coordlock.errors import SessionLost
 from coordlock.runtime.clock import Timers, sleep
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, failed
-from coordlock_redis import data
 from coordlock_redis.errors import SERVICE, client_closed
 from coordlock_redis.heartbeats import Heartbeats
 from coordlock_redis.request_thread import RequestThread
 from coordlock_redis.requests import MICROSECONDS, Argument, Request, ScriptContext, loss
-from coordlock_redis.scripts import Script
 from coordlock_redis.servers import Servers
 from coordlock_redis.subscription import Subscription, SubscriptionListener
 from coordlock_redis.watches import Watches
@@ -43,7 +41,6 @@ class RedisSession(SubscriptionListener, Backend):
         delay: see `ScriptContext`.
         replicas: how many must have what the client changes.
         may_evict: whether a server will do that deletes keys when its memory is full.
-        script: what is run.
     """
 
     def __init__(
@@ -52,7 +49,6 @@ class RedisSession(SubscriptionListener, Backend):
         prefix: bytes,
         ttl: float,
         timers: Timers,
-        script: Script,
         *,
         delay: float | None = None,
         replicas: int = 0,
@@ -66,11 +62,9 @@ class RedisSession(SubscriptionListener, Backend):
         self._client: Final = uuid4().hex[:16]
         self._root: Final = prefix
         self._inbox: Final = prefix + b"inbox:" + self._client.encode()
-        self._context: Final = ScriptContext(servers.key, self._client, delay, ttl, script)
+        self._context: Final = ScriptContext(servers.key, self._client, delay, ttl)
         self._lock: Final = threading.RLock()
-        self._subscription: Final = Subscription(
-            self._inbox, timers, ttl / 3 + 1.0, servers.timeout
-        )
+        self._subscription: Final = Subscription(self._inbox, timers, ttl / 3, servers.timeout)
         self._requests: Final = RequestThread(
             servers, self._context, self._subscription, timers.clock, replicas
         )
@@ -82,9 +76,7 @@ class RedisSession(SubscriptionListener, Backend):
         #: On this channel, Redis reports that data may be gone.
         self._anew: Final = prefix + b"anew"
         self._subscription.subscribe(self._anew)
-        self._opened = self._beats = 0
-        #: When each heartbeat was sent whose message has not come yet.
-        self._beaten: dict[int, float] = {}
+        self._opened = 0
         self._closing: Promise[None] | None = None
 
     def open(self, listener: SessionListener) -> Promise[SessionInfo]:
@@ -115,20 +107,11 @@ class RedisSession(SubscriptionListener, Backend):
         self._context.max_ttl = max(self._ttl, max_ttl / MICROSECONDS)
 
     def heartbeat(self) -> Promise[float]:
-        with self._lock:
-            if not (session := self._session.current):
-                return failed(self._session.missing())
-            self._beats += 1
-            number = self._beats
-            self._beaten[number] = self._timers.clock.now()
-            late = [beat for beat in self._beaten if beat < number - 1]
-            for beat in late:
-                del self._beaten[beat]
-        if late:
-            self._subscription.probe()
+        if not (session := self._session.current):
+            return failed(self._session.missing())
         if (connection := self._subscription.connection) is not None:
             self._heartbeats.move(connection.run)
-        arguments: tuple[Argument, ...] = (session, int(self._ttl * MICROSECONDS), number)
+        arguments: tuple[Argument, ...] = (session, int(self._ttl * MICROSECONDS))
 
         def beaten(answer: list[Any]) -> float:
             _, born, max_ttl = answer
@@ -151,10 +134,8 @@ class RedisSession(SubscriptionListener, Backend):
         self._observers.close(client_closed())
         self._heartbeats.close()
 
-        def last() -> Request[bool]:
-            return Request("close", [session or ""], lambda answer: not answer[1])
-
-        ended = self._requests.close(last if session else None)
+        last = Request("close", [session], lambda _: None) if session else None
+        ended = self._requests.close(last)
         ended.add_done_callback(closing.follow)
         return closing
 
@@ -185,7 +166,6 @@ class RedisSession(SubscriptionListener, Backend):
             self._reread()  # after SWAPDB there may be other data
 
     def _ended(self) -> None:
-        self._beaten.clear()
         self._watches.reset()
 
     def _is_own(self, session: str) -> bool:
@@ -217,7 +197,7 @@ class RedisSession(SubscriptionListener, Backend):
             if channel == self._inbox:
                 self._take(message.decode("utf-8", "replace").split(" "))
             elif channel != self._anew:
-                self._observers.changed(channel, partial(data.changed, channel, message))
+                self._observers.changed(channel)
             else:
                 if (born := int(message)) > self._context.born:
                     # Before what is observed shows that the data is gone.
@@ -233,18 +213,13 @@ class RedisSession(SubscriptionListener, Backend):
                 self._watches.on_left(id, int(order), int(revision), was_first=before == "0")
             case ["value", id, order, version]:
                 self._watches.on_value(id, int(order), int(version))
-            case ["beat", number]:
-                with self._lock:
-                    sent_at = self._beaten.pop(int(number), None)
-                if sent_at is not None:
-                    self._subscription.complete_until = sent_at
             case ["over", session, born]:
                 self._lose(session, loss(int(born), self._context).reason)
 
     def on_answer(self) -> None:
-        """The server has answered after a silence."""
+        """The server has answered a ping."""
         # Without a session no heartbeat finds that data is gone. Any script does, and reports it.
-        if self._observers.places():
+        if self._observers.places() and not self._session.current:
             self._requests.ask(Request("time", (), lambda _: None))
 
     def on_subscribed(self, channel: bytes) -> None:

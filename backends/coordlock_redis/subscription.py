@@ -29,7 +29,7 @@ class SubscriptionListener:
         """A message came."""
 
     def on_answer(self) -> None:
-        """The server has answered after a silence."""
+        """The server has answered a ping."""
 
     def on_subscribed(self, channel: bytes) -> None:
         """What happens from now on is reported on this channel."""
@@ -46,10 +46,10 @@ class Subscription:
 
     Args:
         inbox: the channel that is always subscribed to.
-        patience: seconds of silence before the connection is tried.
+        ping_interval: seconds between the requests that try the connection.
     """
 
-    def __init__(self, inbox: bytes, timers: Timers, patience: float, timeout: float) -> None:
+    def __init__(self, inbox: bytes, timers: Timers, ping_interval: float, timeout: float) -> None:
         #: The connection, if there is one.
         self.connection: Connection | None = None
         self._lock: Final = threading.RLock()
@@ -59,17 +59,18 @@ class Subscription:
         self.failure: BackendError = BackendUnavailable(SERVICE, "no subscription")
         self._inbox: Final = inbox
         self._timers: Final = timers
-        self._patience: Final = patience
+        self._ping_interval: Final = ping_interval
         self._timeout: Final = timeout
         self._channels: dict[bytes, int] = {inbox: 1}
         self._orders: list[tuple[str | bytes, ...]] = []
         self.listener = SubscriptionListener()
         self._pause = RECONNECT_DELAYS_S[0]
         self._due = 0.0
-        self._received_at = 0.0
+        #: When the latest ping was sent, and whether its answer has not come yet.
+        self._pinged_at = 0.0
+        self._is_pinged = False
         #: All that happened until then has been reported.
         self.complete_until = 0.0
-        self._asked_at: float | None = None
 
     def subscribe(self, channel: bytes) -> None:
         """Subscribe to ``channel``, too. Safe for threads."""
@@ -88,21 +89,13 @@ class Subscription:
                 self._orders.append(("UNSUBSCRIBE", channel))
         self.wake()
 
-    def probe(self) -> None:
-        """Try the connection soon: a message that was due has not come. Thread-safe."""
-        with self._lock:
-            self._orders.append(PING)
-        self.wake()
-
     def due(self) -> float | None:
         """When something is to be done, by the clock; None for never."""
         if not self.is_wanted:
             return None
         if self.connection is None:
             return self._due
-        if self._asked_at is not None:
-            return self._asked_at + self._timeout
-        return self._received_at + self._patience
+        return self._pinged_at + (self._timeout if self._is_pinged else self._ping_interval)
 
     def connect_when_due(self, servers: Servers) -> None:
         """Connect if there is no connection; send what is to be sent."""
@@ -134,8 +127,8 @@ class Subscription:
             self._fail(translate(error, connection.where))
             return
         self.connection = connection
-        self._received_at, self._asked_at = self._timers.clock.now(), None
-        self.complete_until = began_at
+        self._pinged_at = self.complete_until = began_at
+        self._is_pinged = False
         self._pause, self.is_live = RECONNECT_DELAYS_S[0], True
         self.listener.on_live()
 
@@ -149,8 +142,6 @@ class Subscription:
             orders, self._orders = self._orders, []
         if not orders or self.connection is None:
             return
-        if PING in orders and self._asked_at is None:
-            self._asked_at = self._timers.clock.now()
         try:
             self.connection.send(*orders)
         except BROKEN as error:
@@ -171,28 +162,29 @@ class Subscription:
                 return
 
     def _take(self, message: Any) -> None:
-        self._received_at = self._timers.clock.now()
         match message:
             case [b"message", channel, text]:
                 self.listener.on_message(channel, text)
             case Exception():
                 self.drop(str(message) or type(message).__name__)
-            case [b"pong", _] if self._asked_at is not None:
-                self.complete_until, self._asked_at = self._asked_at, None
+            case [b"pong", _]:
+                self.complete_until, self._is_pinged = self._pinged_at, False
                 self.listener.on_answer()
             case [b"subscribe", channel, _]:
                 self.listener.on_subscribed(channel)
 
     def check(self) -> None:
-        """Ask for an answer after a long silence, and give up after a longer one."""
-        if self.connection is None:
+        """Ask for an answer now and then, and give up where it does not come."""
+        now, due = self._timers.clock.now(), self.due()
+        if self.connection is None or due is None or now < due:
             return
-        now = self._timers.clock.now()
-        if self._asked_at is not None:
-            if now >= self._asked_at + self._timeout:
-                self.drop(f"nothing came for {now - self._received_at:.1f} s")
-        elif now >= self._received_at + self._patience:
-            self.probe()
+        if self._is_pinged:
+            self.drop(f"nothing came for {now - self._pinged_at:.1f} s")
+        else:
+            self._pinged_at, self._is_pinged = now, True
+            with self._lock:
+                self._orders.append(PING)
+            self._obey()
 
     def drop(self, reason: str, *, is_final: bool = False) -> None:
         """Give up the connection; another one follows unless this is ``is_final``."""

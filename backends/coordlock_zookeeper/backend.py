@@ -80,12 +80,6 @@ class ZookeeperBackend(Backend):
             "where there are some), or all.",
         ),
         Option(
-            "token",
-            choice("czxid", "sequence"),
-            "czxid",
-            "What fencing tokens are: the transaction that made the contender, or its sequence.",
-        ),
-        Option(
             "nodes",
             choice(*nodes.STYLES),
             "kazoo",
@@ -108,9 +102,7 @@ class ZookeeperBackend(Backend):
         self._clock: Final = timers.clock
         root = settings.root.rstrip("/")
         is_top = not root and not chroot
-        self._layout: Final = nodes.Layout(
-            root, is_top, settings.options["nodes"], settings.options["token"]
-        )
+        self._layout: Final = nodes.Layout(root, is_top, settings.options["nodes"])
         self._timeout: Final = settings.request_timeout
         self._unwanted: dict[str, None] = {}
         self._lock = threading.RLock()

@@ -99,14 +99,11 @@ class Layout:
         root: the path under which the queues are; "" is the top.
         is_top: whether the root is the top of the whole tree, and not of a chroot.
         style: see above.
-        tokens: what fencing tokens are: the transaction that created the node, which grows in the
-            whole cluster and for ever, or its sequence.
     """
 
     root: str
     is_top: bool
     style: Style = "kazoo"
-    tokens: Literal["czxid", "sequence"] = "czxid"
 
     def queue(self, name: str) -> str:
         """The path of a queue's znode."""
@@ -132,19 +129,12 @@ class Layout:
         return replace(
             contender,
             claim=Convertible.decode(value) if is_convertible else contender.claim,
-            token=self.token(contender.key, stat),
+            token=int(stat.czxid),
             session=session_name(stat.ephemeralOwner),
             owner=Owner.decode(data or b""),
             value=value,
             version=stat.version + 1,
         )
-
-    def token(self, name: str, stat: Any) -> int | None:
-        """The token of the contender ``name``, or None where it has none."""
-        if self.tokens == "czxid":
-            return int(stat.czxid)
-        sequence = sequence_of(name)
-        return sequence if sequence is not None and sequence > 0 else None
 
 
 def stem(

@@ -125,7 +125,7 @@ class Observations:
         self._do(self._leave, place)
 
     def pause(self) -> Promise[None]:
-        return sleep(self._timers, REREAD_DELAY_S)
+        return sleep(self._timers, self._timers.jitter(REREAD_DELAY_S))
 
     def _known_at(self, where: Queue | str) -> float:
         place = self._places.get(where)
@@ -148,7 +148,7 @@ class Observations:
         self._doubt_all()
 
     def lost(self) -> None:
-        self._later(self._delay, self._open)
+        self._later(self._timers.jitter(self._delay), self._open)
 
     def closed(self, error: BackendUnavailable) -> None:
         self._is_closed, self._session = True, None
@@ -232,8 +232,12 @@ class Observations:
             state.fail(copy(error))
 
     def _go_on(self, place: Place[Any]) -> None:
-        """Send the next round of requests, if it is time to."""
-        if (session := self._session) is None or self._is_silent:
+        """Send the next round of requests, if it is time to.
+
+        What is read once is asked for on a silent connection, too: no probe that ends the silence
+        follows when the last observer has left.
+        """
+        if (session := self._session) is None or (self._is_silent and place.observed is not None):
             return
         for reading in place.next_round():
             request = _request(session.requests, reading, self._fired)
@@ -368,7 +372,7 @@ class Observations:
         if isinstance(error, AuthenticationFailed):
             self._observers.end(error)
         elif error is not None:
-            self._later(self._delay, self._open)
+            self._later(self._timers.jitter(self._delay), self._open)
             self._delay = min(2 * self._delay, _BACKOFF[1])
 
     def _do(self, action: Callable[..., None], *arguments: Any) -> None:

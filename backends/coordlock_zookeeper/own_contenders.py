@@ -25,7 +25,7 @@ from coordlock.errors import (
     TooLarge,
     VersionMismatch,
 )
-from coordlock.model.admission import blockers, is_blocked, mismatch
+from coordlock.model.admission import blockers, is_blocked
 from coordlock.model.claim import Mode, Permit
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 from coordlock.runtime.driver import Steps
@@ -77,16 +77,11 @@ class OwnContenders:
         self._ask: Final = session.requests.ask
         self._queues = queues
         self._layout = layout
-        self._tokens_are_sequences = layout.tokens == "sequence"
         self._acl = acl
         self._unwanted = unwanted
-        self._parents = Parents(
-            session.requests, layout.root, acl, are_lasting=self._tokens_are_sequences
-        )
+        self._parents = Parents(session.requests, layout.root, acl)
         #: The entries that were sent, with the contender's path where it is known.
         self._sent: dict[str, str | None] = {}
-        #: By queue, the id of a contender in mode NL that has found no permits there.
-        self._present: dict[str, str] = {}
 
     def enqueue(
         self, entries: Sequence[Entry], unless_blocked: bool = False
@@ -127,18 +122,14 @@ class OwnContenders:
             parents += self._parents.create(path)
         created = self._send_set(entries) if is_set else self._send_one(entries[0])
         marked = self._ask(Exists, self._marker(entries), None) if is_set else None
-        listed = [
-            None if self._knows_kind(entry, path) and not again else self._queues.lists.ask(path)
-            for entry, path in zip(entries, paths, strict=True)
-        ]
+        listed = [self._queues.lists.ask(path) for path in paths]
         answer, _ = yield created
         failed = failure(answer) if is_set else None
         if failed is not None and not isinstance(failed[1], (NoNode, NodeExists)):
             raise failed[1]
         if answer is None or failed is not None:
             for asked in listed:
-                if asked is not None:
-                    yield settled(asked)
+                yield settled(asked)
             self._parents.forget(paths)
             yield from self._parents.check(parents)
             if failed is not None and isinstance(failed[1], NodeExists):
@@ -226,29 +217,21 @@ class OwnContenders:
         entries: Sequence[Entry],
         made: Sequence[str],
         stat: Any,
-        listed: Sequence[Promise[ChildList] | None],
+        listed: Sequence[Promise[ChildList]],
         again: bool,
     ) -> Steps[_Snapshots]:
-        """The snapshots with the contenders whose paths are ``made``, by what ``stat`` tells.
-
-        Each has what is ``listed``, or where that is None, the contender alone.
-        """
+        """The snapshots with the contenders whose paths are ``made``, by what ``stat`` tells."""
         snapshots = []
         for entry, path, answer in zip(entries, made, listed, strict=True):
             self._sent[entry.id] = path
             sequence = nodes.sequence_of(path)
             assert sequence is not None  # the server appended it
-            parent, _, own = path.rpartition("/")
-            child_list = ChildList.of(parent, [own], stat.czxid)
-            if answer is not None:
-                child_list = yield answer
-                if not child_list.exists:
-                    return None  # another program deleted the contender and its queue
+            child_list = yield answer
+            if not child_list.exists:
+                return None  # another program deleted the contender and its queue
             if nodes.is_spent(sequence):
                 yield from self._remove_spent(entries, self._path(entry))
                 return None
-            if self._tokens_are_sequences and sequence == 0:
-                return None  # tokens are positive, and the next sequence is 1
             snapshots.append((yield from self._snapshot_with(entry, path, stat, child_list, again)))
         return tuple(snapshots)
 
@@ -267,15 +250,13 @@ class OwnContenders:
             id=entry.id,  # this and the path are the same again, and kept once
             key=path,
             claim=entry.claim,
-            token=self._layout.token(own, stat),
+            token=int(stat.czxid),
             session=session_name(stat.ephemeralOwner),
             owner=entry.owner,
             value=entry.value,
             version=1,
         )
         snapshot = yield from self._queues.part(entry.queue, child_list, me)
-        if me.claim is Mode.NL and mismatch(snapshot, me) is None:
-            self._present[parent] = me.id
         waits = isinstance(me.claim, Permit) or blockers(snapshot, me)
         if snapshot.omitted and not waits and me.claim is not Mode.NL:
             # The nearest shares. The list tells of all the others, too.
@@ -290,12 +271,6 @@ class OwnContenders:
         Its czxids go on. While it has contenders from before, no other may enter.
         """
         self.discard(entries)
-        if self._tokens_are_sequences:
-            raise BackendError(
-                SERVICE,
-                f"the sequence of {queue} has reached {2**31 - 1}, so there are no more tokens: "
-                "use token=czxid, whose tokens are larger, or another name",
-            )
         self._parents.forget([queue])
         try:
             yield from self.delete(queue)
@@ -383,8 +358,6 @@ class OwnContenders:
 
     def _forget(self, entry: Entry) -> str | None:
         """No contender of ``entry`` is left, or it is not wanted; its path, where it is known."""
-        if self._present and self._present.get(queue := self._path(entry)) == entry.id:
-            self._present.pop(queue, None)
         path = self._sent.pop(entry.id, None)
         if path is not None:
             self._session.watches.known_first.discard(path)
@@ -410,14 +383,6 @@ class OwnContenders:
         """Delete unwanted nodes that may still exist. Sends nothing when there are none."""
         for path in list(self._unwanted):
             self._discard_node(path)
-
-    def _knows_kind(self, entry: Entry, queue: str) -> bool:
-        """Whether ``entry`` need not see who is in its ``queue``, as it waits for none.
-
-        It is refused where others take permits. None does behind another contender of this client
-        that found a queue of modes, and stands.
-        """
-        return entry.claim is Mode.NL and self._present.get(queue) in self._sent
 
     def _path(self, entry: Entry) -> str:
         return self._layout.queue(entry.queue)

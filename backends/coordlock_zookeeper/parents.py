@@ -17,9 +17,6 @@ __all__ = ["Parents"]
 
 #: How many queues' nodes are remembered.
 _MOST_KNOWN: Final = 10_000
-# A child that keeps the server from removing a queue's node, and its sequence with it, though
-# another client made the node a container.
-_KEEPER: Final = "keep-sequence"
 #: The flag of a container. kazoo has no name for it.
 _CONTAINER: Final = 4
 
@@ -30,17 +27,12 @@ class Parents:
     Args:
         root: the path under which the queues are; "" is the top.
         acl: of the nodes made.
-        are_lasting: queues' nodes stay when they are empty, because in a new node the sequence
-            would start again, and here it is the fencing token.
     """
 
-    def __init__(
-        self, requests: Requests, root: str, acl: Sequence[Any], *, are_lasting: bool
-    ) -> None:
+    def __init__(self, requests: Requests, root: str, acl: Sequence[Any]) -> None:
         self._ask = requests.ask
         self._root = root
         self._acl = acl
-        self._are_lasting = are_lasting
         #: The queues' nodes that exist as far as known, and "" for the root.
         self._known: set[str] = set()
 
@@ -52,11 +44,8 @@ class Parents:
         if "" not in self._known:
             parts = self._root.split("/")
             missing = ["/".join(parts[: end + 1]) for end in range(1, len(parts))]
-        if self._are_lasting:
-            missing += queue, f"{queue}/{_KEEPER}"
         created = [self._ask(Create, path, b"", self._acl, 0) for path in missing]
-        if not self._are_lasting:
-            created.append(self._ask(CreateContainer, queue, b"", self._acl, _CONTAINER))
+        created.append(self._ask(CreateContainer, queue, b"", self._acl, _CONTAINER))
         return created
 
     def check(self, created: Iterable[Promise[Answer]]) -> Steps[None]:

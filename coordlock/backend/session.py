@@ -58,16 +58,25 @@ class OneSession(Generic[S]):
             session, self.current, self._listener = self.current, None, None
             return session
 
-    def lose(self, session: S | None, reason: str) -> SessionLost:
-        """``session`` has ended; the error of requests that need it."""
+    def lose(
+        self, session: S | None, reason: str, end: Callable[[], object] = lambda: None
+    ) -> SessionLost:
+        """``session`` has ended; the error of requests that need it.
+
+        The first caller ends what it has here by ``end``, before the listener learns of it.
+        """
         with self._lock:
             is_new = session is not None and session == self.current
             listener = self._listener
             if is_new:
                 self.forget()
                 self._ended()
-        if is_new and listener is not None:
-            listener.lost(reason)
+        if is_new:
+            try:
+                end()
+            finally:
+                if listener is not None:
+                    listener.lost(reason)
         return SessionLost(self._service, reason)
 
     def notice(self, session: S, answer: Promise[Any]) -> None:

@@ -38,10 +38,8 @@ class Options(TypedDict, total=False):
     cert: str
     key: str
     leading_slash: bool | str
-    learn_members: bool | str
     auth: Literal["digest", "sasl"]
     acl: Literal["creator", "open"]
-    token: Literal["czxid", "sequence"]
     nodes: Literal["kazoo", "curator", "curator-rw", "curator-latch"]
     trust_filesystem: bool | str
     db: int

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 import pytest
 
-import coordlock
 from coordlock.testing.waiting import eventually
-from testbed.servers.zookeeper import ZooKeeper
 from tests.cli.command import Cli
 
 #: Shows what a command finds of the locks, and what others see of them.
@@ -78,23 +75,6 @@ def test_hold_prints_the_token_or_all_of_it_as_json(cli: Cli) -> None:
     assert line["tokens"] == {"a": line["token"], "b": line["token"]}
     done = cli.run("hold", "--for", "0.1", "-l", "a", "-l", "b")
     assert int(done.stdout) > line["token"]
-
-
-@pytest.mark.zookeeper
-def test_locks_with_a_token_each_are_held_and_told_as_ever(
-    zookeeper: ZooKeeper, root: str, tmp_path: Path
-) -> None:
-    """As with the option token=sequence, where one queue has seen more contenders."""
-    cli = Cli(f"{zookeeper.url_for(root)}?token=sequence", tmp_path)
-    # Its contender is still there, so the queue's node is not deleted between.
-    with coordlock.connect(cli.url) as client, client.read_lock("a"), client.read_lock("a"):
-        done = cli.run("run", "-v", "--shared", "-l", "a", "-l", "b", sys.executable, "-c", LOOK)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    tokens = json.loads(found["COORDLOCK_TOKENS"])
-    assert tokens["a"] > tokens["b"]
-    assert found["COORDLOCK_TOKEN"] == f"{tokens['a']} {tokens['b']}"
-    assert f"holding locks 'a', 'b', token {found['COORDLOCK_TOKEN']}" in done.stderr
 
 
 def test_a_tree_is_held_as_one(cli: Cli) -> None:

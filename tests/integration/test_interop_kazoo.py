@@ -296,13 +296,3 @@ def test_a_set_waits_for_kazoos_lock_which_waits_for_a_set_that_kazoo_knows(
             assert ours.result(BOUND).release()
         assert kazoo.get_children(f"{root}/a") == []
         assert kazoo.get_children(f"{root}/b") == []
-
-
-def test_a_sets_tokens_are_sequences_where_asked_for(zookeeper: ZooKeeper, root: str) -> None:
-    with coordlock.connect(f"{zookeeper.url_for(root)}?token=sequence") as client:
-        for _ in range(5):
-            client.lock("b").acquire().release()
-        with client.multi_lock(["a", "b"]) as grant:
-            assert grant.parts["a"].token != grant.parts["b"].token
-            with pytest.raises(coordlock.errors.Unsupported, match="has several parts"):
-                _ = grant.token

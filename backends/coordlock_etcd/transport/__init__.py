@@ -2,7 +2,7 @@
 
 An acquisition passes these, from top to bottom. Any other request begins at `connection`::
 
-    sending     its turn among the requests for its queue, and the batch that it joins
+    limiter     its turn among the requests for its queue
     connection  all calls to one cluster, with their login
     call        one call, with a deadline, over several attempts, and the threads that make them
     cluster     the member that an attempt goes to, and the channel to it
@@ -11,7 +11,6 @@ Beside that path::
 
     stream      one watch stream, and what keeps one open
     login       the token that calls carry
-    members     other hosts, learned from the cluster
     tls         certificates
     greenlets   gRPC under gevent
 """
@@ -19,7 +18,7 @@ Beside that path::
 from coordlock_etcd.transport.cluster import can_start_threads
 from coordlock_etcd.transport.connection import Connection
 from coordlock_etcd.transport.greenlets import GeventRoom
-from coordlock_etcd.transport.sending import Batches, Limiter
+from coordlock_etcd.transport.limiter import Limiter
 from coordlock_etcd.transport.stream import StreamHost
 
-__all__ = ["Batches", "Connection", "GeventRoom", "Limiter", "StreamHost", "can_start_threads"]
+__all__ = ["Connection", "GeventRoom", "Limiter", "StreamHost", "can_start_threads"]

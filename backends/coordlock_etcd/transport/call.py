@@ -81,7 +81,6 @@ class Call(Generic[Request, Reply, Result]):
 
     Args:
         login: gives the token to send; None to send none.
-        message: gives the method and the request, when they are sent, in the thread that does it.
         read: as for `Connection.call`, like ``once`` and the others.
     """
 
@@ -90,7 +89,8 @@ class Call(Generic[Request, Reply, Result]):
         cluster: Cluster,
         threads: CallThreads,
         login: Login | None,
-        message: Callable[[], tuple[Method[Request, Reply], Request]],
+        method: Method[Request, Reply],
+        request: Request,
         read: Callable[[Reply], Result | Promise[Result]],
         timeout: float,
         at: Endpoint | None = None,
@@ -100,7 +100,8 @@ class Call(Generic[Request, Reply, Result]):
         self._cluster = cluster
         self._threads = threads
         self._login = login
-        self._message = message
+        self._method = method
+        self._request = request
         self._read = read
         self._deadline = SYSTEM_CLOCK.now() + timeout
         self._at = at
@@ -140,12 +141,12 @@ class Call(Generic[Request, Reply, Result]):
     def _attempt(self) -> None:
         # Closing leaves a given channel alone, and so can cancel only what was started.
         given = self._cluster.current.is_given
-        self._threads.run(None if given else self._block, self._start)
+        refuse = partial(self._refuse, "no thread can be started")
+        self._threads.run(None if given else self._block, self._start, refuse)
 
     def _block(self) -> Callable[[], None]:
         try:
-            stub, request = self._prepared()
-            reply = stub(request, **self._terms())
+            reply = self._stub()(self._request, **self._terms())
         except grpc.RpcError as error:
             return partial(self._conclude, error)
         except Exception as refused:
@@ -155,22 +156,20 @@ class Call(Generic[Request, Reply, Result]):
     def _start(self) -> None:
         try:
             self._cluster.admit()
-            stub, request = self._prepared()
-            call = stub.future(request, **self._terms())
+            call = self._stub().future(self._request, **self._terms())
         except Exception as refused:
             self._refuse(refused)
         else:
             self._cluster.track(call)
             call.add_done_callback(self._done)
 
-    def _prepared(self) -> tuple[Any, Request]:
-        """The stub that makes the call, and the request."""
+    def _stub(self) -> Any:
+        """What makes the call."""
         if self._cluster.closed:
             raise ValueError("the client is closed")
-        method, request = self._message()
         self._endpoint = self._at or self._cluster.current
-        self._channel, stub = self._endpoint.stub(method)
-        return stub, request
+        self._channel, stub = self._endpoint.stub(self._method)
+        return stub
 
     def _terms(self) -> dict[str, Any]:
         self._sent = now = SYSTEM_CLOCK.now()
@@ -267,19 +266,19 @@ class CallThreads:
         self._closed = False
         self._pid = PROCESS.id
 
-    def run(self, call: Callable[[], Action] | None, start: Action) -> None:
-        """Make a call: by ``call`` and then what it returns, or by ``start``.
+    def run(self, call: Callable[[], Action] | None, start: Action, refuse: Action) -> None:
+        """Make a call: by ``call`` and then what it returns, or by ``start``. Never blocks.
 
-        ``call`` blocks, so it is used only if it is given and its thread is free. Neither ``call``,
-        what it returns, nor ``start`` raises. This may ``start`` in the caller's thread unless that
-        is the main one, and blocks only where no thread can be started.
+        ``call`` blocks, so it is used only if it is given and its thread is free. None of them
+        raises. This may ``start`` in the caller's thread unless that is the main one. Where no
+        thread can be started, it does neither, but ``refuse``: the caller must not wait.
         """
         if self._closed or PROCESS.id != self._pid:  # which has no such threads
             start()
         elif call is not None and self._calling.acquire(blocking=False):
-            self._calls.run(partial(self._call, call))
+            self._calls.run(partial(self._call, call, refuse))
         elif threading.current_thread() is threading.main_thread():
-            self._starts.run(start)
+            self._starts.run(lambda: start() if self._starts.has_thread else refuse())
         else:
             start()
 
@@ -293,8 +292,10 @@ class CallThreads:
         """Wait for the thread in which a call may be under way, for up to ``timeout`` seconds."""
         self._calls.finish(timeout)
 
-    def _call(self, call: Callable[[], Action]) -> None:
-        finish = call()
+    def _call(self, call: Callable[[], Action], refuse: Action) -> None:
+        # At the interpreter's end no thread can be started, and no event loop waits.
+        may_block = self._calls.has_thread or not threading.main_thread().is_alive()
+        finish = call() if may_block else refuse
         # A callback of the answer may want the thread next.
         self._calling.release()
         finish()

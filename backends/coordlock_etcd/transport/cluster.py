@@ -1,14 +1,9 @@
-"""The hosts of a cluster and the channels to them, one host in use at a time; the calls under way.
-
-The hosts of the URL come first and are never left out. Behind them are those that the client has
-learned of: see `members`.
-"""
+"""The hosts of a cluster and their channels, one host in use at a time; the calls under way."""
 
 from __future__ import annotations
 
 import math
 import threading
-import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -142,10 +137,6 @@ class Endpoint:
             _close_elsewhere(useless)
         return True
 
-    def like(self, host: str) -> Endpoint:
-        """Another ``host``, reached in the same way."""
-        return Endpoint(host, self._credentials, self._connect_within)
-
     def close(self) -> None:
         """Close the channels, unless given; their calls end as cancelled.
 
@@ -158,10 +149,6 @@ class Endpoint:
         for channel in channels:
             if channel is not None:
                 channel.close()
-
-    def close_soon(self) -> None:
-        """Do the same, without waiting for it."""
-        _close_elsewhere(self)
 
     def _opened(self) -> grpc.Channel:
         if self._given is not None:
@@ -180,7 +167,7 @@ class Endpoint:
             return grpc.secure_channel(target, self._credentials, options)
 
 
-def _close_elsewhere(what: grpc.Channel | Endpoint) -> None:
+def _close_elsewhere(what: grpc.Channel) -> None:
     # Closing waits for the thread that may be calling us, so it needs another thread.
     with suppress(RuntimeError):  # at the interpreter's end
         threading.Thread(target=what.close, name="coordlock-etcd-renew", daemon=True).start()
@@ -190,22 +177,17 @@ class Cluster:
     """The endpoints, the calls under way, and the newest state of the store.
 
     Attributes:
-        configured: the endpoints of the URL.
-        endpoints: those, and then the ones that the client has learned of.
         current: the endpoint in use; the next one when it has failed.
         moved: called after another endpoint or connection has come into use, from any thread.
         revision: the newest state of the store that any answer or event has shown.
     """
 
-    def __init__(self, configured: Sequence[Endpoint]) -> None:
-        self.configured: Final = tuple(configured)
-        self.endpoints = self.configured
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+        self.endpoints: Final = tuple(endpoints)
         self.current = self.endpoints[0]
         self.moved: Callable[[], None] = lambda: None
         self.revision = 0
         self.closed = False
-        #: All endpoints that may have channels.
-        self._made = weakref.WeakSet(configured)
         self._lock = threading.RLock()
         self._calls: set[grpc.RpcContext] = set()
 
@@ -216,33 +198,6 @@ class Cluster:
                 self.revision = max(self.revision, revision)
 
     # Endpoints
-
-    def like(self, host: str) -> Endpoint:
-        """An endpoint for ``host``, not in use yet: for `learn`, or else to be closed."""
-        endpoint = self.configured[0].like(host)
-        with self._lock:
-            self._made.add(endpoint)
-            if self.closed:
-                endpoint.close()
-        return endpoint
-
-    def learn(self, found: Sequence[Endpoint]) -> bool:
-        """Have those ``found`` behind the configured ones, and no others; whether it is a change.
-
-        The endpoint in use stays.
-        """
-        with self._lock:
-            before = self.endpoints
-            added = [endpoint for endpoint in found if endpoint not in self.configured]
-            if self.current not in (*self.configured, *added):
-                added.append(self.current)
-            if self.closed or (*self.configured, *added) == before:
-                return False
-            self.endpoints = (*self.configured, *added)
-        for endpoint in before:
-            if endpoint not in self.endpoints:
-                endpoint.close_soon()
-        return True
 
     def fail_over(self, failed: Endpoint, channel: grpc.Channel, *, is_stuck: bool) -> None:
         """Use another endpoint instead of ``failed``. Calls that fail together move on once.
@@ -301,7 +256,5 @@ class Cluster:
     def close(self) -> None:
         """End all calls and close the channels that are ours. Blocks; idempotent."""
         self.cancel()
-        with self._lock:
-            made = list(self._made)
-        for endpoint in made:
+        for endpoint in self.endpoints:
             endpoint.close()

@@ -14,12 +14,11 @@ from coordlock.runtime.promise import Promise
 from coordlock.settings import Settings
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.errors import SERVICE
-from coordlock_etcd.rpc import AUTHENTICATE, MEMBER_LIST, Method
+from coordlock_etcd.rpc import AUTHENTICATE, Method
 from coordlock_etcd.transport.call import SHORT_ATTEMPTS, SILENCE_S, Call, CallThreads, metadata
 from coordlock_etcd.transport.cluster import Cluster, Endpoint
 from coordlock_etcd.transport.greenlets import prepare
 from coordlock_etcd.transport.login import Login, token_of
-from coordlock_etcd.transport.members import Members
 from coordlock_etcd.transport.tls import channel_credentials
 
 __all__ = ["Connection"]
@@ -37,7 +36,6 @@ class Connection:
         timeout: how long a call may take, in seconds.
         credentials: the user and the password; None for no login.
         given_token: where there is no login, gives the token of a given client.
-        learns: whether to learn the cluster's members: see `Members`.
     """
 
     def __init__(
@@ -46,8 +44,6 @@ class Connection:
         timeout: float,
         credentials: tuple[str, str] | None = None,
         given_token: Callable[[], str | None] | None = None,
-        *,
-        learns: bool = False,
     ) -> None:
         self.timeout: Final = timeout
         self.cluster: Final = Cluster(endpoints)
@@ -55,7 +51,6 @@ class Connection:
         self.login: Final = Login(credentials, given_token, self._authenticate)
         #: For calls: None where they carry no token.
         self._login = self.login if credentials or given_token else None
-        self.members: Final = Members(self.cluster, self._list_members) if learns else None
 
     @classmethod
     def configure(cls, settings: Settings, client: object | None) -> Self:
@@ -80,7 +75,6 @@ class Connection:
             settings.request_timeout,
             credentials,
             None if client is None else partial(token_of, client),
-            learns=settings.options["learn_members"] and client is None,
         )
 
     def patience(self, attempts: int) -> float:
@@ -110,21 +104,9 @@ class Connection:
         With ``at``, only to that endpoint, whether it has a leader or not. Methods that are streams
         for etcd may be called too: one request and one reply look the same on the wire.
         """
-        return self.send(lambda: (method, request), read, timeout=timeout, at=at, once=once)
-
-    def send(
-        self,
-        message: Callable[[], tuple[Method[Request, Reply], Request]],
-        read: Callable[[Reply], Result | Promise[Result]],
-        *,
-        timeout: float | None = None,
-        at: Endpoint | None = None,
-        once: bool = False,
-    ) -> Promise[Result]:
-        """As `call`, of what ``message`` gives at each attempt, in the thread that makes it."""
         within = timeout or self.timeout
         return Call(
-            self.cluster, self.threads, self._login, message, read, within, at, once=once
+            self.cluster, self.threads, self._login, method, request, read, within, at, once=once
         ).begin()
 
     def call_now(self, method: Method[Request, Reply], request: Request) -> Reply:
@@ -148,19 +130,15 @@ class Connection:
         self.threads.join(self.timeout)
 
     def _authenticate(self, request: pb.AuthenticateRequest) -> Promise[str]:
-        message = AUTHENTICATE, request
         return Call(
             self.cluster,
             self.threads,
             None,
-            lambda: message,
+            AUTHENTICATE,
+            request,
             lambda reply: reply.token,
             self.timeout,
         ).begin()
-
-    def _list_members(self, at: Endpoint | None) -> Promise[pb.MemberListResponse]:
-        request = pb.MemberListRequest(linearizable=at is None)
-        return self.call(MEMBER_LIST, request, lambda reply: reply, at=at)
 
 
 def _channel_of(client: object) -> grpc.Channel:

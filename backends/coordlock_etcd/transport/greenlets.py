@@ -60,24 +60,17 @@ class GeventRoom:
 
     def __init__(self, hosts: int) -> None:
         self._size = 0
-        self._is_needed = is_patched()
-        self.fit(hosts)
-
-    def fit(self, hosts: int) -> None:
-        """The client has ``hosts`` by now, or had more."""
-        more = hosts + _CLIENT_THREADS - self._size
-        if not self._is_needed or more <= 0:
+        if not is_patched():
             return
+        self._size = hosts + _CLIENT_THREADS
         pool = sys.modules["gevent"].get_hub().threadpool
         if GeventRoom._others is None:
             GeventRoom._others = pool.maxsize
-        self._size += more
-        GeventRoom._taken += more
+        GeventRoom._taken += self._size
         pool.maxsize = max(pool.maxsize, GeventRoom._others + GeventRoom._taken + _GRPC_THREADS)
 
     def leave(self) -> None:
         """The client is closed. Idempotent."""
-        self._is_needed = False
         GeventRoom._taken -= self._size
         self._size = 0
 

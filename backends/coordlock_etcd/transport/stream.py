@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
+from random import uniform
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import grpc
@@ -153,7 +154,9 @@ class StreamHost(Generic[T]):
         while self._is_needed():
             if not self._serve():
                 with self.lock:
-                    self._changed.wait_for(lambda: self.closed, self._delay)
+                    # Not all clients at once, when a server is back.
+                    delay = self._delay * uniform(0.5, 1.0)
+                    self._changed.wait_for(lambda: self.closed, delay)
                     self._delay = min(2 * self._delay, _BACKOFF_S[1])
 
     def _is_needed(self) -> bool:

@@ -1,7 +1,7 @@
 """For clients that share names with redis-py's `Lock`: the option ``compat=redis-py``.
 
-The files in ``lua`` replace some of the functions that operations call: ``begin`` for all of them,
-and the others for the operation of their name.
+The files in ``lua`` replace some of the functions that operations call: ``functions`` for all of
+them, and ``operations`` each for one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from coordlock.settings import Option, choice, optional
-from coordlock_redis.scripts import Script, files, operations, usual
+from coordlock_redis.scripts import files, usual
 
 __all__ = ["OPTION", "script"]
 
@@ -21,7 +21,6 @@ OPTION: Final = Option(
 )
 
 
-def script() -> Script:
+def script() -> bytes:
     """The script for such a client."""
-    adapted = operations(__name__, "open", "heartbeat", "enqueue", "snapshot", "watch", "withdraw")
-    return usual(files(__name__, "begin"), adapted)
+    return usual(files(__name__, "functions"), files(__name__, "operations"))

@@ -1,16 +1,12 @@
--- How many contenders leave in one script at most where a session ends: that takes some milliseconds,
--- in which the server answers nobody.
-local MOST = 200
-
 -- To its client before its contenders leave, which would take them for evicted.
 local function report_end(session)
   publish('inbox:' .. inbox_of(session), 'over ' .. session .. ' ' .. int(born))
 end
 
--- End a session; its contenders leave, or so many of them at most. How many have left.
-local function end_session(session, most)
+-- End a session; its contenders leave.
+local function end_session(session)
   local key = ROOT .. 'held:' .. session
-  local held = call('HRANDFIELD', key, most, 'WITHVALUES')
+  local held = call('HGETALL', key)
   report_end(session)
   for at = 1, #held, 2 do
     local id, queue = held[at], held[at + 1]
@@ -18,9 +14,8 @@ local function end_session(session, most)
     if not pcall(leave, queue, id) then redis.pcall('ZREM', ROOT .. 'queue:' .. queue, id) end
     call('HDEL', key, id)
   end
-  if #held / 2 < most then call('ZREM', ROOT .. 'sessions', session) end
+  call('ZREM', ROOT .. 'sessions', session)
   change()
-  return #held / 2
 end
 
 -- The last promotion of this server from a replica to the primary, or '' for none that it knows.
@@ -61,7 +56,7 @@ local function begin_anew(since)
   for _, session in ipairs(sessions) do
     report_end(session)
     -- The set of queues may be gone alone, where the server evicts keys.
-    local held = call('HRANDFIELD', ROOT .. 'held:' .. session, '1000000', 'WITHVALUES')
+    local held = call('HGETALL', ROOT .. 'held:' .. session)
     for at = 2, #held, 2 do call('SADD', ROOT .. 'queues', held[at]) end
     call('DEL', ROOT .. 'held:' .. session)
   end
@@ -81,4 +76,39 @@ local function end_what_a_promotion_has_lost()
   local found = promotion()
   -- A server may forget its promotion: only another one counts.
   if found ~= '' and found ~= promoted then begin_anew(now) end
+end
+
+-- Let a session expire when its ttl has passed from now on.
+local function extend(session, ttl)
+  call('ZADD', ROOT .. 'sessions', now + ttl, session)
+  -- The first client after a restart may have had a smaller restart_delay, or may not have known that
+  -- there was data.
+  local _, seen = known_to_client()
+  local since = tonumber(call('HGET', KEYS[1], 'since') or 0)
+  if seen > 0 and seen ~= born then since = math.max(since, born) end
+  keep_quiet(math.min(now, since), ttl) -- where the clock has gone back, it counts from now on
+end
+
+-- For scripts that look whether Redis deletes keys to make room.
+
+-- The policies that concern the root's keys, which do not expire.
+local EVICTING = '^allkeys%-'
+
+local function is_evicting()
+  local memory = call('INFO', 'memory')
+  local policy = string.match(memory, 'maxmemory_policy:(%S+)') or ''
+  if string.match(memory, 'maxmemory:(%d+)') ~= '0' and string.find(policy, EVICTING) then
+    return policy
+  end
+end
+
+-- Redis says how many keys it has deleted, and not which. So any of them may have been the root's,
+-- and all sessions end.
+local function end_what_may_be_evicted()
+  local known = tonumber(call('HGET', KEYS[1], 'evicted') or '')
+  local count = tonumber(string.match(call('INFO', 'stats'), 'evicted_keys:(%d+)'))
+  if not count or count == known then return end
+  call('HSET', KEYS[1], 'evicted', count)
+  -- Other policies spare the root's keys. A count of 0 was reset.
+  if known and count > 0 and is_evicting() then begin_anew(now) end
 end

@@ -34,7 +34,7 @@ from coordlock_redis.options import DB, delay_or_auto, restart_delay
 from coordlock_redis.redlock.nodes import SERVICE, Node, Runs, described
 from coordlock_redis.request_thread import RequestThread
 from coordlock_redis.requests import MICROSECONDS, Argument, Request, ScriptContext
-from coordlock_redis.scripts import Script, operations
+from coordlock_redis.scripts import files
 from coordlock_redis.servers import Connection
 from coordlock_redis.subscription import Subscription
 
@@ -68,7 +68,7 @@ _OPTIONS: Final[Sequence[Option]] = (
     ),
     *TLS_OPTIONS,
 )
-_SCRIPT: Final = Script(operations("coordlock_redis.redlock", "lock", "extend", "unlock"))
+_SCRIPT: Final = files("coordlock_redis.redlock", "operations")
 
 
 class _Header(ScriptContext):
@@ -112,7 +112,7 @@ class RedlockBackend(Backend):
         self._longest: Final = ttl * _ACQUIRE
         self._majority: Final = len(nodes) // 2 + 1
         self._clock: Final = timers.clock
-        context = _Header(prefix, "", delay, ttl, _SCRIPT)
+        context = _Header(prefix, "", delay, ttl)
         self._nodes: Final = [
             RequestThread(node, context, Subscription(b"", timers, ttl, node.timeout), timers.clock)
             for node in nodes
@@ -136,7 +136,8 @@ class RedlockBackend(Backend):
         runs = Runs()
         nodes = []
         for host in settings.hosts:
-            node = access.servers(replace(settings, hosts=(host,)), None, timers.clock, tls=tls)
+            alone = replace(settings, hosts=(host,))
+            node = access.servers(alone, None, timers.clock, _SCRIPT, tls=tls)
             fields = vars(node) | {"timeout": timeout}
             nodes.append(Node(**fields, may_evict=may_evict, runs=runs))
         delay = restart_delay(settings)
@@ -275,7 +276,7 @@ class RedlockBackend(Backend):
                 word for id, held in self._held.items() for word in (held.key, id)
             ]
         ended = all_of(
-            node.close(lambda: Request("unlock", arguments, lambda _: True)) for node in self._nodes
+            node.close(Request("unlock", arguments, lambda _: None)) for node in self._nodes
         )
         ended.add_done_callback(lambda _: closing.resolve(None))
         return closing

@@ -1,7 +1,6 @@
 """crowd: dozens of tasks ask at once, each for a lock of its own, and all release at once.
 
-So there are requests that etcd is sent together. Whoever waits for locks while others wait for his
-may do so for good; here nobody waits for long.
+Whoever waits for locks while others wait for his may do so for good; here nobody waits for long.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.rpc import AUTHENTICATE
 
 from coordlock import connect
-from coordlock.backend import Listing, Observation, Put, Queue, View
+from coordlock.backend import Put, Queue
 from coordlock.backend.config import configure
 from coordlock.errors import AuthenticationFailed, CoordlockError
 from coordlock.model.claim import Mode, Permit
@@ -223,23 +223,6 @@ def test_observations_survive_the_end_of_their_streams_token(
     eventually(is_written)
     seen = two.read(folder).result(BOUND)
     eventually(lambda: early.view.state == seen and early.view.stale_since is None)
-
-
-def test_observers_hear_nothing_of_the_end_of_their_streams_token(join: Join, url: str) -> None:
-    one, two = join(url).backend, join(url).backend
-    assert isinstance(one, EtcdBackend)
-    assert isinstance(two, EtcdBackend)
-    where = f"{two._layout.prefix.decode()}-data/"
-    views: list[View[Listing]] = []
-    early: Observation[Listing] = one.follow(where, lambda: views.append(early.view))
-    eventually(lambda: early.view.stale_since is None)
-    let_tokens_end()
-    views.clear()
-    late = one.follow(Queue("q"), lambda: None)  # on the stream whose token has ended
-    eventually(lambda: late.view.stale_since is None)
-    revision = two.write([Put(where + "a", b"1")]).result(BOUND).revision
-    eventually(lambda: early.view.state is not None and early.view.state.revision >= revision)
-    assert [view for view in views if view.stale_since is not None] == []
 
 
 @pytest.fixture

@@ -89,22 +89,3 @@ def test_handoffs_cost_one_reading_in_all_on_an_etcd_that_others_write_to(
         # An acquire and a release each time, and one reading of the watched keys.
         assert sent.requests["Txn"] <= 2 * 20 + 1, sent.requests
         assert sent.requests["Watch"] <= 1, sent.requests
-
-
-def test_a_waiter_that_is_evicted_before_its_turn_is_not_granted_on_a_busy_etcd(
-    etcd: Etcd, root: str, busy: None, join: Join
-) -> None:
-    party = join(etcd.url_for(root))
-    with (
-        coordlock.connect(etcd.url_for(root, ttl="60s")) as client,
-        coordlock.connect(etcd.url_for(root, ttl="60s")) as other,
-        ThreadPoolExecutor() as pool,
-    ):
-        for _ in range(10):
-            holding = other.lock("orders").acquire()
-            waiting = pool.submit(client.lock("orders").acquire)
-            eventually(lambda: len(other.admin.contenders("orders")) == 2)
-            waiter = party.backend.snapshot("orders").result(30).contenders[-1]
-            assert party.backend.evict(waiter).result(30)
-            holding.release()
-            assert isinstance(waiting.exception(30), coordlock.errors.Evicted)

@@ -11,7 +11,6 @@ from coordlock_etcd import EtcdBackend
 from coordlock_etcd.watches import QueueWatch
 
 import coordlock
-from coordlock.errors import Evicted
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from testbed.servers.etcd import Etcd
@@ -95,39 +94,6 @@ def test_who_stands_between_gives_up_and_the_next_goes_on_waiting(
         assert not last.done()
         held.release()
         last.result(30).release()
-
-
-def test_a_stream_that_breaks_hides_no_departure(
-    clients: list[coordlock.Client], proxy: FaultProxy
-) -> None:
-    waiting, holder, _ = clients
-    held = holder.lock("orders").acquire()
-    with ThreadPoolExecutor() as pool:
-        last = pool.submit(waiting.lock("orders").acquire)
-        eventually(lambda: (queue := queue_watch(waiting)) is not None and len(queue._watches) == 2)
-        proxy.refuse()
-        proxy.drop_connections()
-        eventually(lambda: not is_watched(waiting))
-        held.release()
-        proxy.heal()
-        last.result(30).release()
-
-
-def test_a_waiter_that_was_evicted_is_not_granted_the_lock(
-    clients: list[coordlock.Client], proxy: FaultProxy
-) -> None:
-    waiting, holder, _ = clients
-    held = holder.lock("orders").acquire()
-    with ThreadPoolExecutor() as pool:
-        last = pool.submit(waiting.lock("orders").acquire)
-        eventually(lambda: (queue := queue_watch(waiting)) is not None and len(queue._watches) == 2)
-        proxy.replies.black_hole()  # both departures come at once
-        evicted = holder.admin.contenders("orders")[1].contender
-        assert holder._engine.backend.evict(evicted).result(30)
-        held.release()
-        proxy.heal()
-        with pytest.raises(Evicted):
-            last.result(30)
 
 
 def test_it_ends_when_nobody_waits_there_any_more_and_own_contenders_are_watched_on(

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from coordlock_etcd import EtcdBackend
-from coordlock_etcd.transport import members
 
 import coordlock
 from coordlock.errors import BackendError, BackendUnavailable
@@ -346,92 +345,6 @@ def test_a_session_and_its_watches_move_on_when_their_member_fails(
         else:
             member.start()
     eventually(lambda: all(one.answers() for one in cluster.members))
-
-
-@pytest.fixture
-def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(members, "INTERVAL_S", 0.0)
-
-
-def hosts_of(party: Party) -> list[str]:
-    """The hosts that the client knows, after another heartbeat, which asks for them."""
-    party.backend.heartbeat().exception(BOUND)
-    assert isinstance(party.backend, EtcdBackend)
-    return [endpoint.host for endpoint in party.backend._connection.cluster.endpoints]
-
-
-@pytest.mark.usefixtures("in_a_hurry")
-def test_a_client_outlives_all_members_that_its_url_names(
-    tmp_path: Path, join: Join, root: str
-) -> None:
-    with EtcdCluster(tmp_path) as cluster:
-        configured = list(cluster.endpoint.hosts)
-        party = join(cluster.url_for(root, ttl="60s", learn_members="true"))
-        entry, contender, snapshot = party.enqueue("q")
-        told = threading.Event()
-        party.backend.watch(contender, snapshot.revision, lambda _: told.set())
-        for member in list(cluster.members):
-            cluster.replace(member)
-            new = {one for one in cluster.endpoint.hosts if one not in configured}
-            # Behind those of the URL, and without any that was replaced.
-            eventually(lambda: set(hosts_of(party)[3:]) == new)  # noqa: B023
-            assert hosts_of(party)[:3] == configured
-        assert set(configured).isdisjoint(cluster.endpoint.hosts)
-        eventually(repeat(lambda: party.backend.heartbeat().result(BOUND)))
-        seen = party.backend.snapshot("q", owners=True).result(BOUND)
-        assert seen.contenders == (contender,)
-        assert party.backend.withdraw([entry]).result(BOUND)
-        assert told.wait(BOUND)
-        assert not any(event.startswith("lost") for event in party.listener.events)
-
-
-@pytest.mark.usefixtures("in_a_hurry")
-def test_one_host_of_the_url_is_enough_to_learn_the_others(
-    cluster: EtcdCluster, join: Join, root: str
-) -> None:
-    first, *others = cluster.endpoint.hosts
-    party = join(f"etcd://{first}{root}?learn_members=true")
-    eventually(lambda: sorted(hosts_of(party)[1:]) == sorted(others))
-    assert hosts_of(party)[0] == first
-
-
-@pytest.mark.usefixtures("in_a_hurry")
-def test_a_host_is_learned_only_once_it_answers_as_a_member_of_the_cluster(
-    tmp_path: Path, join: Join, root: str, no_leaks: None
-) -> None:
-    cluster = EtcdCluster(tmp_path / "cluster")
-    other, misled, sound = cluster.members
-    with EtcdServer(tmp_path / "stranger") as stranger:
-        misled.client_address = stranger.endpoint.hosts[0]
-        with cluster:
-            party = join(cluster.members[0].url_for(root, ttl="60s", learn_members="true"))
-            eventually(lambda: hosts_of(party)[1:] == list(sound.endpoint.hosts))
-            sound.kill()
-            eventually(other.answers, "the others have a leader")
-            late = join(other.url_for(root, ttl="60s", learn_members="true"))
-            for _ in range(3):  # it has heard of all three, and can use none but its own
-                assert hosts_of(late) == list(other.endpoint.hosts)
-            sound.start()
-            eventually(lambda: hosts_of(late)[1:] == list(sound.endpoint.hosts))
-            eventually(lambda: hosts_of(party)[1:] == list(sound.endpoint.hosts))
-            for one in (party, late):
-                one.backend.close().result(BOUND)
-
-
-@pytest.mark.usefixtures("in_a_hurry")
-def test_members_are_learned_only_where_the_option_says_so(
-    cluster: EtcdCluster, join: Join, root: str
-) -> None:
-    member = cluster.members[0]
-    with FaultProxy(member.host, member.port, GrpcFrames) as proxy:
-        url = f"etcd://127.0.0.1:{proxy.port}{root}?ttl=60s"
-        party, other = join(url), join(f"{url}&learn_members=true")
-        with proxy.counting() as sent:
-            assert hosts_of(party) == [f"127.0.0.1:{proxy.port}"]
-        assert not any(kind.endswith("MemberList") for kind in sent.requests)
-        eventually(lambda: len(hosts_of(other)) == 4)
-        for one in (party, other):
-            one.backend.close().result(BOUND)
 
 
 def test_a_member_without_a_majority_is_left_at_once(tmp_path: Path, join: Join, root: str) -> None:

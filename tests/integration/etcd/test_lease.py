@@ -68,15 +68,6 @@ def test_enqueueing_tells_that_the_lease_was_revoked(etcd: Etcd, party: Party) -
     assert len(party.listener.events) == 1
 
 
-def test_a_lost_session_is_followed_by_another(etcd: Etcd, party: Party) -> None:
-    etcd.etcdctl("lease", "revoke", party.info.id)
-    party.backend.heartbeat().exception(BOUND)
-    again = party.backend.open(party.listener).result(BOUND)
-    assert again.id != party.info.id
-    assert party.backend.heartbeat().result(BOUND) == 60
-    assert party.enqueue("q")[1].session == again.id
-
-
 def test_a_paused_server_keeps_no_request_waiting_for_long(
     server: EtcdServer, join: Join, root: str
 ) -> None:
@@ -98,32 +89,6 @@ def test_a_paused_server_keeps_no_request_waiting_for_long(
     assert [type(answer.exception(BOUND)) for answer in answers] == [BackendUnavailable] * 7
     party.backend.close().result(BOUND)
     server.resume()
-
-
-def test_a_restarted_server_still_knows_the_session(
-    server: EtcdServer, join: Join, root: str
-) -> None:
-    party = join(server.url_for(root, ttl="60s"))
-    entry, contender, _ = party.enqueue("q")
-    server.kill()
-    assert isinstance(party.backend.heartbeat().exception(BOUND), BackendUnavailable)
-    server.start()
-
-    def beats() -> bool:
-        return party.backend.heartbeat().exception(BOUND) is None
-
-    eventually(beats)
-    [again] = party.backend.enqueue([entry]).result(BOUND)
-    assert again.find(entry.id) == contender
-
-
-def test_a_server_that_is_not_there_is_no_reason_to_hang(root: str, no_leaks: None) -> None:
-    backend = backend_for(EtcdBackend, f"etcd://127.0.0.1:1{root}")
-    with pytest.raises(BackendUnavailable, match=r"127\.0\.0\.1:1: .*Connection refused"):
-        backend.open(_Nobody()).result(BOUND)
-    with pytest.raises(SessionLost):
-        backend.heartbeat().result(BOUND)
-    backend.close().result(BOUND)
 
 
 def test_closing_ends_what_is_pending_and_all_threads(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,8 @@ from coordlock.backend import Delete, Expect, Listing, Observation, Put, Queue
 from coordlock.backend.config import configure
 from coordlock.errors import VersionMismatch
 from coordlock.runtime.clock import SYSTEM_CLOCK, SystemTimers
-from coordlock.testing.backend_contract import BOUND, Party, backend_for
-from coordlock.testing.connection import Connection
+from coordlock.testing.backend_contract import BOUND, Party
 from coordlock.testing.counts import Counts
-from coordlock.testing.frames import Message
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from testbed.servers.etcd import Etcd, EtcdCluster, EtcdServer
@@ -107,19 +104,6 @@ def requests(counts: Counts, method: str) -> int:
     return sum(n for kind, n in counts.requests.items() if kind.endswith(method))
 
 
-@contextmanager
-def without_watches(proxy: FaultProxy) -> Iterator[None]:
-    """Within the block, what is asked on the observer's streams doesn't arrive."""
-
-    def hold(connection: Connection, _: Message) -> None:
-        connection.requests.is_held = True
-
-    trap = proxy.on_reply("Range", hold)
-    yield
-    assert trap.sprung
-    proxy.heal()
-
-
 # Compactions
 
 
@@ -149,22 +133,6 @@ def test_what_happened_before_a_compaction_while_the_stream_was_broken_is_shown(
     proxy.heal()
     eventually(lambda: is_fresh(observed))
     assert values(observed) == {"left": b"2"}
-
-
-def test_what_happens_before_the_watch_begins_is_shown(
-    etcd: Etcd, observer: EtcdBackend, other: EtcdBackend, proxy: FaultProxy, folder: str
-) -> None:
-    put(other, a="1")(folder)
-    with without_watches(proxy):
-        observed = observer.follow(folder, lambda: None)
-        eventually(lambda: requests(proxy.counts(), "Range") == 1)
-        eventually(lambda: proxy.counts().replies["Range"] == 1)
-        put(other, a="2")(folder)
-        put(other, b="2")(folder)
-        etcd.compact()
-    eventually(lambda: values(observed) == {"a": b"2", "b": b"2"})
-    put(other, a="3")(folder)
-    eventually(lambda: values(observed) == {"a": b"3", "b": b"2"} and is_fresh(observed))
 
 
 # Observers that come and go
@@ -233,34 +201,6 @@ def test_a_stream_that_breaks_in_the_middle_of_a_revision_shows_no_half_of_it(
 
 
 # Many changes
-
-
-def test_two_thousand_changes_for_a_slow_observer_are_few_readings_and_one_state(
-    observer: EtcdBackend, other: EtcdBackend, proxy: FaultProxy, folder: str
-) -> None:
-    observed = follow(observer, folder)
-    seen: list[int] = []
-    with proxy.counting() as sent:
-        for start in range(0, 2000, 50):
-            writes = [
-                other.write([Put(folder + "n", b"%d" % n), Put(f"{folder}{n % 20}", b"")])
-                for n in range(start, start + 50)
-            ]
-            for write in writes:
-                write.result(BOUND)
-            if start % 500 == 0:  # it looks seldom
-                found = values(observed)
-                assert found is not None
-                seen.append(int(found.get("n", b"-1")))
-        newest = other.read(folder).result(BOUND)
-        eventually(lambda: observed.view.state == newest)
-    gc.collect()
-    # Not by isinstance, which asks the lazy objects of other libraries for their class.
-    kept = [one for one in gc.get_objects() if type(one) is Listing]
-    assert len(kept) <= 4
-    assert len(set(seen)) > 1
-    assert requests(sent, "Range") <= 1000
-    assert is_fresh(observed)
 
 
 def test_a_change_costs_one_reading_and_one_deeper_in_the_folder_none(
@@ -336,30 +276,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
 
 
 @pytest.mark.faults
-def test_observations_go_on_at_another_member_when_theirs_is_killed(
-    cluster: EtcdCluster, join: Join, root: str, folder: str
-) -> None:
-    hosts = cluster.endpoint.hosts
-    one = backend_of(join(f"etcd://{','.join(hosts)}{root}?ttl=6s"))
-    two = backend_of(join(f"etcd://{hosts[2]},{hosts[1]}{root}?ttl=60s"))
-    put(two, a="1")(folder)
-    observed = follow(one, folder)
-    cluster.members[0].kill()
-    try:
-
-        def is_written() -> bool:
-            return two.write([Put(folder + "a", b"2")]).exception(BOUND) is None
-
-        eventually(is_written, within=60)
-        eventually(lambda: values(observed) == {"a": b"2"} and is_fresh(observed))
-        put(two, b="3")(folder)
-        eventually(lambda: values(observed) == {"a": b"2", "b": b"3"})
-    finally:
-        cluster.members[0].start()
-    eventually(lambda: all(one.answers() for one in cluster.members), within=60)
-
-
-@pytest.mark.faults
 def test_a_member_that_is_cut_off_from_the_others_is_in_doubt_since_before(
     cluster: EtcdCluster, join: Join, root: str, folder: str
 ) -> None:
@@ -427,19 +343,6 @@ def test_a_thousand_places_are_read_anew_after_a_reconnect(
         keys = [f"{folder}{number}/a" for number in range(start, start + 100)]
         other.write([Put(key, b"1") for key in keys]).result(BOUND)
     eventually(lambda: all(values(one) == {"a": b"1"} and is_fresh(one) for one in places))
-
-
-def test_an_observation_needs_no_session(
-    etcd: Etcd, other: EtcdBackend, root: str, folder: str, no_leaks: None
-) -> None:
-    backend = backend_for(EtcdBackend, etcd.url_for(root))
-    put(other, a="1")(folder)
-    observed = follow(backend, folder)
-    assert values(observed) == {"a": b"1"}
-    backend.close().result(BOUND)
-    assert observed.view.ended is not None
-    late = backend.follow(folder, lambda: None)
-    assert late.view.ended is not None
 
 
 def test_a_given_clients_channel_carries_observations_and_is_not_closed(

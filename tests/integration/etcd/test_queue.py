@@ -31,17 +31,6 @@ def test_the_token_is_the_creation_revision_of_the_key(etcd: Etcd, party: Party)
         assert contender.session == f"{kv['lease']:016x}" == party.info.id
 
 
-def test_enqueueing_is_one_transaction_and_withdrawing_another(
-    party: Party, proxy: FaultProxy
-) -> None:
-    with proxy.counting() as sent:
-        entry, _, _ = party.enqueue("q")
-    assert [kind.rpartition("/")[2] for kind in sent.requests.elements()] == ["Txn"]
-    with proxy.counting() as sent:
-        assert party.backend.withdraw([entry]).result(BOUND)
-    assert [kind.rpartition("/")[2] for kind in sent.requests.elements()] == ["Txn"]
-
-
 def test_a_heartbeat_is_one_message(party: Party, proxy: FaultProxy) -> None:
     with proxy.counting() as sent:
         assert party.backend.heartbeat().result(BOUND) == 60
@@ -108,14 +97,14 @@ def test_who_wait_to_be_sent_fail_with_their_session(
 ) -> None:
     sent: list[Promise[tuple[Snapshot, ...]]] = []
 
-    def send(*_: object) -> Promise[tuple[Snapshot, ...]]:
+    def send(*_: object, **__: object) -> Promise[tuple[Snapshot, ...]]:
         sent.append(Promise())
         return sent[-1]
 
     backend = party.backend
     assert isinstance(backend, EtcdBackend)
     with monkeypatch.context() as patch:
-        patch.setattr(backend._enqueues, "call", send)
+        patch.setattr(backend._connection, "call", send)
         entries = [Entry("q", uuid.uuid4().hex, Mode.EX, OWNER) for _ in range(50)]
         coming = [backend.enqueue([entry]) for entry in entries]
         assert len(sent) == 16

@@ -17,10 +17,6 @@ from coordlock import BackendUnavailable
 from coordlock.backend import Departure, Put
 from coordlock.errors import AuthenticationFailed, BackendError, TooLarge
 from coordlock.testing.backend_contract import BOUND
-from coordlock.testing.connection import Connection
-from coordlock.testing.grpc_frames import GrpcFrames
-from coordlock.testing.proxy import FaultProxy
-from coordlock.testing.waiting import eventually
 from coordlock.types import VersionedValue
 from testbed.servers.etcd import Etcd, EtcdCluster, EtcdServer
 from tests.integration.counting import count_together
@@ -235,32 +231,6 @@ def test_a_commit_with_a_token_of_the_past_is_made_once(server: EtcdServer, root
 
 
 # Messages that come late
-
-
-@pytest.mark.parametrize("held", [True, False])
-def test_a_commit_of_a_broken_connection_is_made_exactly_if_the_lock_is_still_held(
-    etcd: Etcd, root: str, key: str, held: bool
-) -> None:
-    """ZooKeeper hangs up on a session's old connection; etcd answers whatever comes."""
-    with (
-        FaultProxy(etcd.host, etcd.port, GrpcFrames) as proxy,
-        coordlock.connect(f"etcd://127.0.0.1:{proxy.port}{root}?ttl=60s") as client,
-        coordlock.connect(etcd.url_for(root)) as other,
-    ):
-        grant = client.lock("orders").acquire(BOUND)
-        proxy.on_request("Txn", Connection.postpone_request, containing=b"late")
-        with pytest.raises(BackendUnavailable):
-            grant.transaction().put(key, b"late").commit()
-        assert grant.read(key) is None  # over a new connection
-        if not held:
-            assert grant.release()
-        answered = proxy.counts().replies["Txn"]
-        proxy.heal()
-        eventually(lambda: proxy.counts().replies["Txn"] > answered)
-        if held:
-            assert grant.release()
-        with other.lock("orders", timeout=BOUND) as newer:
-            assert newer.read(key) == (VersionedValue(b"late", 1) if held else None)
 
 
 # Several members

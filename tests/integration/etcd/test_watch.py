@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -14,12 +15,12 @@ from coordlock_etcd.rpc import TXN
 from coordlock_etcd.transport.call import settle
 from coordlock_etcd.watcher import Watcher
 
-from coordlock.backend import Departure
+from coordlock.backend import Departure, Queue
 from coordlock.errors import BackendUnavailable
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.runtime.log import flush
 from coordlock.runtime.promise import Promise
-from coordlock.testing.backend_contract import BOUND, Party
+from coordlock.testing.backend_contract import BOUND, Party, backend_for
 from coordlock.testing.connection import Connection
 from coordlock.testing.counts import Counts
 from coordlock.testing.proxy import FaultProxy
@@ -102,6 +103,27 @@ def test_a_watch_thread_that_could_not_be_started_is_started_by_the_next_watch(
     assert told.once.wait(BOUND)
 
 
+def test_clients_that_lost_their_streams_together_do_not_reconnect_in_step(
+    root: str, monkeypatch: pytest.MonkeyPatch, no_leaks: None
+) -> None:
+    backends = [backend_for(EtcdBackend, f"etcd://127.0.0.1:1{root}") for _ in range(5)]
+    pauses: list[float] = []
+    wait_for = threading.Condition.wait_for
+
+    def noted(condition: Any, predicate: Any, timeout: float | None = None) -> bool:
+        if timeout is not None and threading.current_thread().name == "coordlock-etcd-observe":
+            pauses.append(timeout)
+        return bool(wait_for(condition, predicate, timeout))
+
+    monkeypatch.setattr(threading.Condition, "wait_for", noted)
+    for backend in backends:
+        backend.follow(Queue("q"), lambda: None)
+    eventually(lambda: len(pauses) >= 5)
+    for backend in backends:
+        backend.close().result(BOUND)
+    assert len(set(pauses)) == len(pauses)
+
+
 def test_a_deletion_whose_history_is_compacted_is_told(
     etcd: Etcd, watcher: Party, other: Party
 ) -> None:
@@ -139,44 +161,6 @@ def test_a_watch_behind_a_compaction_leaves_nothing_in_the_server(
     eventually(lambda: watches_in(etcd) <= before)
 
 
-def test_a_compaction_while_the_connection_is_broken_hides_no_departure(
-    etcd: Etcd, watcher: Party, other: Party, proxy: FaultProxy
-) -> None:
-    gone, leaving, snapshot = other.enqueue("q")
-    _, staying, second = other.enqueue("q")
-    told = watched(watcher, leaving, snapshot), watched(watcher, staying, second)
-    proxy.refuse()
-    proxy.drop_connections()
-    eventually(lambda: watcher.listener.events)
-    other.backend.withdraw([gone]).result(BOUND)
-    other.enqueue("q")
-    etcd.compact()
-    proxy.heal()
-    assert told[0].once.wait(BOUND)
-    eventually(lambda: watcher.listener.events[-1] == "recovered")
-    assert [one.times for one in told] == [1, 0]
-    other.backend.evict(staying).result(BOUND)
-    assert told[1].once.wait(BOUND)
-
-
-def test_a_deletion_while_the_connection_is_broken_is_told_and_so_is_the_doubt(
-    watcher: Party, other: Party, proxy: FaultProxy
-) -> None:
-    entry, contender, snapshot = other.enqueue("q")
-    told = watched(watcher, contender, snapshot)
-    proxy.refuse()
-    proxy.drop_connections()
-    eventually(lambda: watcher.listener.events)
-    other.backend.withdraw([entry]).result(BOUND)
-    assert told.times == 0
-    proxy.heal()
-    assert told.once.wait(BOUND)
-    eventually(lambda: len(watcher.listener.events) == 2)
-    suspicion, recovery = watcher.listener.events
-    assert suspicion.startswith("suspect: ")
-    assert recovery == "recovered"
-
-
 def test_a_connection_that_the_network_forgot_is_replaced(
     join: Join, proxy: FaultProxy, other: Party, root: str
 ) -> None:
@@ -200,20 +184,6 @@ def test_a_silent_connection_is_noticed_without_a_request(
     eventually(lambda: watcher.listener.events, within=60)
     proxy.heal()
     eventually(lambda: watcher.listener.events[-1] == "recovered")
-
-
-def test_watches_outlive_a_server_that_is_killed(server: EtcdServer, join: Join, root: str) -> None:
-    party, other = join(server.url_for(root, ttl="60s")), join(server.url_for(root, ttl="60s"))
-    entry, first, snapshot = other.enqueue("q")
-    _, second, later = other.enqueue("q")
-    told = watched(party, first, snapshot), watched(party, second, later)
-    server.kill()
-    server.start()
-    eventually(lambda: "recovered" in party.listener.events)
-    assert [one.times for one in told] == [0, 0]
-    assert other.backend.withdraw([entry]).result(BOUND)
-    assert told[0].once.wait(BOUND)
-    assert told[1].times == 0
 
 
 def test_an_event_that_the_server_never_sends_is_made_up_for(
@@ -335,16 +305,6 @@ def test_departures_are_in_order_again_after_the_stream_has_broken(
     assert not is_told_in_order(watcher.backend, mine)
     proxy.heal()
     eventually(lambda: is_told_in_order(watcher.backend, mine))
-
-
-def test_a_contender_that_has_gone_is_not_told_in_order(watcher: Party, other: Party) -> None:
-    mine = waits_behind_a_shared_watch(watcher, other)
-    eventually(lambda: is_told_in_order(watcher.backend, mine))
-    gone = Told()
-    watcher.backend.watch(mine, mine.order, gone)
-    assert other.backend.evict(mine).result(BOUND)
-    assert gone.once.wait(BOUND)
-    assert not is_told_in_order(watcher.backend, mine)
 
 
 def test_own_watches_of_an_earlier_session_do_not_disturb_those_of_the_next(

@@ -22,7 +22,7 @@ from coordlock_local import LocalBackend
 from coordlock_local import data as data_file
 
 import coordlock
-from coordlock import BackendError, BackendUnavailable, LockLost
+from coordlock import BackendError, BackendUnavailable
 from coordlock.backend import Put
 from coordlock.backend.config import configure
 from coordlock.runtime.clock import SystemTimers
@@ -122,48 +122,6 @@ def test_a_writer_that_is_stopped_keeps_others_waiting_for_a_while_and_is_named(
         assert line(slow) == "written"
         with client.lock("other") as grant:
             assert grant.read("/app/a") == coordlock.types.VersionedValue(b"slow", 1)
-
-
-def test_what_an_evicted_holder_was_writing_comes_before_what_the_next_one_writes(
-    client: coordlock.Client, url: str
-) -> None:
-    with started(SLOW, url) as slow, ThreadPoolExecutor(1) as pool:
-        assert line(slow) == "inside"
-        assert client.admin.evict_all("data")
-
-        def write() -> bytes:
-            with client.lock("data", timeout=BOUND) as grant:
-                transaction = grant.transaction().put("/app/a", b"next")
-                found = None
-                while found is None:
-                    try:
-                        found = grant.read("/app/a")
-                    except BackendUnavailable:  # the other one is still writing
-                        continue
-                transaction.commit()
-                return found.data
-
-        writing = pool.submit(write)
-        eventually(lambda: any(one.holding for one in client.admin.contenders("data")))
-        print(file=slow.stdin, flush=True)
-        assert writing.result(BOUND) == b"slow"
-    with client.lock("data") as grant:
-        assert grant.read("/app/a") == coordlock.types.VersionedValue(b"next", 2)
-
-
-def test_an_evicted_holder_that_comes_later_writes_nothing(
-    client: coordlock.Client, url: str
-) -> None:
-    with coordlock.connect(url) as other:
-        late = other.lock("data").acquire()
-        client.admin.evict_all("data")
-        with client.lock("data") as grant:
-            grant.transaction().put("/app/a", b"1").commit()
-        with pytest.raises(LockLost):
-            late.transaction().put("/app/a", b"late").commit()
-        late.release()
-    with client.lock("data") as grant:
-        assert grant.read("/app/a") == coordlock.types.VersionedValue(b"1", 1)
 
 
 def test_a_foreign_open_and_close_of_the_files_changes_nothing(

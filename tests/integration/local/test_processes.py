@@ -27,42 +27,6 @@ def _processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def test_a_killed_holder_frees_the_lock_at_once(
-    party: Callable[..., Party], worker: Callable[..., Worker]
-) -> None:
-    one = party()
-    latencies = []
-    for _ in range(5):
-        holder = worker("hold", "q")
-        token = int(holder.line())
-        entry, me, snapshot = one.enqueue()
-        [ahead] = snapshot.before(me)
-        assert ahead.token == token
-        told = one.departure(ahead)
-        assert not told.is_set()
-        began = time.monotonic()
-        holder.signal(signal.SIGKILL)
-        assert told.wait(BOUND)
-        latencies.append(time.monotonic() - began)
-        assert one.ids() == [entry.id]
-        one.backend.withdraw([entry]).result(BOUND)
-    print("from SIGKILL to the departure, ms:", [round(s * 1000, 2) for s in latencies])
-    assert max(latencies) < 5
-
-
-def test_a_killed_holder_is_not_in_the_queue_any_more_for_who_asks_later(
-    party: Callable[..., Party], worker: Callable[..., Worker]
-) -> None:
-    holder = worker("hold", "q")
-    token = int(holder.line())
-    holder.end()
-    one = party()
-    assert one.backend.snapshot("q", owners=True).result(BOUND).contenders == ()
-    _, me, snapshot = one.enqueue()
-    assert snapshot.before(me) == ()
-    assert me.order > token
-
-
 def test_the_dead_are_not_shown_to_who_was_there_before_and_watched_nobody(
     party: Callable[..., Party], worker: Callable[..., Worker]
 ) -> None:

@@ -166,6 +166,26 @@ def test_a_session_whose_file_was_removed_is_dead_to_itself_too(
     assert one.ids() == []
 
 
+def test_a_session_has_ended_when_its_listener_learns_of_the_loss(root: str) -> None:
+    backend = LocalBackend(root)
+
+    class Listener(_Deaf):
+        ended = False
+
+        def lost(self, reason: str) -> None:
+            self.ended = contenders is not None and contenders.session.has_ended
+
+    listener = Listener()
+    info = backend.open(listener).result(BOUND)
+    contenders = backend._session.current
+    assert contenders is not None
+    os.unlink(Path(root) / "sessions" / info.id)
+    with pytest.raises(SessionLost):
+        backend.heartbeat().result(BOUND)
+    assert listener.ended
+    backend.close().result(BOUND)
+
+
 def test_a_session_that_is_lost_while_its_watcher_sleeps_leaves_no_thread(
     party: Callable[..., Party], root: str, no_leaks: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,18 +377,6 @@ def test_a_record_that_says_another_token_is_damage_and_nobody_enters(
     path.write_bytes(data)
     with pytest.raises(BackendError, match="damaged"):
         two.enqueue()
-
-
-def test_a_queue_of_a_thousand_shrinks_again(party: Callable[..., Party], root: str) -> None:
-    one, two = party(), party()
-    entries = [one.enqueue()[0] for _ in range(1200)]  # more than two blocks of slots
-    assert two.ids() == [entry.id for entry in entries]
-    path = Path(root) / "queues" / "q"
-    assert path.stat().st_size > 1200 * 4096
-    for entry in entries:
-        assert one.backend.withdraw([entry]).result(BOUND)
-    one.enqueue()
-    assert path.stat().st_size < 20_000
 
 
 def test_a_client_that_uses_many_names_leaves_few_files(

@@ -62,15 +62,6 @@ def test_a_command_that_stops_the_server_for_long(tmp_path: Path, root: str) -> 
         assert "DEBUG" not in said(server, root, ttl="15s")
 
 
-def test_a_replica_that_clients_cannot_reach(
-    only: RedisServer, replica: RedisServer, root: str
-) -> None:
-    """It asks for a password that the primary does not have."""
-    with replica.client() as admin:
-        admin.config_set("requirepass", "secret")
-    assert f"the replica 127.0.0.1:{replica.port} can't be reached" in said(only, root)
-
-
 def test_that_it_may_evict_keys(tmp_path: Path, root: str) -> None:
     arguments = ["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]
     with RedisServer(tmp_path / "redis", arguments=arguments) as server:
@@ -82,7 +73,6 @@ def test_its_replicas_and_their_silence(only: RedisServer, replica: RedisServer,
         eventually(lambda: admin.info("replication").get("connected_slaves") == 1)
     assert "1 replica: a failover may lose" in said(only, root)
     assert "narrows" not in said(only, root, wait_replicas=1)
-    assert "can't be reached" not in said(only, root)
     replica.pause()
     eventually(lambda: "a replica has been silent" in said(only, root), within=20)
     replica.resume()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,18 +11,14 @@ from typing import Any, Self
 import coordlock_redis
 import pytest
 import redis
-from coordlock_redis.backend import RedisBackend
 from coordlock_redis.heartbeats import Heartbeats
 from coordlock_redis.request_thread import RequestThread
-from coordlock_redis.requests import Request
 from coordlock_redis.session import RedisSession
 
 import coordlock
 from coordlock import BackendError, GrantState, LockLost
 from coordlock.backend import Queue
 from coordlock.errors import BackendUnavailable, WaitUnavailable
-from coordlock.model.claim import Mode
-from coordlock.model.contender import Entry, Owner
 from coordlock.testing.connection import Connection as FaultConnection
 from coordlock.testing.frames import Message
 from coordlock.testing.proxy import FaultProxy
@@ -154,7 +149,6 @@ def test_messages_of_other_programs_end_no_client(only: RedisServer, root: str) 
                 "x",
                 "left a b c d",
                 "value a b c",
-                "beat x",
                 "1 $x",
                 "9 *1\r\n:1\r\n",
             ):
@@ -312,44 +306,6 @@ def test_a_crowd_of_dead_waiters_costs_one_ttl_for_all(only: RedisServer, root: 
         assert time.monotonic() - began < 3.0
 
 
-def test_a_dead_client_with_thousands_of_contenders_is_removed_in_parts(
-    only: RedisServer, root: str
-) -> None:
-    """And whoever waits or tries behind one that is left over is granted at once."""
-    with coordlock.connect(only.url_for(root, ttl="60s")) as client, only.client() as admin:
-        client.lock("z").acquire(timeout=5).release()  # the root has a state
-        names = [f"q{number}" for number in range(2000)]
-        with admin.pipeline(transaction=False) as pipeline:
-            pipeline.zadd(f"{{{root}}}:sessions", {"dead-1": 1})
-            for name in names:
-                pipeline.zadd(f"{{{root}}}:queue:{name}", {f"id {name}": 1})
-                pipeline.hset(f"{{{root}}}:claims:{name}", f"id {name}", "lock dead-1 {}")
-                pipeline.hset(f"{{{root}}}:held:dead-1", f"id {name}", name)
-                pipeline.sadd(f"{{{root}}}:queues", name)
-            pipeline.execute()
-        client.lock("z").acquire(timeout=5).release()
-        [last, *_] = admin.hvals(f"{{{root}}}:held:dead-1")
-        assert admin.hlen(f"{{{root}}}:held:dead-1") >= 1000
-        client.lock(last.decode()).acquire(timeout=5).release()
-        left = [name.decode() for name in admin.hvals(f"{{{root}}}:held:dead-1")]
-        assert all(client.lock(name).try_acquire() for name in left[:4])
-        for _ in range(10):
-            client.lock("z").acquire(timeout=5).release()
-        assert admin.scard(f"{{{root}}}:queues") == 4  # what the tries hold
-        assert admin.zscore(f"{{{root}}}:sessions", "dead-1") is None
-
-
-def test_a_client_that_closes_with_hundreds_of_contenders_ends_in_parts(
-    only: RedisServer, root: str
-) -> None:
-    with only.client() as admin:
-        with coordlock.connect(only.url_for(root)) as client:
-            client.multi_lock([f"q{number}" for number in range(900)]).acquire(timeout=20)
-            admin.config_resetstat()
-        assert admin.info("commandstats")["cmdstat_hrandfield"]["calls"] >= 3
-        assert admin.scard(f"{{{root}}}:queues") == admin.zcard(f"{{{root}}}:sessions") == 0
-
-
 def test_inboxes_of_clients_that_have_gone_do_not_pile_up_behind_a_holder(
     only: RedisServer, root: str
 ) -> None:
@@ -378,66 +334,6 @@ def test_several_locks_are_all_taken_or_none_where_one_key_is_of_another_program
             client.multi_lock(["a", "b"]).acquire(timeout=5)
         assert not admin.exists(f"{{{root}}}:queue:a")
         assert admin.get(f"{{{root}}}:queue:b") == b"mine"
-
-
-def test_each_of_many_threads_gets_the_answers_to_its_own_requests(
-    only: RedisServer, root: str
-) -> None:
-    """They send by themselves, over one connection."""
-    wrong: list[object] = []
-
-    def work(client: coordlock.Client, number: int) -> None:
-        value = client.value(f"/v/{number}")
-        try:
-            for turn in range(200):
-                data = b"%d.%d" % (number, turn)
-                value.set(data)
-                stored = value.get()
-                assert stored is not None
-                assert stored.data == data
-                with client.lock(f"l{number % 3}", timeout=60):
-                    pass
-        except BaseException as error:
-            wrong.append(error)
-
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        with coordlock.connect(only.url_for(root, ttl="30s")) as client:
-            threads = [threading.Thread(target=work, args=[client, one]) for one in range(8)]
-            for one in threads:
-                one.start()
-            for one in threads:
-                one.join(120)
-    finally:
-        sys.setswitchinterval(interval)
-    assert wrong == []
-
-
-def test_a_request_that_a_signal_interrupts_spoils_no_other_one(
-    only: RedisServer, root: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whether it is sent is unknown, so its connection is given up."""
-    with coordlock.connect(only.url_for(root, ttl="30s")) as client:
-        value = client.value("/v")
-        value.set(b"one")
-        value.get()  # from now on the server knows the script
-        put, main, strikes = RequestThread._put, threading.get_ident(), iter([True])
-
-        def strike(*arguments: Any) -> bool:
-            done = put(*arguments)
-            if threading.get_ident() == main and next(strikes, False):
-                raise KeyboardInterrupt
-            return done
-
-        monkeypatch.setattr(RequestThread, "_put", strike)
-        with pytest.raises(KeyboardInterrupt):
-            value.get()
-        for turn in range(20):
-            value.set(b"%d" % turn)
-            stored = value.get()
-            assert stored is not None
-            assert stored.data == b"%d" % turn
 
 
 def test_wherever_ctrl_c_strikes_the_client_goes_on(only: RedisServer, root: str) -> None:
@@ -486,29 +382,3 @@ def test_wherever_a_signal_handler_asks_it_gets_its_answer(only: RedisServer, ro
     assert found == [b"inner"] * (number - 2)
     assert number > 15
     assert longest < 2.0
-
-
-def test_whoever_waits_learns_of_an_own_contender_whose_removal_was_not_answered(
-    only: RedisServer, root: str
-) -> None:
-    """Nobody waited when it left."""
-    with coordlock.connect(only.url_for(root, ttl="60s")) as client:
-        client.lock("b").acquire(timeout=10).release()  # opens the session
-        backend = client._access.engine.backend
-        assert isinstance(backend, RedisBackend)
-        owner = Owner("host", 1)
-        first, second = (Entry("a", id * 32, Mode.EX, owner) for id in "12")
-        [snapshot] = backend.enqueue([first]).result(10)
-        [behind] = backend.enqueue([second]).result(10)
-        arguments = first.queue, first.id, ""
-        backend._requests.ask(Request("withdraw", arguments, lambda _: None)).result(10)
-        told = threading.Event()
-        backend.watch(
-            snapshot.contenders[0],
-            behind.revision,
-            lambda _: told.set(),
-            waiters=[behind.contenders[-1]],
-        )
-        assert told.wait(10)
-        assert backend.withdraw([first]).result(10) is False
-        assert backend.withdraw([second]).result(10) is True

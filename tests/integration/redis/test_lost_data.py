@@ -18,6 +18,7 @@ from coordlock_redis.servers import Servers
 
 import coordlock
 from coordlock import BackendError, GrantState, LockLost
+from coordlock.backend import Put
 from coordlock.errors import AuthenticationFailed, WaitUnavailable
 from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.testing.waiting import eventually
@@ -103,7 +104,7 @@ def test_a_longest_ttl_that_was_deleted_is_that_of_the_clients_that_live(
 
 def test_a_start_is_not_dated_back(only: RedisServer) -> None:
     """Though the server counts in whole seconds of its clock."""
-    servers = Servers([(only.host, only.port)], b"key", 5.0, SYSTEM_CLOCK)
+    servers = Servers([(only.host, only.port)], b"key", 5.0, SYSTEM_CLOCK, b"")
     for _ in range(3):
         only.kill()
         time.sleep((0.8 - time.time()) % 1)
@@ -257,6 +258,34 @@ def test_scripts_that_the_server_has_forgotten_are_sent_again(only: RedisServer,
             with client.lock("a") as grant:
                 admin.script_flush()
                 grant.check()
+
+
+def test_requests_keep_their_order_though_the_server_has_forgotten_the_script(
+    only: RedisServer, root: str
+) -> None:
+    with coordlock.connect(only.url_for(root)) as client, only.client() as admin:
+        backend = client._engine.backend
+        for number in range(20):
+            admin.script_flush()
+            writes = [backend.write([Put("/v", b"%d" % (2 * number + add))]) for add in (0, 1)]
+            errors = [write.exception(10) for write in writes]
+            if errors[1] is None:
+                value = client.value("/v").get()
+                assert value is not None
+                assert value.data == b"%d" % (2 * number + 1)
+
+
+def test_what_an_evicted_queue_leaves_goes_with_the_next_contender(
+    only: RedisServer, root: str
+) -> None:
+    url = only.url_for(root, ttl="60s")
+    with coordlock.connect(url) as one, coordlock.connect(url) as two, only.client() as admin:
+        one.lock("a").acquire(timeout=10)
+        with pytest.raises(coordlock.AcquireTimeout):
+            two.lock("a").acquire(timeout=0.5)
+        admin.delete(f"{{{root}}}:queue:a")  # as an eviction
+        two.lock("a").acquire(timeout=10).release()
+        eventually(lambda: not admin.keys(f"{{{root}}}:*:a"))
 
 
 def test_a_full_memory_refuses_new_grants_and_ends_none(only: RedisServer, root: str) -> None:

@@ -239,7 +239,7 @@ def test_a_server_does_not_count_from_before_its_start(tmp_path: Path) -> None:
         while int(time.time()) == int(before):
             time.sleep(0.01)
         time.sleep(0.2)  # it reads its clock ten times a second
-        link = Servers([(server.host, server.port)], b"key", 5.0, SYSTEM_CLOCK).connect()
+        link = Servers([(server.host, server.port)], b"key", 5.0, SYSTEM_CLOCK, b"").connect()
         link.close()
     assert link.started >= before * 1_000_000
 

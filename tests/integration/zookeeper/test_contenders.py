@@ -10,9 +10,7 @@ import pytest
 from kazoo.security import make_digest_acl
 
 from coordlock.backend import Departure
-from coordlock.model.admission import mismatch
 from coordlock.model.claim import Mode, Permit
-from coordlock.model.contender import are_same
 from coordlock.testing.connection import Connection
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
@@ -60,35 +58,6 @@ def test_a_second_contender_of_a_known_queue_costs_two_requests(
     with proxy.counting() as sent:
         assert party.backend.withdraw([entry]).result(BOUND)
     assert sent.requests == {"delete": 1}
-
-
-def test_a_member_looks_who_is_there_only_where_no_other_of_its_client_is(
-    proxy: FaultProxy, proxied: str, parties: Parties
-) -> None:
-    party = parties(proxied)
-    party.enqueue(claim=Mode.PR)
-    party.enqueue(claim=Mode.NL)
-    with proxy.counting() as sent:
-        second, contender, snapshot = party.enqueue(claim=Mode.NL)
-    assert sent.requests == {"create2": 1}
-    assert snapshot.contenders == (contender,)
-    assert party.backend.withdraw([second]).result(BOUND)
-    with proxy.counting() as sent:
-        party.enqueue(claim=Mode.NL)
-    assert sent.requests == {"create2": 1, "getChildren2": 1}
-
-
-def test_a_member_is_told_of_permits_after_its_client_has_left_the_queue(
-    zookeeper: ZooKeeper, root: str, parties: Parties
-) -> None:
-    one, other = (parties(zookeeper.url_for(root)) for _ in range(2))
-    entry, *_ = one.enqueue(claim=Mode.NL)
-    assert one.backend.withdraw([entry]).result(BOUND)
-    _, permit, _ = other.enqueue(claim=Permit(2))
-    _, me, snapshot = one.enqueue(claim=Mode.NL)
-    other_kind = mismatch(snapshot, me)
-    assert other_kind is not None
-    assert are_same(other_kind, permit)
 
 
 def test_a_contender_that_a_lost_attempt_left_behind_goes_though_its_removal_is_lost_too(
@@ -183,52 +152,6 @@ def test_negative_sequences_follow_the_largest_positive_one(
         kazoo.create(f"{root}/q/{name}", ephemeral=True, makepath=True)
     shown = party.backend.snapshot("q", owners=True).result(BOUND)
     assert [one.key.rpartition("/")[2] for one in shown.contenders] == names
-
-
-class TestSequenceTokens:
-    """With ``token=sequence``."""
-
-    def test_tokens_are_sequences_and_start_with_one(
-        self, zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
-    ) -> None:
-        party = parties(zookeeper.url_for(root, token="sequence"))
-        _, first, snapshot = party.enqueue()
-        _, second, _ = party.enqueue()
-        assert (first.token, second.token) == (1, 2)
-        assert snapshot.contenders == (first,)
-        assert first.key.endswith("__lock__0000000001")
-
-    def test_they_go_on_when_the_queue_was_empty(
-        self, zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
-    ) -> None:
-        party = parties(zookeeper.url_for(root, token="sequence"))
-        entry, first, _ = party.enqueue()
-        party.backend.withdraw([entry]).result(BOUND)
-        # A container of the same age shows that the server has looked for what to remove.
-        reaped = parties(zookeeper.url_for(f"{root}/other"))
-        entry, *_ = reaped.enqueue()
-        reaped.backend.withdraw([entry]).result(BOUND)
-        eventually(lambda: kazoo.exists(f"{root}/other/q") is None, "the container to be reaped")
-        _, second, _ = party.enqueue()
-        assert first.token is not None
-        assert second.token == first.token + 1
-
-    def test_a_container_that_others_made_is_kept(
-        self, zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
-    ) -> None:
-        other = parties(zookeeper.url_for(root))
-        party = parties(zookeeper.url_for(root, token="sequence"))
-        entries = [other.enqueue()[0]]
-        entry, before, _ = party.enqueue()
-        party.backend.withdraw([entry]).result(BOUND)
-        # A container of the same age shows that the server has looked for what to remove.
-        entries.append(other.enqueue("unused")[0])
-        for entry in entries:
-            other.backend.withdraw([entry]).result(BOUND)
-        eventually(lambda: kazoo.exists(f"{root}/unused") is None, "the container to be reaped")
-        _, after, _ = party.enqueue()
-        assert before.token is not None
-        assert after.token == before.token + 1
 
 
 def test_a_queue_that_may_not_be_read_is_listed(

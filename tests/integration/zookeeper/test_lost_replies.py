@@ -7,7 +7,6 @@ import re
 from typing import Any
 
 import pytest
-from coordlock_zookeeper.nodes import STYLES
 
 import coordlock
 from coordlock.errors import BackendUnavailable
@@ -16,7 +15,6 @@ from coordlock.runtime.log import flush
 from coordlock.testing.connection import Connection
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
-from testbed.servers.zookeeper import children
 from tests.integration.zookeeper.conftest import (
     BOUND,
     Parties,
@@ -36,49 +34,6 @@ def lose_a_reply(proxy: FaultProxy, party: Party) -> Entry:
         party.backend.enqueue([entry]).result(BOUND)
     assert trap.sprung
     return entry
-
-
-@pytest.mark.parametrize("style", STYLES)
-def test_a_contender_whose_reply_was_lost_is_adopted(
-    proxy: FaultProxy, proxied: str, root: str, parties: Parties, kazoo: Any, style: str
-) -> None:
-    party = parties(f"{proxied}&nodes={style}")
-    entry = lose_a_reply(proxy, party)
-    party.recovers()
-    (child,) = kazoo.get_children(f"{root}/q")
-    [snapshot] = party.backend.enqueue([entry]).result(BOUND)
-    assert kazoo.get_children(f"{root}/q") == [child]
-    contender = snapshot.find(entry.id)
-    assert contender is not None
-    assert contender.key == f"{root}/q/{child}"
-    assert contender.token == kazoo.exists(contender.key).czxid
-    assert contender.owner == entry.owner
-
-
-@pytest.mark.parametrize("style", STYLES)
-def test_a_contender_whose_reply_was_lost_is_withdrawn(
-    proxy: FaultProxy, proxied: str, root: str, parties: Parties, kazoo: Any, style: str
-) -> None:
-    party = parties(f"{proxied}&nodes={style}")
-    entry = lose_a_reply(proxy, party)
-    party.recovers()
-    assert len(kazoo.get_children(f"{root}/q")) == 1
-    assert party.backend.withdraw([entry]).result(BOUND) is True
-    assert not children(kazoo, f"{root}/q")
-    assert party.backend.withdraw([entry]).result(BOUND) is False
-
-
-def test_a_request_that_never_arrived_leads_to_one_contender(
-    proxy: FaultProxy, proxied: str, root: str, parties: Parties, kazoo: Any
-) -> None:
-    party = parties(proxied)
-    entry = new_entry()
-    proxy.on_request("create2", Connection.reset)
-    with pytest.raises(BackendUnavailable):
-        party.backend.enqueue([entry]).result(BOUND)
-    party.recovers()
-    party.backend.enqueue([entry]).result(BOUND)
-    assert len(kazoo.get_children(f"{root}/q")) == 1
 
 
 def test_an_answer_that_is_left_out_ends_the_session_and_is_no_answer(

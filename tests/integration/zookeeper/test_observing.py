@@ -17,8 +17,6 @@ from coordlock.backend import Delete, Expect, Listing, Observation, Put, Queue, 
 from coordlock.backend.config import configure
 from coordlock.errors import AuthenticationFailed, BackendUnavailable, VersionMismatch
 from coordlock.runtime.clock import SYSTEM_CLOCK, SystemTimers
-from coordlock.testing.connection import Connection
-from coordlock.testing.frames import Message
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from testbed.servers.zookeeper import ZooKeeper, ZooKeeperEnsemble, ZooKeeperServer
@@ -47,12 +45,6 @@ def other(join: Join, zookeeper: ZooKeeper, root: str) -> ZookeeperBackend:
 def observer(join: Join, proxy: FaultProxy, root: str) -> ZookeeperBackend:
     """A client behind the proxy that probes every twenty seconds."""
     return join(f"zookeeper://127.0.0.1:{proxy.port}{root}?ttl=60s")
-
-
-@pytest.fixture
-def quick(join: Join, proxy: FaultProxy, root: str) -> ZookeeperBackend:
-    """A client behind the proxy that probes every second."""
-    return join(f"zookeeper://127.0.0.1:{proxy.port}{root}?ttl=3s")
 
 
 @pytest.fixture
@@ -131,27 +123,6 @@ def test_a_thousand_contenders_are_observed_and_a_departure_reads_none_of_them(
     assert (sent.requests["getChildren2"], sent.requests["getData"]) == (1, 0)
 
 
-def test_however_much_changes_while_a_round_is_under_way_one_more_follows(
-    observer: ZookeeperBackend, other: ZookeeperBackend, proxy: FaultProxy, folder: str
-) -> None:
-    put(other, folder, **dict.fromkeys("abc", b"0"))
-    observed = follow(observer, folder)
-
-    def hold(connection: Connection, _: Message) -> None:
-        connection.replies.is_held = True
-
-    with proxy.counting() as sent:
-        trap = proxy.on_request("getData", hold)
-        put(other, folder, a="1")
-        eventually(lambda: trap.sprung)
-        for number in range(100):
-            put(other, folder, a=str(number), b=str(number))
-        proxy.heal()
-        eventually(lambda: values(observed) == {"a": b"99", "b": b"99", "c": b"0"})
-    assert sent.requests["getData"] <= 4
-    assert sent.requests["getChildren2"] == 0
-
-
 def test_reading_writes_nothing(
     observer: ZookeeperBackend, other: ZookeeperBackend, proxy: FaultProxy, folder: str
 ) -> None:
@@ -167,70 +138,7 @@ def test_reading_writes_nothing(
 # Staleness
 
 
-def test_a_look_that_is_answered_late_is_followed_by_another_reading(
-    quick: ZookeeperBackend, other: ZookeeperBackend, proxy: FaultProxy, folder: str
-) -> None:
-    put(other, folder, a="1")
-    observed = follow(quick, folder)
-    connections = proxy.counts().connections
-    # For kazoo that is no silence yet, which would give the connection up.
-    proxy.replies.delay(0.3)
-    quick._observations._interval = 0.1
-    eventually(lambda: is_stale(observed))
-    with proxy.counting() as sent:
-        put(other, folder, a="2")
-        quick._observations._interval = 10.0
-        eventually(lambda: is_fresh(observed))
-    assert values(observed) == {"a": b"2"}
-    assert sent.requests["getChildren2"] >= 1
-    assert proxy.counts().connections == connections
-
-
-def test_nothing_new_is_shown_while_probes_fail(
-    quick: ZookeeperBackend,
-    other: ZookeeperBackend,
-    folder: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    put(other, folder, a="1")
-    observed = follow(quick, folder)
-    # The fault: the service does not agree to anything.
-    refused = Create("/zookeeper", b"", OPEN_ACL_UNSAFE, 0)
-    monkeypatch.setattr("coordlock_zookeeper.observing.Transaction", lambda _: refused)
-    eventually(lambda: is_stale(observed))
-    news = len(told := [observed.view])
-    put(other, folder, a="2")
-    late = quick.follow(f"{folder}a", lambda: told.append(late.view))
-    eventually(lambda: quick._observations._last_probe > SYSTEM_CLOCK.now() - 0.5, "one more probe")
-    assert (values(observed), len(told), late.view.state) == ({"a": b"1"}, news, None)
-    monkeypatch.undo()
-    eventually(lambda: is_fresh(observed) and is_fresh(late))
-    assert values(observed) == values(late) == {"a": b"2"}
-
-
 # Sessions
-
-
-def test_an_observation_outlives_its_session(
-    join: Join, other: ZookeeperBackend, proxy: FaultProxy, folder: str, root: str
-) -> None:
-    short = join(f"zookeeper://127.0.0.1:{proxy.port}{root}?ttl=1s")
-    put(other, folder, a="1")
-    observed = follow(short, folder)
-    queue = short.follow(Queue("q"), lambda: None)
-    eventually(lambda: is_fresh(queue))
-    first = short._data_session.session().result(BOUND)
-    proxy.refuse()
-    proxy.drop_connections()
-    put(other, folder, a="2")
-    eventually(lambda: is_stale(observed) and is_stale(queue))
-    threading.Event().wait(2.0)  # the session expires on the server
-    proxy.heal()
-    eventually(lambda: is_fresh(observed) and is_fresh(queue))
-    assert values(observed) == {"a": b"2"}
-    assert short._data_session.session().result(BOUND).number != first.number
-    put(other, folder, a="3")
-    eventually(lambda: values(observed) == {"a": b"3"})
 
 
 @pytest.mark.usefixtures("no_leaks")
@@ -328,24 +236,6 @@ def _name(path: str) -> str:
 # Nodes
 
 
-def test_keys_and_folders_come_and_go_and_come_again(
-    observer: ZookeeperBackend, other: ZookeeperBackend, folder: str, kazoo: Any
-) -> None:
-    key = f"{folder}a/b"
-    single, inner, outer = (follow(observer, one) for one in (key, f"{folder}a/", folder))
-    for number in range(3):
-        value = b"%d" % number
-        assert values(single) == values(inner) == values(outer) == {}
-        put(other, f"{folder}a/", b=value)
-        eventually(lambda: values(single) == values(inner) == {"b": value})  # noqa: B023
-        assert values(outer) == {}
-        other.write([Delete(key), Put(f"{folder}a", b"x")]).result(BOUND)
-        eventually(lambda: values(single) == values(inner) == {} and values(outer) == {"a": b"x"})
-        kazoo.delete(folder.rstrip("/"), recursive=True)
-        eventually(lambda: values(outer) == {})
-    assert all(is_fresh(one) for one in (single, inner, outer))
-
-
 def test_nodes_without_data_are_no_keys(
     observer: ZookeeperBackend, other: ZookeeperBackend, folder: str, kazoo: Any
 ) -> None:
@@ -407,27 +297,6 @@ def test_contenders_of_kazoos_are_observed(other: ZookeeperBackend, root: str, k
     eventually(lambda: _contenders(queue) == ())
 
 
-def test_nodes_that_have_gone_are_not_remembered(
-    observer: ZookeeperBackend, other: ZookeeperBackend, proxy: FaultProxy, folder: str
-) -> None:
-    observed = follow(observer, folder)
-    client = observer._data_session.session().result(BOUND).client
-
-    def vanish(connection: Connection, _: Message) -> None:
-        connection.requests.is_held = True
-
-    for number in range(1, 6):
-        trap = proxy.on_request("getData", vanish)
-        put(other, folder, **{f"k{number}": "1"})
-        eventually(lambda: trap.sprung)  # noqa: B023
-        other.write([Delete(f"{folder}k{number}")]).result(BOUND)
-        proxy.heal()
-        eventually(lambda: proxy.counts().replies["getData"] == number)  # noqa: B023
-    put(other, folder, last="1")
-    eventually(lambda: values(observed) == {"last": b"1"})
-    assert set(client._data_watchers) <= {f"{folder}last", folder.rstrip("/")}
-
-
 # Servers
 
 
@@ -435,31 +304,6 @@ def test_nodes_that_have_gone_are_not_remembered(
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:
     with ZooKeeperEnsemble(tmp_path_factory.mktemp("ensemble")) as ensemble:
         yield ensemble
-
-
-@pytest.mark.faults
-def test_observations_go_on_at_another_member_when_theirs_is_killed(
-    ensemble: ZooKeeperEnsemble, join: Join, root: str, folder: str
-) -> None:
-    one, two = (join(ensemble.url_for(root, ttl="20s")) for _ in range(2))
-    put(two, folder, n="0")
-    observed = follow(one, folder)
-    for number, member in enumerate(ensemble.members, 1):
-        member.kill()
-        try:
-            value = b"%d" % number
-
-            def is_written() -> bool:
-                return two.write([Put(f"{folder}n", value)]).exception(BOUND) is None  # noqa: B023
-
-            eventually(is_written, within=60)
-            eventually(
-                lambda: values(observed) == {"n": value} and is_fresh(observed),  # noqa: B023
-                within=60,
-            )
-        finally:
-            member.start()
-        eventually(lambda: all(one.answers() for one in ensemble.members), within=60)
 
 
 @pytest.mark.faults

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import random
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any
@@ -13,28 +11,11 @@ import coordlock_zookeeper
 import pytest
 from coordlock_zookeeper import buffered_socket, connection, io_thread
 from coordlock_zookeeper.connection import Connection
-from coordlock_zookeeper.io_thread import Wakeups
 
 import coordlock
-from coordlock.testing.waiting import eventually
 from testbed.servers.zookeeper import ZooKeeper
-from tests.integration.zookeeper.conftest import BOUND, Parties
+from tests.integration.zookeeper.conftest import BOUND
 from tests.unit.signals import Signal, interrupted
-
-
-def test_a_thread_that_asks_sends_by_itself_while_the_io_thread_sleeps(
-    proxied: str, parties: Parties
-) -> None:
-    party = parties(proxied)
-    _, upto, _ = party.enqueue()
-    assert party.backend._current is not None
-    used = party.backend._current.session.client._connection._write_sock
-    assert isinstance(used, Wakeups)
-    for _ in range(100):
-        eventually(lambda: used._sleeps and not used.left())
-        asked = party.backend.snapshot("q", upto)
-        assert not used.left()
-        asked.result(BOUND)
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["free", "held"])
@@ -85,21 +66,6 @@ def test_ctrl_c_that_ends_the_program_leaves_nobody_in_the_queue(
                 break
         else:
             pytest.fail("it has no end")
-
-
-def test_threads_of_one_client_do_not_disturb_each_other(zookeeper: ZooKeeper, root: str) -> None:
-    """Each sends while the I/O thread sleeps, or wakes it."""
-    over = time.monotonic() + 2
-
-    def act(client: coordlock.Client, number: int) -> None:
-        lock = client.lock(f"x{number}")
-        while time.monotonic() < over:
-            lock.acquire(timeout=BOUND).release()
-            time.sleep(random.uniform(0, 0.004))
-
-    with coordlock.connect(zookeeper.url_for(root)) as client, ThreadPoolExecutor(4) as pool:
-        for acting in [pool.submit(act, client, number) for number in range(4)]:
-            acting.result(BOUND)
 
 
 @pytest.mark.parametrize("module", [buffered_socket, connection, io_thread])

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kazoo.client import KazooClient
 
 from coordlock.backend import Put
-from coordlock.errors import BackendUnavailable, Evicted, SessionLost
+from coordlock.errors import BackendUnavailable, Evicted
 from coordlock.model.contender import Owner
 from coordlock.runtime.promise import Promise
 from coordlock.testing.proxy import FaultProxy
@@ -52,32 +51,6 @@ def test_a_longer_minimum_is_known_too(zookeeper: ZooKeeper, root: str, parties:
     assert 0 < party.backend.heartbeat().result(BOUND) <= 1
 
 
-def test_a_lost_connection_is_told_and_the_same_session_comes_back(
-    proxy: FaultProxy, proxied: str, parties: Parties
-) -> None:
-    party = parties(proxied)
-    _, contender, _ = party.enqueue()
-    proxy.refuse()
-    proxy.drop_connections()
-    eventually(lambda: party.events, "to be told")
-    with pytest.raises(BackendUnavailable):
-        party.backend.heartbeat().result(BOUND)
-    proxy.heal()
-    eventually(lambda: len(party.events) == 2, "to be told again")
-    assert party.events == ["suspect: the connection was lost", "recovered"]
-    assert 0 < party.backend.heartbeat().result(BOUND) <= 6
-    assert party.ids() == [contender.id]
-
-
-def test_a_restarted_server_keeps_the_session(server: ZooKeeperServer, parties: Parties) -> None:
-    party = parties(server.url_for("/x", ttl="30s"))
-    _, contender, _ = party.enqueue()
-    server.restart()
-    party.recovers()
-    assert party.ids() == [contender.id]
-    assert party.events == ["suspect: the connection was lost", "recovered"]
-
-
 def test_a_server_that_never_answers_the_handshake_does_not_hold_up_the_next(
     proxy: FaultProxy, proxied: str, zookeeper: ZooKeeper, parties: Parties
 ) -> None:
@@ -107,22 +80,6 @@ def test_whether_the_port_is_right_is_asked_only_before_the_first_answer(
         proxy.heal()
 
 
-def test_an_expired_session_is_lost_when_the_server_says_so(
-    proxy: FaultProxy, proxied: str, root: str, parties: Parties, kazoo: Any
-) -> None:
-    """A fault test: a partition that outlasts the session."""
-    party = parties(proxied.replace("ttl=6s", "ttl=1s"))
-    _, contender, _ = party.enqueue()
-    proxy.black_hole()
-    eventually(lambda: kazoo.exists(contender.key) is None, "the server to expire the session")
-    proxy.drop_connections()
-    proxy.heal()
-    assert party.lost.wait(BOUND)
-    assert party.events[-1] == "lost: the server expired the session"
-    with pytest.raises(SessionLost):
-        party.backend.heartbeat().result(BOUND)
-
-
 def test_a_write_whose_guard_left_with_the_session_is_refused_for_certain(
     zookeeper: ZooKeeper, root: str, parties: Parties
 ) -> None:
@@ -136,22 +93,6 @@ def test_a_write_whose_guard_left_with_the_session_is_refused_for_certain(
         party.backend.write([Put(f"{root}-data", b"late")], [contender]).result(BOUND)
     with pytest.raises(Evicted):
         party.backend.write((), [contender]).result(BOUND)
-
-
-def test_a_session_that_somebody_else_closes_is_lost_and_another_can_be_opened(
-    zookeeper: ZooKeeper, root: str, parties: Parties
-) -> None:
-    party = parties(zookeeper.url_for(root), opened=False)
-    before = party.open()
-    party.enqueue()
-    with zookeeper.kazoo(client_id=client_of(party).client_id):
-        pass  # takes the session over, and closes it
-    assert party.lost.wait(BOUND)
-    after = party.open()
-    assert after.id != before.id
-    _, contender, snapshot = party.enqueue()
-    assert snapshot.contenders == (contender,)
-    assert contender.session == after.id
 
 
 def test_requests_fail_when_the_session_ends(
@@ -334,30 +275,6 @@ class TestNothingBlocks:
         asking.join(BOUND)
         assert not asking.is_alive(), f"blocked after {len(answers)} requests"
         return answers
-
-
-def test_a_kazoo_client_of_its_own_does_block(zookeeper: ZooKeeper) -> None:
-    """Why the backend brings its own handler; when this fails, kazoo has mended it."""
-    with FaultProxy(zookeeper.host, zookeeper.port) as proxy:
-        kazoo = KazooClient(f"127.0.0.1:{proxy.port}", timeout=60)
-        kazoo.start(BOUND)
-        proxy.refuse()
-        proxy.drop_connections()
-        eventually(lambda: not kazoo.connected)
-
-        def ask() -> None:
-            for _ in range(2000):
-                kazoo.exists_async("/")
-
-        asking = threading.Thread(target=ask)
-        asking.start()
-        asking.join(1)
-        blocked = asking.is_alive()
-        proxy.heal()
-        asking.join(BOUND)
-        kazoo.stop()
-        kazoo.close()
-        assert blocked
 
 
 def test_no_request_of_a_live_session_is_left_pending_after_reconnecting(

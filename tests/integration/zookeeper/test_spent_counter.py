@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from coordlock.errors import BackendError, BackendUnavailable
+from coordlock.errors import BackendUnavailable
 from testbed.servers.zookeeper import ZooKeeperServer
 from tests.integration.zookeeper.conftest import BOUND, Parties, new_entry
 from tests.integration.zookeeper.counter import set_counter
@@ -111,16 +111,3 @@ def test_overlapping_contenders_are_all_refused_or_in_order(
     own = [snapshot.contenders[-1] for [snapshot] in entered]
     assert sorted(own, key=lambda one: one.order) == sorted(own, key=lambda one: one.token or 0)
     assert len({one.order for one in own}) == len(own)
-
-
-def test_sequences_that_are_tokens_end_with_an_error(
-    old: ZooKeeperServer, parties: Parties
-) -> None:
-    party = parties(old.url_for("/x", token="sequence"))
-    _, contender, _ = party.enqueue("tokens")  # one went to the node that keeps the queue
-    assert contender.token == LAST - 1
-    for _ in range(2):
-        with pytest.raises(BackendError, match="token=czxid") as caught:
-            party.backend.enqueue([new_entry("tokens")]).result(BOUND)
-        assert not isinstance(caught.value, BackendUnavailable)
-    assert party.ids("tokens") == [contender.id]

@@ -10,15 +10,14 @@ import pytest
 from kazoo.security import make_digest_acl
 
 import coordlock
-from coordlock import BackendError, BackendUnavailable, LockLost
-from coordlock.backend import Put
+from coordlock import BackendError
 from coordlock.errors import AuthenticationFailed, TooLarge
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from coordlock.types import VersionedValue
 from testbed.servers.zookeeper import ZooKeeper, ZooKeeperEnsemble
 from tests.integration.counting import count_together
-from tests.integration.zookeeper.conftest import BOUND, Parties, Party
+from tests.integration.zookeeper.conftest import BOUND
 
 
 @pytest.fixture
@@ -153,38 +152,6 @@ def test_the_first_read_over_a_new_connection_is_made_sure_of(
                 assert grant.read(key) == VersionedValue(b"1", 1)
             seen.append((sent.requests["multi"], sent.requests["exists"]))
         assert seen == [(0, 1), (0, 1), (1, 1), (0, 1)]
-
-
-def test_a_commit_under_way_when_the_session_ends_may_have_been_made(
-    proxy: FaultProxy, proxied: str, zookeeper: ZooKeeper, root: str, key: str
-) -> None:
-    with coordlock.connect(proxied, ttl=2, request_timeout=60) as client:
-        grant = client.lock("orders").acquire()
-        grant.transaction().put(key, b"1").commit()
-        proxy.replies.black_hole()
-        with pytest.raises(BackendUnavailable):
-            grant.transaction().put(key, b"made").commit()
-        assert grant.lost.wait(BOUND)
-        with pytest.raises(LockLost):
-            grant.transaction().commit()
-        proxy.drop_connections()
-        proxy.heal()
-        assert grant.release() is False
-        with coordlock.connect(zookeeper.url_for(root)) as other:
-            assert other.lock("orders").acquire(60).read(key) == VersionedValue(b"made", 2)
-
-
-def test_a_commit_of_a_session_that_was_replaced_says_that_its_outcome_is_unknown(
-    proxy: FaultProxy, proxied: str, parties: Parties, key: str
-) -> None:
-    party: Party = parties(proxied)
-    _, contender, _ = party.enqueue()
-    proxy.replies.black_hole()
-    commit = party.backend.write([Put(key, b"x")], [contender])
-    party.opening()
-    assert isinstance(commit.exception(BOUND), BackendUnavailable)
-    proxy.drop_connections()
-    proxy.heal()
 
 
 # Several members

@@ -10,7 +10,7 @@ from typing import Any
 from coordlock.backend import Departure
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
-from testbed.servers.zookeeper import ZooKeeper, ZooKeeperServer
+from testbed.servers.zookeeper import ZooKeeper
 from tests.integration.zookeeper.conftest import BOUND, Parties, Party
 
 
@@ -23,11 +23,6 @@ def watches_on_server(kazoo: Any, path: str) -> int:
         elif here and line.strip():
             count += 1
     return count
-
-
-def server_watches(server: ZooKeeperServer, path: str) -> int:
-    with server.kazoo() as kazoo:
-        return watches_on_server(kazoo, path)
 
 
 def test_many_watchers_of_a_contender_share_one_request(
@@ -50,25 +45,6 @@ def test_many_watchers_of_a_contender_share_one_request(
     eventually(lambda: sorted(told) == list(range(100)))
 
 
-def test_watches_are_set_again_on_a_new_connection(
-    proxy: FaultProxy, proxied: str, parties: Parties, kazoo: Any
-) -> None:
-    """A fault test: the connection breaks after the watch was set."""
-    party = parties(proxied)
-    other = parties(proxied)
-    _, contender, snapshot = other.enqueue()
-    departed = threading.Event()
-    party.backend.watch(contender, snapshot.revision, lambda _: departed.set())
-    eventually(lambda: watches_on_server(kazoo, contender.key) == 1)
-    for _ in range(3):
-        proxy.drop_connections()
-        party.recovers()
-        eventually(lambda: watches_on_server(kazoo, contender.key) == 1)
-    assert not departed.is_set()
-    kazoo.delete(contender.key)
-    assert departed.wait(BOUND)
-
-
 def test_a_watch_that_is_being_set_is_known_not_to_tell_in_order(
     proxy: FaultProxy, proxied: str, parties: Parties, kazoo: Any
 ) -> None:
@@ -89,36 +65,6 @@ def test_a_watch_that_is_being_set_is_known_not_to_tell_in_order(
     assert own.wait(BOUND)
 
 
-def test_departures_that_are_told_as_they_happen_are_in_order(
-    proxied: str, parties: Parties, kazoo: Any
-) -> None:
-    party = parties(proxied)
-    _, first, _ = parties(proxied).enqueue()
-    _, mine, snapshot = party.enqueue()
-    own, told = threading.Event(), Future[Departure]()
-    party.backend.watch(mine, snapshot.revision, lambda _: own.set())
-    party.backend.watch(first, snapshot.revision, told.set_result, waiters=[mine])
-    party.recovers()
-    kazoo.delete(first.key)
-    assert told.result(BOUND) is Departure.IN_ORDER
-
-
-def test_a_departure_during_a_partition_is_told_after_it(
-    proxy: FaultProxy, proxied: str, parties: Parties, kazoo: Any
-) -> None:
-    party = parties(proxied)
-    _, contender, snapshot = parties(proxied).enqueue()
-    departed = threading.Event()
-    party.backend.watch(contender, snapshot.revision, lambda _: departed.set())
-    proxy.refuse()
-    proxy.drop_connections()
-    eventually(lambda: party.events)
-    kazoo.delete(contender.key)
-    assert not departed.is_set()
-    proxy.heal()
-    assert departed.wait(BOUND)
-
-
 def test_a_watch_that_is_set_without_a_connection_is_set_when_it_is_back(
     proxy: FaultProxy, proxied: str, parties: Parties, kazoo: Any
 ) -> None:
@@ -133,20 +79,6 @@ def test_a_watch_that_is_set_without_a_connection_is_set_when_it_is_back(
     party.recovers()
     eventually(lambda: watches_on_server(kazoo, contender.key) == 1)
     kazoo.delete(contender.key)
-    assert departed.wait(BOUND)
-
-
-def test_a_watch_survives_a_restart_of_the_server(
-    server: ZooKeeperServer, parties: Parties
-) -> None:
-    party = parties(server.url_for("/x", ttl="30s"))
-    _, contender, snapshot = party.enqueue()
-    departed = threading.Event()
-    party.backend.watch(contender, snapshot.revision, lambda _: departed.set())
-    server.restart()
-    party.recovers()
-    assert not departed.is_set()
-    party.backend.evict(contender).result(BOUND)
     assert departed.wait(BOUND)
 
 
@@ -178,22 +110,6 @@ def test_watching_what_has_gone_leaves_no_watch_behind(
     party.backend.watch(contender, snapshot.revision, lambda _: departed.set())
     assert departed.wait(BOUND)
     assert watches_on_server(kazoo, contender.key) == 0
-
-
-def test_a_change_of_the_owner_is_no_departure(
-    zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
-) -> None:
-    party = parties(zookeeper.url_for(root))
-    _, contender, snapshot = party.enqueue()
-    departed = threading.Event()
-    party.backend.watch(contender, snapshot.revision, lambda _: departed.set())
-    eventually(lambda: watches_on_server(kazoo, contender.key) == 1)
-    for value in (b"a", b"b"):
-        kazoo.set(contender.key, value)
-        eventually(lambda: watches_on_server(kazoo, contender.key) == 1, "the watch, again")
-    assert not departed.is_set()
-    kazoo.delete(contender.key)
-    assert departed.wait(BOUND)
 
 
 def test_cancelled_watches_do_not_pile_up(

@@ -116,48 +116,6 @@ def test_a_departure_is_in_order_if_the_waiter_is_still_there(
     assert told["there, second"] is Departure.UNORDERED
 
 
-def test_the_sessions_own_contenders_are_told_of_here_without_a_subscription(
-    directory: Directory, watcher: Watcher
-) -> None:
-    contender = add(directory, watcher._session)
-    told: list[Departure] = []
-    watcher.watch(contender, told.append)
-    assert os.listdir(directory.observed) == []
-    remove(directory, contender)
-    watcher.own_left(contender.key)
-    watcher.own_left(contender.key)
-    assert told == [Departure.UNORDERED]
-
-
-def test_who_waits_behind_it_is_told_without_a_subscription(
-    directory: Directory, session: LocalSession, watcher: Watcher
-) -> None:
-    for _ in range(3):  # the pipe of the session is open from the first time on
-        ahead = add(directory, session)
-        me = add(directory, watcher._session, "b" * 32)
-        departures = list[Departure]()
-        watcher.watch(ahead, departures.append, (me,))
-        assert os.listdir(directory.observed) == []
-        remove(directory, ahead)
-        eventually(lambda: departures)  # noqa: B023
-        assert departures == [Departure.FIRST]
-        remove(directory, me)
-
-
-def test_who_stands_before_it_subscribes(
-    directory: Directory, session: LocalSession, watcher: Watcher
-) -> None:
-    me = add(directory, watcher._session, "b" * 32)
-    behind = add(directory, session)
-    departures = list[Departure]()
-    watcher.watch(behind, departures.append, (me,))
-    assert os.listdir(directory.observed) == ["q"]
-    remove(directory, behind)
-    eventually(lambda: departures)
-    assert departures == [Departure.IN_ORDER]
-    eventually(lambda: os.listdir(directory.observed) == [])
-
-
 claims = st.one_of(
     st.lists(st.sampled_from(list(Mode)), min_size=2, max_size=8),
     st.builds(lambda of, count: [Permit(of)] * count, st.integers(1, 4), st.integers(2, 8)),

@@ -14,7 +14,7 @@ def keys(url: str) -> bytes:
     """The key that `url` leads to."""
     settings = configure(url)
     tls = settings.scheme == "rediss"
-    return servers(settings, None, SYSTEM_CLOCK, tls=tls).key
+    return servers(settings, None, SYSTEM_CLOCK, b"", tls=tls).key
 
 
 @pytest.mark.parametrize("scheme", ["redis", "rediss", "valkey"])

@@ -19,7 +19,7 @@ TLS: dict[str, Any] = {"ssl": True, "ssl_cert_reqs": "none"}
 
 
 def servers(client: object) -> Servers:
-    return servers_of(client, b"key", 1.0, SYSTEM_CLOCK)
+    return servers_of(client, b"key", 1.0, SYSTEM_CLOCK, b"")
 
 
 @pytest.mark.parametrize("own", [{}, TLS], ids=["plain sentinels", "sentinels with tls"])
@@ -52,11 +52,11 @@ def test_sentinels_and_the_primary_each_have_tls_or_not(
 def test_what_contradicts_the_client_is_refused(url: str, wrong: str) -> None:
     client = redis.Redis(host="h", username="app", password="p", db=3)
     with pytest.raises(ConfigurationError, match=f"^{wrong}: ") as refused:
-        access.servers(configure(url), client, SYSTEM_CLOCK, tls=False)
+        access.servers(configure(url), client, SYSTEM_CLOCK, b"", tls=False)
     assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize("url", ["redis:///x", "redis://app:p@h/x?db=3"])
 def test_what_the_client_says_may_be_repeated(url: str) -> None:
     client = redis.Redis(host="h", username="app", password="p", db=3)
-    assert access.servers(configure(url), client, SYSTEM_CLOCK, tls=False).arguments["db"] == 3
+    assert access.servers(configure(url), client, SYSTEM_CLOCK, b"", tls=False).arguments["db"] == 3

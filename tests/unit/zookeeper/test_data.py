@@ -257,27 +257,6 @@ def test_a_key_that_others_make_and_delete_all_the_time_is_given_up() -> None:
     assert b"x" not in keys_of(tree.nodes).values()
 
 
-def test_what_exists_is_written_by_one_multi() -> None:
-    tree = Tree(dict.fromkeys(with_ancestors([ME.key, "/a/b", "/c"]), (b"", 0)))
-    operations: list[Operation] = [Put("/a/b", b"x"), DeleteKey("/c"), Expect("/a", 1)]
-    assert outcome(tree, operations) is None
-    assert tree.multis == 1
-
-
-def test_a_new_key_that_is_expected_to_be_new_is_written_by_one_multi() -> None:
-    tree = Tree(dict.fromkeys(with_ancestors([ME.key]), (b"", 0)))
-    assert outcome(tree, [Put("/a", b"x"), Expect("/a", 0)]) is None
-    assert tree.multis == 1
-
-
-def test_many_new_keys_with_their_parents_take_two_multis() -> None:
-    tree = Tree(dict.fromkeys(with_ancestors([ME.key]), (b"", 0)))
-    operations = [Put(f"/a/{number}/c", b"x") for number in range(50)]
-    assert outcome(tree, [*operations, DeleteKey("/x/y")]) is None
-    assert tree.multis == 2
-    assert "/x" not in tree.nodes
-
-
 def test_a_multi_without_an_answer_is_not_sent_again() -> None:
     for lost_after in (1, 2):
         tree = Tree(dict.fromkeys(with_ancestors([ME.key]), (b"", 0)))

@@ -271,33 +271,3 @@ def test_a_queue_is_shown_in_which_somebody_comes_or_goes_all_the_time(seed: int
         client.server.change((chance.choice(there), chance.randbytes(4), True))
         client.turn(lambda: None)
     assert len(client.shown) >= 30
-
-
-def test_a_round_is_not_begun_while_another_is_under_way() -> None:
-    place = FolderPlace("/f/")
-    [first] = place.next_round()
-    assert place.next_round() == []
-    place.take(first, (["b", "a"], stat(1)), 1)
-    readings = place.next_round()
-    assert {one.path for one in readings} == {"/f/a", "/f/b"}
-    place.take(readings[0], (b"", stat(1)), 2)
-    place.fired(EventType.CHANGED, readings[0].path)
-    assert place.next_round() == []
-    assert not place.advance()
-    place.take(readings[1], (b"", stat(1)), 3)
-    assert not place.is_complete
-    assert place.next_round() == [readings[0]]
-
-
-def test_events_of_others_cost_nothing() -> None:
-    folder, key = FolderPlace("/f/"), KeyPlace("/f")
-    folder.take(folder.next_round()[0], ([], stat(1)), 1)
-    key.take(key.next_round()[0], (b"", stat(1)), 1)
-    folder.fired(EventType.CHANGED, "/f")  # its data
-    folder.fired(EventType.CHANGED, "/f/a/b")
-    key.fired(EventType.CHILD, "/f")
-    key.fired(EventType.CREATED, "/f/a")
-    assert folder.is_complete
-    assert key.is_complete
-    key.fired(EventType.DELETED, "/f")
-    assert not key.is_complete

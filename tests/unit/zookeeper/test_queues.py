@@ -10,7 +10,7 @@ import pytest
 from coordlock_zookeeper import queues
 from coordlock_zookeeper.queues import ChildLists
 from coordlock_zookeeper.requests import Requests
-from kazoo.exceptions import ConnectionLoss, NoNodeError
+from kazoo.exceptions import ConnectionLoss
 
 from coordlock.errors import BackendUnavailable
 from tests.unit.signals import interrupted
@@ -64,12 +64,6 @@ def test_a_list_that_was_sent_before_one_asks_is_not_good_enough(
     assert late[0].result(0).positions == [(1, "a-0000000001"), (12, "b-0000000012")]
 
 
-def test_queues_do_not_wait_for_each_other(client: Client, lists: ChildLists) -> None:
-    for name in "/p", "/q":
-        lists.ask(name)
-    assert [path for path, _ in client.asked] == ["/p", "/q"]
-
-
 def test_without_a_connection_all_are_refused_each_with_an_error_of_its_own(
     client: Client, lists: ChildLists
 ) -> None:
@@ -80,16 +74,6 @@ def test_without_a_connection_all_are_refused_each_with_an_error_of_its_own(
     assert len({id(error) for error in errors}) == 3
     lists.ask("/q")
     assert len(client.asked) == 1, "a new connection asks anew"
-
-
-def test_a_queue_that_was_not_there_may_be_by_the_next_list(
-    client: Client, lists: ChildLists
-) -> None:
-    early, late = lists.ask("/q"), lists.ask("/q")
-    client.refuse(NoNodeError())
-    assert (early.result(0).exists, early.result(0).children) == (False, ())
-    client.answer()
-    assert (late.result(0).exists, late.result(0).children) == (True, [])
 
 
 def test_an_interrupted_request_keeps_nobody_from_asking(client: Client, lists: ChildLists) -> None:

@@ -4,7 +4,7 @@ from contextlib import suppress
 from functools import partial
 
 import pytest
-from coordlock_etcd.transport.sending import Limiter
+from coordlock_etcd.transport.limiter import Limiter
 from hypothesis import given
 from hypothesis import strategies as st
 

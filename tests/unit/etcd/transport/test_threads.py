@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from unittest.mock import Mock
 
 import pytest
 from coordlock_etcd.transport.call import CallThreads
@@ -29,6 +30,9 @@ class Calls:
     def start(self) -> None:
         self.note("started")
 
+    def refuse(self) -> None:
+        self.note("refused")
+
 
 @pytest.fixture
 def threads(no_leaks: None) -> Iterator[CallThreads]:
@@ -48,10 +52,10 @@ def calls(threads: CallThreads) -> Iterator[Calls]:
 def test_one_call_blocks_the_thread_for_that_and_others_are_started_meanwhile(
     threads: CallThreads, calls: Calls
 ) -> None:
-    threads.run(calls.block, calls.start)
+    threads.run(calls.block, calls.start, calls.refuse)
     eventually(lambda: len(calls.done) == 1)
     for _ in range(2):
-        threads.run(calls.block, calls.start)
+        threads.run(calls.block, calls.start, calls.refuse)
     eventually(lambda: len(calls.done) == 3)
     calls.answer.set()
     eventually(lambda: len(calls.done) == 4)
@@ -61,8 +65,10 @@ def test_one_call_blocks_the_thread_for_that_and_others_are_started_meanwhile(
 
 
 def test_another_thread_starts_its_calls_itself(threads: CallThreads, calls: Calls) -> None:
-    threads.run(calls.block, calls.start)
-    thread = threading.Thread(target=threads.run, args=(calls.block, calls.start), name="other")
+    threads.run(calls.block, calls.start, calls.refuse)
+    thread = threading.Thread(
+        target=threads.run, args=(calls.block, calls.start, calls.refuse), name="other"
+    )
     thread.start()
     thread.join()
     assert ("started", "other") in calls.done
@@ -75,10 +81,10 @@ def test_who_is_told_of_an_answer_may_make_the_next_call(
     told = threading.Event()
 
     def finish() -> None:
-        threads.run(calls.block, calls.start)
+        threads.run(calls.block, calls.start, calls.refuse)
         told.set()
 
-    threads.run(lambda: finish, calls.start)
+    threads.run(lambda: finish, calls.start, calls.refuse)
     assert told.wait(30)
     eventually(lambda: len(calls.done) == 2)
     assert [what for what, _ in calls.done] == ["called", "finished"]
@@ -88,8 +94,20 @@ def test_after_the_end_calls_are_started_where_they_come_from(
     threads: CallThreads, calls: Calls
 ) -> None:
     threads.close()
-    threads.run(calls.block, calls.start)
+    threads.run(calls.block, calls.start, calls.refuse)
     assert calls.done == [("started", threading.current_thread().name)]
+
+
+@pytest.mark.parametrize("blocks", [True, False])
+def test_without_a_thread_no_caller_waits_for_a_call(
+    threads: CallThreads, calls: Calls, monkeypatch: pytest.MonkeyPatch, blocks: bool
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError))
+        threads.run(calls.block if blocks else None, calls.start, calls.refuse)
+    assert [what for what, _ in calls.done] == ["refused"]
+    threads.run(calls.block if blocks else None, calls.start, calls.refuse)
+    eventually(lambda: calls.done[-1][0] == ("called" if blocks else "started"))
 
 
 def test_ctrl_c_while_a_thread_starts_leaves_none_behind(
@@ -105,8 +123,8 @@ def test_ctrl_c_while_a_thread_starts_leaves_none_behind(
 
     monkeypatch.setattr(threading.Thread, "start", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        threads.run(None, calls.start)
-    threads.run(None, calls.start)
+        threads.run(None, calls.start, calls.refuse)
+    threads.run(None, calls.start, calls.refuse)
     eventually(lambda: calls.done == [("started", "coordlock-etcd-start")] * 2)
     threads.close()
     eventually(lambda: not any(one.is_alive() for one in made), within=10)

@@ -18,7 +18,7 @@
 -- Each script reads all it needs before it writes: what makes it fail, such as a key of another
 -- type, then leaves nothing half done.
 
--- ARGV[1] names the operation. The next are which server this is, the client, "1" in a cluster, and
+-- ARGV[1] names the operation: one of the blocks behind the functions. The next are which server this is, the client, "1" in a cluster, and
 -- what `known_to_client` reads.
 local RUN, INBOX, CLUSTER = ARGV[2], ARGV[3], ARGV[4]
 local FIRST = 6 -- the first argument of the operation itself

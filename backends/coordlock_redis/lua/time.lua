@@ -1,2 +1,0 @@
--- The server's clock, in microseconds since 1970.
-return finish('ok', now)
