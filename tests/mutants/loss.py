@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+
+import coordlock_local.session
+from coordlock_local.directory import Directory
+
 from coordlock.kernel.session import Session
 from coordlock.kernel.ticket import Ticket
 from coordlock.kernel.tickets import Tickets
 from coordlock.runtime.promise import Promise
-from tests.mutants.mutant import Changes, mutant, nothing
+from tests.mutants.mutant import SUITES, Changes, mutant, nothing
 from tests.simulation.contention import Contention
 
 
@@ -68,3 +73,14 @@ def does_not_hear_of_its_own_removal() -> Changes:
 @mutant("A waiter or a holder that was evicted is not told.", simulated=(Contention,))
 def does_not_watch_its_own_contender() -> Changes:
     return [(Ticket, "_watch", nothing)]
+
+
+@mutant(
+    "A process that died keeps its locks.",
+    SUITES + "TestKillOnLocal::test_what_a_killed_process_held_goes_together",
+)
+def takes_the_dead_for_living() -> Changes:
+    def is_locked(directory: Directory, id: str) -> bool | None:
+        return True if os.path.exists(directory.session(id)) else None
+
+    return [(coordlock_local.session, "_is_locked", is_locked)]
