@@ -16,7 +16,8 @@ The names here are those that applications write. All errors are in `coordlock.e
 calls return, for annotations, in `coordlock.types`.
 
 The locks live in etcd, ZooKeeper, PostgreSQL, Redis, the files of one machine, or in memory for
-tests. Importing this package imports no backend. The documentation tells what a lock cannot promise.
+tests. Importing this package imports no backend. The documentation tells what a lock cannot
+promise.
 """
 
 #: The public names by module. Nothing of coordlock is imported before it is used: a program that

@@ -135,7 +135,7 @@ class PostgresqlBackend(PostgresqlSession):
         kept: list[Any] = []
 
         def removed(answer: list[Any]) -> bool:
-            gone, kept[:], _ = answer
+            gone, kept[:] = answer
             return len(gone) + len(kept) == len(ids)
 
         def again(_: Promise[bool]) -> None:
@@ -157,17 +157,20 @@ class PostgresqlBackend(PostgresqlSession):
                 kept = yield self._remove(sessions, ids, None, kept, lambda answer: answer[1])
 
     def evict(self, contender: Contender) -> Promise[bool]:
-        def removed(answer: list[Any]) -> bool:
-            gone, kept, pid = answer
-            if kept:
-                advice = f" (to end it: SELECT pg_terminate_backend({pid}))" if pid else ""
-                raise BackendError(
-                    SERVICE,
-                    f"a transaction of a program guards the contender until it ends{advice}",
-                )
-            return bool(gone)
+        return run_in_background(self._evict(contender))
 
-        return self._remove([contender.session], [contender.id], contender.order, (), removed)
+    def _evict(self, contender: Contender) -> Steps[bool]:
+        session, id = contender.session, contender.id
+        removing = self._remove([session], [id], contender.order, (), lambda answer: answer)
+        gone, kept = yield from awaited(removing)
+        if kept:
+            statement = "SELECT coordlock.keeper(%s, %s)"
+            pid = yield self._ask(statement, (session, id), lambda pid: pid)
+            advice = f" (to end it: SELECT pg_terminate_backend({pid}))" if pid else ""
+            raise BackendError(
+                SERVICE, f"a transaction of a program guards the contender until it ends{advice}"
+            )
+        return bool(gone)
 
     def _remove(
         self,

@@ -88,35 +88,25 @@ CREATE FUNCTION new_epoch() RETURNS void LANGUAGE sql AS $$
 $$;
 REVOKE EXECUTE ON FUNCTION new_epoch() FROM PUBLIC;
 
--- The epoch; a new one if another timeline is written.
-CREATE FUNCTION _epoch() RETURNS epoch LANGUAGE plpgsql AS $$
+-- The epoch; a new one if another timeline is written. For `quiet` seconds nothing is granted and no
+-- session ended, because earlier holders may not know.
+CREATE FUNCTION _epoch(OUT number integer, OUT pause interval, OUT quiet double precision) LANGUAGE plpgsql AS $$
 DECLARE
     latest epoch;
     now_at constant text := _timeline();
 BEGIN
     LOOP
-        SELECT * INTO latest FROM epoch ORDER BY number DESC LIMIT 1;
+        SELECT * INTO latest FROM epoch e ORDER BY e.number DESC LIMIT 1;
         EXIT WHEN latest.timeline = now_at;
         PERFORM new_epoch();
     END LOOP;
     IF latest.since > clock_timestamp() THEN -- it was set back: the pause counts from now on
-        UPDATE epoch SET since = clock_timestamp() WHERE number = latest.number RETURNING * INTO latest;
+        UPDATE epoch e SET since = clock_timestamp() WHERE e.number = latest.number RETURNING * INTO latest;
     END IF;
-    RETURN latest;
+    number := latest.number;
+    pause := latest.pause;
+    quiet := extract(epoch FROM latest.since + latest.pause - clock_timestamp());
 END $$;
-
--- The seconds for which nothing is granted and no session ended, since earlier holders may not know.
-CREATE FUNCTION _quiet(latest epoch) RETURNS double precision LANGUAGE sql VOLATILE AS $$
-    SELECT extract(epoch FROM latest.since + latest.pause - clock_timestamp())::double precision
-$$;
-
-CREATE FUNCTION _channel(session text) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT split_part(session, '-', 1) $$;
-
--- A contender as the client reads it.
-CREATE FUNCTION _shown(shown contender) RETURNS json LANGUAGE sql STABLE AS $$
-    SELECT json_build_array(shown.id, shown.token, shown.claim, shown.session, shown.owner,
-                            encode(shown.value, 'hex'), shown.version)
-$$;
 
 -- The contenders of a queue up to a token in ascending order, behind how many others they stand.
 -- Of those before it, the `window` nearest, or without one those of no `compatible` claim.
@@ -136,7 +126,10 @@ BEGIN
         SELECT count(*) INTO omitted FROM contender c
         WHERE c.queue = of_queue.id AND c.token >= of_queue.floor AND c.token < found[1].token;
     END IF;
-    RETURN json_build_array(omitted, (SELECT coalesce(json_agg(_shown(c)), '[]') FROM unnest(found) c));
+    RETURN json_build_array(omitted, (
+        SELECT coalesce(json_agg(json_build_array(id, token, claim, session, owner, encode(value, 'hex'), version)), '[]')
+        FROM unnest(found)
+    ));
 END $$;
 
 -- Remove contenders of these sessions. Never waits: what another transaction has locked stays.
@@ -152,8 +145,8 @@ LANGUAGE sql VOLATILE AS $$
     SELECT coalesce(array_agg(c), '{}') FROM gone
 $$;
 
--- Remove contenders; which have left, and those that a transaction keeps, with its process. What it
--- `kept` before and has let go counts as left, whoever has removed it.
+-- Remove contenders; which have left, and those that a transaction keeps. What it `kept` before and has
+-- let go counts as left, whoever has removed it.
 CREATE FUNCTION _withdraw(
     sessions text[], ids text[], of_token bigint, kept json, OUT answer json, OUT gone contender[]
 ) LANGUAGE plpgsql AS $$
@@ -167,9 +160,7 @@ BEGIN
     answer := json_build_array(
         (SELECT coalesce(json_agg(json_build_array(id, token)), '[]') FROM unnest(gone)),
         (SELECT coalesce(json_agg(c), '[]') FROM contender c
-         WHERE session = ANY (sessions) AND id = ANY (ids) AND token = coalesce(of_token, token)),
-        (SELECT min(pid) FROM contender c JOIN pg_locks l ON l.transactionid = c.xmax AND l.granted
-         WHERE session = ANY (sessions) AND id = ANY (ids)));
+         WHERE session = ANY (sessions) AND id = ANY (ids) AND token = coalesce(of_token, token)));
 END $$;
 
 -- Add a contender for each entry, or find those of the session. All have one token.
@@ -178,8 +169,7 @@ CREATE FUNCTION _enqueue(
     windows integer[], OUT answer json, OUT gone contender[], OUT places text[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
-    latest constant epoch := _epoch();
-    quiet constant double precision := _quiet(latest);
+    latest record := _epoch();
     entry record;
     here queue;
     queues queue[];
@@ -188,8 +178,8 @@ DECLARE
 BEGIN
     gone := '{}';
     places := '{}';
-    IF quiet > 0 THEN
-        answer := json_build_object('quiet', quiet);
+    IF latest.quiet > 0 THEN
+        answer := json_build_object('quiet', latest.quiet);
         RETURN;
     END IF;
     PERFORM FROM session s WHERE s.id = of_session AND s.epoch = latest.number AND NOT ended;
@@ -252,19 +242,19 @@ END $$;
 -- End a session that a waiter saw without a beat for its ttl.
 CREATE FUNCTION _reap(reaped text, at_beat bigint) RETURNS contender[]
 LANGUAGE sql VOLATILE AS $$
-    SELECT CASE WHEN _quiet(_epoch()) > 0 THEN '{}' ELSE _end(reaped, at_beat) END
+    SELECT CASE WHEN quiet > 0 THEN '{}' ELSE _end(reaped, at_beat) END FROM _epoch()
 $$;
 
 -- End what nobody has waited for: sessions of earlier epochs, and those a minute overdue, for the
 -- server's clock may have been set forward. Also queues without contenders.
 CREATE FUNCTION _tidy() RETURNS contender[] LANGUAGE plpgsql AS $$
 DECLARE
-    latest constant epoch := _epoch();
+    latest record := _epoch();
     gone contender[] := '{}';
     old text;
     empty bigint[];
 BEGIN
-    IF _quiet(latest) > 0 THEN
+    IF latest.quiet > 0 THEN
         RETURN gone;
     END IF;
     FOR old IN
@@ -285,7 +275,7 @@ END $$;
 CREATE FUNCTION _open(new text, former text[], new_ttl interval, OUT answer json, OUT gone contender[])
 LANGUAGE plpgsql AS $$
 DECLARE
-    latest constant epoch := _epoch();
+    latest record := _epoch();
     old text;
 BEGIN
     gone := '{}';
@@ -304,7 +294,7 @@ END $$;
 
 CREATE FUNCTION _heartbeat(beating text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-    latest constant epoch := _epoch();
+    latest record := _epoch();
 BEGIN
     UPDATE session s SET beat = beat + 1, expires_at = clock_timestamp() + ttl
     WHERE s.id = beating AND s.epoch = latest.number AND NOT ended;
@@ -441,25 +431,33 @@ BEGIN
         message := format('%s %s %s %s', CASE WHEN left_one = ANY (changed) THEN 'value' ELSE 'left' END,
                           left_one.id, left_one.token, left_one.version);
         channels := array(
-            SELECT _channel(session) FROM contender c WHERE c.queue = left_one.queue AND claim = 'convertible');
-        channels := channels || _channel(left_one.session);
+            SELECT split_part(session, '-', 1) FROM contender c WHERE c.queue = left_one.queue AND claim = 'convertible');
+        channels := channels || split_part(left_one.session, '-', 1);
         passed := 0;
         FOR behind IN
             SELECT session, claim FROM contender c
             WHERE c.queue = left_one.queue AND c.token > left_one.token ORDER BY c.token
         LOOP
-            channels := channels || _channel(behind.session);
+            channels := channels || split_part(behind.session, '-', 1);
             passed := passed + 1;
             EXIT WHEN behind.claim = 'lock' OR behind.claim = 'permit' || passed;
         END LOOP;
         PERFORM pg_notify(channel, message)
         FROM (SELECT DISTINCT unnest(channels) AS channel) AS reached WHERE channel <> caller;
     END LOOP;
-    places := places || array(
-        SELECT DISTINCT 'queue:' || q.name FROM unnest(gone || changed) AS c JOIN queue q ON q.id = c.queue);
+    IF gone || changed <> '{}' THEN
+        places := places || array(
+            SELECT DISTINCT 'queue:' || q.name FROM unnest(gone || changed) AS c JOIN queue q ON q.id = c.queue);
+    END IF;
     PERFORM pg_notify(channel, 'place ' || place)
     FROM follower f WHERE f.root = in_root AND f.place = ANY (places) AND until > clock_timestamp();
 END $$;
+
+-- The server process whose transaction keeps a contender.
+CREATE FUNCTION keeper(of_session text, of_id text) RETURNS integer LANGUAGE sql STABLE AS $$
+    SELECT min(pid) FROM contender c JOIN pg_locks l ON l.transactionid = c.xmax AND l.granted
+    WHERE (session, id) = (of_session, of_id)
+$$;
 
 -- What a client watches, as far as it is there: id, token, version, session, and its beat and ttl.
 CREATE FUNCTION look(sessions text[], ids text[]) RETURNS json LANGUAGE sql STABLE AS $$
@@ -551,7 +549,7 @@ DECLARE
 BEGIN
     CALL coordlock._begin();
     SELECT o.answer, o.gone INTO answer, gone FROM coordlock._open(new, former, ttl) AS o;
-    CALL coordlock._finish(root, coordlock._channel(new), gone, '{}', '{}');
+    CALL coordlock._finish(root, pg_catalog.split_part(new, '-', 1), gone, '{}', '{}');
 END $$;
 
 CREATE PROCEDURE heartbeat(session text, INOUT answer json DEFAULT NULL) LANGUAGE plpgsql AS $$
@@ -571,7 +569,7 @@ BEGIN
     CALL coordlock._begin();
     SELECT e.answer, e.gone, e.places INTO answer, gone, places
     FROM coordlock._enqueue(root, session, names, ids, claims, owners, "values", windows) AS e;
-    CALL coordlock._finish(root, coordlock._channel(session), gone, '{}', places);
+    CALL coordlock._finish(root, pg_catalog.split_part(session, '-', 1), gone, '{}', places);
 END $$;
 
 CREATE PROCEDURE withdraw(
@@ -588,7 +586,7 @@ END $$;
 CREATE PROCEDURE close(root text, session text, INOUT answer json DEFAULT NULL) LANGUAGE plpgsql AS $$
 BEGIN
     CALL coordlock._begin();
-    CALL coordlock._finish(root, coordlock._channel(session), coordlock._end(session, NULL), '{}', '{}');
+    CALL coordlock._finish(root, pg_catalog.split_part(session, '-', 1), coordlock._end(session, NULL), '{}', '{}');
 END $$;
 
 CREATE PROCEDURE reap(root text, session text, beat bigint, INOUT answer json DEFAULT NULL)
