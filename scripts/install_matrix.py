@@ -34,7 +34,18 @@ PARALLEL: Final = 2
 EXTRAS: Final = {
     "sasl": ("zookeeper", "sasl"),
     "etcd3": ("etcd", "etcd3"),
-    "all": ("zookeeper", "sasl", "etcd", "cli", "cron", "sql", "redis", "prometheus", "otel"),
+    "all": (
+        "zookeeper",
+        "sasl",
+        "etcd",
+        "cli",
+        "cron",
+        "sql",
+        "redis",
+        "postgresql",
+        "prometheus",
+        "otel",
+    ),
 }
 
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 import uuid
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +20,7 @@ from coordlock_postgresql.schema import set_up
 from sqlalchemy import URL, create_engine, make_url, text
 
 from coordlock.backend.config import configure
-from testbed.servers.endpoint import Endpoint, Service
+from testbed.servers.endpoint import Endpoint
 from testbed.servers.ports import free_port
 from testbed.servers.process import ServerFailed, ServerProcess
 
@@ -41,23 +41,34 @@ def postgres_is_installed() -> bool:
     return _programs() is not None
 
 
-class Postgres(Service):
+class Postgres(ABC):
     """What tests ask of a PostgreSQL, whoever started it."""
 
     @property
     @abstractmethod
-    def url(self) -> URL:  # type: ignore[override]
+    def url(self) -> URL:
         """Where it is, for SQLAlchemy: the driver is psycopg, for sync and asyncio."""
 
     @property
     def endpoint(self) -> Endpoint:
         """Where it is, for coordlock; the path of each URL begins with the database."""
-        host = f"{self.url.host}:{self.url.port or 5432}"
-        return Endpoint("postgresql", (host,), self.url.username, self.url.password)
+        return Endpoint(
+            "postgresql", (f"{self.host}:{self.port}",), self.url.username, self.url.password
+        )
 
     def url_for(self, root: str = "", **options: object) -> str:
         """The URL for ``coordlock.connect``, once `set_up` was called."""
-        return super().url_for(f"/{self.url.database}{root}", **options)
+        return self.endpoint.url(f"/{self.url.database}{root}", **options)
+
+    @property
+    def host(self) -> str:
+        """The host."""
+        return self.url.host or ""
+
+    @property
+    def port(self) -> int:
+        """The port."""
+        return self.url.port or 5432
 
     def set_up(self) -> None:
         """Make coordlock's schema."""

@@ -7,9 +7,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psycopg
 import pytest
+from coordlock_postgresql.access import check
 from coordlock_postgresql.schema import source
 from psycopg import sql
 
@@ -45,8 +48,7 @@ def role(server: Postgres, *defaults: str, may_lock: bool = True) -> Iterator[st
     with connection(server) as admin:
         admin.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 's3cret'").format(called))
         for default in defaults:
-            setting = sql.SQL(default)  # type: ignore[arg-type]  # a literal of the test
-            admin.execute(sql.SQL("ALTER ROLE {} SET {}").format(called, setting))
+            admin.execute(sql.SQL("ALTER ROLE {} SET {}").format(called, sql.SQL(default)))
         if may_lock:
             admin.execute(sql.SQL("GRANT USAGE ON SCHEMA coordlock TO {}").format(called))
         yield server.url_for().replace(f"{server.url.username}:", f"{name}:s3cret", 1)
@@ -145,6 +147,20 @@ def test_a_schema_of_another_version_is_refused(
         admin.execute(text.encode())
     with pytest.raises(BackendError, match=f"has version {version}.* needs 1: {advice}"):
         coordlock.connect(postgresql.url_for().replace("/postgres", f"/{database}"))
+
+
+@pytest.mark.parametrize(
+    ("version", "is_standby", "problem"),
+    [(120017, False, "PostgreSQL 12: coordlock needs 13"), (150001, True, "is a standby")],
+)
+def test_an_old_server_and_a_standby_are_refused(
+    version: int, is_standby: bool, problem: str
+) -> None:
+    connection: Any = SimpleNamespace(
+        info=SimpleNamespace(server_version=version), execute=lambda query: [[is_standby]]
+    )
+    with pytest.raises(BackendError, match=problem):
+        check(connection)
 
 
 def test_a_missing_database_is_named(postgresql: Postgres) -> None:

@@ -38,7 +38,12 @@ def test_a_lost_notification_delays_a_handoff_by_seconds(
     with coordlock.connect(url) as one, coordlock.connect(url) as two:
         one.lock("a").acquire()
         granted = threading.Event()
-        waiter = threading.Thread(target=lambda: two.lock("a").acquire() and granted.set())
+
+        def wait() -> None:
+            two.lock("a").acquire()
+            granted.set()
+
+        waiter = threading.Thread(target=wait)
         waiter.start()
         eventually(lambda: len(one.admin.contenders("a")) == 2)
         admin.execute(
