@@ -277,6 +277,13 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
 
 
 @pytest.fixture(scope="session")
+def postgresql(postgres: Postgres) -> Postgres:
+    """The same, with coordlock's schema."""
+    postgres.set_up()
+    return postgres
+
+
+@pytest.fixture(scope="session")
 def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
     """The run's Redis; see `etcd`."""
     if url := external_url("redis"):

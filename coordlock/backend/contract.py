@@ -335,6 +335,24 @@ class Backend(ABC):
         """
         return resolved(None)
 
+    # Services that are the database of the program's data
+
+    def guard_statement(
+        self, contenders: Sequence[Contender], seconds: float, *, removes: bool
+    ) -> tuple[str, dict[str, object]]:
+        """A query for the program's own transaction, and its parameters, which stand in braces.
+
+        Until the transaction ends, ``contenders`` of one session stay in their queues, also if that
+        session ends. With ``removes``, they leave with its commit. If the program does nothing in
+        it for so many ``seconds``, the server ends it. The query's one value is ``held``, ``lost``
+        for contenders that have left, or ``snapshot`` where the transaction can't see them because
+        its snapshot is older.
+        """
+        raise Unsupported(
+            f"the {self.scheme} backend keeps its locks outside of your database, so a grant is no "
+            "part of a transaction there: use a fence, such as coordlock.fencing.sql.SQLFence"
+        )
+
     # Capabilities "ordered" for a queue, "data" for a key or a folder
 
     @overload

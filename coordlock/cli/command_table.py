@@ -398,6 +398,24 @@ _ALL: Final = (
         JSON,
         example="deadlocks",
     ),
+    Command(
+        "setup",
+        "setup.setup",
+        Argument("SERVICE", "what", known=("postgresql",)),
+        Option("--print", dest="prints", help="Show the SQL, and do nothing."),
+        Option(
+            "--max-ttl",
+            read=seconds,
+            metavar="DURATION",
+            help="The longest ttl of a client, and how long nothing is granted after a failover. "
+            "60s at first.",
+        ),
+        Option(
+            "--restored",
+            help="The database is a restored backup: earlier grants are lost, and tokens go on.",
+        ),
+        example="setup postgresql --url postgresql://db1/app",
+    ),
     Command("doctor", "doctor.doctor", JSON, example="doctor --url etcd://localhost"),
     Command(
         "exporter",

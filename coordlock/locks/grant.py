@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from coordlock.errors import CoordlockError
 from coordlock.locks.base_grant import BaseGrant, GrantState, raise_or_chain
@@ -71,6 +71,23 @@ class _GuardingGrant(BaseGrant):
         sending = self._engine.send(lambda: service.write(operations, mine), "the transaction")
         yield from self._guarded(sending)
 
+    def _in_transaction(self, *, removes: bool = False) -> tuple[str, dict[str, object]]:
+        """What to ask in the program's transaction."""
+        self.check()
+        contenders = self._ticket.contenders
+        backend = self._engine.backend
+        return backend.guard_statement(contenders, self.remaining(), removes=removes)
+
+    def _check_guard(self, answer: str) -> None:
+        """Raise what the ``answer`` to that means."""
+        if answer == "snapshot":
+            raise ValueError(
+                "the transaction may have begun before the lock was granted, and does not see it: "
+                "acquire first, then begin, or use READ COMMITTED"
+            )
+        if answer != "held":
+            raise self._lost_because("its contender has left the queue, or its session has ended")
+
     def _not_writable(self) -> tuple[str, list[str]]:
         """The root and the queues, where transactions must not write."""
         from coordlock.locks.transaction import root_of
@@ -94,6 +111,32 @@ class Grant(EnteredByWith, BlockingSignals, _GuardingGrant):
     release = blocking(BaseGrant._release)
     verify = blocking(_GuardingGrant._verify)
     read = blocking(_GuardingGrant._read)
+
+    def guard(self, connection: Any) -> None:
+        """Make the transaction of ``connection`` a part of this grant, on PostgreSQL.
+
+        Once this returns, no other client gets the lock before that transaction has ended, even if
+        this grant is lost meanwhile. So what the transaction commits was done under the lock. If
+        the program does nothing in it until the grant's deadline, the server ends it.
+
+        ``connection`` is one of psycopg or SQLAlchemy, or a session of the latter, to the database
+        that has the locks. Raises `LockLost` if another client may have the lock already,
+        `Unsupported` on other services, and ValueError for a connection without a transaction, or
+        with one whose snapshot is older than the grant.
+        """
+        from coordlock.locks.guard import ask
+
+        self._check_guard(ask(connection, *self._in_transaction()))
+
+    def release_with(self, connection: Any) -> None:
+        """Release the lock by the transaction of ``connection``, on PostgreSQL: see `guard`.
+
+        Other clients get the lock when it has committed or was rolled back, and not before.
+        """
+        from coordlock.locks.guard import ask
+
+        self._check_guard(ask(connection, *self._in_transaction(removes=True)))
+        self.release()
 
     def transaction(self) -> Transaction:
         """Writes to the service itself, which makes them only while this grant lives.
@@ -142,6 +185,22 @@ class AsyncGrant(EnteredByAsyncWith, AwaitingSignals, _GuardingGrant):
     release = awaiting(BaseGrant._release)
     verify = awaiting(_GuardingGrant._verify)
     read = awaiting(_GuardingGrant._read)
+
+    async def guard(self, connection: Any) -> None:
+        """Make the transaction of ``connection`` a part of this grant: see `Grant.guard`.
+
+        ``connection`` is psycopg's `AsyncConnection`, or SQLAlchemy's, or an `AsyncSession`.
+        """
+        from coordlock.locks.guard import ask_async
+
+        self._check_guard(await ask_async(connection, *self._in_transaction()))
+
+    async def release_with(self, connection: Any) -> None:
+        """Release the lock by the transaction of ``connection``: see `Grant.release_with`."""
+        from coordlock.locks.guard import ask_async
+
+        self._check_guard(await ask_async(connection, *self._in_transaction(removes=True)))
+        await self.release()
 
     def transaction(self) -> AsyncTransaction:
         """Writes that the service makes only while this grant lives: see `Grant.transaction`."""

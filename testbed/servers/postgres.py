@@ -9,15 +9,18 @@ import signal
 import subprocess
 import tempfile
 import uuid
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import psycopg
+from coordlock_postgresql.schema import set_up
 from sqlalchemy import URL, create_engine, make_url, text
 
+from coordlock.backend.config import configure
+from testbed.servers.endpoint import Endpoint, Service
 from testbed.servers.ports import free_port
 from testbed.servers.process import ServerFailed, ServerProcess
 
@@ -38,13 +41,27 @@ def postgres_is_installed() -> bool:
     return _programs() is not None
 
 
-class Postgres(ABC):
+class Postgres(Service):
     """What tests ask of a PostgreSQL, whoever started it."""
 
     @property
     @abstractmethod
-    def url(self) -> URL:
+    def url(self) -> URL:  # type: ignore[override]
         """Where it is, for SQLAlchemy: the driver is psycopg, for sync and asyncio."""
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where it is, for coordlock; the path of each URL begins with the database."""
+        host = f"{self.url.host}:{self.url.port or 5432}"
+        return Endpoint("postgresql", (host,), self.url.username, self.url.password)
+
+    def url_for(self, root: str = "", **options: object) -> str:
+        """The URL for ``coordlock.connect``, once `set_up` was called."""
+        return super().url_for(f"/{self.url.database}{root}", **options)
+
+    def set_up(self) -> None:
+        """Make coordlock's schema."""
+        set_up(configure(self.url_for()))
 
     @contextmanager
     def schema(self) -> Iterator[URL]:

@@ -20,6 +20,7 @@ from coordlock.testing.connection import Connection
 from coordlock.testing.disturbed_suite import DisturbedSuite
 from coordlock.testing.frames import Framer, Message
 from coordlock.testing.grpc_frames import GrpcFrames
+from coordlock.testing.postgres_frames import PostgresFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.redis_frames import RedisFrames
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
@@ -186,10 +187,29 @@ class OnRedis(BehindProxies):
         self.proxies[party.backend].on_request(method, Connection.lose_reply)
 
 
+class OnPostgresql(BehindProxies):
+    """Every request calls a function, and has its name."""
+
+    frames = PostgresFrames
+
+    def _behind_proxy(
+        self, request: pytest.FixtureRequest, root: str, stack: ExitStack
+    ) -> tuple[FaultProxy, str]:
+        self.proxies = vars(self).get("proxies", {})
+        server = request.getfixturevalue("postgresql")
+        proxy = stack.enter_context(FaultProxy(server.host, server.port, self.frames))
+        place = f"{server.host}:{server.port}"
+        return proxy, server.url_for(root).replace(place, f"127.0.0.1:{proxy.port}")
+
+    def lose_reply(self, party: Party, method: str) -> None:
+        self.proxies[party.backend].on_request(method, Connection.lose_reply)
+
+
 DISTURBED: Final[dict[str, type[DisturbedSuite]]] = {
     "etcd": OnEtcd,
     "local": OnFiles,
     "memory": InMemory,
+    "postgresql": OnPostgresql,
     "redis": OnRedis,
     "zookeeper": OnZooKeeper,
 }

@@ -65,7 +65,7 @@ def on_every_backend() -> Iterator[tuple[str, type[Any]]]:
         for suite in suites():
             if not all(getattr(kind.capabilities, need) for need in suite.needs):
                 continue
-            server = "redis" if scheme == "redlock" else scheme
+            server = {"redlock": "redis", "postgresql": "postgres"}.get(scheme, scheme)
             marks = [getattr(pytest.mark, server)] if server in IS_INSTALLED else []
             if suite not in ON_BOTH and scheme not in ASYNC:
                 marks.append(pytest.mark.long_on("async"))

@@ -1,0 +1,155 @@
+"""The connection that listens, and whether what it should receive arrives.
+
+Transaction poolers accept LISTEN, and nothing ever arrives. So after each connect, another
+connection of the client sends it a message, and nothing counts as listening before that has come.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+import psycopg
+from psycopg import Connection, sql
+
+from coordlock.errors import BackendError, ClientClosed
+from coordlock.runtime.clock import Timers
+from coordlock.runtime.log import Log
+from coordlock.runtime.process import THREAD
+from coordlock_postgresql.access import Server, interrupt
+from coordlock_postgresql.errors import SERVICE, translate
+
+__all__ = ["PROBE", "Listening", "NewsListener"]
+
+log = Log("coordlock")
+
+#: The message by which a connection is tried.
+PROBE: Final = "probe"
+#: Seconds before another connection after one that was lost, at most.
+RECONNECT_DELAY_S: Final = 0.5
+#: Seconds within which the first message should arrive.
+ARRIVAL_S: Final = 2.0
+
+
+class NewsListener(Protocol):
+    """Called by the thread that listens."""
+
+    def on_listening(self) -> None:
+        """The connection listens: send it `PROBE`."""
+
+    def on_live(self) -> None:
+        """From now on messages arrive."""
+
+    def on_message(self, message: str) -> None:
+        """A message came."""
+
+    def on_silence(self, reason: str) -> None:
+        """Messages may be missed that were sent after `Listening.complete_until`."""
+
+    def is_followed(self) -> bool:
+        """Whether it matters if messages come."""
+
+
+class Listening:
+    """A thread with a connection that listens on ``channel``, from `start` to `close`.
+
+    Args:
+        interval: seconds between two proofs that the connection works, where that matters.
+
+    Attributes:
+        is_live: whether messages arrive.
+        complete_until: what was sent before this moment has come.
+        problem: why messages do not arrive, for people; empty where they do.
+    """
+
+    def __init__(
+        self, server: Server, channel: str, listener: NewsListener, timers: Timers, interval: float
+    ) -> None:
+        self.is_live = False
+        self.complete_until = 0.0
+        self.problem = ""
+        self._server: Final = server
+        self._channel: Final = channel
+        self._listener: Final = listener
+        self._timers: Final = timers
+        self._interval: Final = interval
+        self._lock: Final = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._connection: Connection[Any] | None = None
+        self._closed: Final = threading.Event()
+
+    def start(self) -> None:
+        """Begin; idempotent."""
+        with self._lock:
+            if self._thread is None and not self._closed.is_set():
+                name = "coordlock-postgresql-listening"
+                self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """End the thread, soon."""
+        self._closed.set()
+        if (connection := self._connection) is not None:
+            interrupt(connection)
+
+    def _serve(self) -> None:
+        THREAD.must_not_wait = True
+        while not self._closed.is_set():
+            try:
+                connection = self._connection = self._server.connect(listens=True)
+                try:
+                    self._listen(connection)
+                finally:
+                    self._connection = None
+                    connection.close()
+            except (psycopg.Error, BackendError, OSError) as error:
+                reason = translate(error).reason
+                if not self._closed.is_set():
+                    log.debug("%s: the connection that listens: %s", SERVICE, reason)
+                self.problem = reason
+                was_live, self.is_live = self.is_live, False
+                if was_live and not self._closed.is_set():
+                    self._listener.on_silence(reason)
+            except Exception:
+                self.is_live = False
+                log.exception("%s: the thread that listens failed", SERVICE)
+            self._closed.wait(self._timers.jitter(RECONNECT_DELAY_S))
+
+    def _listen(self, connection: Connection[Any]) -> None:
+        if connection.info.server_version >= 140000:
+            connection.execute("SET idle_session_timeout = 0")
+        connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
+        self._listener.on_listening()
+        patience = ARRIVAL_S
+        while not self._closed.is_set():
+            for notice in connection.notifies(timeout=patience):
+                if notice.payload != PROBE:
+                    self._listener.on_message(notice.payload)
+                elif not self.is_live:
+                    self.is_live, self.problem = True, ""
+                    self._listener.on_live()
+            if not self.is_live and not self.problem:
+                self.problem = (
+                    "notifications do not arrive, as behind a pooler in transaction mode: locks "
+                    "work, and clients look for departures every 20 ms to 1 s; to be notified, "
+                    "give the server itself as listen=host:port"
+                )
+                log.warning("%s: %s", SERVICE, self.problem)
+            patience = self._interval
+            if self._listener.is_followed() or not self.is_live:
+                self._prove(connection)
+
+    def _prove(self, connection: Connection[Any]) -> None:
+        """See whether the connection works. Messages come before the answer."""
+        asked_at = self._timers.clock.now()
+        timer = None
+        with suppress(ClientClosed):
+            when = asked_at + self._server.timeout
+            timer = self._timers.call_at(when, lambda: interrupt(connection))
+        try:
+            connection.execute("SELECT")
+        finally:
+            if timer is not None:
+                timer.cancel()
+        self.complete_until = asked_at

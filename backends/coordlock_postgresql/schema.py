@@ -1,0 +1,47 @@
+"""The schema that ``coordlock setup postgresql`` makes and upgrades."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Final
+
+import psycopg
+
+from coordlock.settings import Settings
+from coordlock_postgresql.access import Server, check, has_schema
+from coordlock_postgresql.errors import translate
+
+__all__ = ["set_up", "source"]
+
+_SOURCE: Final = files(__package__) / "schema.sql"
+
+
+def source() -> str:
+    """The SQL that makes the schema, as a whole or not at all."""
+    return f"BEGIN;\n{_SOURCE.read_text('utf-8')}COMMIT;\n"
+
+
+def set_up(settings: Settings, *, max_ttl: float | None = None, restored: bool = False) -> bool:
+    """Make the schema; False if it is there. Raises `BackendError`.
+
+    Args:
+        settings: of a client to this database.
+        max_ttl: the longest ttl, for which nothing is granted after a failover; None to keep it.
+        restored: begin a new epoch, because the data is from a backup.
+    """
+    server = Server(settings)
+    try:
+        with server.connect(is_checked=False) as connection, connection.transaction():
+            is_new = not has_schema(connection)
+            if is_new:
+                connection.execute(_SOURCE.read_bytes())
+            check(connection)
+            if restored:
+                connection.execute("SELECT coordlock.new_epoch()")
+            if max_ttl is not None:
+                connection.execute(
+                    "UPDATE coordlock.epoch SET pause = make_interval(secs => %s)", (max_ttl,)
+                )
+            return is_new
+    except psycopg.Error as error:
+        raise translate(error) from error

@@ -1,0 +1,201 @@
+"""How a client reaches PostgreSQL, and what is refused, with what to do about it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import psycopg
+import pytest
+from coordlock_postgresql.schema import source
+from psycopg import sql
+
+import coordlock
+from coordlock.backend.config import configure
+from coordlock.errors import AuthenticationFailed, BackendError
+from testbed.servers.ports import free_port
+from testbed.servers.postgres import Postgres
+
+pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("no_leaks")]
+
+
+def connection(server: Postgres, database: str = "postgres") -> psycopg.Connection[tuple[object]]:
+    url = server.url.set(drivername="postgresql", database=database)
+    return psycopg.connect(url.render_as_string(hide_password=False), autocommit=True)
+
+
+@pytest.fixture
+def database(postgresql: Postgres) -> Iterator[str]:
+    """A database of the test's own, without the schema."""
+    name = f"d{free_port()}"
+    with connection(postgresql) as admin:
+        admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        yield name
+        admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@contextmanager
+def role(server: Postgres, *defaults: str, may_lock: bool = True) -> Iterator[str]:
+    """The URL of a role with these settings."""
+    name = f"r{free_port()}"
+    called = sql.Identifier(name)
+    with connection(server) as admin:
+        admin.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 's3cret'").format(called))
+        for default in defaults:
+            setting = sql.SQL(default)  # type: ignore[arg-type]  # a literal of the test
+            admin.execute(sql.SQL("ALTER ROLE {} SET {}").format(called, setting))
+        if may_lock:
+            admin.execute(sql.SQL("GRANT USAGE ON SCHEMA coordlock TO {}").format(called))
+        yield server.url_for().replace(f"{server.url.username}:", f"{name}:s3cret", 1)
+        admin.execute(sql.SQL("DROP OWNED BY {}").format(called))
+        admin.execute(sql.SQL("DROP ROLE {}").format(called))
+
+
+def excludes(url: str) -> None:
+    """Two clients exclude each other, and hand over."""
+    with coordlock.connect(url) as one, coordlock.connect(url) as two:
+        grant = one.lock("a").acquire(timeout=10)
+        assert two.lock("a").try_acquire() is None
+        waiter = threading.Thread(target=lambda: grant.release())
+        waiter.start()
+        with two.lock("a").acquire(timeout=10) as later:
+            assert later.token > grant.token
+        waiter.join()
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql+psycopg"])
+def test_a_url_that_programs_have_already_is_taken(
+    postgresql: Postgres, root: str, scheme: str
+) -> None:
+    url = postgresql.url_for(root).replace("postgresql:", f"{scheme}:")
+    excludes(f"{url}?sslmode=prefer&application_name=app&target_session_attrs=read-write")
+
+
+def test_a_root_is_below_the_database(postgresql: Postgres) -> None:
+    with (
+        coordlock.connect(postgresql.url_for()) as usual,
+        coordlock.connect(postgresql.url_for("/coordlock")) as named,
+        usual.lock("b"),
+    ):
+        assert named.lock("b").try_acquire() is None
+
+
+def test_a_host_that_is_away_is_passed_over(postgresql: Postgres, root: str) -> None:
+    url = postgresql.url_for(root)
+    excludes(url.replace("@", f"@127.0.0.1:{free_port()},"))
+
+
+def test_a_password_comes_from_a_file(postgresql: Postgres, root: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("s3cret\n")
+    passwords = tmp_path / "pgpass"
+    passwords.write_text("*:*:*:*:s3cret\n")
+    passwords.chmod(0o600)
+    with role(postgresql) as url:
+        without = url.replace(":s3cret", "") + root
+        excludes(f"{without}?password_file={tmp_path}/secret")
+        excludes(f"{without}?passfile={passwords}")
+
+
+@pytest.mark.parametrize(
+    "default",
+    [
+        "default_transaction_isolation = serializable",
+        "default_transaction_isolation = 'repeatable read'",
+        "default_transaction_read_only = on",
+        "synchronous_commit = off",
+        "search_path = pg_temp",
+        "client_encoding = LATIN1",
+        "standard_conforming_strings = off",
+    ],
+)
+def test_the_defaults_of_a_role_change_nothing(
+    postgresql: Postgres, root: str, default: str
+) -> None:
+    with role(postgresql, default) as url:
+        excludes(url + root)
+
+
+def test_a_role_needs_one_right(postgresql: Postgres, root: str) -> None:
+    with role(postgresql, may_lock=False) as url:
+        with pytest.raises(AuthenticationFailed, match="GRANT USAGE ON SCHEMA coordlock") as caught:
+            coordlock.connect(url + root)
+        assert "s3cret" not in str(caught.value) + repr(caught.value)
+
+
+def test_a_missing_schema_is_named_with_the_command_that_makes_it(
+    postgresql: Postgres, database: str
+) -> None:
+    url = postgresql.url_for().replace("/postgres", f"/{database}")
+    with pytest.raises(BackendError, match=r"no schema coordlock: run `coordlock setup"):
+        coordlock.connect(url)
+    with connection(postgresql, database) as admin:
+        admin.execute(source().encode())
+    excludes(url)
+
+
+@pytest.mark.parametrize(("version", "advice"), [(0, "run `coordlock setup"), (9, "update")])
+def test_a_schema_of_another_version_is_refused(
+    postgresql: Postgres, database: str, version: int, advice: str
+) -> None:
+    with connection(postgresql, database) as admin:
+        text = source().replace("AS 'SELECT 1'", f"AS 'SELECT {version}'")
+        admin.execute(text.encode())
+    with pytest.raises(BackendError, match=f"has version {version}.* needs 1: {advice}"):
+        coordlock.connect(postgresql.url_for().replace("/postgres", f"/{database}"))
+
+
+def test_a_missing_database_is_named(postgresql: Postgres) -> None:
+    with pytest.raises(BackendError, match='"nowhere" does not exist'):
+        coordlock.connect(postgresql.url_for().replace("/postgres", "/nowhere"))
+
+
+def test_a_server_of_another_kind_is_named() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as mysql:
+
+        def greet() -> None:
+            with suppress(OSError):  # until it is closed
+                while True:
+                    client, _ = mysql.accept()
+                    with client:
+                        client.sendall(b"J\x00\x00\x00\x0a8.0.33\x00" + client.recv(8))
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        url = f"postgresql://u:s3cret@127.0.0.1:{mysql.getsockname()[1]}/d?connect_timeout=2s"
+        with pytest.raises(BackendError, match="is this a PostgreSQL") as caught:
+            coordlock.connect(url)
+        mysql.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    assert "s3cret" not in str(caught.value) + repr(caught.value)
+
+
+@pytest.mark.parametrize("name", ["it's", 'say "x"', "a\0b", "%s", "ä\U0001f600", "a;b--", "\\"])
+def test_a_name_may_hold_any_character(postgresql: Postgres, root: str, name: str) -> None:
+    with coordlock.connect(postgresql.url_for(root)) as client, client.lock(name):
+        assert client.admin.names() == [name]
+
+
+def test_a_value_may_have_a_megabyte(postgresql: Postgres, root: str) -> None:
+    data = bytes(range(256)) * 4096
+    with coordlock.connect(postgresql.url_for(root)) as client, client.lock("a") as grant:
+        grant.transaction().put("/app/large", data).commit()
+        assert (kept := grant.read("/app/large")) is not None
+        assert kept.data == data
+
+
+def test_nothing_says_a_password(
+    postgresql: Postgres, root: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    with role(postgresql) as url, coordlock.connect(url + root) as client:
+        with connection(postgresql) as admin:
+            admin.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s",
+                (configure(url).username,),
+            )
+        client.lock("a").acquire(timeout=20).release()
+        assert "s3cret" not in repr(client) + repr(vars(client))
+    assert "s3cret" not in caplog.text

@@ -1,0 +1,128 @@
+"""What PostgreSQL's locks keep when notifications get lost, sessions die and servers change."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+import coordlock
+from coordlock.errors import BackendError, LockLost
+from coordlock.testing.waiting import eventually
+from testbed.servers.postgres import Postgres
+from tests.integration.postgresql.test_access import connection, excludes
+
+pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("no_leaks")]
+
+Admin = psycopg.Connection[Any]
+
+
+@pytest.fixture
+def admin(postgresql: Postgres) -> Iterator[Admin]:
+    with connection(postgresql) as admin:
+        yield admin
+
+
+def test_without_notifications_waiters_ask_again(postgresql: Postgres, root: str) -> None:
+    excludes(postgresql.url_for(root, listen="off"))
+
+
+def test_a_lost_notification_delays_a_handoff_by_seconds(
+    postgresql: Postgres, root: str, admin: Admin
+) -> None:
+    url = postgresql.url_for(root)
+    with coordlock.connect(url) as one, coordlock.connect(url) as two:
+        one.lock("a").acquire()
+        granted = threading.Event()
+        waiter = threading.Thread(target=lambda: two.lock("a").acquire() and granted.set())
+        waiter.start()
+        eventually(lambda: len(one.admin.contenders("a")) == 2)
+        admin.execute(
+            "DELETE FROM coordlock.contender c USING coordlock.queue q "
+            "WHERE q.id = c.queue AND q.root = %s AND c.token = "
+            "(SELECT min(token) FROM coordlock.contender o WHERE o.queue = q.id)",
+            (root,),
+        )
+        assert granted.wait(10)
+        waiter.join()
+
+
+def test_a_waiter_ends_the_session_of_a_dead_holder(
+    postgresql: Postgres, root: str, admin: Admin
+) -> None:
+    with coordlock.connect(postgresql.url_for(root)) as client:
+        admin.execute("CALL coordlock.open(%s, 'coordlock_dead-1', '{}', '2 s')", (root,))
+        admin.execute(
+            "CALL coordlock.enqueue(%s, 'coordlock_dead-1', '{a}', '{i}', '{lock}', '{x}', "
+            "ARRAY[''::bytea], '{1}')",
+            (root,),
+        )
+        # The server's clock says that it lives on, and counts for nothing.
+        admin.execute("UPDATE coordlock.session SET expires_at = clock_timestamp() + '2 h'")
+        began = time.monotonic()
+        client.lock("a").acquire(timeout=20)
+        assert time.monotonic() - began >= 1.9
+        assert not list(admin.execute("SELECT FROM coordlock.session WHERE id LIKE '%dead%'"))
+
+
+def test_on_another_timeline_every_grant_is_lost_and_none_is_given_for_a_while(
+    postgresql: Postgres, root: str, admin: Admin
+) -> None:
+    url = postgresql.url_for(root, ttl="2s")
+    with coordlock.connect(url) as client:
+        before = client.lock("a").acquire()
+        try:
+            admin.execute("UPDATE coordlock.epoch SET timeline = 'another', pause = '3 s'")
+            lost = threading.Event()
+            before.on_lost(lambda *_: lost.set())
+            assert lost.wait(10)
+            with pytest.raises(LockLost, match="failover"):
+                before.check()
+            began = time.monotonic()
+            with client.lock("b").acquire(timeout=20) as after:
+                assert time.monotonic() - began > 1
+                assert after.token >> 40 == (before.token >> 40) + 1
+        finally:
+            admin.execute("UPDATE coordlock.epoch SET pause = '60 s', since = to_timestamp(0)")
+
+
+def test_a_token_never_comes_again_though_its_queue_is_gone(
+    postgresql: Postgres, root: str, admin: Admin
+) -> None:
+    url = postgresql.url_for(root)
+    with coordlock.connect(url) as client, client.lock("a").acquire() as first:
+        pass
+    with coordlock.connect(url), coordlock.connect(url) as client:
+        found = admin.execute("SELECT FROM coordlock.queue WHERE root = %s", (root,))
+        assert not list(found)
+        with client.lock("a") as second:
+            assert second.token > first.token
+
+
+def test_a_transaction_that_keeps_a_contender_delays_its_departure_alone(
+    postgresql: Postgres, root: str, admin: Admin
+) -> None:
+    url = postgresql.url_for(root)
+    with coordlock.connect(url) as one, coordlock.connect(url) as two:
+        grant = one.lock("a").acquire()
+        with admin.transaction():
+            admin.execute(
+                "SELECT FROM coordlock.contender WHERE token = %s FOR KEY SHARE", (grant.token,)
+            )
+            release = threading.Thread(target=grant.release)
+            release.start()
+            with two.lock("b").acquire(timeout=5), one.lock("c").acquire(timeout=5):
+                assert two.lock("a").try_acquire() is None
+        two.lock("a").acquire(timeout=10).release()
+        release.join()
+
+
+def test_a_longer_ttl_than_the_pause_after_a_failover_is_refused(
+    postgresql: Postgres, root: str
+) -> None:
+    with pytest.raises(BackendError, match=r"ttl=61 is longer than the 60 s .* --max-ttl"):
+        coordlock.connect(postgresql.url_for(root, ttl="61s"))
