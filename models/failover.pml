@@ -34,12 +34,12 @@
 #define HAS(set, c) ((set) & BIT(c))
 
 /* What is in the database, and what the log carries to the standby. */
-typedef State {
+typedef Database {
 	byte epoch, timeline, since, sequence;
 	byte rows;                /* contenders that are in the queue, one for each client */
 	byte token[CLIENTS]       /* of a contender: its epoch, times 8, and the sequence's number */
 }
-State db, standby, backup;
+Database db, standby, backup;
 byte timeline = 1;            /* of the server that answers */
 
 byte now;
