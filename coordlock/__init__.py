@@ -15,8 +15,9 @@ and what is built of them: see `coordlock.recipes`.
 The names here are those that applications write. All errors are in `coordlock.errors`, and what
 calls return, for annotations, in `coordlock.types`.
 
-The locks live in etcd, ZooKeeper, Redis, the files of one machine, or in memory for tests.
-Importing this package imports no backend. The documentation tells what a lock cannot promise.
+The locks live in etcd, ZooKeeper, PostgreSQL, Redis, the files of one machine, or in memory for
+tests. Importing this package imports no backend. The documentation tells what a lock cannot
+promise.
 """
 
 #: The public names by module. Nothing of coordlock is imported before it is used: a program that

@@ -4,7 +4,7 @@
  * The old primary answers nobody once another one is promoted. With RESTORE the second failover is
  * to an older copy (a backup, or a standby that never followed the first one).
  *
- * Bounds: one exclusive lock, CLIENTS sessions that try once and once more after a loss, FAILOVERS,
+ * Bounds: one exclusive lock, CLIENTS sessions that try once, FAILOVERS,
  * and END ticks of time; the ttl of all is TTL ticks. Clients and replies may take any time. An
  * operator may evict a waiter. Asserted at each grant and each renewal: nobody else believes to
  * hold the lock, and no guarded transaction of another is open; tokens grow from grant to grant.
@@ -26,7 +26,7 @@
 #define FAILOVERS 1
 #endif
 #ifndef END
-#define END 6
+#define END 5
 #endif
 #define TTL 2
 #define PAUSE TTL             /* the longest ttl that the schema allows */
@@ -106,10 +106,10 @@ inline check_alone() {
 #define FIRST(n) (n == me || n >= CLIENTS || !HAS(db.rows, n) || db.token[n] > db.token[me])
 
 proctype client(byte me) {
-	byte sent, round, n;
-	bool beats;
+	byte sent, n;
+	bool beats, tried;
 	do
-	:: round < 2 && !HAS(guarded, me) ->
+	:: !tried ->
 		/* Opens a session, and enqueues. */
 		sent = now;
 		atomic {
@@ -117,7 +117,7 @@ proctype client(byte me) {
 			if
 			:: QUIET -> skip
 			:: else ->
-				round++;
+				tried = true;
 				db.sequence++;
 				db.token[me] = db.epoch * 8 + db.sequence;
 				db.rows = db.rows | BIT(me);
@@ -192,13 +192,14 @@ proctype client(byte me) {
 				break
 			}
 		od
-	:: round == 2 -> break
+	:: else -> break
 	od
 }
 
 /* Time, the log, operators, and reapers, which have seen no heartbeat for a ttl. */
 active proctype world() {
 	byte n, failovers;
+again:	n = 0;
 	do
 	:: now < END -> now++
 	:: copy(standby, db)
@@ -230,11 +231,11 @@ active proctype world() {
 			n = 0
 		}
 	:: atomic {
-			select(n : 0 .. CLIENTS - 1);
+			db.rows -> select(n : 0 .. CLIENTS - 1);
 			if
-			:: HAS(db.rows, n) && !HAS(granted, n)          /* an operator evicts a waiter */
-			:: HAS(db.rows, n) && !QUIET && (now >= deadline[n] || IS_OLD(n)) && CAN_LEAVE(n)
-			:: else -> n = CLIENTS
+			:: HAS(db.rows, n) && CAN_LEAVE(n) && !HAS(granted, n)      /* a waiter is evicted */
+			:: HAS(db.rows, n) && CAN_LEAVE(n) && !QUIET && (now >= deadline[n] || IS_OLD(n))
+			:: else -> goto again
 			fi;
 			db.rows = db.rows & ~BIT(n);
 			n = 0

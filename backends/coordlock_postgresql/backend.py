@@ -16,10 +16,11 @@ from coordlock.model.claim import Mode, Permit, in_force, parse_marker
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 from coordlock.model.names import escape, is_internal, unescape
 from coordlock.runtime.clock import Timers, sleep
-from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.driver import Steps, awaited, run_in_background
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, all_of, failed
 from coordlock.settings import Option, Settings
+from coordlock_postgresql import schema
 from coordlock_postgresql.access import Server
 from coordlock_postgresql.errors import SERVICE, client_closed
 from coordlock_postgresql.options import OPTIONS, place
@@ -67,6 +68,16 @@ class PostgresqlBackend(PostgresqlSession):
         listens = settings.options["listen"] != "off"
         return cls(Server(settings), root, settings.ttl, timers, listens=listens)
 
+    @classmethod
+    def setup_source(cls) -> str:
+        return schema.source()
+
+    @classmethod
+    def set_up(
+        cls, settings: Settings, *, max_ttl: float | None = None, restored: bool = False
+    ) -> bool:
+        return schema.set_up(settings, max_ttl=max_ttl, restored=restored)
+
     def describe(self) -> Promise[ServiceInfo]:
         from coordlock_postgresql.describe import describe
 
@@ -86,10 +97,10 @@ class PostgresqlBackend(PostgresqlSession):
         return self._enqueue(session, entries)
 
     def _try(self, session: str, entries: Sequence[Entry]) -> Steps[tuple[Snapshot, ...]]:
-        present = yield all_of([self.snapshot(entry.queue) for entry in entries])
+        present = yield from awaited(all_of([self.snapshot(entry.queue) for entry in entries]))
         if any(map(is_blocked, present, entries)):
             return present
-        return (yield self._enqueue(session, entries))
+        return (yield from awaited(self._enqueue(session, entries)))
 
     def _enqueue(self, session: str, entries: Sequence[Entry]) -> Promise[tuple[Snapshot, ...]]:
         def enqueued(answer: dict[str, Any]) -> tuple[Snapshot, ...]:
@@ -124,7 +135,7 @@ class PostgresqlBackend(PostgresqlSession):
         kept: list[Any] = []
 
         def removed(answer: list[Any]) -> bool:
-            gone, kept[:], _ = answer
+            gone, kept[:] = answer
             return len(gone) + len(kept) == len(ids)
 
         def again(_: Promise[bool]) -> None:
@@ -146,17 +157,20 @@ class PostgresqlBackend(PostgresqlSession):
                 kept = yield self._remove(sessions, ids, None, kept, lambda answer: answer[1])
 
     def evict(self, contender: Contender) -> Promise[bool]:
-        def removed(answer: list[Any]) -> bool:
-            gone, kept, pid = answer
-            if kept:
-                raise BackendError(
-                    SERVICE,
-                    f"a transaction of the server's process {pid} guards the contender, which "
-                    f"leaves once that has ended; to end it: SELECT pg_terminate_backend({pid})",
-                )
-            return bool(gone)
+        return run_in_background(self._evict(contender))
 
-        return self._remove([contender.session], [contender.id], contender.order, (), removed)
+    def _evict(self, contender: Contender) -> Steps[bool]:
+        session, id = contender.session, contender.id
+        removing = self._remove([session], [id], contender.order, (), lambda answer: answer)
+        gone, kept = yield from awaited(removing)
+        if kept:
+            statement = "SELECT coordlock.keeper(%s, %s)"
+            pid = yield self._ask(statement, (session, id), lambda pid: pid)
+            advice = f" (to end it: SELECT pg_terminate_backend({pid}))" if pid else ""
+            raise BackendError(
+                SERVICE, f"a transaction of a program guards the contender until it ends{advice}"
+            )
+        return bool(gone)
 
     def _remove(
         self,
@@ -216,7 +230,14 @@ class PostgresqlBackend(PostgresqlSession):
                 compatible = [mode.marker for mode in Mode if not mine.conflicts(mode)]
         arguments = (self._root, escape(queue), token, window, compatible)
         statement = "SELECT coordlock.snapshot(%s, %s, %s, %s, %s)"
-        return self._ask(statement, arguments, partial(self._snapshot, queue))
+
+        def seen(part: list[Any] | None) -> Snapshot:
+            snapshot = self._snapshot(queue, part)
+            if upto is None:
+                self._watches.attend(snapshot.contenders)
+            return snapshot
+
+        return self._ask(statement, arguments, seen)
 
     def _snapshot(self, queue: str, part: list[Any] | None) -> Snapshot:
         omitted, listed = part or (0, ())

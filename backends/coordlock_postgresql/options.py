@@ -66,7 +66,7 @@ def conninfo(settings: Settings, *, listens: bool = False) -> Mapping[str, Any]:
         "password": settings.password,
         "application_name": given["application_name"] or "coordlock",
         "target_session_attrs": settings.options["target_session_attrs"],
-        "connect_timeout": max(2, ceil(settings.connect_timeout)),
+        "connect_timeout": max(2, min(ceil(settings.connect_timeout), seconds)),
         # A server that is gone without a word is noticed, also while nothing is sent.
         "keepalives_idle": seconds,
         "keepalives_interval": seconds,

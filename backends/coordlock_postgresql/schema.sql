@@ -6,10 +6,11 @@
 -- can have neither.
 
 CREATE SCHEMA coordlock;
+SET LOCAL search_path = coordlock, pg_catalog, pg_temp; -- of this file; it is one transaction
 
 -- How often the data may have gone back: another timeline or another cluster begins a new epoch, in
 -- which earlier sessions have ended, and nothing is granted for the `pause`.
-CREATE TABLE coordlock.epoch (
+CREATE TABLE epoch (
     number integer PRIMARY KEY CHECK (number BETWEEN 1 AND 4194303),
     timeline text NOT NULL COLLATE "C",
     since timestamptz NOT NULL,
@@ -17,11 +18,11 @@ CREATE TABLE coordlock.epoch (
 );
 
 -- The lower half of all tokens. A sequence goes on after a crash, and the epoch after a failover.
-CREATE SEQUENCE coordlock.token MAXVALUE 1099511627775 NO CYCLE;
+CREATE SEQUENCE token MAXVALUE 1099511627775 NO CYCLE;
 
 -- A session has ended when a client that waits saw no other `beat` for its `ttl`. `expires_at` is for
 -- those that nobody waits for. Neither is indexed: heartbeats must meet no check of a foreign key.
-CREATE TABLE coordlock.session (
+CREATE TABLE session (
     id text PRIMARY KEY COLLATE "C", -- the client's channel, a minus, and a number
     epoch integer NOT NULL,
     beat bigint NOT NULL DEFAULT 0,
@@ -30,7 +31,7 @@ CREATE TABLE coordlock.session (
     ended boolean NOT NULL DEFAULT false -- its contenders leave; a transaction may keep some of them
 ) WITH (fillfactor = 50);
 
-CREATE TABLE coordlock.queue (
+CREATE TABLE queue (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     root text NOT NULL COLLATE "C",
     name text NOT NULL COLLATE "C",
@@ -38,10 +39,10 @@ CREATE TABLE coordlock.queue (
     UNIQUE (root, name)
 ) WITH (fillfactor = 50);
 
-CREATE TABLE coordlock.contender (
-    queue bigint NOT NULL REFERENCES coordlock.queue,
+CREATE TABLE contender (
+    queue bigint NOT NULL REFERENCES queue,
     token bigint NOT NULL,
-    session text NOT NULL COLLATE "C" REFERENCES coordlock.session,
+    session text NOT NULL COLLATE "C" REFERENCES session,
     id text NOT NULL COLLATE "C",
     claim text NOT NULL COLLATE "C",
     owner text NOT NULL,
@@ -50,9 +51,9 @@ CREATE TABLE coordlock.contender (
     PRIMARY KEY (queue, token),
     UNIQUE (session, id)
 ) WITH (fillfactor = 50);
-CREATE INDEX ON coordlock.contender (queue) WHERE claim = 'convertible';
+CREATE INDEX ON contender (queue) WHERE claim = 'convertible';
 
-CREATE TABLE coordlock.data (
+CREATE TABLE data (
     root text COLLATE "C",
     folder text COLLATE "C",
     name text COLLATE "C",
@@ -62,7 +63,7 @@ CREATE TABLE coordlock.data (
 ) WITH (fillfactor = 50);
 
 -- Who wants to know when a queue, key or folder changes. Clients renew it, also after a crash.
-CREATE UNLOGGED TABLE coordlock.follower (
+CREATE UNLOGGED TABLE follower (
     root text COLLATE "C",
     place text COLLATE "C",
     channel text COLLATE "C",
@@ -70,61 +71,49 @@ CREATE UNLOGGED TABLE coordlock.follower (
     PRIMARY KEY (root, place, channel)
 ) WITH (fillfactor = 50);
 
-CREATE FUNCTION coordlock.schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 1';
+CREATE FUNCTION schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 1';
 
 -- Names the history of the data: the cluster, and the timeline that is written now. The control file
 -- would name the timeline of the last checkpoint.
-CREATE FUNCTION coordlock._timeline() RETURNS text LANGUAGE sql VOLATILE
-SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION _timeline() RETURNS text LANGUAGE sql VOLATILE AS $$
     SELECT system_identifier || '/' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)
     FROM pg_control_system()
 $$;
 
-CREATE FUNCTION coordlock.new_epoch() RETURNS void LANGUAGE sql
-SET search_path = pg_catalog, pg_temp AS $$
-    INSERT INTO coordlock.epoch
-    SELECT number + 1, coordlock._timeline(), clock_timestamp(), pause FROM coordlock.epoch
+-- For the owner after a restored backup, and for `_epoch`.
+CREATE FUNCTION new_epoch() RETURNS void LANGUAGE sql AS $$
+    INSERT INTO epoch
+    SELECT number + 1, _timeline(), clock_timestamp(), pause FROM epoch
     ORDER BY number DESC LIMIT 1 ON CONFLICT DO NOTHING
 $$;
+REVOKE EXECUTE ON FUNCTION new_epoch() FROM PUBLIC;
 
--- The epoch; a new one if another timeline is written.
-CREATE FUNCTION coordlock._epoch() RETURNS coordlock.epoch LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, coordlock, pg_temp AS $$
+-- The epoch; a new one if another timeline is written. For `quiet` seconds nothing is granted and no
+-- session ended, because earlier holders may not know.
+CREATE FUNCTION _epoch(OUT number integer, OUT pause interval, OUT quiet double precision) LANGUAGE plpgsql AS $$
 DECLARE
-    latest coordlock.epoch;
+    latest epoch;
     now_at constant text := _timeline();
 BEGIN
     LOOP
-        SELECT * INTO latest FROM epoch ORDER BY number DESC LIMIT 1;
+        SELECT * INTO latest FROM epoch e ORDER BY e.number DESC LIMIT 1;
         EXIT WHEN latest.timeline = now_at;
         PERFORM new_epoch();
     END LOOP;
-    RETURN latest;
+    IF latest.since > clock_timestamp() THEN -- it was set back: the pause counts from now on
+        UPDATE epoch e SET since = clock_timestamp() WHERE e.number = latest.number RETURNING * INTO latest;
+    END IF;
+    number := latest.number;
+    pause := latest.pause;
+    quiet := extract(epoch FROM latest.since + latest.pause - clock_timestamp());
 END $$;
-
--- The seconds for which nothing is granted and no session ended, since earlier holders may not know.
-CREATE FUNCTION coordlock._quiet(latest coordlock.epoch) RETURNS double precision LANGUAGE sql VOLATILE
-SET search_path = pg_catalog, pg_temp AS $$
-    SELECT extract(epoch FROM latest.since + latest.pause - clock_timestamp())::double precision
-$$;
-
-CREATE FUNCTION coordlock._channel(session text) RETURNS text LANGUAGE sql IMMUTABLE
-SET search_path = pg_catalog, pg_temp AS $$ SELECT split_part(session, '-', 1) $$;
-
--- A contender as the client reads it.
-CREATE FUNCTION coordlock._shown(shown coordlock.contender) RETURNS json LANGUAGE sql IMMUTABLE
-AS $$
-    SELECT json_build_array(shown.id, shown.token, shown.claim, shown.session, shown.owner,
-                            encode(shown.value, 'hex'), shown.version)
-$$;
 
 -- The contenders of a queue up to a token in ascending order, behind how many others they stand.
 -- Of those before it, the `window` nearest, or without one those of no `compatible` claim.
-CREATE FUNCTION coordlock._part(of_queue coordlock.queue, upto bigint, "window" integer, compatible text[])
-RETURNS json LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, coordlock, pg_temp AS $$
+CREATE FUNCTION _part(of_queue queue, upto bigint, "window" integer, compatible text[])
+RETURNS json LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    found coordlock.contender[];
+    found contender[];
     omitted bigint := 0;
 BEGIN
     SELECT array_agg(near ORDER BY token) INTO found FROM (
@@ -137,13 +126,15 @@ BEGIN
         SELECT count(*) INTO omitted FROM contender c
         WHERE c.queue = of_queue.id AND c.token >= of_queue.floor AND c.token < found[1].token;
     END IF;
-    RETURN json_build_array(omitted, (SELECT coalesce(json_agg(_shown(c)), '[]') FROM unnest(found) c));
+    RETURN json_build_array(omitted, (
+        SELECT coalesce(json_agg(json_build_array(id, token, claim, session, owner, encode(value, 'hex'), version)), '[]')
+        FROM unnest(found)
+    ));
 END $$;
 
 -- Remove contenders of these sessions. Never waits: what another transaction has locked stays.
-CREATE FUNCTION coordlock._remove(sessions text[], ids text[], of_token bigint) RETURNS coordlock.contender[]
-LANGUAGE sql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, coordlock, pg_temp AS $$
+CREATE FUNCTION _remove(sessions text[], ids text[], of_token bigint) RETURNS contender[]
+LANGUAGE sql VOLATILE AS $$
     WITH here AS (
         SELECT queue, token FROM contender
         WHERE session = ANY (sessions) AND (ids IS NULL OR id = ANY (ids)) AND token = coalesce(of_token, token)
@@ -154,12 +145,11 @@ SET search_path = pg_catalog, coordlock, pg_temp AS $$
     SELECT coalesce(array_agg(c), '{}') FROM gone
 $$;
 
--- Remove contenders; which have left, and those that a transaction keeps, with its process. What it
--- `kept` before and has let go counts as left, whoever has removed it.
-CREATE FUNCTION coordlock._withdraw(
-    sessions text[], ids text[], of_token bigint, kept json, OUT answer json, OUT gone coordlock.contender[]
-) LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, coordlock, pg_temp AS $$
+-- Remove contenders; which have left, and those that a transaction keeps. What it `kept` before and has
+-- let go counts as left, whoever has removed it.
+CREATE FUNCTION _withdraw(
+    sessions text[], ids text[], of_token bigint, kept json, OUT answer json, OUT gone contender[]
+) LANGUAGE plpgsql AS $$
 BEGIN
     gone := _remove(sessions, ids, of_token);
     IF kept IS NOT NULL THEN
@@ -170,30 +160,26 @@ BEGIN
     answer := json_build_array(
         (SELECT coalesce(json_agg(json_build_array(id, token)), '[]') FROM unnest(gone)),
         (SELECT coalesce(json_agg(c), '[]') FROM contender c
-         WHERE session = ANY (sessions) AND id = ANY (ids) AND token = coalesce(of_token, token)),
-        (SELECT min(pid) FROM contender c JOIN pg_locks l ON l.transactionid = c.xmax AND l.granted
-         WHERE session = ANY (sessions) AND id = ANY (ids)));
+         WHERE session = ANY (sessions) AND id = ANY (ids) AND token = coalesce(of_token, token)));
 END $$;
 
 -- Add a contender for each entry, or find those of the session. All have one token.
-CREATE FUNCTION coordlock._enqueue(
+CREATE FUNCTION _enqueue(
     in_root text, of_session text, names text[], ids text[], claims text[], owners text[], "values" bytea[],
-    windows integer[], OUT answer json, OUT gone coordlock.contender[], OUT places text[]
-) LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, coordlock, pg_temp AS $$
+    windows integer[], OUT answer json, OUT gone contender[], OUT places text[]
+) LANGUAGE plpgsql AS $$
 DECLARE
-    latest constant coordlock.epoch := _epoch();
-    quiet constant double precision := _quiet(latest);
+    latest record := _epoch();
     entry record;
-    here coordlock.queue;
-    queues coordlock.queue[];
+    here queue;
+    queues queue[];
     mine bigint[];
     parts json[];
 BEGIN
     gone := '{}';
     places := '{}';
-    IF quiet > 0 THEN
-        answer := json_build_object('quiet', quiet);
+    IF latest.quiet > 0 THEN
+        answer := json_build_object('quiet', latest.quiet);
         RETURN;
     END IF;
     PERFORM FROM session s WHERE s.id = of_session AND s.epoch = latest.number AND NOT ended;
@@ -218,7 +204,7 @@ BEGIN
         IF mine IS NOT NULL THEN
             gone := _remove(ARRAY[of_session], ids, NULL); -- what is left of a set
         END IF;
-        mine[1] := latest.number::bigint << 40 | nextval('coordlock.token');
+        mine[1] := latest.number::bigint << 40 | nextval('token');
         INSERT INTO contender (queue, token, session, id, claim, owner, value)
         SELECT (queues[place]).id, mine[1], of_session, e.id, e.claim, e.owner, e.value
         FROM unnest(ids, claims, owners, "values") WITH ORDINALITY AS e(id, claim, owner, value, place);
@@ -236,11 +222,10 @@ BEGIN
 END $$;
 
 -- End a session unless its beat has changed; what has left. Never waits.
-CREATE FUNCTION coordlock._end(ended_session text, at_beat bigint) RETURNS coordlock.contender[]
-LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, coordlock, pg_temp AS $$
+CREATE FUNCTION _end(ended_session text, at_beat bigint) RETURNS contender[]
+LANGUAGE plpgsql AS $$
 DECLARE
-    gone coordlock.contender[];
+    gone contender[];
 BEGIN
     PERFORM FROM session s WHERE s.id = ended_session AND (s.ended OR at_beat IS NULL OR s.beat = at_beat)
     FOR UPDATE SKIP LOCKED;
@@ -255,23 +240,21 @@ BEGIN
 END $$;
 
 -- End a session that a waiter saw without a beat for its ttl.
-CREATE FUNCTION coordlock._reap(reaped text, at_beat bigint) RETURNS coordlock.contender[]
-LANGUAGE sql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, coordlock, pg_temp AS $$
-    SELECT CASE WHEN _quiet(_epoch()) > 0 THEN '{}' ELSE _end(reaped, at_beat) END
+CREATE FUNCTION _reap(reaped text, at_beat bigint) RETURNS contender[]
+LANGUAGE sql VOLATILE AS $$
+    SELECT CASE WHEN quiet > 0 THEN '{}' ELSE _end(reaped, at_beat) END FROM _epoch()
 $$;
 
 -- End what nobody has waited for: sessions of earlier epochs, and those a minute overdue, for the
 -- server's clock may have been set forward. Also queues without contenders.
-CREATE FUNCTION coordlock._tidy() RETURNS coordlock.contender[] LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, coordlock, pg_temp AS $$
+CREATE FUNCTION _tidy() RETURNS contender[] LANGUAGE plpgsql AS $$
 DECLARE
-    latest constant coordlock.epoch := _epoch();
-    gone coordlock.contender[] := '{}';
+    latest record := _epoch();
+    gone contender[] := '{}';
     old text;
     empty bigint[];
 BEGIN
-    IF _quiet(latest) > 0 THEN
+    IF latest.quiet > 0 THEN
         RETURN gone;
     END IF;
     FOR old IN
@@ -289,11 +272,10 @@ BEGIN
 END $$;
 
 -- Begin a session in place of the client's `former` ones.
-CREATE FUNCTION coordlock._open(new text, former text[], new_ttl interval, OUT answer json, OUT gone coordlock.contender[])
-LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, coordlock, pg_temp AS $$
+CREATE FUNCTION _open(new text, former text[], new_ttl interval, OUT answer json, OUT gone contender[])
+LANGUAGE plpgsql AS $$
 DECLARE
-    latest constant coordlock.epoch := _epoch();
+    latest record := _epoch();
     old text;
 BEGIN
     gone := '{}';
@@ -310,22 +292,20 @@ BEGIN
     answer := json_build_object('open', latest.number);
 END $$;
 
-CREATE FUNCTION coordlock._heartbeat(beating text) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, coordlock, pg_temp AS $$
+CREATE FUNCTION _heartbeat(beating text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-    latest constant coordlock.epoch := _epoch();
+    latest record := _epoch();
 BEGIN
     UPDATE session s SET beat = beat + 1, expires_at = clock_timestamp() + ttl
     WHERE s.id = beating AND s.epoch = latest.number AND NOT ended;
     RETURN FOUND;
 END $$;
 
-CREATE FUNCTION coordlock._publish(
-    of_session text, of_id text, of_token bigint, new bytea, known bigint, OUT answer json, OUT changed coordlock.contender[]
-) LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, coordlock, pg_temp AS $$
+CREATE FUNCTION _publish(
+    of_session text, of_id text, of_token bigint, new bytea, known bigint, OUT answer json, OUT changed contender[]
+) LANGUAGE plpgsql AS $$
 DECLARE
-    found coordlock.contender;
+    found contender;
 BEGIN
     WITH new_version AS (
         UPDATE contender c SET value = new, version = version + 1
@@ -338,9 +318,8 @@ BEGIN
 END $$;
 
 -- Whether contenders are in their queues. Until this transaction ends, none of them leaves.
-CREATE FUNCTION coordlock._admit(sessions text[], ids text[], tokens bigint[]) RETURNS boolean
-LANGUAGE sql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, coordlock, pg_temp AS $$
+CREATE FUNCTION _admit(sessions text[], ids text[], tokens bigint[]) RETURNS boolean
+LANGUAGE sql VOLATILE AS $$
     SELECT count(*) = cardinality(ids) FROM (
         SELECT FROM contender c JOIN unnest(sessions, ids, tokens) AS g(session, id, token) USING (session, id, token)
         FOR KEY SHARE OF c) AS there
@@ -350,23 +329,26 @@ $$;
 -- session ends meanwhile, or remove them with its commit. A program that hangs in it is ended after
 -- the seconds that the session has `left`. The answer is held, lost, or snapshot: for a snapshot that is
 -- older than the contender shows neither.
-CREATE FUNCTION coordlock.guard(
+CREATE FUNCTION guard(
     sessions text[], ids text[], tokens bigint[], seconds_left double precision, removes boolean
-) RETURNS text LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, coordlock, pg_temp AS $$
+) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-    latest coordlock.epoch;
+    latest epoch;
     is_there boolean;
     timeout constant bigint := greatest(1, seconds_left * 1000)::bigint;
     usual constant bigint := (SELECT setting FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout');
 BEGIN
-    BEGIN
+    IF current_setting('transaction_isolation') = 'read committed' THEN
         is_there := _admit(sessions, ids, tokens);
-    EXCEPTION WHEN serialization_failure THEN -- it has left since the snapshot
-        RETURN 'lost';
-    END;
-    IF NOT is_there AND current_setting('transaction_isolation') <> 'read committed' THEN
-        RETURN 'snapshot';
+    ELSE
+        BEGIN
+            is_there := _admit(sessions, ids, tokens);
+        EXCEPTION WHEN serialization_failure THEN -- it has left since the snapshot
+            RETURN 'lost';
+        END;
+        IF NOT is_there THEN
+            RETURN 'snapshot';
+        END IF;
     END IF;
     SELECT * INTO latest FROM epoch ORDER BY number DESC LIMIT 1;
     IF NOT is_there OR latest.timeline <> _timeline() OR EXISTS (
@@ -385,11 +367,10 @@ BEGIN
 END $$;
 
 -- Do all operations or none: `verbs` are put, delete, expect and read.
-CREATE FUNCTION coordlock._write(
+CREATE FUNCTION _write(
     in_root text, sessions text[], ids text[], tokens bigint[], verbs text[], folders text[], names text[], versions bigint[],
     "values" bytea[], OUT answer json, OUT places text[]
-) LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, coordlock, pg_temp AS $$
+) LANGUAGE plpgsql AS $$
 DECLARE
     unmet integer;
 BEGIN
@@ -433,12 +414,11 @@ END $$;
 -- Notify the clients that wait for what has happened, and has been committed before: the contenders
 -- that a departure may admit, those that are converting, and those that follow a place. What the
 -- `caller` itself did, it knows. What gets lost here is found by a look.
-CREATE FUNCTION coordlock._notify(
-    in_root text, caller text, gone coordlock.contender[], changed coordlock.contender[], places text[]
-) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, coordlock, pg_temp AS $$
+CREATE FUNCTION _notify(
+    in_root text, caller text, gone contender[], changed contender[], places text[]
+) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-    left_one coordlock.contender;
+    left_one contender;
     behind record;
     channels text[];
     message text;
@@ -451,38 +431,44 @@ BEGIN
         message := format('%s %s %s %s', CASE WHEN left_one = ANY (changed) THEN 'value' ELSE 'left' END,
                           left_one.id, left_one.token, left_one.version);
         channels := array(
-            SELECT _channel(session) FROM contender c WHERE c.queue = left_one.queue AND claim = 'convertible');
-        channels := channels || _channel(left_one.session);
+            SELECT split_part(session, '-', 1) FROM contender c WHERE c.queue = left_one.queue AND claim = 'convertible');
+        channels := channels || split_part(left_one.session, '-', 1);
         passed := 0;
         FOR behind IN
             SELECT session, claim FROM contender c
             WHERE c.queue = left_one.queue AND c.token > left_one.token ORDER BY c.token
         LOOP
-            channels := channels || _channel(behind.session);
+            channels := channels || split_part(behind.session, '-', 1);
             passed := passed + 1;
             EXIT WHEN behind.claim = 'lock' OR behind.claim = 'permit' || passed;
         END LOOP;
         PERFORM pg_notify(channel, message)
         FROM (SELECT DISTINCT unnest(channels) AS channel) AS reached WHERE channel <> caller;
     END LOOP;
-    places := places || array(
-        SELECT DISTINCT 'queue:' || q.name FROM unnest(gone || changed) AS c JOIN queue q ON q.id = c.queue);
+    IF gone || changed <> '{}' THEN
+        places := places || array(
+            SELECT DISTINCT 'queue:' || q.name FROM unnest(gone || changed) AS c JOIN queue q ON q.id = c.queue);
+    END IF;
     PERFORM pg_notify(channel, 'place ' || place)
     FROM follower f WHERE f.root = in_root AND f.place = ANY (places) AND until > clock_timestamp();
 END $$;
 
+-- The server process whose transaction keeps a contender.
+CREATE FUNCTION keeper(of_session text, of_id text) RETURNS integer LANGUAGE sql STABLE AS $$
+    SELECT min(pid) FROM contender c JOIN pg_locks l ON l.transactionid = c.xmax AND l.granted
+    WHERE (session, id) = (of_session, of_id)
+$$;
+
 -- What a client watches, as far as it is there: id, token, version, session, and its beat and ttl.
-CREATE FUNCTION coordlock.look(sessions text[], ids text[]) RETURNS json LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, coordlock, pg_temp AS $$
+CREATE FUNCTION look(sessions text[], ids text[]) RETURNS json LANGUAGE sql STABLE AS $$
     SELECT coalesce(json_agg(json_build_array(
         c.id, token, version, s.id, CASE WHEN ended THEN -1 ELSE beat END, extract(epoch FROM ttl))), '[]')
     FROM unnest(sessions, ids) AS w(session, id) JOIN contender c USING (session, id) JOIN session s ON s.id = c.session
 $$;
 
--- Follow places for a minute.
-CREATE FUNCTION coordlock.follow(in_root text, on_channel text, places text[]) RETURNS void
-LANGUAGE sql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, coordlock, pg_temp AS $$
+-- Follow these places and no others for a minute.
+CREATE FUNCTION _follow(in_root text, on_channel text, places text[]) RETURNS void
+LANGUAGE sql VOLATILE AS $$
     DELETE FROM follower WHERE (root, channel) = (in_root, on_channel) AND place <> ALL (places)
        OR until < clock_timestamp();
     INSERT INTO follower
@@ -490,23 +476,20 @@ SET search_path = pg_catalog, coordlock, pg_temp AS $$
     ON CONFLICT (root, place, channel) DO UPDATE SET until = excluded.until
 $$;
 
-CREATE FUNCTION coordlock.snapshot(
+CREATE FUNCTION snapshot(
     in_root text, of_name text, upto bigint, "window" integer, compatible text[]
-) RETURNS json LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, coordlock, pg_temp AS $$
+) RETURNS json LANGUAGE sql STABLE AS $$
     SELECT _part(q, upto, "window", compatible) FROM queue q WHERE (root, name) = (in_root, of_name)
 $$;
 
-CREATE FUNCTION coordlock.queues(in_root text) RETURNS json LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, coordlock, pg_temp AS $$
+CREATE FUNCTION queues(in_root text) RETURNS json LANGUAGE sql STABLE AS $$
     SELECT coalesce(json_agg(name), '[]') FROM queue q
     WHERE root = in_root AND EXISTS (SELECT FROM contender c WHERE c.queue = q.id)
 $$;
 
 -- What a folder holds, or one key of it; null unless the guard, if any, is in its queue.
-CREATE FUNCTION coordlock._read(in_root text, in_folder text, key text, sessions text[], ids text[], tokens bigint[]) RETURNS json
-LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, coordlock, pg_temp AS $$
+CREATE FUNCTION _read(in_root text, in_folder text, key text, sessions text[], ids text[], tokens bigint[]) RETURNS json
+LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN cardinality(ids) = (
         SELECT count(*) FROM contender c
         JOIN unnest(sessions, ids, tokens) AS g(session, id, token) USING (session, id, token)
@@ -517,15 +500,25 @@ SET search_path = pg_catalog, coordlock, pg_temp AS $$
 $$;
 
 -- The timeline and the place in its log. A reading that begins after this shows what was committed.
-CREATE FUNCTION coordlock._revision() RETURNS text LANGUAGE sql VOLATILE
-SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION _revision() RETURNS text LANGUAGE sql VOLATILE AS $$
     SELECT left(pg_walfile_name(lsn), 8) || '/' || lsn FROM pg_current_wal_insert_lsn() AS lsn
 $$;
+
+-- Functions run as the owner of the schema, and find nothing but what is meant.
+DO $$
+DECLARE
+    name regprocedure;
+BEGIN
+    FOR name IN SELECT oid FROM pg_proc WHERE pronamespace = 'coordlock'::regnamespace LOOP
+        EXECUTE format(
+            'ALTER FUNCTION %s SECURITY DEFINER SET search_path = pg_catalog, coordlock, pg_temp', name);
+    END LOOP;
+END $$;
 
 -- Requests. Each begins as `_begin` does, and ends as `_finish` does.
 
 -- Whatever the role's defaults are: a commit is durable, and each statement sees what is committed.
-CREATE PROCEDURE coordlock._begin() LANGUAGE plpgsql AS $$
+CREATE PROCEDURE _begin() LANGUAGE plpgsql AS $$
 BEGIN
     IF pg_catalog.current_setting('transaction_isolation') <> 'read committed'
        OR pg_catalog.current_setting('transaction_read_only') = 'on' THEN
@@ -539,32 +532,33 @@ END $$;
 
 -- Commit, and notify others by another transaction. It sees who waits by now. It waits for no disk,
 -- for it has a lock that all commits with a NOTIFY in this cluster want.
-CREATE PROCEDURE coordlock._finish(
-    in_root text, caller text, gone coordlock.contender[], changed coordlock.contender[], places text[]
+CREATE PROCEDURE _finish(
+    in_root text, caller text, gone contender[], changed contender[], places text[]
 ) LANGUAGE plpgsql AS $$
 BEGIN
     COMMIT;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     PERFORM pg_catalog.set_config('synchronous_commit', 'off', true);
     PERFORM coordlock._notify(in_root, caller, gone, changed, places);
 END $$;
 
-CREATE PROCEDURE coordlock.open(root text, new text, former text[], ttl interval, INOUT answer json DEFAULT NULL)
+CREATE PROCEDURE open(root text, new text, former text[], ttl interval, INOUT answer json DEFAULT NULL)
 LANGUAGE plpgsql AS $$
 DECLARE
     gone coordlock.contender[];
 BEGIN
     CALL coordlock._begin();
     SELECT o.answer, o.gone INTO answer, gone FROM coordlock._open(new, former, ttl) AS o;
-    CALL coordlock._finish(root, coordlock._channel(new), gone, '{}', '{}');
+    CALL coordlock._finish(root, pg_catalog.split_part(new, '-', 1), gone, '{}', '{}');
 END $$;
 
-CREATE PROCEDURE coordlock.heartbeat(session text, INOUT answer json DEFAULT NULL) LANGUAGE plpgsql AS $$
+CREATE PROCEDURE heartbeat(session text, INOUT answer json DEFAULT NULL) LANGUAGE plpgsql AS $$
 BEGIN
     CALL coordlock._begin();
     answer := pg_catalog.to_json(coordlock._heartbeat(session));
 END $$;
 
-CREATE PROCEDURE coordlock.enqueue(
+CREATE PROCEDURE enqueue(
     root text, session text, names text[], ids text[], claims text[], owners text[], "values" bytea[],
     windows integer[], INOUT answer json DEFAULT NULL
 ) LANGUAGE plpgsql AS $$
@@ -575,10 +569,10 @@ BEGIN
     CALL coordlock._begin();
     SELECT e.answer, e.gone, e.places INTO answer, gone, places
     FROM coordlock._enqueue(root, session, names, ids, claims, owners, "values", windows) AS e;
-    CALL coordlock._finish(root, coordlock._channel(session), gone, '{}', places);
+    CALL coordlock._finish(root, pg_catalog.split_part(session, '-', 1), gone, '{}', places);
 END $$;
 
-CREATE PROCEDURE coordlock.withdraw(
+CREATE PROCEDURE withdraw(
     root text, caller text, sessions text[], ids text[], token bigint, kept json, INOUT answer json DEFAULT NULL
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -589,20 +583,20 @@ BEGIN
     CALL coordlock._finish(root, caller, gone, '{}', '{}');
 END $$;
 
-CREATE PROCEDURE coordlock.close(root text, session text, INOUT answer json DEFAULT NULL) LANGUAGE plpgsql AS $$
+CREATE PROCEDURE close(root text, session text, INOUT answer json DEFAULT NULL) LANGUAGE plpgsql AS $$
 BEGIN
     CALL coordlock._begin();
-    CALL coordlock._finish(root, coordlock._channel(session), coordlock._end(session, NULL), '{}', '{}');
+    CALL coordlock._finish(root, pg_catalog.split_part(session, '-', 1), coordlock._end(session, NULL), '{}', '{}');
 END $$;
 
-CREATE PROCEDURE coordlock.reap(root text, session text, beat bigint, INOUT answer json DEFAULT NULL)
+CREATE PROCEDURE reap(root text, session text, beat bigint, INOUT answer json DEFAULT NULL)
 LANGUAGE plpgsql AS $$
 BEGIN
     CALL coordlock._begin();
     CALL coordlock._finish(root, '', coordlock._reap(session, beat), '{}', '{}');
 END $$;
 
-CREATE PROCEDURE coordlock.publish(
+CREATE PROCEDURE publish(
     root text, session text, id text, token bigint, new bytea, known bigint, INOUT answer json DEFAULT NULL
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -613,7 +607,14 @@ BEGIN
     CALL coordlock._finish(root, '', '{}', changed, '{}');
 END $$;
 
-CREATE PROCEDURE coordlock.read(
+CREATE PROCEDURE follow(root text, channel text, places text[], INOUT answer json DEFAULT NULL)
+LANGUAGE plpgsql AS $$
+BEGIN
+    CALL coordlock._begin();
+    PERFORM coordlock._follow(root, channel, places);
+END $$;
+
+CREATE PROCEDURE read(
     root text, folder text, key text, sessions text[], ids text[], tokens bigint[], INOUT answer json DEFAULT NULL
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -624,7 +625,7 @@ BEGIN
     answer := pg_catalog.json_build_array(revision, coordlock._read(root, folder, key, sessions, ids, tokens));
 END $$;
 
-CREATE PROCEDURE coordlock.write(
+CREATE PROCEDURE write(
     root text, sessions text[], ids text[], tokens bigint[], verbs text[], folders text[], names text[], versions bigint[],
     "values" bytea[], INOUT answer json DEFAULT NULL
 ) LANGUAGE plpgsql AS $$
@@ -638,4 +639,4 @@ BEGIN
     answer := pg_catalog.json_build_array(coordlock._revision(), answer);
 END $$;
 
-INSERT INTO coordlock.epoch VALUES (1, coordlock._timeline(), pg_catalog.to_timestamp(0), interval '60 s');
+INSERT INTO epoch VALUES (1, _timeline(), to_timestamp(0), interval '60 s');

@@ -63,7 +63,7 @@ class PostgresqlSession(Backend):
         self._sessions: list[str] = []
         #: Counts the answers, which come in the order of the states that they show.
         self._revisions: Final = count(1)
-        self._is_following = False
+        self._is_following = self._is_suspect = False
         self._closing: Promise[None] | None = None
 
     def open(self, listener: SessionListener) -> Promise[SessionInfo]:
@@ -179,7 +179,9 @@ class PostgresqlSession(Backend):
         """They do."""
         self._watches.on_live(next(self._revisions))
         self._follow()
-        self._session.recovered()
+        if self._is_suspect:
+            self._is_suspect = False
+            self._session.recovered()
 
     def on_message(self, message: str) -> None:
         """A contender has left or published its value, or what is followed has changed."""
@@ -195,6 +197,7 @@ class PostgresqlSession(Backend):
         """The connection that listens was lost."""
         self._watches.on_silence()
         self._observers.gap(self._listening.complete_until)
+        self._is_suspect = True
         self._session.suspect(reason)
         self._follow()
 
@@ -241,7 +244,7 @@ class PostgresqlSession(Backend):
             self._is_following = False
             self._follow()
 
-        statement = "SELECT coordlock.follow(%s, %s, %s)"
+        statement = "CALL coordlock.follow(%s, %s, %s)"
         answer = self._ask(statement, (self._root, self._channel, places), following)
         answer.add_done_callback(repeat)
 

@@ -11,7 +11,7 @@ then. What depends on none of them coming:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any, Final
@@ -34,6 +34,8 @@ LOOK_S: Final = 5.0
 #: The same where no notification arrives: doubled from the first to the last.
 POLL_S: Final = 0.02
 MAX_POLL_S: Final = 1.0
+#: For so many seconds a client looks after those that it saw in a queue without waiting for them.
+ATTENTION_S: Final = 25.0
 #: How many departures are remembered that nothing watched yet.
 MAX_REMEMBERED: Final = 4096
 
@@ -83,7 +85,9 @@ class Watches:
         self._table: Final[WatchTable[_Watched]] = WatchTable(lock)
         #: What has left, the latest last, and the state's revision by then.
         self._departed: Final[dict[tuple[str, int], int]] = {}
-        #: Of the sessions that are waited for: the beat, and when it was seen first.
+        #: Of each session that was seen in a queue: one of its contenders, and until when to look.
+        self._attended: Final[dict[str, tuple[Contender, float]]] = {}
+        #: Of the sessions that are looked at: the beat, and when it was seen first.
         self._beats: dict[str, tuple[int, float]] = {}
         #: All that left after this revision was reported, and is remembered; None while nothing is.
         self._live_since: int | None = None
@@ -124,6 +128,16 @@ class Watches:
             self._look(is_due=False)
         return cancel
 
+    def attend(self, contenders: Sequence[Contender]) -> None:
+        """See whether the sessions of these die, though nobody waits for them."""
+        until = self._timers.clock.now() + ATTENTION_S
+        with self._lock:
+            seen = {each.session: (each, until) for each in contenders}
+            is_new = not seen.keys() <= self._beats.keys()
+            self._attended.update(seen)
+        if is_new:
+            self._look(is_due=False)
+
     def on_left(self, id: str, order: int, revision: int) -> None:
         """A contender has left, before that ``revision``."""
         with self._lock:
@@ -159,7 +173,6 @@ class Watches:
         with self._lock:
             self._table.clear()
             self._departed.clear()
-            self._beats.clear()
 
     def close(self) -> None:
         """Report nothing any more."""
@@ -175,46 +188,64 @@ class Watches:
 
     def _look(self, *, is_due: bool) -> None:
         """The same, of those alone that are wanted unless it ``is_due``. One look at a time."""
+        now = self._timers.clock.now()
         with self._lock:
+            for session in [each for each, (_, until) in self._attended.items() if until < now]:
+                del self._attended[session]
             if is_due:
                 for watched in self._table.watched.values():
                     watched.is_wanted = True
             wanted = [each for each in self._table.watched.values() if each.is_wanted]
-            if self._is_looking or self._is_closed or not wanted:
+            contenders = [each.contender for each in wanted] + [
+                contender
+                for session, (contender, _) in self._attended.items()
+                if is_due or session not in self._beats
+            ]
+            if self._is_looking or self._is_closed or not contenders:
                 return
             self._is_looking = True
             for watched in wanted:
                 watched.is_wanted = False
-        answer = self._ask([each.contender for each in wanted])
-        answer.add_done_callback(partial(self._looked, wanted))
+        answer = self._ask(contenders)
+        answer.add_done_callback(partial(self._looked, wanted, contenders))
 
-    def _looked(self, watched: Sequence[_Watched], answer: Promise[Sequence[Seen]]) -> None:
+    def _looked(
+        self,
+        watched: Sequence[_Watched],
+        contenders: Sequence[Contender],
+        answer: Promise[Sequence[Seen]],
+    ) -> None:
         now = self._timers.clock.now()
-        dead: list[tuple[str, int]] = []
         next_at = now + self._period()
+        dead: set[tuple[str, int]] = set()
         if answer.exception() is None:
-            there = {(id, token): rest for id, token, *rest in answer.result()}
+            there: dict[Hashable, list[Any]] = {
+                (id, token): rest for id, token, *rest in answer.result()
+            }
             with self._lock:
-                for _, session, beat, ttl in there.values():
-                    if self._is_own(session):
-                        continue
-                    known, since = self._beats.get(session, (beat, now))
-                    if known != beat:
-                        known, since = beat, now
-                    if beat < 0 or now >= since + ttl:
-                        dead.append((session, beat))
-                    self._beats[session] = known, since
-                    next_at = min(next_at, max(since + ttl, now + POLL_S), now + ttl / 3)
                 is_live = self._live_since is not None
-                for each in watched:
-                    each.is_told |= is_live and each.key in there
-            for each in watched:
-                if each.key not in there:
-                    self._table.report(each)
-                elif any(watch.version for watch in each.watches.copy()):
-                    self._table.report_value(each, there[each.key][0])
-        for session, beat in set(dead):
-            self._reap(session, beat).add_done_callback(lambda _: self.look())
+                for each in contenders:
+                    if (each.id, each.order) not in there:
+                        self._attended.pop(each.session, None)
+                for _, session, beat, ttl in there.values():
+                    if not self._is_own(session):
+                        known, since = self._beats.get(session, (beat, now))
+                        since = since if known == beat else now
+                        self._beats[session] = beat, since
+                        if beat < 0 or now >= since + ttl:
+                            dead.add((session, beat))
+                        next_at = min(next_at, max(since + ttl, now + POLL_S), now + ttl / 3)
+                for each_watched in watched:
+                    each_watched.is_told |= is_live and each_watched.key in there
+            for each_watched in watched:
+                if (found := there.get(each_watched.key)) is None:
+                    self._table.report(each_watched)
+                else:
+                    self._table.report_value(each_watched, found[0])
+        for session, beat in dead:
+            # An ended one has contenders that transactions keep.
+            delay = MAX_POLL_S if beat < 0 else POLL_S
+            self._reap(session, beat).add_done_callback(partial(self._look_after, delay))
         with self._lock:
             self._is_looking = False
             self._expect(next_at)
@@ -229,13 +260,17 @@ class Watches:
         self._delay = FIRST_LOOK_S
         return FIRST_LOOK_S if is_first else LOOK_S
 
+    def _look_after(self, delay: float, _: Promise[None]) -> None:
+        with self._lock:
+            self._expect(self._timers.clock.now() + delay)
+
     def _expect(self, when: float) -> None:
         timer = self._timer
         if timer is not None and timer.action is not None and timer.when <= when:
             return
         if timer is not None:
             timer.cancel()
-        if not self._table.watched:
+        if self.is_empty and not self._attended:
             self._beats.clear()
         elif not self._is_closed:
             with suppress(ClientClosed):

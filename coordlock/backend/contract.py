@@ -335,7 +335,23 @@ class Backend(ABC):
         """
         return resolved(None)
 
-    # Services that are the database of the program's data
+    # Services that are a database, which may be that of the program's data
+
+    @classmethod
+    def setup_source(cls) -> str:
+        """What `set_up` executes, for people."""
+        raise Unsupported(f"{cls.scheme}:// needs no setup")
+
+    @classmethod
+    def set_up(
+        cls, settings: Settings, *, max_ttl: float | None = None, restored: bool = False
+    ) -> bool:
+        """Make in the service what clients need, for ``coordlock setup``; False if it is there.
+
+        ``max_ttl`` is the longest time-to-live to allow; None keeps what is set. ``restored`` says
+        that the data is from a backup. Raises `BackendError`.
+        """
+        raise Unsupported(f"{cls.scheme}:// needs no setup")
 
     def guard_statement(
         self, contenders: Sequence[Contender], seconds: float, *, removes: bool

@@ -45,7 +45,7 @@ class Service:
         if backend_for_scheme(settings.scheme).capabilities.reach == "process":
             raise ConfigurationError(
                 f"{settings.scheme}:// covers one process, so it excludes no other command: "
-                "use local://, etcd://, redis:// or zookeeper://"
+                "use local://, etcd://, postgresql://, redis:// or zookeeper://"
             )
         warn_unless_chosen(settings, complain)
         return settings

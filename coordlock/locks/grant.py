@@ -189,7 +189,7 @@ class AsyncGrant(EnteredByAsyncWith, AwaitingSignals, _GuardingGrant):
     async def guard(self, connection: Any) -> None:
         """Make the transaction of ``connection`` a part of this grant: see `Grant.guard`.
 
-        ``connection`` is psycopg's `AsyncConnection`, or SQLAlchemy's, or an `AsyncSession`.
+        ``connection`` is one for asyncio, of psycopg or SQLAlchemy, or a session of the latter.
         """
         from coordlock.locks.guard import ask_async
 

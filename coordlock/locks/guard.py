@@ -1,7 +1,8 @@
-"""Asking the database in the program's own transaction: by psycopg or SQLAlchemy, sync and async."""
+"""Asking the database in the program's own transaction, by psycopg or SQLAlchemy."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,9 +32,7 @@ def _for_sqlalchemy(connection: Any, query: str, parameters: Mapping[str, object
     """The query for a connection or session of SQLAlchemy; None for another one."""
     if not any(kind.__module__.startswith("sqlalchemy.") for kind in type(connection).__mro__):
         return None
-    from sqlalchemy import text
-
-    return text(query.format(**{name: f":{name}" for name in parameters}))
+    return sys.modules["sqlalchemy"].text(query.format(**{name: f":{name}" for name in parameters}))
 
 
 def _for_psycopg(connection: Any, query: str, parameters: Mapping[str, object]) -> str:

@@ -44,6 +44,18 @@ class Options(TypedDict, total=False):
     token: Literal["czxid", "sequence"]
     nodes: Literal["kazoo", "curator", "curator-rw", "curator-latch"]
     trust_filesystem: bool | str
+    host: str
+    sslmode: str
+    sslrootcert: str
+    sslcert: str
+    sslkey: str
+    passfile: str
+    channel_binding: str
+    gssencmode: str
+    options: str
+    application_name: str
+    target_session_attrs: Literal["primary", "read-write", "any"]
+    listen: str
     db: int
     restart_delay: Duration
     wait_replicas: int

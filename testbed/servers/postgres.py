@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 import uuid
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,7 +21,7 @@ from sqlalchemy import URL, create_engine, make_url, text
 
 from coordlock.backend.config import configure
 from coordlock.testing.waiting import eventually
-from testbed.servers.endpoint import Endpoint, Service
+from testbed.servers.endpoint import Endpoint
 from testbed.servers.ports import free_port
 from testbed.servers.process import ServerFailed, ServerProcess
 
@@ -36,10 +36,14 @@ __all__ = [
 ]
 
 
+#: The directory of another release's programs, which bring their libraries along.
+_RELEASE: Final = os.environ.get("COORDLOCK_TEST_POSTGRES_BIN")
+
+
 def _programs() -> Path | None:
     """The directory of the programs: another release's, Debian's newest, or the one on the path."""
-    if release := os.environ.get("COORDLOCK_TEST_POSTGRES_BIN"):
-        return Path(release)
+    if _RELEASE:
+        return Path(_RELEASE)
     versions = Path("/usr/lib/postgresql").glob("*/bin/initdb")
     if found := sorted(versions, key=lambda path: float(path.parts[-3])):
         return found[-1].parent
@@ -61,23 +65,34 @@ def _pgbouncer() -> str | None:
     return shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
 
-class Postgres(Service):
+class Postgres(ABC):
     """What tests ask of a PostgreSQL, whoever started it."""
 
     @property
     @abstractmethod
-    def url(self) -> URL:  # type: ignore[override]
+    def url(self) -> URL:
         """Where it is, for SQLAlchemy: the driver is psycopg, for sync and asyncio."""
 
     @property
     def endpoint(self) -> Endpoint:
         """Where it is, for coordlock; the path of each URL begins with the database."""
-        host = f"{self.url.host}:{self.url.port or 5432}"
-        return Endpoint("postgresql", (host,), self.url.username, self.url.password)
+        return Endpoint(
+            "postgresql", (f"{self.host}:{self.port}",), self.url.username, self.url.password
+        )
 
     def url_for(self, root: str = "", **options: object) -> str:
         """The URL for ``coordlock.connect``, once `set_up` was called."""
-        return super().url_for(f"/{self.url.database}{root}", **options)
+        return self.endpoint.url(f"/{self.url.database}{root}", **options)
+
+    @property
+    def host(self) -> str:
+        """The host."""
+        return self.url.host or ""
+
+    @property
+    def port(self) -> int:
+        """The port."""
+        return self.url.port or 5432
 
     def set_up(self) -> None:
         """Make coordlock's schema."""
@@ -175,8 +190,9 @@ class PostgresServer(Postgres, ServerProcess):
             "autovacuum": "off",
         }
         options = [f"-c{name}={value}" for name, value in settings.items()]
-        environment = ["env", *(f"{name}={value}" for name, value in self._environment.items())]
-        return [*_as_user(), *environment, _program("postgres"), "-D", str(self.data), *options]
+        environment = [f"{name}={value}" for name, value in self._environment.items()]
+        program = _program("postgres")
+        return [*_as_user(), "env", *environment, *program, "-D", str(self.data), *options]
 
     def _create_data(self) -> None:
         """Make ``data``, where `USER` may do everything, without a password."""
@@ -353,15 +369,16 @@ class PgBouncer(Postgres, ServerProcess):
             return False
 
 
-def _program(name: str) -> str:
-    if (programs := _programs()) is None:
-        raise ServerFailed("PostgreSQL is not installed")
-    return str(programs / name)
+def _program(name: str) -> list[str]:
+    if (programs := _programs()) is None or not (program := programs / name).exists():
+        raise ServerFailed(f"PostgreSQL's {name} is not installed")
+    libraries = [f"LD_LIBRARY_PATH={programs.parent / 'lib'}"] if _RELEASE else []
+    return ["env", *libraries, str(program)]
 
 
 def _run(program: str, *arguments: object) -> None:
     made = subprocess.run(
-        [*_as_user(), _program(program), *map(str, arguments)],
+        [*_as_user(), *_program(program), *map(str, arguments)],
         cwd="/",
         check=False,
         capture_output=True,

@@ -55,6 +55,7 @@ NOT_RUN: Final = {
     "README.md": 2,
     "CONTRIBUTING.md": 3,
     "docs/backends/local.md": 1,
+    "docs/backends/postgresql.md": 3,
     "docs/backends/redis.md": 1,
     "docs/backends/redlock.md": 1,
     "docs/how-to/configure.md": 1,

@@ -154,7 +154,14 @@ def test_the_guide_for_backends_has_the_methods_of_the_contract() -> None:
     assert seven == Backend.__abstractmethods__
     others = rows(GUIDE, "## What some services can do besides")
     assert {row[0].strip("`") for row in others} == set(get_args(Capability))
-    named = {name for row in others for name in re.findall(r"`(\w+)`", row[1])}
+    [databases] = re.findall(
+        r"^- \*\*Databases\.\*\*.*?\n(?=- )", page(GUIDE), re.MULTILINE | re.DOTALL
+    )
+    named = {
+        name
+        for text in (databases, *(row[1] for row in others))
+        for name in re.findall(r"`(\w+)`", text)
+    }
     assert methods - seven - {"require"} == named & methods - seven
 
 

@@ -101,12 +101,17 @@ def test_the_options_for_tls_are_documented() -> None:
 
 
 #: The schemes whose options stand in one table, below the heading of the first.
-REDIS: Final = ("redis", "rediss", "redis+unix", "valkey")
+TOGETHER: Final = {
+    "postgresql": ("postgresql", "postgres", "postgresql+psycopg"),
+    "redis": ("redis", "rediss", "redis+unix", "valkey"),
+}
 
 
-@pytest.mark.parametrize("scheme", sorted({"redis", *schemes()} - set(REDIS[1:])))
+@pytest.mark.parametrize(
+    "scheme", sorted({*schemes()} - {other for _, *others in TOGETHER.values() for other in others})
+)
 def test_the_options_of_a_backend_are_documented(scheme: str) -> None:
-    together = REDIS if scheme == "redis" else (scheme,)
+    together = TOGETHER.get(scheme, (scheme,))
     own = {
         option.name: option
         for one in together

@@ -341,6 +341,8 @@ def test_what_waits_is_awaited_and_nothing_else(sync: type, asynchronous: type) 
     waiting = {"__aenter__", "__aexit__", "release", "run", "wait"} | {
         name for name, member in members(sync).items() if is_protocol(member)
     }
+    if hasattr(sync, "release_with"):
+        waiting |= {"guard", "release_with"}  # by the program's connection
     if issubclass(asynchronous, fencing.AsyncFence):
         waiting |= {"check", "marks", "forget", "prune", "execute", "execute_all"}
     if asynchronous is AsyncFencedSession:

@@ -22,7 +22,7 @@ coordlock.connect_async("zookeeper://h", acl="everybody")
 """
 
 
-SCHEMES = ("etcd", "local", "memory", "redis", "redis+unix", "zookeeper")
+SCHEMES = ("etcd", "local", "memory", "postgresql", "redis", "redis+unix", "zookeeper")
 OPTIONS = [*COMMON_OPTIONS, *(one for name in SCHEMES for one in backend_for_scheme(name).options)]
 
 
@@ -33,7 +33,7 @@ def test_the_typed_options_are_those_of_the_backends() -> None:
 def test_the_typed_words_of_an_option_are_those_that_it_takes() -> None:
     typed = {name: get_args(hint) for name, hint in get_type_hints(Options).items()}
     choices = {name: words for name, words in typed.items() if words and str in map(type, words)}
-    assert len(choices) == 6
+    assert len(choices) == 7
     for option in OPTIONS:
         if option.name in choices:
             with pytest.raises(ValueError, match="one of ") as refused:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from coordlock.backend.registry import backend_for_scheme
 from coordlock.cli.connection import Service
 from coordlock.cli.exits import Exit, complain
 from coordlock.cli.text import echo
-from coordlock.errors import ConfigurationError
 
 __all__ = ["setup"]
 
@@ -19,16 +19,11 @@ def setup(
     Each role that locks needs GRANT USAGE ON SCHEMA coordlock. Where the schema is there, nothing
     changes but what an option asks for.
     """
-    from coordlock_postgresql import schema
-
     if prints:
-        echo(schema.source())
+        echo(backend_for_scheme(what).setup_source())
         return Exit.OK
     settings = service.settings()
-    if not settings.scheme.startswith(what.removesuffix("ql")):
-        raise ConfigurationError(
-            f"{settings} is no PostgreSQL: give one with --url, such as postgresql://host/database"
-        )
-    has_made = schema.set_up(settings, max_ttl=max_ttl, restored=restored)
+    backend = backend_for_scheme(settings.scheme)
+    has_made = backend.set_up(settings, max_ttl=max_ttl, restored=restored)
     complain("the schema coordlock is made" if has_made else "the schema coordlock is there")
     return Exit.OK

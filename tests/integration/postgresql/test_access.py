@@ -45,8 +45,7 @@ def role(server: Postgres, *defaults: str, may_lock: bool = True) -> Iterator[st
     with connection(server) as admin:
         admin.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 's3cret'").format(called))
         for default in defaults:
-            setting = sql.SQL(default)  # type: ignore[arg-type]  # a literal of the test
-            admin.execute(sql.SQL("ALTER ROLE {} SET {}").format(called, setting))
+            admin.execute(sql.SQL("ALTER ROLE {} SET {}").format(called, sql.SQL(default)))
         if may_lock:
             admin.execute(sql.SQL("GRANT USAGE ON SCHEMA coordlock TO {}").format(called))
         yield server.url_for().replace(f"{server.url.username}:", f"{name}:s3cret", 1)

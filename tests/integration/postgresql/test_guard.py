@@ -84,7 +84,7 @@ def test_an_eviction_names_the_transaction_that_guards(
     with coordlock.connect(url) as one, coordlock.connect(url) as two:
         one.lock("a").acquire().guard(own)
         [contender] = two.admin.contenders("a")
-        with pytest.raises(BackendError, match=f"process {own.info.backend_pid} guards"):
+        with pytest.raises(BackendError, match=rf"terminate_backend\({own.info.backend_pid}\)"):
             two.admin.evict(contender)
         own.rollback()
 
