@@ -17,10 +17,12 @@ unexport PYTHONDONTWRITEBYTECODE
 comma := ,
 demo_backend = $(addprefix $(comma),$(filter zookeeper etcd redis,$(firstword $(subst :, ,$(URL)))))
 
-# The etcd and ZooKeeper of another Debian release, or another Redis or Valkey, for the tests, the soak and the benchmark.
+# The etcd and ZooKeeper of another Debian release, or another PostgreSQL, Redis or Valkey, for the tests, the soak and the benchmark.
 ifdef RELEASE
 export PATH := $(CURDIR)/build/servers/$(RELEASE)/usr/bin:$(PATH)
-ifeq ($(filter valkey% redis-%,$(RELEASE)),)
+ifneq ($(filter postgresql-%,$(RELEASE)),)
+export COORDLOCK_TEST_POSTGRES_BIN := $(CURDIR)/build/servers/$(RELEASE)/usr/bin
+else ifeq ($(filter valkey% redis-%,$(RELEASE)),)
 export COORDLOCK_TEST_JARS := $(CURDIR)/build/servers/$(RELEASE)/usr/share/java
 endif
 endif
@@ -42,7 +44,7 @@ test: check servers ## Set everything up, then run the linters and the tests; AR
 	$(tests) --dist worksteal -m "not long" $(ARGS)
 
 test-fast: setup ## Run the tests that need no servers; ARGS=... for pytest
-	$(tests) --dist worksteal --without=etcd,postgres,prometheus,redis,zookeeper \
+	$(tests) --dist worksteal --without=etcd,pgbouncer,postgres,prometheus,redis,spin,zookeeper \
 		-m "not faults and not long and not slow" tests/contract tests/docs tests/simulation tests/unit $(ARGS)
 
 test-faults: setup servers ## Run all that kills, pauses and cuts off; ARGS=... for pytest

@@ -11,6 +11,7 @@ where ZooKeeper's jars are, if not in ``/usr/share/java``; ``make test RELEASE=.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 import uuid
@@ -31,6 +32,7 @@ from testbed.servers.postgres import (
     ExternalPostgres,
     Postgres,
     PostgresServer,
+    pgbouncer_is_installed,
     postgres_is_installed,
 )
 from testbed.servers.prometheus import prometheus_is_installed
@@ -57,15 +59,17 @@ TESTBED: Final = Path(__file__).with_name("testbed")
 IS_INSTALLED: Final[dict[str, Callable[[], bool]]] = {
     "curator": curator_is_installed,
     "etcd": etcd_is_installed,
+    "pgbouncer": pgbouncer_is_installed,
     "postgres": postgres_is_installed,
     "prometheus": prometheus_is_installed,
     "redis": redis_is_installed,
+    "spin": lambda: all(map(shutil.which, ("spin", "cc"))),
     "zookeeper": zookeeper_is_installed,
 }
 INSTALL: Final = (
     "apt-get install --no-install-recommends "
     "etcd-server etcd-client libzookeeper-java default-jre-headless libcurator-recipes-java "
-    "libfaketime postgresql prometheus redis-server"
+    "libfaketime pgbouncer postgresql prometheus redis-server spin gcc libc6-dev"
 )
 # Hypothesis mixes constants of those of our modules that are loaded into its examples: they would
 # depend on which tests the same worker has run before, and no failure could be repeated.

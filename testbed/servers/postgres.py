@@ -10,25 +10,40 @@ import subprocess
 import tempfile
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 from coordlock_postgresql.schema import set_up
 from sqlalchemy import URL, create_engine, make_url, text
 
 from coordlock.backend.config import configure
+from coordlock.testing.waiting import eventually
 from testbed.servers.endpoint import Endpoint
 from testbed.servers.ports import free_port
 from testbed.servers.process import ServerFailed, ServerProcess
 
-__all__ = ["ExternalPostgres", "Postgres", "PostgresServer", "postgres_is_installed"]
+__all__ = [
+    "ExternalPostgres",
+    "PgBouncer",
+    "Postgres",
+    "PostgresServer",
+    "PostgresStandby",
+    "pgbouncer_is_installed",
+    "postgres_is_installed",
+]
+
+
+#: The directory of another release's programs, which bring their libraries along.
+_RELEASE: Final = os.environ.get("COORDLOCK_TEST_POSTGRES_BIN")
 
 
 def _programs() -> Path | None:
-    """The directory of the server's programs: Debian's newest, or the one on the path."""
+    """The directory of the programs: another release's, Debian's newest, or the one on the path."""
+    if _RELEASE:
+        return Path(_RELEASE)
     versions = Path("/usr/lib/postgresql").glob("*/bin/initdb")
     if found := sorted(versions, key=lambda path: float(path.parts[-3])):
         return found[-1].parent
@@ -39,6 +54,15 @@ def _programs() -> Path | None:
 def postgres_is_installed() -> bool:
     """Whether the server's programs are where Debian keeps them, or on the path."""
     return _programs() is not None
+
+
+def pgbouncer_is_installed() -> bool:
+    """Whether the pooler is where Debian keeps it, or on the path."""
+    return _pgbouncer() is not None
+
+
+def _pgbouncer() -> str | None:
+    return shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
 
 class Postgres(ABC):
@@ -111,14 +135,27 @@ class PostgresServer(Postgres, ServerProcess):
         directory: for its data and log.
         durable: wait for the disk at each commit, as real servers do. Else a crash of the machine
             loses the data; a killed server loses nothing either way.
+        replicates: write what a `PostgresStandby` needs.
+        max_connections: how many clients it serves, of which three are administrators.
+        environment: what is put into its environment.
     """
 
     USER: Final = "coord"
 
-    def __init__(self, directory: Path, *, durable: bool = False) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        durable: bool = False,
+        replicates: bool = False,
+        max_connections: int = 100,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(directory)
         self._durable = durable
-        self._user = _unprivileged_user() if os.geteuid() == 0 else None
+        self._replicates = replicates
+        self._max_connections = max_connections
+        self._environment = environment or {}
         self._shelter: tempfile.TemporaryDirectory[str] | None = None
 
     def choose_ports(self) -> None:
@@ -131,72 +168,235 @@ class PostgresServer(Postgres, ServerProcess):
         )
 
     def command(self) -> list[str]:
-        programs = _programs()
-        if programs is None:
-            raise ServerFailed("PostgreSQL is not installed")
         if not (self.data / "PG_VERSION").exists():
-            self._create_cluster(programs / "initdb")
+            if os.geteuid() == 0:
+                user = _unprivileged_user()
+                self._shelter = tempfile.TemporaryDirectory(prefix="coordlock-postgres-")
+                os.chown(self._shelter.name, user.pw_uid, user.pw_gid)
+                self.data = Path(self._shelter.name) / "data"
+            self._create_data()
         settings = {
             "listen_addresses": "127.0.0.1",
             "port": self._port,
             "unix_socket_directories": "",
-            "max_connections": 100,
+            "max_connections": self._max_connections,
             "shared_buffers": "32MB",
             # The order of commits, as the server saw it.
             "track_commit_timestamp": "on",
             "fsync": "on" if self._durable else "off",
             "full_page_writes": "on" if self._durable else "off",
-            "wal_level": "minimal",
-            "max_wal_senders": 0,
+            "wal_level": "replica" if self._replicates else "minimal",
+            "max_wal_senders": 4 if self._replicates else 0,
             "autovacuum": "off",
         }
         options = [f"-c{name}={value}" for name, value in settings.items()]
-        return [*self._as_user(), str(programs / "postgres"), "-D", str(self.data), *options]
+        environment = [f"{name}={value}" for name, value in self._environment.items()]
+        program = _program("postgres")
+        return [*_as_user(), "env", *environment, *program, "-D", str(self.data), *options]
 
-    def _create_cluster(self, initdb: Path) -> None:
+    def _create_data(self) -> None:
         """Make ``data``, where `USER` may do everything, without a password."""
-        if self._user:
-            self._shelter = tempfile.TemporaryDirectory(prefix="coordlock-postgres-")
-            os.chown(self._shelter.name, self._user.pw_uid, self._user.pw_gid)
-            self.data = Path(self._shelter.name) / "data"
         # -N: no fsync. Locale C needs no locale packages and no look at the system's collations.
-        options = ["-N", "-A", "trust", "-U", self.USER, "-E", "UTF8", "--locale=C"]
-        command = [*self._as_user(), str(initdb), "-D", str(self.data), *options]
-        made = subprocess.run(
-            command, cwd="/", check=False, capture_output=True, text=True, timeout=60
+        _run(
+            "initdb",
+            "-N",
+            "-A",
+            "trust",
+            "-U",
+            self.USER,
+            "-E",
+            "UTF8",
+            "--locale=C",
+            "-D",
+            self.data,
         )
-        if made.returncode:
-            raise ServerFailed(f"initdb failed:\n{made.stdout}{made.stderr}")
 
-    def _as_user(self) -> list[str]:
-        if self._user is None:
-            return []
-        # The signal at the parent's death is asked for again: a change of user cancels it.
-        ids = [f"--reuid={self._user.pw_uid}", f"--regid={self._user.pw_gid}", "--clear-groups"]
-        return ["setpriv", *ids, "--pdeathsig", "KILL", "--"]
+    def administrator(self) -> psycopg.Connection[Any]:
+        """A connection that commits each statement."""
+        return psycopg.connect(
+            host="127.0.0.1",
+            port=self._port,
+            user=self.USER,
+            dbname="postgres",
+            connect_timeout=1,
+            autocommit=True,
+        )
+
+    def set(self, name: str, value: str) -> None:
+        """Change a setting, until it is changed again."""
+        with self.administrator() as admin:
+            admin.execute(f"ALTER SYSTEM SET {name} = '{value}'".encode())
+            admin.execute("SELECT pg_reload_conf()")
+            eventually(lambda: admin.execute(f"SHOW {name}".encode()).fetchone() == (value,))
 
     def answers(self) -> bool:
         try:
-            with psycopg.connect(
-                host="127.0.0.1",
-                port=self._port,
-                user=self.USER,
-                dbname="postgres",
-                connect_timeout=1,
-            ) as connection:
+            with self.administrator() as connection:
                 # It is this server that answers, and not another one that had taken the port.
                 return connection.execute("SHOW data_directory").fetchone() == (str(self.data),)
         except psycopg.Error:
             return False
 
+    def pause(self) -> None:
+        """Freeze the server with the processes of its connections."""
+        super().pause()
+        for pid in self._children():
+            os.kill(pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        for pid in self._children():
+            os.kill(pid, signal.SIGCONT)
+        super().resume()
+
+    def kill(self) -> None:
+        """End the server and the processes of its connections without warning. Idempotent."""
+        children = self._children() if self.is_running else []
+        super().kill()
+        for pid in children:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _children(self) -> list[int]:
+        # The forked processes have sessions of their own.
+        threads = Path(f"/proc/{self.pid}/task")
+        return [int(pid) for each in threads.glob("*/children") for pid in each.read_text().split()]
+
     def stop(self) -> None:
         """End the server in order, its connections too. Idempotent."""
+        children = self._children() if self.is_running else []
+        for pid in children:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
         self._end(signal.SIGINT)
 
     def __exit__(self, *_: object) -> None:
         super().__exit__()
         if self._shelter:
             self._shelter.cleanup()
+
+
+class PostgresStandby(PostgresServer):
+    """A standby of ``primary``, which runs already. It lags only after `lag`.
+
+    Clients of the primary wait for it once its `NAME` is in ``synchronous_standby_names``.
+    """
+
+    NAME: Final = "standby"
+
+    def __init__(self, directory: Path, primary: PostgresServer) -> None:
+        super().__init__(directory, replicates=True)
+        self._primary = primary
+
+    def _create_data(self) -> None:
+        # -R: its settings say whom it follows.
+        source = f"host=127.0.0.1 port={self._primary.port} user={self.USER}"
+        source += f" application_name={self.NAME}"
+        _run("pg_basebackup", "-R", "-c", "fast", "-D", self.data, "-d", source)
+
+    def lag(self) -> None:
+        """Receive no more of what the primary writes."""
+        self.set("primary_conninfo", "")
+        with self.administrator() as admin:
+            gone = "SELECT count(*) FROM pg_stat_wal_receiver"
+            eventually(lambda: admin.execute(gone).fetchone() == (0,))
+
+    def catch_up(self) -> None:
+        """Have all that the primary has written."""
+        with self._primary.administrator() as admin:
+            [(written,)] = admin.execute("SELECT pg_current_wal_insert_lsn()").fetchall()
+        with self.administrator() as admin:
+            eventually(
+                lambda: (
+                    admin.execute(
+                        "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", (written,)
+                    ).fetchone()
+                    == (True,)
+                )
+            )
+
+    def promote(self) -> None:
+        """Be a primary. The checkpoint that would name the new timeline comes later."""
+        with self.administrator() as admin:
+            assert admin.execute("SELECT pg_promote()").fetchone() == (True,)
+
+
+class PgBouncer(Postgres, ServerProcess):
+    """A pooler before ``server``.
+
+    Args:
+        mode: session, transaction or statement.
+    """
+
+    def __init__(self, directory: Path, server: Postgres, mode: str) -> None:
+        super().__init__(directory)
+        self._server = server
+        self._mode = mode
+
+    def choose_ports(self) -> None:
+        self._port = free_port()
+
+    @property
+    def url(self) -> URL:
+        return self._server.url.set(host="127.0.0.1", port=self._port)
+
+    def command(self) -> list[str]:
+        # Readable by the unprivileged user, and dead with the process.
+        users = self.directory / "users"
+        users.write_text(f'"{self._server.url.username}" ""\n')
+        file = self.directory / "pgbouncer.ini"
+        file.write_text(
+            f"[databases]\n* = host={self._server.url.host} port={self._server.url.port}\n"
+            f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {self._port}\n"
+            f"unix_socket_dir =\nauth_type = trust\nauth_file = {users}\n"
+            f"pool_mode = {self._mode}\ndefault_pool_size = 10\n"
+            "ignore_startup_parameters = extra_float_digits\n"
+        )
+        program = _pgbouncer()
+        assert program is not None
+        # It reads its files before it changes the user.
+        user = ["-u", _unprivileged_user().pw_name] if os.geteuid() == 0 else []
+        return [program, *user, str(file)]
+
+    def answers(self) -> bool:
+        try:
+            with psycopg.connect(
+                self.url.set(drivername="postgresql").render_as_string(),
+                connect_timeout=1,
+                autocommit=True,
+            ) as connection:
+                return connection.execute("SELECT 1").fetchone() == (1,)
+        except psycopg.Error:
+            return False
+
+
+def _program(name: str) -> list[str]:
+    if (programs := _programs()) is None or not (program := programs / name).exists():
+        raise ServerFailed(f"PostgreSQL's {name} is not installed")
+    libraries = [f"LD_LIBRARY_PATH={programs.parent / 'lib'}"] if _RELEASE else []
+    return ["env", *libraries, str(program)]
+
+
+def _run(program: str, *arguments: object) -> None:
+    made = subprocess.run(
+        [*_as_user(), *_program(program), *map(str, arguments)],
+        cwd="/",
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    if made.returncode:
+        raise ServerFailed(f"{program} failed:\n{made.stdout}{made.stderr}")
+
+
+def _as_user() -> list[str]:
+    """What begins a command line, for root: PostgreSQL refuses it."""
+    if os.geteuid() != 0:
+        return []
+    user = _unprivileged_user()
+    # The signal at the parent's death is asked for again: a change of user cancels it.
+    ids = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+    return ["setpriv", *ids, "--pdeathsig", "KILL", "--"]
 
 
 def _unprivileged_user() -> pwd.struct_passwd:
