@@ -143,7 +143,7 @@ class Chores:
         self._ticket = ticket = yield from acquisition(
             self._engine, {layout.chores: Mode.EX}, 0, kind="work queue", name=layout.name
         )
-        ticket.call = None
+        ticket.call, self._look_at = None, -math.inf
         ticket.end.add_done_callback(lambda _: self._changed.notify())
         return True
 

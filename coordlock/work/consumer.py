@@ -330,7 +330,7 @@ class Consumer:
         def find() -> Steps[None]:
             changes = self.ready.changes  # before the folders are read: it counts what comes later
             due, next_due = yield from self.store.kept(time.time(), enough=ENOUGH, changes=changes)
-            self.ready.learn_due(changes, due, next_due)
+            self.ready.learn_due(changes, due, next_due, self.store.engine.clock.now())
 
         soon(self.store.engine.timers, begin)  # where Ctrl-C cannot strike
         self.store.engine.check()  # after it was closed, nothing begins

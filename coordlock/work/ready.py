@@ -1,6 +1,8 @@
 """Which items may be claimed now, as far as a client knows, and which one it claims next. No I/O.
 
-Items that were claimed before, or delayed, come first: then new ones, by their lanes.
+Items that were claimed before, or delayed, come first: then new ones, by their lanes. Of the items
+that are due, each of several consumers begins at another one, and goes on in order until a claim is
+refused. Then it reads them again.
 
 A client that is the only consumer takes the smallest number of all: it keeps the order in which
 items were put. Where others claim, too, each client stays in the lane in which it succeeded last,
@@ -18,7 +20,6 @@ import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import nsmallest
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -31,7 +32,7 @@ __all__ = ["ENOUGH", "WINDOW", "Candidate", "Ready"]
 
 #: A lane that no client serves gets at most so many numbers behind before one changes to it.
 WINDOW: Final = 16 * LANES
-#: Several consumers claim one of so many of the items that were claimed or delayed.
+#: Each of several consumers begins at another one of so many items that are due.
 _SPREAD: Final = 256
 #: How many of these are enough, so that a client looks for no others.
 ENOUGH: Final = 16
@@ -76,10 +77,11 @@ class Ready:
             #: What was read last, and which lanes had not moved since the reading before.
             self._read: dict[int, Lane] = {}
             self._unserved: frozenset[int] = frozenset()
-            #: The items that were claimed or delayed and are due: their keys and records.
+            #: The items that were claimed or delayed and are due, in the order in which this client
+            #: claims them: their keys and records.
             self._due: dict[Serial, tuple[str, Record]] = {}
             #: When the next one is due, in seconds since 1970, and at which changes that was found.
-            self.next_due = -math.inf
+            self.next_due = math.inf
             self._found_at = self.changes = -1
 
     def learn(self, state: State, now: float) -> None:
@@ -99,12 +101,17 @@ class Ready:
                         self._others_at = now
 
     def learn_due(
-        self, changes: int, due: Mapping[Serial, tuple[str, Record]], next_due: float
+        self, changes: int, due: Mapping[Serial, tuple[str, Record]], next_due: float, now: float
     ) -> None:
         """Take in what is ``due``, which was read after these ``changes``."""
         with self._lock:
-            if changes >= self._found_at:
-                self._found_at, self._due, self.next_due = changes, dict(due), next_due
+            if not self._found_at <= changes <= self.changes:
+                return  # it is older, or of an earlier session
+            order = sorted(due, key=lambda one: (due[one][1].at, one))
+            start = 0 if self.is_alone(now) else self._pick(min(len(order), _SPREAD) or 1)
+            order = [*order[start:_SPREAD], *order[:start], *order[_SPREAD:]]
+            self._found_at, self.next_due = changes, next_due
+            self._due = {one: due[one] for one in order}
 
     def may_be_due(self, time_of_day: float) -> bool:
         """Whether more items that were claimed or delayed may be due."""
@@ -124,17 +131,13 @@ class Ready:
     def choose(self, now: float) -> Candidate | None:
         """What to claim next, which no other caller of this client gets meanwhile; or None."""
         with self._lock:
-            is_alone = self.is_alone(now)
-            free = ((record.at, one) for one, (_, record) in self._due.items())
-            free = (pair for pair in free if pair[1] not in self._busy)
-            if first := nsmallest(1 if is_alone else _SPREAD, free):
-                _, one = first[self._pick(len(first))]
+            if (one := next((one for one in self._due if one not in self._busy), None)) is not None:
                 key, record = self._due[one]
                 self._busy[one] = candidate = Candidate(one, record, ending(key))
                 return candidate
             if not (lanes := self._free_lanes()):
                 return None
-            lane = lanes[0] if is_alone else self._shared_out(lanes)
+            lane = lanes[0] if self.is_alone(now) else self._shared_out(lanes)
             key = self._layout.lanes[lane.lane]
             moving = Expect(key, lane.version), Put(key, lane.after.encode())
             candidate = Candidate(Serial(ItemId(lane.number)), Record(), moving, lane)
@@ -155,7 +158,12 @@ class Ready:
         with self._lock:
             if lane is None:
                 self._busy.pop(candidate.before, None)
-                if outcome is not Outcome.UNCLEAR:
+                if (
+                    outcome is Outcome.REFUSED
+                ):  # others have the next ones, too: they are to be read
+                    self._others_at = now
+                    self._due, self.next_due = {}, -math.inf
+                elif outcome is Outcome.MADE:
                     self._due.pop(candidate.before, None)
                 return
             self._busy.pop(lane.lane, None)

@@ -193,8 +193,8 @@ def blames_an_item_that_nobody_got() -> Changes:
 def sees_nothing_that_waits() -> Changes:
     learn_due = Ready.learn_due
 
-    def blind(self: Ready, changes: int, _: Mapping[Serial, Any], next_due: float) -> None:
-        learn_due(self, changes, {}, next_due)
+    def blind(self: Ready, changes: int, _: Mapping[Serial, Any], *when: float) -> None:
+        learn_due(self, changes, {}, *when)
 
     return [(Ready, "learn_due", blind)]
 

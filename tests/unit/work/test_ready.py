@@ -105,6 +105,6 @@ def test_what_was_claimed_or_delayed_comes_before_new_items_in_the_order_in_whic
 ):
     ready = client(Queue(1))
     due = {Serial(ItemId(7), 1): ("/7", Record(2.0)), Serial(ItemId(9), 1): ("/9", Record(1.0))}
-    ready.learn_due(1, due, 3.0)
+    ready.learn_due(0, due, 3.0, 0.0)
     assert ready.count == 3
     assert numbers(ready, 4) == [9, 7, 1, None]
