@@ -1,4 +1,4 @@
-"""Asking the database in the program's own transaction, by psycopg or SQLAlchemy."""
+"""A question to the database in the transaction of the program: psycopg, SQLAlchemy, asyncio."""
 
 from __future__ import annotations
 
