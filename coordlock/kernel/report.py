@@ -83,7 +83,6 @@ class Report:
         if is_plumbing(kind):
             return
         self._recording = Recording(self._engine, kind, self.called, self._claims)
-        self._recording.begins()
 
     def granted(self, ticket: Ticket) -> None:
         """The call ends with ``ticket``."""
