@@ -171,9 +171,7 @@ class Conversions:
 
         ticket = self._ticket
         claims = {ticket.entries[0].queue: Mode.EX}
-        recording = Recording(self._engine, "upgrade", ticket.called, claims)
-        recording.begins()
-        return recording
+        return Recording(self._engine, "upgrade", ticket.called, claims)
 
     def _note_wait(self) -> None:
         if self._recording is not None:

@@ -18,7 +18,7 @@ from coordlock.errors import (
 )
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import HAD_LEFT, Ticket
-from coordlock.model.claim import AnyClaim, Permit, in_force
+from coordlock.model.claim import AnyClaim, Convertible, Permit
 from coordlock.model.events import (
     AcquireFailed,
     AcquireStarted,
@@ -45,7 +45,8 @@ class Recording:
     def __init__(
         self, engine: Engine, kind: str, called: str | None, claims: Mapping[str, AnyClaim]
     ) -> None:
-        name, mode = joined(claims), mode_of(claims.values())
+        name = next(iter(claims)) if len(claims) == 1 else joined(claims)
+        mode = mode_of(claims.values())
         self._clock: Final = engine.clock
         self._began: Final = engine.clock.now()
         self._granted = 0.0
@@ -60,9 +61,6 @@ class Recording:
             *(engine.number, engine.backend.scheme),
             *(next(_numbers), kind, mode, called or name),
         )
-
-    def begins(self) -> None:
-        """The acquire begins."""
         RECORDER.record(AcquireStarted(*self._facts))
 
     def waits(self, position: int, *, once: bool) -> None:
@@ -84,7 +82,8 @@ class Recording:
         self._token, waited = ticket.contenders[0].token or 0, now - self._began
         granted = Granted(*self._facts, waited, self._is_contended, self._token, handoff)
         # First: where a signal strikes from here on, the ticket is withdrawn.
-        ticket.end.add_done_callback(partial(self._ended, ticket))
+        ticket.on_loss = self.lost
+        ticket.withdrawn.add_done_callback(partial(self._left, ticket))
         RECORDER.record(granted)
 
     def upgraded(self) -> None:
@@ -102,22 +101,26 @@ class Recording:
         outcome = _outcome(error, once=once)
         RECORDER.record(AcquireFailed(*self._facts, waited, self._is_contended, outcome, kind))
 
-    def _ended(self, ticket: Ticket, end: Promise[CoordlockError | None]) -> None:
-        held, lost = self._clock.now() - self._granted, end.result()
-        if lost is None:  # released; the answer says whether the contender was still there
-            ticket.withdrawn.add_done_callback(lambda _: self._left(ticket, held))
-        elif not self._is_over:
+    def lost(self, ticket: Ticket, lost: CoordlockError) -> None:
+        """The grant has ended by ``lost``."""
+        if not self._is_over:
             self._is_over = True
+            held = self._clock.now() - self._granted
             if (reason := _loss(ticket, lost)) is None:
                 RECORDER.record(Released(*self._facts, self._token, held))
             else:
                 left = 0.0 if reason == "deadline" else ticket.session.remaining
                 RECORDER.record(Lost(*self._facts, self._token, held, reason, str(lost), left))
 
-    def _left(self, ticket: Ticket, held: float) -> None:
+    def _left(self, ticket: Ticket, _: Promise[bool]) -> None:
+        """The service has answered a release: only that says whether the contender was there."""
         if self._is_over:
             return
+        if (lost := ticket.end.result()) is not None:  # a signal handler has struck its report
+            self.lost(ticket, lost)
+            return
         self._is_over = True
+        held = self._clock.now() - self._granted
         if ticket.found_nothing:
             text, left = f"{ticket.kind} {ticket.name!r}: {HAD_LEFT}", ticket.session.remaining
             RECORDER.record(Lost(*self._facts, self._token, held, "evicted", text, left))
@@ -129,8 +132,10 @@ def mode_of(claims: Collection[AnyClaim]) -> str:
     """How events and metrics call the mode of ``claims``."""
     if len(claims) > 1:
         return "several"
-    (claim,) = map(in_force, claims)
-    return "permit" if isinstance(claim, Permit) else claim.name
+    (claim,) = claims
+    if isinstance(claim, Permit):
+        return "permit"
+    return claim.mode.name if isinstance(claim, Convertible) else claim.name
 
 
 def _outcome(error: BaseException, *, once: bool) -> Outcome:
@@ -144,10 +149,10 @@ def _outcome(error: BaseException, *, once: bool) -> Outcome:
     return "error" if isinstance(error, Exception) else "cancelled"
 
 
-def _loss(ticket: Ticket, lost: CoordlockError | None) -> LossReason | None:
+def _loss(ticket: Ticket, lost: CoordlockError) -> LossReason | None:
     """Why the grant was ``lost``; None where it was released, or its client was closed."""
     match lost:
-        case None | ClientClosed():
+        case ClientClosed():
             return None
         case Evicted():
             return "evicted"

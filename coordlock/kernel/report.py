@@ -83,7 +83,6 @@ class Report:
         if is_plumbing(kind):
             return
         self.recording = Recording(self._engine, kind, self.called, self._claims)
-        self.recording.begins()
 
     def departed(self) -> None:
         """A contender has left that the call waited for."""

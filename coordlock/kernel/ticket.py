@@ -63,6 +63,8 @@ class Ticket(Removable):
     blocker: tuple[str, Contender] | None = None
     waits_since: float | None = None
     is_wait_logged: bool = False
+    #: Called with it and the error if its grant is lost, while somebody listens to events.
+    on_loss: Callable[[Ticket, CoordlockError], object] | None = None
     #: Tells whether the session was lost, too, where the service has reported that it vanished.
     probe: Promise[float] | None = None
     #: How long it may be held, where that has a limit.

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import sys
 import threading
 import time
 from contextlib import suppress
+from types import FrameType
 from typing import TypeVar
 from weakref import ref
 
@@ -536,6 +539,33 @@ def test_a_release_in_the_midst_of_a_listener_is_recorded_after_it(locks: LockSe
         *("AcquireStarted other", "Granted other", "AcquireStarted mine", "Granted mine"),
         *("Released other", "Released mine"),
     ]
+
+
+def test_a_recorder_costs_at_most_fifteen_calls_for_an_acquire_and_its_release() -> None:
+    package = os.path.dirname(coordlock.__file__)
+
+    def calls(client: coordlock.Client) -> int:
+        count = 0
+
+        def look(frame: FrameType, event: str, _: object) -> None:
+            nonlocal count
+            count += event == "call" and frame.f_code.co_filename.startswith(package)
+
+        client.lock("a").acquire().release()  # which imports what it needs
+        sys.setprofile(look)
+        try:
+            client.lock("a").acquire().release()
+        finally:
+            sys.setprofile(None)
+        return count
+
+    with coordlock.connect("memory://") as client:
+        alone = calls(client)
+        remove = RECORDER.add(lambda _: None)
+        try:
+            assert alone < calls(client) <= alone + 15
+        finally:
+            remove()
 
 
 def test_where_nobody_listens_nothing_is_made(
