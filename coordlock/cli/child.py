@@ -8,7 +8,6 @@ import errno
 import os
 import queue
 import signal
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -43,8 +42,6 @@ class Change:
 
     stopped: int | None = None
     status: int | None = None
-    #: Whether it was ended because the guard had died.
-    unguarded: bool = False
 
 
 class Child:
@@ -102,27 +99,21 @@ class Child:
             stderr=self._stderr,
             foreground=foreground,
         )
-        if (change := self._take(self._reports.get())) is not None and change.unguarded:
-            raise Unguarded
+        self._take(self._reports.get())
 
     def extend(self, deadline: float) -> None:
         """It may work until ``deadline`` on the clock of coordlock's leases."""
         self._send(deadline=deadline)
 
-    def change(self, timeout: float = 0.0) -> Change | None:
-        """The next thing that happened; None if nothing does within ``timeout`` seconds.
+    def change(self) -> Change | None:
+        """The next thing that has happened; None where nothing has.
 
-        Raises `CommandFailed`.
+        Raises `CommandFailed`, also where the guard has died.
         """
-        end = time.monotonic() + timeout
-        while True:
-            left = max(0.0, end - time.monotonic())
-            try:
-                change = self._take(self._reports.get(left > 0, left))
-            except queue.Empty:
-                return None
-            if change is not None:
+        while not self._reports.empty():
+            if (change := self._take(self._reports.get())) is not None:
                 return change
+        return None
 
     def send(self, number: int) -> bool:
         """Signal the whole group; whether there still is one."""
@@ -181,5 +172,5 @@ class Child:
                 if not self._has_ended:  # nothing would end it with this process
                     self._has_ended = True
                     self.send(signal.SIGKILL)
-                    return Change(status=killed_by(signal.SIGKILL), unguarded=True)
+                    raise Unguarded
         return None

@@ -162,10 +162,6 @@ _ALL: Final = (
         GRACE,
         ON_ASK,
         Option(
-            "--exit-on-loss",
-            help="End when the lead or the place in line is lost, and don't campaign again.",
-        ),
-        Option(
             "--http",
             read=address,
             metavar="[HOST:]PORT",
@@ -222,7 +218,6 @@ _ALL: Final = (
             metavar="N",
             help="Put nothing while N items wait; the exit status is 75 then.",
         ),
-        JSON,
         example="queue put mails 'to: ann' --delay 5m",
     ),
     Command(
@@ -286,7 +281,6 @@ _ALL: Final = (
         NAME,
         Argument("ID", "ids", read=_item_id, least=0, repeats=True),
         Option("--all", dest="is_all", help="All dead items."),
-        JSON,
         example="queue retry mails 17",
     ),
     Command("queue evict", "queue.evict", NAME, _IDS, YES, example="queue evict mails 17"),
@@ -381,7 +375,6 @@ _ALL: Final = (
             help="Delete only this kind, as `ls --kept` shows it. Needed if NAME has several.",
         ),
         YES,
-        JSON,
         example="delete old-invoices --kind counter",
     ),
     Command(

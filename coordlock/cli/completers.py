@@ -1,4 +1,4 @@
-"""What the words of a command line may be: names of locks in use, keys, and URLs."""
+"""What the words of a command line may be: names of locks in use, and keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from coordlock.client import Client
 
-__all__ = ["complete_key", "complete_name", "complete_url"]
+__all__ = ["complete_key", "complete_name"]
 
 #: Seconds: a person at a shell does not wait for longer.
 _PATIENCE: Final = 1.0
@@ -51,11 +51,3 @@ def complete_key(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list
     folder = prefix.rpartition("/")[0] + "/"
     keys = asked(parsed_args, lambda client: list(client.values(folder).get()))
     return [key for key in keys if key.startswith(prefix)]
-
-
-def complete_url(prefix: str, **_: Any) -> list[str]:
-    """The beginnings of URLs that start with ``prefix``: those of services that commands share."""
-    from coordlock.backend.registry import schemes
-
-    urls = [f"{scheme}://" for scheme in schemes() if scheme != "memory"]
-    return [url for url in urls if url.startswith(prefix)]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from coordlock.errors import ConfigurationError
@@ -29,10 +28,6 @@ def is_asked() -> bool:
     return "_ARGCOMPLETE" in os.environ
 
 
-def _known(words: Sequence[str], prefix: str, **_: Any) -> list[str]:
-    return [word for word in words if word.lower().startswith(prefix.lower())]
-
-
 def complete(root: Command, below: Callable[[Command], Iterable[Command]]) -> None:
     """Tell the shell what to complete of ``root`` and what is ``below``; does not return."""
     import argparse
@@ -43,11 +38,12 @@ def complete(root: Command, below: Callable[[Command], Iterable[Command]]) -> No
 
     def add(parser: argparse.ArgumentParser, option: Option, *names: str, **how: Any) -> None:
         action = parser.add_argument(*names, default=argparse.SUPPRESS, **how)
-        action.completer = option.completer or partial(_known, option.known)  # type: ignore[attr-defined]
+        if option.completer is not None:
+            action.completer = option.completer  # type: ignore[attr-defined]
 
     def fill(parser: argparse.ArgumentParser, command: Command) -> None:
         for option in command.options:
-            how = {} if option.metavar else {"action": "store_true"}
+            how = {"choices": option.known or None} if option.metavar else {"action": "store_true"}
             add(parser, option, *option.names, dest=option.dest, **how)
         for argument in command.arguments:
             most = "*" if argument.repeats and not command.rest else "?"

@@ -18,7 +18,7 @@ from coordlock.errors import (
 if TYPE_CHECKING:
     from coordlock.client.records import Record  # which loads all recipes
 
-__all__ = ["counted", "document_of", "filled", "state_of", "work_queues"]
+__all__ = ["counted", "filled", "state_of", "work_queues"]
 
 
 def work_queues(client: Client) -> list[Record]:
@@ -42,11 +42,6 @@ def _items(client: Client, name: str) -> Mapping[str, Any] | None:
         raise
     except (BackendError, NameConflict):
         return None
-
-
-def document_of(one: Record) -> dict[str, Any]:
-    """What is `filled`, for JSON."""
-    return {"name": one.name, "kind": one.kind, "state": one.state}
 
 
 def state_of(one: Record) -> str:

@@ -144,32 +144,29 @@ class LockRequest:
 
         "none" where the service has no tokens.
         """
-        if (tokens := self._tokens(grant)) or (token := _token(grant)) is None:
-            return " ".join(map(str, dict.fromkeys(tokens.values()))) or "none"
-        return str(token)
+        return " ".join(map(str, dict.fromkeys(self._tokens(grant).values()))) or "none"
 
     def description(self, grant: Grant) -> dict[str, object]:
         """What is held, for JSON: of several locks with different tokens, ``token`` is null."""
-        if not (tokens := self._tokens(grant)):
-            return {"name": grant.name, "token": _token(grant)}
-        one = set(tokens.values())
-        token = one.pop() if len(one) == 1 else None
-        return {"name": grant.name, "token": token, "tokens": tokens}
+        tokens = self._tokens(grant)
+        token = next(iter(tokens.values())) if len(set(tokens.values())) == 1 else None
+        several = {"tokens": tokens} if self._several and tokens else {}
+        return {"name": grant.name, "token": token, **several}
 
     def environment(self, grant: Grant, settings: Settings) -> dict[str, str]:
         """What a command finds in its environment."""
         variables = {"COORDLOCK_NAME": grant.name, "COORDLOCK_BACKEND": settings.scheme}
-        if (token := self.token(grant)) != "none":
-            variables["COORDLOCK_TOKEN"] = token
         if tokens := self._tokens(grant):
-            variables["COORDLOCK_TOKENS"] = json.dumps(tokens)
+            variables["COORDLOCK_TOKEN"] = self.token(grant)
+            if self._several:
+                variables["COORDLOCK_TOKENS"] = json.dumps(tokens)
         return variables
 
     def _tokens(self, grant: Grant) -> dict[str, int]:
-        """By name, where several locks are held that have tokens."""
-        if self._several:
-            with suppress(Unsupported):
-                return {name: part.token for name, part in cast("MultiGrant", grant).parts.items()}
+        """By name; none where the service has no tokens."""
+        parts = cast("MultiGrant", grant).parts if self._several else {grant.name: grant}
+        with suppress(Unsupported):
+            return {name: part.token for name, part in parts.items()}
         return {}
 
     def say(self, message: str) -> None:
@@ -217,11 +214,3 @@ def show_log(level: str) -> None:
     logger = logging.getLogger("coordlock")
     logger.setLevel(level)
     logger.addHandler(ToStderr())
-
-
-def _token(grant: Grant) -> int | None:
-    """The grant's token; None where the service has none."""
-    try:
-        return grant.token
-    except Unsupported:
-        return None

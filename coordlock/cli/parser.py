@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Final, NoReturn
 
-from coordlock.cli.completers import complete_url
 from coordlock.cli.exits import joined
 from coordlock.cli.text import folded, terminal_width
 from coordlock.settings import duration
@@ -171,7 +170,6 @@ SERVICE: Final = (
         "--url",
         metavar="URL",
         help="The service. Default: COORDLOCK_URL, a file, this machine.",
-        completer=complete_url,
     ),
     Option(
         "--connect-timeout",

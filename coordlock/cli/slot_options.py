@@ -9,8 +9,6 @@ from coordlock.cli.lock_request import LockRequest
 from coordlock.cli.parser import UsageError
 
 if TYPE_CHECKING:
-    from datetime import tzinfo
-
     from coordlock.client import Client
     from coordlock.jobs.job import Job
     from coordlock.jobs.schedule import Schedule
@@ -57,9 +55,10 @@ class SlotOptions:
         """The slot that --slot names."""
         if self.slot is None:
             return None
+        from coordlock.jobs.schedule import zone_named
         from coordlock.jobs.slots import parsed
 
-        return parsed(self.slot, None if self.tz is None else _zone(self.tz))
+        return parsed(self.slot, None if self.tz is None else zone_named(self.tz))
 
     def schedule(self) -> Schedule | None:
         """The schedule of --every or --cron."""
@@ -81,9 +80,3 @@ class SlotOptions:
             retry_delay=10 if self.retry_delay is None else self.retry_delay,
             timeout=client.settings.timeout if request.timeout is None else request.timeout,
         )
-
-
-def _zone(name: str) -> tzinfo:
-    from coordlock.jobs.schedule import zone_named
-
-    return zone_named(name)

@@ -8,7 +8,6 @@ import select
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Final, Self
 
 __all__ = ["KeptStderr"]
@@ -27,12 +26,7 @@ class KeptStderr:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        body: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._source)
         os.close(self.file)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from coordlock.cli.child import Child, Unguarded
+from coordlock.cli.child import Child
 from coordlock.cli.signals import ENDING, Bell, Inbox
 from coordlock.cli.terminal import Terminal, alone_at_terminal, stop_myself
 from coordlock.locks.grant import Grant, GrantState
@@ -147,8 +147,6 @@ class Supervision:
     def _until_end(self) -> int:
         while True:
             while (change := self._child.change()) is not None:
-                if change.unguarded:
-                    raise Unguarded
                 if change.status is not None:
                     return change.status
                 if change.stopped is not None:

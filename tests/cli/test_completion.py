@@ -49,9 +49,14 @@ def test_names_of_elections_and_groups_are_completed(cli: Cli) -> None:
 
 def test_files_are_offered_for_commands_alone(cli: Cli) -> None:
     (cli.directory / "local.txt").touch()
-    assert completed(cli, "coordlock ls --url lo") == ["local://"]
-    assert "memory://" not in completed(cli, "coordlock ls --url ")
-    for before in ("run x --timeout", "hold --label", "run -E", "value set /k", "queue put q"):
+    for before in (
+        "ls --url",
+        "run x --timeout",
+        "hold --label",
+        "run -E",
+        "value set /k",
+        "queue put q",
+    ):
         assert completed(cli, f"coordlock {before} lo") == []
     assert completed(cli, "coordlock run --reach ") == ["machine", "cluster"]
 

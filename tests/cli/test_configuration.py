@@ -83,18 +83,6 @@ def test_nor_is_whoever_sits_at_a_terminal(host: Host) -> None:
     assert host.at_a_terminal(*JOB) == ["local"]
 
 
-def test_cron_finds_the_configuration_in_the_users_directory(host: Host) -> None:
-    (host.home / ".config").mkdir()
-    host.file.rename(host.home / ".config" / "coordlock.toml")
-    done = host.cron(*JOB)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "etcd\n", "")
-
-
-def test_cron_finds_the_configuration_that_the_variable_names(host: Host) -> None:
-    done = host.cron(*JOB, COORDLOCK_CONFIG=str(host.file))
-    assert (done.returncode, done.stdout, done.stderr) == (0, "etcd\n", "")
-
-
 @pytest.mark.parametrize("way", ["option", "variable"])
 def test_a_job_that_needs_the_cluster_is_refused_without_it(host: Host, way: str) -> None:
     option = ("--reach", "cluster") if way == "option" else ()

@@ -15,18 +15,8 @@ def test_what_is_kept_is_deleted_by_name(cli: Cli) -> None:
     assert sorted(completed(cli, "coordlock delete ")) == ["m", "n", "q"]
     assert cli.run("delete", "n", "--yes").stdout == "deleted: counter n\n"
     assert cli.run("counter", "get", "n").stdout == "0\n"
-    done = cli.run("delete", "n", "m", "q", "--yes", "--json")
-    assert done.returncode == 1
-    counter, queue = json.loads(done.stdout)
-    assert counter == {
-        "name": "m",
-        "kind": "counter",
-        "state": {"number": 1},
-        "deleted": True,
-        "problem": None,
-    }
-    assert (queue["name"], queue["deleted"]) == ("q", False)
-    assert "it has items" in queue["problem"]
+    done = cli.run("delete", "n", "m", "q", "--yes")
+    assert (done.returncode, done.stdout) == (1, "deleted: counter m\n")
     first, second = done.stderr.splitlines()
     assert "no record is kept under 'n'" in first
     assert "it has items" in second

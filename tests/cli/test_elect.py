@@ -136,15 +136,6 @@ def test_an_evicted_candidate_campaigns_again(cli: Cli) -> None:
         assert process.returncode == 0
 
 
-def test_a_candidate_that_is_to_exit_at_a_loss_does(cli: Cli) -> None:
-    command = ["elect", "sched", "--exit-on-loss", "--value", "two"]
-    with leading(cli, "one"), cli.started(*command) as process:
-        cli.wait_for_queue("sched", 2)
-        token = cli.show("sched")[1]["token"]
-        assert cli.run("evict", "sched", "--token", str(token), "--yes").returncode == 0
-        assert process.wait(60) == 75
-
-
 def test_a_signal_while_the_command_is_ended_ends_the_campaign_too(cli: Cli) -> None:
     script = "trap 'echo ending' TERM; echo up; while :; do sleep 0.05; done"
     command = ["elect", "sched", "--grace", "3s", "--", "sh", "-c", script]
@@ -200,17 +191,6 @@ def test_what_elect_lacks_is_refused_with_what_to_write(cli: Cli) -> None:
     done = cli.run("elect", "sched", stdin=subprocess.DEVNULL, input=None)
     assert done.returncode == 64
     assert "give it a COMMAND or --http" in done.stderr
-
-
-def test_a_lost_lead_ends_a_command_that_is_to_exit_then(cli: Cli) -> None:
-    command = ["elect", "sched", "--exit-on-loss", "--", "sh", "-c", "echo up; sleep 600"]
-    with cli.started(*command) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "up\n"
-        cli.run("evict", "sched", "--yes")
-        assert process.wait(60) == 79
-        assert process.stderr is not None
-        assert "election 'sched' is lost" in process.stderr.read()
 
 
 def test_json_has_a_line_for_each_event(cli: Cli) -> None:

@@ -54,8 +54,8 @@ def test_a_command_runs_for_each_item_in_order(cli: Cli) -> None:
 
 def test_items_come_from_stdin_as_one_or_by_lines(cli: Cli) -> None:
     assert cli.run("queue", "put", "q", input="a\nb\n").stdout == "1\n"
-    done = cli.run("queue", "put", "q", "--lines", "--json", input="a\n\nb")
-    assert json.loads(done.stdout) == ["2", "3", "4"]
+    done = cli.run("queue", "put", "q", "--lines", input="a\n\nb")
+    assert done.stdout == "2\n3\n4\n"
     assert [item["data"] for item in listed(cli)["items"]] == ["a\nb\n", "a", "", "b"]
 
 
@@ -83,23 +83,22 @@ def test_the_largest_item_reaches_the_command_byte_by_byte(cli: Cli) -> None:
     assert done.stdout == hashlib.sha256(data).hexdigest()
 
 
-@pytest.mark.parametrize("status", [1, 7, 255])
-def test_an_item_whose_command_fails_is_taken_again_until_it_is_dead(cli: Cli, status: int) -> None:
+def test_an_item_whose_command_fails_is_taken_again_until_it_is_dead(cli: Cli) -> None:
     put(cli, "bad")
     work = ("queue", "work", "q", "--count", "1", "--max-failures", "2", "--")
     for attempt in (1, 2):
-        done = cli.run(*work, "sh", "-c", f"exit {status}")
-        assert done.returncode == status
+        done = cli.run(*work, "sh", "-c", "exit 7")
+        assert done.returncode == 7
         *dies, failed = done.stderr.splitlines()
-        assert failed == f"coordlock: item 1, delivery {attempt}: status {status}"
+        assert failed == f"coordlock: item 1, delivery {attempt}: status 7"
         assert ["item 1 is dead: sh has ended" in line for line in dies] == [True] * (attempt - 1)
     assert listed(cli)["items"] == []
     [dead] = listed(cli, "--dead")["items"]
     assert (dead["id"], dead["deliveries"], dead["failures"]) == ("1", 2, 2)
-    assert dead["reason"] == f"sh has ended with status {status}"
+    assert dead["reason"] == "sh has ended with status 7"
     assert cli.run("queue", "retry", "q", "1").stdout == "1\n"
-    done = cli.run("queue", "retry", "q", "1", "--json")
-    assert (done.returncode, json.loads(done.stdout)) == (1, [])
+    done = cli.run("queue", "retry", "q", "1")
+    assert (done.returncode, done.stdout) == (1, "")
     assert "no dead item 1" in done.stderr
     assert cli.run(*work, "sh", "-c", SHOW).stdout == "q 1 1: bad\n"
 
@@ -108,8 +107,7 @@ def test_all_dead_items_are_ready_again(cli: Cli) -> None:
     put(cli, "one", "two")
     cli.run("queue", "work", "q", "-n", "--max-failures", "1", "--", "false")
     assert listed(cli)["dead"] == 2
-    done = cli.run("queue", "retry", "q", "--all", "--json")
-    assert json.loads(done.stdout) == ["1", "2"]
+    assert cli.run("queue", "retry", "q", "--all").stdout == "1\n2\n"
     assert [item["data"] for item in listed(cli)["items"]] == ["one", "two"]
 
 
@@ -144,19 +142,6 @@ def test_a_delayed_item_is_listed_with_its_time(cli: Cli) -> None:
     assert cli.run("queue", "remove", "q", "d1", "--yes").stdout == "removed: d1\n"
 
 
-def test_a_signal_ends_the_command_and_gives_the_item_back(cli: Cli, tmp_path: Path) -> None:
-    put(cli, "one")
-    pid = tmp_path / "pid"
-    command = ("sh", "-c", f"echo $$ > {pid}; exec sleep 600")
-    with cli.started("queue", "work", "q", "--", *command) as process:
-        eventually(lambda: pid.exists() and pid.read_text().endswith("\n"))
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 128 + signal.SIGTERM
-    eventually(lambda: is_gone(int(pid.read_text())))
-    [item] = listed(cli)["items"]
-    assert (item["state"], item["deliveries"], item["failures"]) == ("waiting", 1, 0)
-
-
 @pytest.mark.parametrize("believes", [False, True])
 def test_a_command_that_ends_with_0_at_a_signal_has_not_done_its_item(
     cli: Cli, tmp_path: Path, believes: bool
@@ -181,21 +166,6 @@ def test_a_signal_ends_the_wait_for_an_item(cli: Cli) -> None:
         assert process.wait(60) == 128 + signal.SIGTERM
     put(cli, "one")
     assert cli.run("queue", "work", "q", "--count", "1", "--", "cat").stdout == "one"
-
-
-def test_the_item_of_a_killed_command_line_is_taken_by_another(cli: Cli, tmp_path: Path) -> None:
-    put(cli, "one")
-    pids = tmp_path / "pids"
-    command = ("sh", "-c", f"echo $(ps -o ppid= -p $PPID) $$ > {pids}; exec sleep 600")
-    with cli.started("queue", "work", "q", "--", *command) as process:
-        eventually(lambda: pids.exists() and pids.read_text().endswith("\n"))
-        worker, child = map(int, pids.read_text().split())
-        assert worker == process.pid
-        process.kill()
-        process.wait(60)
-    eventually(lambda: is_gone(child), "the guard ends the command")
-    done = cli.run("queue", "work", "q", "--count", "1", "--", "sh", "-c", SHOW)
-    assert done.stdout == "q 1 2: one\n"
 
 
 def test_a_command_that_does_not_exist_is_no_fault_of_the_items(cli: Cli) -> None:

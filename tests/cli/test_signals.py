@@ -87,16 +87,6 @@ def test_signals_have_their_usual_meaning_in_the_command(cli: Cli) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "y\n", "")
 
 
-def test_nothing_works_on_when_coordlock_is_killed(cli: Cli, beating: Beating) -> None:
-    """The fault: SIGKILL, of which no program learns."""
-    with cli.started("run", "x", "--", *beating.command(stubborn=True)) as process:
-        beating.wait_until_both_beat()
-        process.kill()
-        process.wait(60)
-        eventually(beating.are_gone, "both have ended")
-        assert cli.run("run", "-n", "x", "--", "true").returncode == 0
-
-
 def test_nothing_works_on_when_the_group_of_coordlock_is_killed(cli: Cli, beating: Beating) -> None:
     """The fault: SIGKILL to coordlock and all that is in its group, as supervisors do it."""
     command = beating.command(stubborn=True)

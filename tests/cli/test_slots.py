@@ -245,19 +245,6 @@ def test_ctrl_c_ends_all_that_is_due(cli: Cli) -> None:
     assert states == ["done", "done", "failed"]
 
 
-@pytest.mark.parametrize(
-    ("command", "told"),
-    [("exit 7", "has failed"), ("kill -KILL $(ps -o ppid= -p $PPID)", "was interrupted")],
-)
-def test_a_slot_that_came_to_no_good_end_is_told_of(cli: Cli, command: str, told: str) -> None:
-    words = ("run", "x", "--every", "24h", "--")
-    assert cli.run(*words, "sh", "-c", command).returncode != 0
-    again = cli.run(*words, "true")
-    assert again.returncode == 70
-    assert told in again.stderr
-    assert "done" not in again.stderr
-
-
 def test_operators_are_told_who_is_at_work(cli: Cli) -> None:
     with cli.started("run", "x", "--slot", "1", "--", "cat"):
         eventually(lambda: slots(cli, "x"))

@@ -190,26 +190,6 @@ def test_a_task_whose_process_is_killed_leaves_the_lock_to_the_next(
     fleet.wait_for("end")
 
 
-@pytest.mark.faults
-@pytest.mark.long  # what a stopped holder learns is proven for locks
-def test_a_task_that_is_stopped_for_too_long_learns_that_its_lock_was_lost(
-    make_fleet: Callable[[str], Fleet], redis: Redis, root: str
-) -> None:
-    fleet = make_fleet(redis.url_for(root, ttl=2))
-    fleet.worker(concurrency=1)
-    fleet.send(("hold", "a"))
-    fleet.wait_for("begin")
-    stopped = int(fleet.lines("begin")[0].split()[1])
-    os.kill(stopped, signal.SIGSTOP)
-    fleet.worker(concurrency=1)
-    fleet.send(("hold", "a"))
-    fleet.wait_for("begin", 2)
-    fleet.go_on()
-    fleet.wait_for("end")
-    os.kill(stopped, signal.SIGCONT)
-    fleet.wait_for("lost")
-
-
 @pytest.mark.long_on("threads", "gevent")
 @pytest.mark.parametrize("pool", ["prefork", "threads", "gevent"])
 def test_a_warm_shutdown_lets_the_task_end_and_releases(
@@ -261,22 +241,6 @@ def test_no_task_imports_the_backend(fleet: Fleet) -> None:
     fleet.send(("loaded", "coordlock_local"))
     fleet.wait_for("loaded")
     assert fleet.lines("loaded") == ["loaded True"]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("pool", ["prefork", "gevent"])
-def test_a_cold_shutdown_leaves_no_lock_held_for_longer_than_the_session(
-    make_fleet: Callable[[str], Fleet], redis: Redis, root: str, pool: str
-) -> None:
-    fleet = make_fleet(redis.url_for(root, ttl=2))
-    with coordlock.connect(fleet.url) as client:
-        worker = fleet.worker(pool)
-        fleet.send(("hold", "a"))
-        fleet.wait_for("begin")
-        worker.send_signal(signal.SIGQUIT)
-        eventually(lambda: worker.poll() is not None, within=BOUND)
-        eventually(lambda: client.admin.contenders("account/a") == ())
-        assert fleet.lines("end") == []
 
 
 class Local:

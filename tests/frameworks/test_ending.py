@@ -72,19 +72,6 @@ def free(client: Client) -> None:
     eventually(lambda: client.admin.contenders("q") == ())
 
 
-def test_gunicorn_lets_a_request_end_and_its_worker_releases(
-    start: Callable[..., Server], client: Client, go_on: Path
-) -> None:
-    server, ask = start("gunicorn", "--bind", "127.0.0.1:{port}", f"{APPS}:wsgi")
-    answer = ask()
-    eventually(lambda: len(client.admin.contenders("q")) == 1)
-    server.terminate()
-    go_on.touch()
-    assert answer.result(BOUND).status_code == 200
-    assert server.wait(BOUND) == 0
-    free(client)
-
-
 def test_gunicorn_ends_a_wait_with_the_hook_that_the_page_shows(
     start: Callable[..., Server], client: Client, tmp_path: Path
 ) -> None:
@@ -105,19 +92,6 @@ def test_gunicorn_ends_a_wait_with_the_hook_that_the_page_shows(
         assert answer.result(BOUND).status_code == 503
         assert server.wait(BOUND) == 0
         eventually(lambda: len(client.admin.contenders("q")) == 1)
-
-
-def test_uvicorn_lets_a_request_end_and_the_lifespan_closes_the_client(
-    start: Callable[..., Server], client: Client, go_on: Path
-) -> None:
-    server, ask = start("uvicorn", "--port", "{port}", f"{APPS}:asgi")
-    answer = ask()
-    eventually(lambda: len(client.admin.contenders("q")) == 1)
-    server.terminate()
-    go_on.touch()
-    assert answer.result(BOUND).status_code == 200
-    assert server.wait(BOUND) == -signal.SIGTERM
-    free(client)
 
 
 def test_uvicorn_cancels_a_wait_when_its_patience_is_over(

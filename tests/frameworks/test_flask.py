@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import gc
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import flask
-import httpx
 import pytest
 
 import coordlock
 from coordlock.integrations.flask import hold
-from coordlock.testing.waiting import eventually
-from testbed.servers.ports import free_port
 
 # `coordlock.integrations.flask`
 
@@ -57,25 +48,6 @@ def test_the_context_holds_the_lock_until_all_of_it_is_torn_down(
         assert application.test_client().get("/").text == "done"
         assert client.admin.names() == []
     assert seen == {"request": ["one", "two"], "context": ["one", "two"]}
-
-
-def test_requests_for_one_name_are_answered_one_after_another(
-    application: flask.Flask, client: coordlock.Client
-) -> None:
-    balances = {"one": 0}
-
-    @application.get("/")
-    def book() -> str:
-        grant = hold(client.lock("one", timeout=120))
-        balance = balances["one"]
-        grant.check()
-        balances["one"] = balance + 1
-        return "booked"
-
-    with ThreadPoolExecutor(10) as pool:
-        answers = list(pool.map(lambda _: application.test_client().get("/"), range(40)))
-    assert {answer.status_code for answer in answers} == {200}
-    assert balances == {"one": 40}
 
 
 @pytest.mark.parametrize("handled", [False, True])
@@ -135,59 +107,3 @@ def test_a_command_holds_a_lock_until_it_ends(
     assert client.admin.names() == []
     with pytest.raises(RuntimeError, match="outside of application context"):
         hold(client.lock("one"))
-
-
-SERVICE = """
-import os, time
-from pathlib import Path
-import coordlock, flask
-from coordlock.integrations.flask import hold
-
-app = flask.Flask(__name__)
-client = coordlock.Client()
-
-@app.get("/<name>")
-def work(name):
-    hold(client.lock(name))
-    Path(f"{name}-{os.getpid()}").touch()
-    while not Path("go-on").exists():
-        time.sleep(0.01)
-    return str(os.getpid())
-"""
-
-
-def test_a_worker_that_is_killed_lets_the_next_one_go_on(tmp_path: Path) -> None:
-    (tmp_path / "service.py").write_text(SERVICE)
-    port = free_port()
-    command = [sys.executable, "-m", "gunicorn", "--workers", "2", "--preload"]
-    environment = {**os.environ, "COORDLOCK_URL": f"local://{tmp_path}/locks"}
-    with (
-        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as http,
-        ThreadPoolExecutor() as pool,
-        open(tmp_path / "output", "wb") as output,
-        subprocess.Popen(
-            [*command, "--bind", f"127.0.0.1:{port}", "service:app"],
-            cwd=tmp_path,
-            env=environment,
-            stdout=output,
-            stderr=output,
-        ) as server,
-    ):
-
-        def holders() -> list[int]:
-            return [int(file.name.partition("-")[2]) for file in tmp_path.glob("alice-*")]
-
-        try:
-            eventually(lambda: b"Booting worker" in (tmp_path / "output").read_bytes())
-            first, second = (pool.submit(http.get, "/alice") for _ in range(2))
-            eventually(lambda: len(holders()) == 1)
-            [killed] = holders()
-            os.kill(killed, signal.SIGKILL)
-            eventually(lambda: len(holders()) == 2)
-            (tmp_path / "go-on").touch()
-            answers = [one for one in (first, second) if one.exception(60) is None]
-            assert [int(one.result().text) for one in answers] == [
-                pid for pid in holders() if pid != killed
-            ]
-        finally:
-            server.terminate()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -311,42 +309,6 @@ def test_what_is_of_the_other_kind_is_refused(sessions: Sessions, lock: Lock) ->
                 await hold_async(session, lock)  # type: ignore[arg-type]  # on purpose
 
     asyncio.run(main())
-
-
-KILLED = """
-import sys, coordlock
-from sqlalchemy.orm import Session
-from sqlalchemy import create_engine
-from coordlock.integrations.sqlalchemy import hold
-from tests.frameworks.test_sqlalchemy import deposit
-
-locks, database = sys.argv[1:]
-with Session(create_engine(database)) as session:
-    hold(session, coordlock.connect(locks).lock("alice"))
-    deposit(session)
-    session.flush()
-    print("held", flush=True)
-    sys.stdin.read()
-"""
-
-
-def test_a_process_that_is_killed_before_its_commit_lets_the_next_one_go_on(
-    sessions: Sessions, tmp_path: Path
-) -> None:
-    locks, database = f"local://{tmp_path}/locks", str(sessions.kw["bind"].url)
-    command = [sys.executable, "-c", KILLED, locks, database]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"held\n"
-        with coordlock.connect(locks) as client:
-            lock = client.lock("alice", timeout=60)
-            assert lock.try_acquire() is None
-            process.kill()
-            with sessions.begin() as session:
-                hold(session, lock)
-                deposit(session)
-    assert balance(sessions) == 8
 
 
 def test_a_session_that_is_closed_for_good_keeps_no_lock(client: coordlock.Client) -> None:

@@ -449,7 +449,7 @@ def test_with_fail_fast_a_connection_that_is_soon_back_is_no_outage(away: LockSe
 def test_with_fail_fast_an_election_logs_an_outage_once(
     away: LockService, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(election, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(election, "CAMPAIGN_PAUSE_S", 0.01)
     client = away.connect(fail_fast=True, request_timeout=0.2)
     running, stop = client.election("e"), coordlock.Cancellation()
     attempts, campaign = list[object](), running._campaign

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any, Final
+from typing import Final
 
 from coordlock.cli.confirm import confirm
 from coordlock.cli.connection import Service
 from coordlock.cli.exits import Exit, complain
-from coordlock.cli.kept import document_of, filled, state_of
+from coordlock.cli.kept import filled, state_of
 from coordlock.cli.parser import UsageError
 from coordlock.cli.text import echo, listed
 from coordlock.client import Client
@@ -35,9 +34,7 @@ _AFTERWARDS: Final[dict[Kind, str]] = {
 }
 
 
-def delete(
-    *, names: list[str], kind: Kind | None, yes: bool, service: Service, as_json: bool
-) -> int:
+def delete(*, names: list[str], kind: Kind | None, yes: bool, service: Service) -> int:
     """Delete what is kept under NAMEs.
 
     `coordlock ls --kept` lists all records. A deleted counter is 0, and a deleted latch is closed.
@@ -61,23 +58,19 @@ def delete(
                 for one in chosen
             ]
             confirm(f"Delete {listed([repr(one.name) for one in chosen])}?", *facts, yes=yes)
-        documents = []
+        status = Exit.FAILED if missing else Exit.OK
         for one in chosen:
-            problem, was_there = "", False
             try:
                 was_there = client.admin.delete(one.name, one.kind)
             except (AuthenticationFailed, BackendUnavailable, SessionLost):
                 raise
             except (BackendError, NameConflict) as error:
-                problem = str(error)
-                complain(problem)
-            documents.append(_document(one, was_there, problem))
-            if not (problem or as_json):
+                complain(error)
+                status = Exit.FAILED
+            else:
                 echo(f"{'deleted' if was_there else 'already gone'}: {one.kind} {one.name}")
-    if as_json:
-        echo(json.dumps(documents))
-    done = not missing and all(one["deleted"] for one in documents)
-    return Exit.OK if done else Exit.FAILED
+                status = status if was_there else Exit.FAILED
+    return status
 
 
 def _chosen(client: Client, name: str, kind: Kind | None) -> list[Record]:
@@ -88,7 +81,3 @@ def _chosen(client: Client, name: str, kind: Kind | None) -> list[Record]:
         kinds = listed([one.kind for one in found])
         raise UsageError(f"{name!r} has a {kinds}: say which with --kind")
     return found
-
-
-def _document(one: Record, was_there: bool, problem: str) -> dict[str, Any]:
-    return {**document_of(one), "deleted": was_there, "problem": problem or None}

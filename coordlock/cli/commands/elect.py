@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,7 +23,6 @@ from coordlock.locks.grant import Grant
 from coordlock.recipes.election import CAMPAIGN_PAUSE_S
 from coordlock.recipes.term import check_candidate_value
 from coordlock.runtime.clock import SYSTEM_CLOCK
-from coordlock.settings import Settings
 
 __all__ = ["elect"]
 
@@ -37,23 +36,8 @@ class _Campaign(LockRequest):
     """A request to lead."""
 
     value: bytes | None = None
-    exit_on_loss: bool = False
-    #: Where to tell by HTTP who leads; None for nowhere.
-    http: tuple[str, int] | None = None
     #: The newest term.
     term: Grant | None = None
-
-    @contextmanager
-    def connected(self, settings: Settings) -> Iterator[Client]:
-        """A client, closed at the end, and the server of --http beside it."""
-        with super().connected(settings) as client:
-            if self.http is None:
-                yield client
-                return
-            from coordlock.cli.election_http import serving  # few need it
-
-            with serving(self.http, client, self.names[0], lambda: self.term):
-                yield client
 
     def _acquire(self, client: Client) -> Callable[[float | None], Grant]:
         election = client.election(self.names[0], self.value)
@@ -65,7 +49,7 @@ class _Campaign(LockRequest):
                     self.term = election.campaign(timeout=timeout)
                     return self.term
                 except _OUTAGES as error:
-                    if self.exit_on_loss or timeout == 0:
+                    if timeout == 0:
                         raise
                     if end is not None:
                         timeout = end - SYSTEM_CLOCK.now() - CAMPAIGN_PAUSE_S
@@ -77,7 +61,7 @@ class _Campaign(LockRequest):
         return campaign
 
     def _try(self, acquire: Callable[[float | None], Grant]) -> Grant | None:
-        with suppress(*(() if self.exit_on_loss else _OUTAGES)):
+        with suppress(*_OUTAGES):
             return super()._try(acquire)
         return None
 
@@ -94,7 +78,6 @@ def elect(
     value: str | None,
     grace: float,
     on_ask: int | None,
-    exit_on_loss: bool,
     http: tuple[str, int] | None,
     as_json: bool,
     **options: Any,
@@ -104,8 +87,7 @@ def elect(
     COMMAND runs as under `coordlock run`, with the same variables. When the lead is lost, coordlock
     ends COMMAND and campaigns again, also after outages. When COMMAND ends by itself, coordlock
     resigns and ends with its status. The status is 75 if it was not elected in time, and 69 if the
-    service is unavailable at the beginning. With --exit-on-loss it is 79 if the lead was lost, and
-    69 if the session was lost during the wait.
+    service is unavailable at the beginning.
 
     Without COMMAND it leads until stdin closes or a signal arrives, and prints the fencing token of
     each term, or with --json a line for each event.
@@ -117,7 +99,7 @@ def elect(
     """
     with usage_errors():
         encoded = None if value is None else check_candidate_value(given(value))
-    request = _Campaign([name], value=encoded, exit_on_loss=exit_on_loss, http=http, **options)
+    request = _Campaign([name], value=encoded, **options)
     if command and as_json:
         raise UsageError("--json prints the events of an election without COMMAND: leave one out")
     request.lines = event_lines() if as_json else None
@@ -125,7 +107,11 @@ def elect(
         check_stdin("coordlock would resign", "give it a COMMAND or --http, or ")
     with Guard() if command else nullcontext() as guard:  # forks: before the client's threads
         settings = request.settings(label=os.path.basename(command[0]) if command else "")
-        with request.connected(settings) as client:
+        with request.connected(settings) as client, ExitStack() as stack:
+            if http is not None:
+                from coordlock.cli.election_http import serving  # few need it
+
+                stack.enter_context(serving(http, client, name, lambda: request.term))
             while True:
                 try:
                     term = request.acquire(client, settings)
@@ -135,7 +121,7 @@ def elect(
                     child = Child(guard, command)
                     return supervise(request, child, term, settings, grace, on_ask)
                 except (Lost, LockLost) as lost:
-                    if exit_on_loss or (isinstance(lost, Lost) and lost.ending):
+                    if isinstance(lost, Lost) and lost.ending:
                         raise
                     if isinstance(lost, LockLost):  # too late to start COMMAND
                         request.warn(str(lost))

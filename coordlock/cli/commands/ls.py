@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from coordlock.cli.connection import Service, connected
 from coordlock.cli.exits import complain
-from coordlock.cli.kept import document_of, filled, state_of
+from coordlock.cli.kept import filled, state_of
 from coordlock.cli.queues import Queue, kind_of
 from coordlock.cli.table import print_table
 from coordlock.cli.text import age, echo
@@ -36,11 +36,13 @@ def ls(*, patterns: list[str], is_kept: bool, service: Service, as_json: bool) -
     if is_kept:
         with connected(settings) as client:
             kept = filled(client, (r for r in client.admin.records() if _matches(r.name, patterns)))
-        documents = list(map(document_of, kept))
-        rows: list[Mapping[str, object]] = [
-            {"NAME": record.name, "KIND": record.kind, "STATE": state_of(record)} for record in kept
+        records: list[Mapping[str, object]] = [
+            {"name": record.name, "kind": record.kind, "state": record.state}
+            if as_json
+            else {"NAME": record.name, "KIND": record.kind, "STATE": state_of(record)}
+            for record in kept
         ]
-        _print(documents if as_json else rows, "record", patterns, as_json=as_json)
+        _print(records, "record", patterns, as_json=as_json)
         return
     refused: dict[str, AuthenticationFailed] = {}
     with connected(settings) as client:

@@ -37,7 +37,6 @@ def put(
     delay: float,
     max_depth: int | None,
     service: Service,
-    as_json: bool,
 ) -> None:
     """Put items at the end of the work queue NAME.
 
@@ -54,23 +53,16 @@ def put(
             items = [line.rstrip(b"\r\n") for line in sys.stdin.buffer]
         elif not data:
             items = [read_all("item")]
-        ids: list[str] = []
         # With a limit one by one, so that the ids of those that were put are printed.
         step = _AT_ONCE if max_depth is None else 1
         try:
             for start in range(0, len(items), step):
-                made = queue.put_many(items[start : start + step], delay=delay)
-                ids += made
-                if not as_json:
-                    echo("\n".join(made))
+                echo("\n".join(queue.put_many(items[start : start + step], delay=delay)))
         except WorkQueueFull as full:
             complain(full)
             raise Refused(Exit.NOT_ACQUIRED) from None
         except ValueError as error:
             raise UsageError(str(error)) from None
-        finally:
-            if as_json:
-                echo(json.dumps(ids))
 
 
 def ls(
@@ -117,7 +109,7 @@ def _document(item: ItemView) -> dict[str, object]:
     return {**asdict(item), **in_json(item.data)}
 
 
-def retry(*, name: str, ids: list[str], is_all: bool, service: Service, as_json: bool) -> int:
+def retry(*, name: str, ids: list[str], is_all: bool, service: Service) -> int:
     """Let dead items of the work queue NAME be taken again.
 
     They are taken before new items, as if they had never been taken. Prints their ids. The exit
@@ -125,7 +117,6 @@ def retry(*, name: str, ids: list[str], is_all: bool, service: Service, as_json:
     """
     if is_all == bool(ids):
         raise UsageError("give an ID, or --all")
-    again: list[str] = []
     status = Exit.OK
     with service.connected() as client:
         queue = client.work_queue(name)
@@ -136,11 +127,7 @@ def retry(*, name: str, ids: list[str], is_all: bool, service: Service, as_json:
                 complain(error)
                 status = Exit.FAILED
             else:
-                again.append(id)
-                if not as_json:
-                    echo(id)
-    if as_json:
-        echo(json.dumps(again))
+                echo(id)
     return status
 
 

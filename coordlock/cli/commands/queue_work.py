@@ -63,7 +63,6 @@ def work(
         with request.connected(settings) as client:
             queue = client.work_queue(name, max_failures=max_failures, retry_delay=retry_delay)
             crew = _Crew(guard, command, grace, zero_is_done, request)
-            crew.stop.listen()
             patience = 0.0 if request.nonblock else request.timeout
             consumption, limits = queue._running(
                 concurrency, LONGEST_DELAY, patience, crew.stop.cancellation
@@ -82,6 +81,8 @@ def work(
 class _Stop:
     """Whether a signal has asked to end, which all threads see as soon as the system does.
 
+    Made in the main thread; the signals that ask to end arrive here from then on.
+
     The command may get the signal, too, and end at once: then its status must not count, though the
     main thread has not yet run the handler.
     """
@@ -89,10 +90,7 @@ class _Stop:
     def __init__(self) -> None:
         self.cancellation: Final = Cancellation()
         self._lock: Final = threading.Lock()
-
-    def listen(self) -> None:
-        """Let the signals that ask to end arrive here, from the main thread."""
-        self._inbox = Inbox(ENDING, self.cancellation.cancel)
+        self._inbox: Final = Inbox(ENDING, self.cancellation.cancel)
 
     @property
     def signal(self) -> int | None:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["show"]
 
-#: The ids of services' own sessions, which their tools ask for, are no longer than this.
-_LONGEST: Final = 18
 #: What holding a place means in a queue of a kind.
 _HOLDS: Final[Mapping[str | None, str]] = {
     "election": "leads",
@@ -77,7 +75,6 @@ def _row(entry: QueueEntry, kind: str | None) -> dict[str, object]:
         "QUEUED": age(entry.age),
         "OWNER": entry.owner,
         "VALUE": _value(entry),
-        "SESSION": _short(entry.session),
     }
 
 
@@ -103,8 +100,3 @@ def _value(entry: QueueEntry) -> str:
     if entry.owner is None or not entry.owner.host:
         return ""  # it is known by what it publishes
     return entry.value.decode("utf-8", "backslashreplace")
-
-
-def _short(session: str) -> str:
-    """The beginning of an id that is long and random, as those of ``local://`` are."""
-    return session if len(session) <= _LONGEST else f"{session[:8]}..."
