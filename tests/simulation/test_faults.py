@@ -28,15 +28,14 @@ from tests.simulation.working import Working
 
 #: ``make test-fast`` leaves these to ``make test``: they are others' days with more claims.
 LONGER: Final = {ConvertingIntentions, InformedPermits, SeveralDoubts, SeveralModes, SeveralTries}
-
-TOWNS: Final[tuple[type[Contention], ...]] = (*KINDS, ConvertingReaders, ConvertingIntentions)
+ALL: Final[list[type[Contention]]] = [*KINDS, ConvertingReaders, ConvertingIntentions]
 
 
 @pytest.mark.parametrize(
     "kind",
     [
         pytest.param(kind, id=kind.__name__, marks=[pytest.mark.slow] if kind in LONGER else [])
-        for kind in TOWNS
+        for kind in ALL
     ],
 )
 def test_no_fault_lets_conflicting_grants_overlap_or_a_contender_stay(
