@@ -132,12 +132,12 @@ BEGIN
     ));
 END $$;
 
--- Remove contenders of these sessions. Never waits: what another transaction has locked stays.
-CREATE FUNCTION _remove(sessions text[], ids text[], of_token bigint) RETURNS contender[]
+-- Remove contenders of a session. Never waits: what another transaction has locked stays.
+CREATE FUNCTION _remove(of_session text, ids text[], of_token bigint) RETURNS contender[]
 LANGUAGE sql VOLATILE AS $$
     WITH here AS (
         SELECT queue, token FROM contender
-        WHERE session = ANY (sessions) AND (ids IS NULL OR id = ANY (ids)) AND token = coalesce(of_token, token)
+        WHERE session = of_session AND id = ANY (ids) AND token = coalesce(of_token, token)
         FOR UPDATE SKIP LOCKED
     ), gone AS (
         DELETE FROM contender c USING here h WHERE c.queue = h.queue AND c.token = h.token RETURNING c
@@ -150,17 +150,25 @@ $$;
 CREATE FUNCTION _withdraw(
     sessions text[], ids text[], of_token bigint, kept json, OUT answer json, OUT gone contender[]
 ) LANGUAGE plpgsql AS $$
+DECLARE
+    of_session text;
+    left_over contender[] := '{}';
 BEGIN
-    gone := _remove(sessions, ids, of_token);
+    gone := '{}';
+    -- One at a time: with two arrays, an index is read for all contenders of the sessions.
+    FOREACH of_session IN ARRAY sessions LOOP
+        gone := gone || _remove(of_session, ids, of_token);
+        left_over := left_over || array(
+            SELECT c FROM contender c
+            WHERE c.session = of_session AND c.id = ANY (ids) AND c.token = coalesce(of_token, c.token));
+    END LOOP;
     IF kept IS NOT NULL THEN
         gone := array(
             SELECT k FROM json_populate_recordset(NULL::contender, kept) AS k
             WHERE NOT EXISTS (SELECT FROM contender c WHERE c.queue = k.queue AND c.token = k.token));
     END IF;
     answer := json_build_array(
-        (SELECT coalesce(json_agg(json_build_array(id, token)), '[]') FROM unnest(gone)),
-        (SELECT coalesce(json_agg(c), '[]') FROM contender c
-         WHERE session = ANY (sessions) AND id = ANY (ids) AND token = coalesce(of_token, token)));
+        (SELECT coalesce(json_agg(json_build_array(id, token)), '[]') FROM unnest(gone)), array_to_json(left_over));
 END $$;
 
 -- Add a contender for each entry, or find those of the session. All have one token.
@@ -202,7 +210,7 @@ BEGIN
     SELECT array_agg(token) INTO mine FROM contender WHERE session = of_session AND id = ANY (ids);
     IF coalesce(cardinality(mine), 0) < cardinality(ids) THEN
         IF mine IS NOT NULL THEN
-            gone := _remove(ARRAY[of_session], ids, NULL); -- what is left of a set
+            gone := _remove(of_session, ids, NULL); -- what is left of a set
         END IF;
         mine[1] := latest.number::bigint << 40 | nextval('token');
         INSERT INTO contender (queue, token, session, id, claim, owner, value)
@@ -232,7 +240,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN '{}';
     END IF;
-    gone := _remove(ARRAY[ended_session], NULL, NULL);
+    gone := _remove(ended_session, array(SELECT id FROM contender c WHERE c.session = ended_session), NULL);
     UPDATE session s SET ended = true WHERE s.id = ended_session AND NOT s.ended;
     DELETE FROM session s
     WHERE s.id = ended_session AND NOT EXISTS (SELECT FROM contender c WHERE c.session = s.id);
