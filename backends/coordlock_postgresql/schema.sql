@@ -132,15 +132,24 @@ BEGIN
     ));
 END $$;
 
--- Remove contenders of these sessions. Never waits: what another transaction has locked stays.
+-- Those of these contenders that are there. Each is found by the index on session and id, which a join
+-- or a condition with arrays would read whole, or not use, while the table has no statistics.
+CREATE FUNCTION _find(sessions text[], ids text[]) RETURNS SETOF contender LANGUAGE sql STABLE AS $$
+    SELECT c.* FROM unnest(sessions) AS s, unnest(ids) AS i, LATERAL (
+        SELECT * FROM contender WHERE session = s AND id = i OFFSET 0
+    ) AS c
+$$;
+
+-- Remove contenders. Never waits: what another transaction has locked stays.
 CREATE FUNCTION _remove(sessions text[], ids text[], of_token bigint) RETURNS contender[]
 LANGUAGE sql VOLATILE AS $$
     WITH here AS (
-        SELECT queue, token FROM contender
-        WHERE session = ANY (sessions) AND (ids IS NULL OR id = ANY (ids)) AND token = coalesce(of_token, token)
-        FOR UPDATE SKIP LOCKED
+        SELECT h.* FROM unnest(sessions) AS s, unnest(ids) AS i, LATERAL (
+            SELECT ctid AS at FROM contender
+            WHERE session = s AND id = i AND token = coalesce(of_token, token) FOR UPDATE SKIP LOCKED
+        ) AS h
     ), gone AS (
-        DELETE FROM contender c USING here h WHERE c.queue = h.queue AND c.token = h.token RETURNING c
+        DELETE FROM contender c WHERE c.ctid = ANY (ARRAY(SELECT at FROM here)) RETURNING c
     )
     SELECT coalesce(array_agg(c), '{}') FROM gone
 $$;
@@ -159,8 +168,7 @@ BEGIN
     END IF;
     answer := json_build_array(
         (SELECT coalesce(json_agg(json_build_array(id, token)), '[]') FROM unnest(gone)),
-        (SELECT coalesce(json_agg(c), '[]') FROM contender c
-         WHERE session = ANY (sessions) AND id = ANY (ids) AND token = coalesce(of_token, token)));
+        (SELECT coalesce(json_agg(c), '[]') FROM _find(sessions, ids) c WHERE token = coalesce(of_token, token)));
 END $$;
 
 -- Add a contender for each entry, or find those of the session. All have one token.
@@ -199,7 +207,7 @@ BEGIN
         END LOOP;
         queues[entry.place] := here;
     END LOOP;
-    SELECT array_agg(token) INTO mine FROM contender WHERE session = of_session AND id = ANY (ids);
+    SELECT array_agg(token) INTO mine FROM _find(ARRAY[of_session], ids);
     IF coalesce(cardinality(mine), 0) < cardinality(ids) THEN
         IF mine IS NOT NULL THEN
             gone := _remove(ARRAY[of_session], ids, NULL); -- what is left of a set
@@ -232,7 +240,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN '{}';
     END IF;
-    gone := _remove(ARRAY[ended_session], NULL, NULL);
+    gone := _remove(ARRAY[ended_session], array(SELECT id FROM contender c WHERE c.session = ended_session), NULL);
     UPDATE session s SET ended = true WHERE s.id = ended_session AND NOT s.ended;
     DELETE FROM session s
     WHERE s.id = ended_session AND NOT EXISTS (SELECT FROM contender c WHERE c.session = s.id);
@@ -320,9 +328,9 @@ END $$;
 -- Whether contenders are in their queues. Until this transaction ends, none of them leaves.
 CREATE FUNCTION _admit(sessions text[], ids text[], tokens bigint[]) RETURNS boolean
 LANGUAGE sql VOLATILE AS $$
-    SELECT count(*) = cardinality(ids) FROM (
-        SELECT FROM contender c JOIN unnest(sessions, ids, tokens) AS g(session, id, token) USING (session, id, token)
-        FOR KEY SHARE OF c) AS there
+    SELECT count(*) = cardinality(ids) FROM unnest(sessions, ids, tokens) AS g(session, id, token), LATERAL (
+        SELECT FROM contender c WHERE (c.session, c.id, c.token) = (g.session, g.id, g.token) FOR KEY SHARE
+    ) AS there
 $$;
 
 -- For the program's own transaction: keep contenders in their queues until it ends, also if their
@@ -461,9 +469,11 @@ $$;
 
 -- What a client watches, as far as it is there: id, token, version, session, and its beat and ttl.
 CREATE FUNCTION look(sessions text[], ids text[]) RETURNS json LANGUAGE sql STABLE AS $$
-    SELECT coalesce(json_agg(json_build_array(
-        c.id, token, version, s.id, CASE WHEN ended THEN -1 ELSE beat END, extract(epoch FROM ttl))), '[]')
-    FROM unnest(sessions, ids) AS w(session, id) JOIN contender c USING (session, id) JOIN session s ON s.id = c.session
+    SELECT coalesce(json_agg(seen), '[]') FROM unnest(sessions, ids) AS w(session, id), LATERAL (
+        SELECT json_build_array(c.id, token, version, s.id, CASE WHEN ended THEN -1 ELSE beat END,
+                                extract(epoch FROM ttl)) AS seen
+        FROM contender c JOIN session s ON s.id = c.session WHERE c.session = w.session AND c.id = w.id OFFSET 0
+    ) AS found
 $$;
 
 -- Follow these places and no others for a minute.
