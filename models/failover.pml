@@ -1,13 +1,14 @@
 /* Failovers of PostgreSQL to a standby that lags: is each lock still granted to one client only?
  *
- * The standby has a prefix of the log: an earlier state of the primary, at a moment of its choice.
- * The old primary answers nobody once another one is promoted. With RESTORE the second failover is
- * to an older copy (a backup, or a standby that never followed the first one).
+ * The standby has a prefix of the log, which is an earlier state of the primary. The old primary
+ * answers nobody once the standby is promoted. With RESTORE the second failover is to the same copy
+ * again: a backup, or a standby that never followed the first one.
  *
- * Bounds: one exclusive lock, CLIENTS sessions that try once, FAILOVERS,
- * and END ticks of time; the ttl of all is TTL ticks. Clients and replies may take any time. An
- * operator may evict a waiter. Asserted at each grant and each renewal: nobody else believes to
- * hold the lock, and no guarded transaction of another is open; tokens grow from grant to grant.
+ * Bounds: one exclusive lock, two sessions that try once, FAILOVERS, and END ticks of time; the ttl
+ * of both is TTL ticks. Requests, replies and clients may take any time. An operator may evict a
+ * waiter. With GUARD a client may tie transactions to its grant. Asserted at each grant, renewal
+ * and guard: the other client does not believe to hold the lock, and has no guarded transaction;
+ * and tokens grow from grant to grant.
  *
  * Each of these takes one rule away, and must fail:
  * NO_EPOCH        tokens are the sequence's alone
@@ -16,12 +17,8 @@
  * OLD_GRANTS      a heartbeat renews what an earlier epoch has granted
  * OLD_WAITERS     a waiter of an earlier epoch may still be granted
  * REPLY_DEADLINE  the deadline counts from the reply of a heartbeat, and not from its sending
- * FREE_GUARD      a guard does not keep its contender in the queue
- * BLIND_GUARD     a guard does not compare the timeline with the epoch's
+ * FREE_GUARD      a guard does not keep its contender in the queue (with GUARD)
  */
-#ifndef CLIENTS
-#define CLIENTS 2
-#endif
 #ifndef FAILOVERS
 #define FAILOVERS 1
 #endif
@@ -37,50 +34,52 @@
 typedef Database {
 	byte epoch, timeline, since, sequence;
 	byte rows;                /* contenders that are in the queue, one for each client */
-	byte token[CLIENTS]       /* of a contender: its epoch, times 8, and the sequence's number */
+	byte token[2]             /* of a contender: its epoch, times 8, and the sequence's number */
 }
-Database db, standby, backup;
+Database db, standby, nothing;
 byte timeline = 1;            /* of the server that answers */
 
 byte now;
 byte granted;                 /* clients that were granted the lock, and do not know of a loss */
-byte deadline[CLIENTS];
+byte deadline[2];
 byte guarded;                 /* clients whose guarded transaction is open on this server */
 byte last;                    /* the highest token that was granted */
 
-#define BELIEVES(c) (HAS(granted, c) && now < deadline[c])
 #define IS_OLD(c) (db.token[c] / 8 < db.epoch)
-#ifdef OLD_WAITERS
-#define OLD_COUNTS true
-#else
-#define OLD_COUNTS false
-#endif
-#ifdef BLIND_GUARD
-#define BLIND true
-#else
-#define BLIND false
-#endif
-#ifdef FREE_GUARD
-#define CAN_LEAVE(c) true
-#else
-#define CAN_LEAVE(c) (!HAS(guarded, c))
-#endif
 #ifdef NO_PAUSE
 #define QUIET false
 #else
 #define QUIET (db.epoch > 1 && now < db.since + PAUSE)
 #endif
+#ifdef OLD_GRANTS
+#define RENEWS(c) HAS(db.rows, c)
+#else
+#define RENEWS(c) (HAS(db.rows, c) && !IS_OLD(c))
+#endif
+#ifdef OLD_WAITERS
+#define MAY_HOLD(c) true
+#else
+#define MAY_HOLD(c) (db.timeline == timeline && !IS_OLD(c))
+#endif
+#ifdef FREE_GUARD
+#define MAY_LEAVE(c) HAS(db.rows, c)
+#else
+#define MAY_LEAVE(c) (HAS(db.rows, c) && !HAS(guarded, c))
+#endif
+/* No heartbeat for a ttl was seen, so the deadline is over; or it is of an earlier epoch. */
+#define IS_OVER(c) (!QUIET && (now >= deadline[c] || IS_OLD(c)))
+
+#define OTHER (1 - me)
+#define IS_FIRST (!HAS(db.rows, OTHER) || db.token[me] < db.token[OTHER])
+#define IS_ALONE (!HAS(guarded, OTHER) && (!HAS(granted, OTHER) || now >= deadline[OTHER]))
 
 inline copy(to, from) {
-	d_step {
-		to.epoch = from.epoch; to.timeline = from.timeline; to.since = from.since;
-		to.sequence = from.sequence; to.rows = from.rows;
-		for (n : 0 .. CLIENTS - 1) { to.token[n] = from.token[n] }
-		n = 0
-	}
+	to.epoch = from.epoch; to.timeline = from.timeline; to.since = from.since;
+	to.sequence = from.sequence; to.rows = from.rows;
+	to.token[0] = from.token[0]; to.token[1] = from.token[1]
 }
 
-/* Each statement begins with it: a new epoch, if another timeline answers. */
+/* Each request begins with it: a new epoch, if another timeline answers. */
 inline see_epoch() {
 	if
 	:: db.timeline != timeline ->
@@ -89,166 +88,110 @@ inline see_epoch() {
 #ifndef NO_EPOCH
 		db.epoch = db.epoch + 1;
 #ifndef COUNTED_EPOCH
-		db.epoch = (db.epoch < 2 + now / PAUSE -> 2 + now / PAUSE : db.epoch)
+		if
+		:: db.epoch < 2 + now / PAUSE -> db.epoch = 2 + now / PAUSE
+		:: else
+		fi
 #endif
 #endif
 	:: else
 	fi
 }
 
-inline check_alone() {
-	for (n : 0 .. CLIENTS - 1) {
-		assert(n == me || (!BELIEVES(n) && !HAS(guarded, n)))
-	}
-	n = 0
+inline remove(c) {
+	db.rows = db.rows & ~BIT(c);
+	db.token[c] = 0
 }
 
-#define FIRST(n) (n == me || n >= CLIENTS || !HAS(db.rows, n) || db.token[n] > db.token[me])
-
 proctype client(byte me) {
-	byte sent, n;
-	bool beats, tried;
+	byte sent = now + 1;      /* the time of a request, plus 1; 0 if none is under way */
 	do
-	:: !tried ->
-		/* Opens a session, and enqueues. */
-		sent = now;
-		atomic {
+	:: d_step {               /* opens a session, and enqueues, if not refused for the pause */
+			sent ->
 			see_epoch();
 			if
-			:: QUIET -> skip
+			:: QUIET -> sent = now + 1
 			:: else ->
-				tried = true;
 				db.sequence++;
 				db.token[me] = db.epoch * 8 + db.sequence;
 				db.rows = db.rows | BIT(me);
-				deadline[me] = sent + TTL;
+				deadline[me] = sent - 1 + TTL;
 				sent = 0
 			fi
-		};
-		do
-		:: !HAS(db.rows, me) && !HAS(granted, me) && !beats -> break    /* evicted, or lost */
-		:: atomic {
-				/* A waiter looks, by news or by itself. */
-				!HAS(granted, me) && HAS(db.rows, me) && FIRST(0) && FIRST(1) && FIRST(2) &&
-				now < deadline[me] && (OLD_COUNTS || (db.timeline == timeline && !IS_OLD(me))) ->
-				granted = granted | BIT(me);
-				check_alone();
-				assert(db.token[me] > last);
-				last = db.token[me]
-			}
-		:: !beats -> sent = now; beats = true
-		:: beats ->
-			atomic {
-				see_epoch();
-				if
-#ifdef OLD_GRANTS
-				:: HAS(db.rows, me)
-#else
-				:: HAS(db.rows, me) && !IS_OLD(me)
-#endif
-				:: else ->          /* lost */
-					granted = granted & ~BIT(me);
-					beats = false;
-					sent = 0;
-					break
-				fi
-			};
-			/* The reply, if it comes before the deadline. */
-			atomic {
-				if
-				:: now < deadline[me] ->
+		}
+	:: !sent -> break
+	od;
+	do
+	:: d_step {               /* a waiter looks */
+			!HAS(granted, me) && HAS(db.rows, me) && IS_FIRST && MAY_HOLD(me) && now < deadline[me] ->
+			assert(IS_ALONE);
+			assert(db.token[me] > last);
+			last = db.token[me];
+			granted = granted | BIT(me)
+		}
+	:: !sent && now < deadline[me] -> sent = now + 1
+	:: sent ->                /* a heartbeat, and its reply */
+		d_step {
+			see_epoch();
+			if
+			:: !RENEWS(me) -> deadline[me] = 0
+			:: RENEWS(me) && now < deadline[me] ->
+				assert(!HAS(granted, me) || IS_ALONE);
 #ifdef REPLY_DEADLINE
-					deadline[me] = now + TTL;
+				deadline[me] = now + TTL
 #else
-					deadline[me] = sent + TTL;
+				deadline[me] = sent - 1 + TTL
 #endif
-					if
-					:: HAS(granted, me) -> check_alone()
-					:: else
-					fi
-				:: else
-				fi;
-				beats = false;
-				sent = 0
-			}
-		:: atomic {
-				/* The guard: then a transaction that ends when it likes, or with its server. */
-				HAS(granted, me) && !HAS(guarded, me) && HAS(db.rows, me) &&
-				(BLIND || (db.timeline == timeline && !IS_OLD(me))) ->
-				guarded = guarded | BIT(me);
-				check_alone()
-			}
-		:: atomic { HAS(granted, me) && !HAS(guarded, me) ->    /* a release */
-				granted = granted & ~BIT(me);
-				db.rows = db.rows & ~BIT(me);
-				beats = false;
-				sent = 0;
-				break
-			}
-		:: atomic { now >= deadline[me] ->                      /* the deadline */
-				granted = granted & ~BIT(me);
-				beats = false;
-				sent = 0;
-				break
-			}
-		od
-	:: else -> break
-	od
+			:: else
+			fi;
+			sent = 0
+		}
+	:: now >= deadline[me] -> break
+#ifdef GUARD
+	:: d_step {
+			HAS(granted, me) && now < deadline[me] && !HAS(guarded, me) && HAS(db.rows, me) && MAY_HOLD(me) ->
+			assert(IS_ALONE);
+			guarded = guarded | BIT(me)
+		}
+#endif
+	:: d_step {               /* a release */
+			HAS(granted, me) && !HAS(guarded, me) ->
+			granted = granted & ~BIT(me);
+			remove(me)
+		};
+		break
+	od;
+	granted = granted & ~BIT(me);
+	d_step { deadline[me] = 0; sent = 0 }
 }
 
-/* Time, the log, operators, and reapers, which have seen no heartbeat for a ttl. */
+/* Time, the log, failovers, ends of guarded transactions, operators and reapers. */
 active proctype world() {
-	byte n, failovers;
-again:	n = 0;
+	byte failovers;
 	do
 	:: now < END -> now++
-	:: copy(standby, db)
-#ifdef RESTORE
-	:: failovers == 0 && !backup.epoch -> copy(backup, db)
-#endif
-	:: failovers < FAILOVERS ->
-		atomic {
+	:: d_step { !standby.epoch -> copy(standby, db) }       /* the last that it receives */
+	:: d_step {
+			standby.epoch && failovers < FAILOVERS ->
 			failovers++;
 			timeline++;
 			guarded = 0;
-#ifdef RESTORE
-			if
-			:: failovers == 2 && backup.epoch -> copy(db, backup)
-			:: else -> copy(db, standby)
-			fi
-#else
-			copy(db, standby)
+			copy(db, standby);
+#ifndef RESTORE
+			copy(standby, nothing)
 #endif
 		}
-	:: guarded ->
-		atomic {
-			for (n : 0 .. CLIENTS - 1) {
-				if
-				:: guarded = guarded & ~BIT(n)
-				:: true
-				fi
-			}
-			n = 0
-		}
-	:: atomic {
-			db.rows -> select(n : 0 .. CLIENTS - 1);
-			if
-			:: HAS(db.rows, n) && CAN_LEAVE(n) && !HAS(granted, n)      /* a waiter is evicted */
-			:: HAS(db.rows, n) && CAN_LEAVE(n) && !QUIET && (now >= deadline[n] || IS_OLD(n))
-			:: else -> goto again
-			fi;
-			db.rows = db.rows & ~BIT(n);
-			n = 0
-		}
+	:: HAS(guarded, 0) -> guarded = guarded & ~BIT(0)
+	:: HAS(guarded, 1) -> guarded = guarded & ~BIT(1)
+	:: d_step { MAY_LEAVE(0) && (!HAS(granted, 0) || IS_OVER(0)) -> remove(0) }
+	:: d_step { MAY_LEAVE(1) && (!HAS(granted, 1) || IS_OVER(1)) -> remove(1) }
 	:: now == END -> break
 	od
 }
 
 init {
-	byte n;
 	atomic {
 		db.epoch = 1; db.timeline = 1;
-		copy(standby, db);
-		for (n : 0 .. CLIENTS - 1) { run client(n) }
+		run client(0); run client(1)
 	}
 }

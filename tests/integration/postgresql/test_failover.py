@@ -1,0 +1,219 @@
+"""Failovers to a standby that lags, crashes, pauses, and a wall clock that jumps."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import coordlock
+from coordlock.errors import CoordlockError, LockLost, SessionLost, StaleToken
+from coordlock.fencing import MemoryFence
+from coordlock.testing.waiting import eventually
+from testbed.servers.endpoint import Endpoint
+from testbed.servers.postgres import PostgresServer, PostgresStandby
+from testbed.systems.wall_clocks import WallClock
+
+pytestmark = [pytest.mark.postgres, pytest.mark.faults, pytest.mark.usefixtures("no_leaks")]
+
+PAUSE: float = 5
+
+
+@pytest.fixture
+def primary(tmp_path: Path) -> Iterator[PostgresServer]:
+    with PostgresServer(tmp_path / "primary", replicates=True) as primary:
+        primary.set_up()
+        yield primary
+
+
+@pytest.fixture
+def short_pause(primary: PostgresServer) -> None:
+    """Grants come soon after a failover."""
+    with primary.administrator() as admin:
+        admin.execute(f"UPDATE coordlock.epoch SET pause = '{PAUSE} s'".encode())
+
+
+def both(*servers: PostgresServer, **options: object) -> str:
+    hosts = tuple(f"{server.host}:{server.port}" for server in servers)
+    return Endpoint("postgresql", hosts, servers[0].USER).url("/postgres/failover", **options)
+
+
+def granted(client: coordlock.Client, name: str, into: list[int]) -> threading.Thread:
+    """Acquire in a thread, and append the token."""
+
+    def acquire() -> None:
+        into.append(client.lock(name).acquire(timeout=90).token)
+
+    thread = threading.Thread(target=acquire)
+    thread.start()
+    return thread
+
+
+@pytest.mark.usefixtures("short_pause")
+def test_a_failover_to_a_lagging_standby_ends_all_grants_and_repeats_no_token(
+    primary: PostgresServer, tmp_path: Path
+) -> None:
+    with ExitStack() as stack:
+        standby = stack.enter_context(PostgresStandby(tmp_path / "standby", primary))
+        url = both(primary, standby, ttl=f"{PAUSE:g}s", request_timeout="2s")
+        one, two, late = (stack.enter_context(coordlock.connect(url)) for _ in range(3))
+        known = [one.lock(f"known{number}").acquire() for number in range(5)]
+        standby.catch_up()
+        standby.lag()
+        # The standby knows nothing of these, and shows again what has been released.
+        unknown = [one.lock(f"unknown{number}").acquire() for number in range(5)]
+        known.pop().release()
+        unknown.append(two.lock("known4").acquire())
+        primary.kill()
+        standby.promote()
+
+        program = stack.enter_context(
+            psycopg.connect(standby.url.set(drivername="postgresql").render_as_string())
+        )
+        with pytest.raises(LockLost):
+            known[0].guard(program)
+        program.rollback()
+
+        promoted = time.monotonic()
+        tokens: list[int] = []
+        names = [*(f"known{number}" for number in range(5))]
+        names += (f"unknown{number}" for number in range(5))
+        waiters = [granted(late, name, tokens) for name in names]
+        for grant in (*known, *unknown):
+            assert grant.lost.wait(PAUSE * 2)
+            with pytest.raises(LockLost):
+                grant.check()
+        lost = time.monotonic()
+        assert not tokens
+        for waiter in waiters:
+            waiter.join()
+        assert time.monotonic() - promoted > PAUSE * 0.9
+        assert lost - promoted < PAUSE
+        before = {grant.token for grant in (*known, *unknown)}
+        assert min(tokens) > max(before)
+        fence = MemoryFence()
+        fence.check("data", min(tokens))
+        with pytest.raises(StaleToken):
+            fence.check("data", max(before))
+
+
+@pytest.mark.usefixtures("short_pause")
+def test_who_waits_during_a_failover_is_not_granted_by_the_old_place(
+    primary: PostgresServer, tmp_path: Path
+) -> None:
+    with ExitStack() as stack:
+        standby = stack.enter_context(PostgresStandby(tmp_path / "standby", primary))
+        url = both(primary, standby, ttl=f"{PAUSE:g}s", request_timeout="2s")
+        one, two = (stack.enter_context(coordlock.connect(url)) for _ in range(2))
+        holder = one.lock("a").acquire()
+        failures: list[BaseException] = []
+
+        def wait() -> None:
+            with pytest.raises(SessionLost) as failure:
+                two.lock("a").acquire(timeout=60)
+            failures.append(failure.value)
+
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        eventually(lambda: len(one.admin.contenders("a")) == 2)
+        standby.catch_up()
+        primary.kill()
+        standby.promote()
+        waiter.join()
+        assert failures
+        with two.lock("a").acquire(timeout=60) as later:
+            assert later.token >> 40 > holder.token >> 40
+
+
+def test_locks_outlive_a_killed_server_that_comes_back(primary: PostgresServer) -> None:
+    url = primary.url_for("/killed", ttl="30s", request_timeout="2s")
+    with coordlock.connect(url) as one, coordlock.connect(url) as two:
+        grants = [one.lock(f"a{number}").acquire() for number in range(20)]
+        tokens: list[int] = []
+        waiter = granted(two, "a0", tokens)
+        eventually(lambda: len(one.admin.contenders("a0")) == 2)
+        primary.kill()
+        primary.start()
+        eventually(lambda: len(one.admin.contenders("a0")) == 2, within=20)
+        for grant in grants:
+            grant.check()
+            grant.release()
+        waiter.join()
+        assert tokens[0] > max(grant.token for grant in grants)
+
+
+def test_a_server_that_stands_still_ends_grants_at_their_deadline(primary: PostgresServer) -> None:
+    url = primary.url_for("/paused", ttl="3s", request_timeout="1s")
+    with coordlock.connect(url) as one, coordlock.connect(url) as two:
+        short = one.lock("a").acquire()
+        primary.pause()
+        with pytest.raises(CoordlockError):
+            two.lock("b").acquire(timeout=1)
+        assert short.lost.wait(6)
+        primary.resume()
+        with two.lock("a").acquire(timeout=30) as later:
+            assert later.token > short.token
+
+
+def test_connections_that_an_administrator_ends_cost_no_lock(primary: PostgresServer) -> None:
+    url = primary.url_for("/ended", ttl="30s")
+    ending = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE application_name = 'coordlock'"
+    )
+    stop = threading.Event()
+
+    def end() -> None:
+        with primary.administrator() as admin:
+            while not stop.wait(0.15):
+                admin.execute(ending)
+
+    with coordlock.connect(url) as one, coordlock.connect(url) as two:
+        kept = one.lock("kept").acquire()
+        terminator = threading.Thread(target=end)
+        terminator.start()
+        try:
+            last = 0
+            for number in range(20):
+                with (one, two)[number % 2].lock("a").acquire(timeout=30) as grant:
+                    assert grant.token > last
+                    last = grant.token
+        finally:
+            stop.set()
+            terminator.join()
+        kept.check()
+        eventually(lambda: not one.admin.contenders("a"), within=10)
+
+
+@pytest.mark.parametrize("step", [30, 7200, -7200])
+def test_a_wall_clock_of_the_server_that_jumps_ends_no_lock(step: int) -> None:
+    # A directory that the server's user can enter.
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)
+        clock = WallClock(Path(directory) / "clock")
+        with PostgresServer(Path(directory) / "server", environment=clock.environment) as server:
+            server.set_up()
+            url = server.url_for("/clock", ttl="3s")
+            with coordlock.connect(url) as one, coordlock.connect(url) as two:
+                held = one.lock("a").acquire()
+                tokens: list[int] = []
+                waiter = granted(two, "a", tokens)
+                eventually(lambda: len(one.admin.contenders("a")) == 2)
+                clock.set(step)
+                with server.administrator() as admin:
+                    shown = "SELECT abs(extract(epoch FROM clock_timestamp()) - %s) < 9"
+                    eventually(
+                        lambda: admin.execute(shown, (time.time() + step,)).fetchone() == (True,)
+                    )
+                time.sleep(5)  # more than the ttl
+                held.check()
+                assert not tokens
+                held.release()
+                waiter.join()
+                assert tokens[0] > held.token

@@ -1,0 +1,179 @@
+"""PgBouncer in each mode, broken links, a server without free connections, and open snapshots."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import coordlock
+from coordlock.errors import BackendUnavailable
+from coordlock.testing.postgres_frames import PostgresFrames
+from coordlock.testing.proxy import FaultProxy
+from coordlock.testing.waiting import eventually
+from testbed.servers.endpoint import Endpoint
+from testbed.servers.postgres import PgBouncer, Postgres, PostgresServer
+from tests.integration.postgresql.test_access import connection, excludes
+
+pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("no_leaks")]
+
+
+@pytest.mark.pgbouncer
+@pytest.mark.parametrize("mode", ["session", "transaction", "statement"])
+def test_locks_work_behind_pgbouncer(
+    postgresql: Postgres, tmp_path: Path, root: str, mode: str
+) -> None:
+    with PgBouncer(tmp_path, postgresql, mode) as pooler:
+        excludes(pooler.url_for(root))
+        # More clients than the pool has connections, where they need none of their own.
+        count = 4 if mode == "session" else 15
+        url = pooler.url_for(root, listen="off")
+        held, overlaps = 0, 0
+        order: list[int] = []
+
+        def work() -> None:
+            nonlocal held, overlaps
+            with coordlock.connect(url) as client:
+                for _ in range(3):
+                    with client.lock("many").acquire(timeout=60) as grant:
+                        held += 1
+                        overlaps += held > 1
+                        order.append(grant.token)
+                        held -= 1
+
+        workers = [threading.Thread(target=work) for _ in range(count)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        assert not overlaps
+        assert len(order) == 3 * count
+        assert order == sorted(set(order))
+
+
+@pytest.mark.pgbouncer
+def test_past_a_pooler_a_client_is_notified(
+    postgresql: Postgres, tmp_path: Path, root: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with PgBouncer(tmp_path, postgresql, "transaction") as pooler:
+        excludes(pooler.url_for(root, listen=f"{postgresql.host}:{postgresql.port}"))
+        assert "pooler" not in caplog.text
+
+
+@pytest.fixture
+def proxy(postgresql: Postgres) -> Iterator[FaultProxy]:
+    with FaultProxy(postgresql.host, postgresql.port, PostgresFrames) as proxy:
+        yield proxy
+
+
+def through(proxy: FaultProxy, server: Postgres, root: str, **options: object) -> str:
+    own = server.endpoint
+    hosts = (f"127.0.0.1:{proxy.port}",)
+    path = f"/{server.url.database}{root}"
+    return Endpoint("postgresql", hosts, own.username, own.password).url(path, **options)
+
+
+def test_a_cut_link_ends_its_own_grants_alone(
+    postgresql: Postgres, proxy: FaultProxy, root: str
+) -> None:
+    cut_off = through(proxy, postgresql, root, ttl="3s", request_timeout="1s")
+    url = postgresql.url_for(root, ttl="3s")
+    with coordlock.connect(cut_off) as one, coordlock.connect(url) as two:
+        lost, kept = one.lock("a").acquire(), two.lock("b").acquire()
+        proxy.requests.black_hole()
+        proxy.replies.black_hole()
+        with two.lock("a").acquire(timeout=30) as later:
+            assert lost.lost.is_set()
+            assert later.token > lost.token
+            kept.check()
+        proxy.drop_connections()
+        proxy.heal()
+        one.lock("a").acquire(timeout=30).release()
+
+
+def test_a_slow_link_costs_time_alone(postgresql: Postgres, proxy: FaultProxy, root: str) -> None:
+    proxy.delay(0.1)
+    excludes(through(proxy, postgresql, root, ttl="10s"))
+
+
+def test_links_that_break_again_and_again_lose_no_wake_up(
+    postgresql: Postgres, proxy: FaultProxy, root: str
+) -> None:
+    url = through(proxy, postgresql, root, ttl="30s")
+    stop = threading.Event()
+
+    def cut() -> None:
+        while not stop.wait(0.3):
+            proxy.drop_connections()
+
+    with coordlock.connect(url) as one, coordlock.connect(postgresql.url_for(root)) as two:
+        cutter = threading.Thread(target=cut)
+        cutter.start()
+        try:
+            tokens = []
+            for number in range(20):
+                with (one, two)[number % 2].lock("a").acquire(timeout=30) as grant:
+                    tokens.append(grant.token)
+        finally:
+            stop.set()
+            cutter.join()
+        assert tokens == sorted(set(tokens))
+        eventually(lambda: not two.admin.contenders("a"), within=30)
+
+
+def test_a_server_without_a_free_connection_is_named_and_costs_no_lock(
+    tmp_path: Path, root: str
+) -> None:
+    with PostgresServer(tmp_path / "small", max_connections=12) as server:
+        server.set_up()
+        others: list[psycopg.Connection[tuple[object]]] = []
+        with server.administrator() as admin:
+            admin.execute("CREATE ROLE app LOGIN")
+            admin.execute("GRANT USAGE ON SCHEMA coordlock TO app")
+        url = server.url_for(root, request_timeout="2s", connect_timeout="3s").replace(
+            server.USER, "app", 1
+        )
+        with coordlock.connect(url) as client:
+            held = client.lock("a").acquire()
+            other = server.url.set(drivername="postgresql", username="app").render_as_string()
+            try:
+                with suppress(psycopg.OperationalError):
+                    while True:
+                        others.append(psycopg.connect(other))
+                with pytest.raises(BackendUnavailable, match=r"connection slots|too many clients"):
+                    coordlock.connect(url)
+            finally:
+                for each in others:
+                    each.close()
+            held.check()
+            with coordlock.connect(url) as later:
+                assert later.lock("a").try_acquire() is None
+            held.release()
+
+
+def test_a_snapshot_that_stays_open_makes_no_queue_slow(postgresql: Postgres, root: str) -> None:
+    # The role's own statistics, of the index by which a queue is read.
+    with coordlock.connect(postgresql.url_for(root)) as client, connection(postgresql) as old:
+        with client.lock("a"):
+            pass
+        old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        old.execute("SELECT count(*) FROM coordlock.contender")
+        try:
+            with connection(postgresql) as admin:
+                for _ in range(600):
+                    client.lock("a").acquire().release()
+                floor = admin.execute(
+                    "SELECT floor > 0, (SELECT last_value FROM coordlock.token) "
+                    "- (floor & ((1::bigint << 40) - 1)) FROM coordlock.queue WHERE root = %s",
+                    (root,),
+                ).fetchone()
+                assert floor is not None
+                assert floor[0] is True
+                # So many dead contenders are read at most.
+                assert int(str(floor[1])) <= 420
+        finally:
+            old.execute("ROLLBACK")
