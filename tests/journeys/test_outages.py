@@ -175,8 +175,8 @@ def test_a_leader_in_the_shell_is_back_about_as_soon_as_one_in_a_program(
             with outage(proxy):
                 time.sleep(OUTAGE_S / 2)
             eventually(lambda day=day: len(terms) == len(started()) == day + 1, within=BOUND)  # type: ignore[misc]
-            # `Election.run` would begin at the election of the shell's candidate. The two candidates
-            # try again at most a second apart.
+            # `Election.run` would begin at the election of the shell's candidate. The two try again
+            # at most a second apart.
             assert started()[-1] < elected[-1] + 1
             assert started()[-1] < terms[-1] + 2
         assert shell.poll() is None
