@@ -7,12 +7,15 @@ from typing import Final
 
 import psycopg
 
+from coordlock.errors import ConfigurationError
 from coordlock.settings import Settings
 from coordlock_postgresql.access import Server, check, has_schema
 from coordlock_postgresql.errors import translate
 
 __all__ = ["set_up", "source"]
 
+#: The unit of time by which epochs are dated.
+SHORTEST_PAUSE_S: Final = 60.0
 _SOURCE: Final = files(__package__) / "schema.sql"
 
 
@@ -26,9 +29,15 @@ def set_up(settings: Settings, *, max_ttl: float | None = None, restored: bool =
 
     Args:
         settings: of a client to this database.
-        max_ttl: the longest ttl, for which nothing is granted after a failover; None to keep it.
+        max_ttl: the longest ttl, for which nothing is granted after a failover, at least 60 s; None
+            to keep it.
         restored: begin a new epoch, because the data is from a backup.
     """
+    if max_ttl is not None and max_ttl < SHORTEST_PAUSE_S:
+        raise ConfigurationError(
+            f"--max-ttl must be at least {SHORTEST_PAUSE_S:g}s: after a failover tokens are dated "
+            "by the minute"
+        )
     server = Server(settings)
     try:
         with server.connect(is_checked=False) as connection, connection.transaction():

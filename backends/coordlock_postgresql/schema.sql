@@ -11,14 +11,14 @@ SET LOCAL search_path = coordlock, pg_catalog, pg_temp; -- of this file; it is o
 -- How often the data may have gone back: another timeline or another cluster begins a new epoch, in
 -- which earlier sessions have ended, and nothing is granted for the `pause`.
 CREATE TABLE epoch (
-    number integer PRIMARY KEY CHECK (number BETWEEN 1 AND 4194303),
+    number integer PRIMARY KEY CHECK (number BETWEEN 1 AND 16777215),
     timeline text NOT NULL COLLATE "C",
     since timestamptz NOT NULL,
     pause interval NOT NULL
 );
 
--- The lower half of all tokens. A sequence goes on after a crash, and the epoch after a failover.
-CREATE SEQUENCE token MAXVALUE 1099511627775 NO CYCLE;
+-- The lower 39 bits of all tokens. A sequence goes on after a crash, and the epoch after a failover.
+CREATE SEQUENCE token MAXVALUE 549755813887 NO CYCLE;
 
 -- A session has ended when a client that waits saw no other `beat` for its `ttl`. `expires_at` is for
 -- those that nobody waits for. Neither is indexed: heartbeats must meet no check of a foreign key.
@@ -73,17 +73,25 @@ CREATE UNLOGGED TABLE follower (
 
 CREATE FUNCTION schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 1';
 
--- Names the history of the data: the cluster, and the timeline that is written now. The control file
--- would name the timeline of the last checkpoint.
+-- Names the history of the data: the cluster, the timeline that is written now, and the table, which a
+-- restored dump makes anew. The control file would name the timeline of the last checkpoint.
 CREATE FUNCTION _timeline() RETURNS text LANGUAGE sql VOLATILE AS $$
-    SELECT system_identifier || '/' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)
+    SELECT concat_ws('/', system_identifier, left(pg_walfile_name(pg_current_wal_insert_lsn()), 8),
+                     'coordlock.epoch'::regclass::oid)
     FROM pg_control_system()
+$$;
+
+-- Minutes since 2026. Epochs are dated, for a number that only counts on comes again when another copy
+-- of the same data is promoted or restored. Two copies can't both grant in the epochs of one minute,
+-- since the first had to pause longer.
+CREATE FUNCTION _minute() RETURNS integer LANGUAGE sql VOLATILE AS $$
+    SELECT ((extract(epoch FROM clock_timestamp()) - 1767225600) / 60)::integer
 $$;
 
 -- For the owner after a restored backup, and for `_epoch`.
 CREATE FUNCTION new_epoch() RETURNS void LANGUAGE sql AS $$
     INSERT INTO epoch
-    SELECT number + 1, _timeline(), clock_timestamp(), pause FROM epoch
+    SELECT greatest(number + 1, _minute()), _timeline(), clock_timestamp(), pause FROM epoch
     ORDER BY number DESC LIMIT 1 ON CONFLICT DO NOTHING
 $$;
 REVOKE EXECUTE ON FUNCTION new_epoch() FROM PUBLIC;
@@ -107,6 +115,11 @@ BEGIN
     pause := latest.pause;
     quiet := extract(epoch FROM latest.since + latest.pause - clock_timestamp());
 END $$;
+
+-- Whether nothing is granted for now: earlier holders may not know yet what they have lost.
+CREATE FUNCTION _is_quiet() RETURNS boolean LANGUAGE sql VOLATILE AS $$
+    SELECT timeline <> _timeline() OR since + pause > clock_timestamp() FROM epoch ORDER BY number DESC LIMIT 1
+$$;
 
 -- The contenders of a queue up to a token in ascending order, behind how many others they stand.
 -- Of those before it, the `window` nearest, or without one those of no `compatible` claim.
@@ -212,7 +225,7 @@ BEGIN
         IF mine IS NOT NULL THEN
             gone := _remove(ARRAY[of_session], ids, NULL); -- what is left of a set
         END IF;
-        mine[1] := latest.number::bigint << 40 | nextval('token');
+        mine[1] := latest.number::bigint << 39 | nextval('token');
         INSERT INTO contender (queue, token, session, id, claim, owner, value)
         SELECT (queues[place]).id, mine[1], of_session, e.id, e.claim, e.owner, e.value
         FROM unnest(ids, claims, owners, "values") WITH ORDINALITY AS e(id, claim, owner, value, place);
@@ -313,15 +326,18 @@ CREATE FUNCTION _publish(
     of_session text, of_id text, of_token bigint, new bytea, known bigint, OUT answer json, OUT changed contender[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
+    latest constant record := _epoch();
     found contender;
 BEGIN
     WITH new_version AS (
         UPDATE contender c SET value = new, version = version + 1
-        WHERE (c.session, c.id, c.token, c.version) = (of_session, of_id, of_token, known) RETURNING c
+        WHERE (c.session, c.id, c.token, c.version) = (of_session, of_id, of_token, known)
+          AND EXISTS (SELECT FROM session s WHERE s.id = of_session AND s.epoch = latest.number)
+        RETURNING c
     ) SELECT coalesce(array_agg(c), '{}') INTO changed FROM new_version;
     SELECT * INTO found FROM contender c WHERE (c.session, c.id, c.token) = (of_session, of_id, of_token);
     answer := json_build_object(
-        CASE WHEN found.id IS NULL THEN 'evicted'
+        CASE WHEN found.id IS NULL OR found.version = known THEN 'evicted' -- or of an earlier epoch
              WHEN (found.version, found.value) = (known + 1, new) THEN 'done' ELSE 'version' END, true);
 END $$;
 
@@ -435,6 +451,9 @@ BEGIN
     IF pg_notification_queue_usage() > 0.9 THEN
         RETURN; -- a client that does not listen holds up all others: this commit would fail
     END IF;
+    IF _is_quiet() THEN
+        gone := '{}'; -- it admits nobody of an earlier epoch, and there are no others yet
+    END IF;
     FOREACH left_one IN ARRAY gone || changed LOOP
         message := format('%s %s %s %s', CASE WHEN left_one = ANY (changed) THEN 'value' ELSE 'left' END,
                           left_one.id, left_one.token, left_one.version);
@@ -467,9 +486,10 @@ CREATE FUNCTION keeper(of_session text, of_id text) RETURNS integer LANGUAGE sql
     WHERE (session, id) = (of_session, of_id)
 $$;
 
--- What a client watches, as far as it is there: id, token, version, session, and its beat and ttl.
-CREATE FUNCTION look(sessions text[], ids text[]) RETURNS json LANGUAGE sql STABLE AS $$
-    SELECT coalesce(json_agg(seen), '[]') FROM unnest(sessions, ids) AS w(session, id), LATERAL (
+-- What a client watches, as far as it is there: id, token, version, session, and its beat and ttl. Null
+-- while nothing is granted: a contender that is gone would admit one of an earlier epoch.
+CREATE FUNCTION look(sessions text[], ids text[]) RETURNS json LANGUAGE sql VOLATILE AS $$
+    SELECT CASE WHEN NOT _is_quiet() THEN coalesce(json_agg(seen), '[]') END FROM unnest(sessions, ids) AS w(session, id), LATERAL (
         SELECT json_build_array(c.id, token, version, s.id, CASE WHEN ended THEN -1 ELSE beat END,
                                 extract(epoch FROM ttl)) AS seen
         FROM contender c JOIN session s ON s.id = c.session WHERE c.session = w.session AND c.id = w.id OFFSET 0
@@ -649,4 +669,4 @@ BEGIN
     answer := pg_catalog.json_build_array(coordlock._revision(), answer);
 END $$;
 
-INSERT INTO epoch VALUES (1, _timeline(), to_timestamp(0), interval '60 s');
+INSERT INTO epoch VALUES (_minute(), _timeline(), to_timestamp(0), interval '60 s');

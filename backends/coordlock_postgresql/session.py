@@ -13,7 +13,7 @@ from uuid import uuid4
 from coordlock.backend import Backend, SessionInfo, SessionListener
 from coordlock.backend.observers import Observers
 from coordlock.backend.session import OneSession
-from coordlock.errors import BackendError, ClientClosed, SessionLost
+from coordlock.errors import BackendError, BackendUnavailable, ClientClosed, SessionLost
 from coordlock.model.contender import Contender
 from coordlock.runtime.clock import Timers, sleep
 from coordlock.runtime.promise import Promise, failed
@@ -158,7 +158,7 @@ class PostgresqlSession(Backend):
 
     def _look(self, contenders: Sequence[Contender]) -> Promise[Sequence[Seen]]:
         sessions, ids, _ = keys(contenders)
-        return self._ask("SELECT coordlock.look(%s, %s)", (sessions, ids), lambda seen: seen)
+        return self._ask("SELECT coordlock.look(%s, %s)", (sessions, ids), _seen)
 
     def _reap(self, session: str, beat: int) -> Promise[None]:
         statement = "CALL coordlock.reap(%s, %s, %s)"
@@ -247,6 +247,12 @@ class PostgresqlSession(Backend):
         statement = "CALL coordlock.follow(%s, %s, %s)"
         answer = self._ask(statement, (self._root, self._channel, places), following)
         answer.add_done_callback(repeat)
+
+
+def _seen(answer: Sequence[Seen] | None) -> Sequence[Seen]:
+    if answer is None:
+        raise BackendUnavailable(SERVICE, "nothing is granted for a while after a failover")
+    return answer
 
 
 def keys(contenders: Sequence[Contender]) -> tuple[list[str], list[str], list[int]]:

@@ -392,8 +392,8 @@ _ALL: Final = (
             "--max-ttl",
             read=seconds,
             metavar="DURATION",
-            help="The longest ttl of a client, and how long nothing is granted after a failover. "
-            "60s at first.",
+            help="The longest ttl of a client, and how long nothing is granted after a failover: "
+            "60s at first, and at least.",
         ),
         Option(
             "--restored",
