@@ -6,26 +6,27 @@
  *
  * Bounds: one exclusive lock, two sessions that try once, FAILOVERS, and END ticks of time; the ttl
  * of both is TTL ticks. Requests, replies and clients may take any time. An operator may evict a
- * waiter. With GUARD a client may tie transactions to its grant. Asserted at each grant, renewal
+ * waiter. Only holders send heartbeats. With GUARD a client may tie transactions to its grant. Asserted at each grant, renewal
  * and guard: the other client does not believe to hold the lock, and has no guarded transaction;
- * and tokens grow from grant to grant.
+ * and tokens grow from grant to grant. A reaper is assumed to know when a deadline is over. Two
+ * sessions do not show that old grants must be lost: that takes an evicted waiter and a later holder.
  *
  * Each of these takes one rule away, and must fail:
  * NO_EPOCH        tokens are the sequence's alone
  * COUNTED_EPOCH   the number of an epoch is not dated (with RESTORE)
  * NO_PAUSE        a new epoch grants at once
- * OLD_GRANTS      a heartbeat renews what an earlier epoch has granted
  * OLD_WAITERS     a waiter of an earlier epoch may still be granted
- * REPLY_DEADLINE  the deadline counts from the reply of a heartbeat, and not from its sending
  * FREE_GUARD      a guard does not keep its contender in the queue (with GUARD)
  */
 #ifndef FAILOVERS
 #define FAILOVERS 1
 #endif
 #ifndef END
-#define END 5
+#define END 3
 #endif
-#define TTL 2
+#ifndef TTL
+#define TTL 1
+#endif
 #define PAUSE TTL             /* the longest ttl that the schema allows */
 #define BIT(c) (1 << (c))
 #define HAS(set, c) ((set) & BIT(c))
@@ -51,11 +52,7 @@ byte last;                    /* the highest token that was granted */
 #else
 #define QUIET (db.epoch > 1 && now < db.since + PAUSE)
 #endif
-#ifdef OLD_GRANTS
-#define RENEWS(c) HAS(db.rows, c)
-#else
 #define RENEWS(c) (HAS(db.rows, c) && !IS_OLD(c))
-#endif
 #ifdef OLD_WAITERS
 #define MAY_HOLD(c) true
 #else
@@ -119,6 +116,7 @@ proctype client(byte me) {
 				sent = 0
 			fi
 		}
+	:: sent && sent <= now -> sent = now + 1      /* it begins later */
 	:: !sent -> break
 	od;
 	do
@@ -129,7 +127,7 @@ proctype client(byte me) {
 			last = db.token[me];
 			granted = granted | BIT(me)
 		}
-	:: !sent && now < deadline[me] -> sent = now + 1
+	:: HAS(granted, me) && !sent && now < deadline[me] -> sent = now + 1
 	:: sent ->                /* a heartbeat, and its reply */
 		d_step {
 			see_epoch();
@@ -137,11 +135,7 @@ proctype client(byte me) {
 			:: !RENEWS(me) -> deadline[me] = 0
 			:: RENEWS(me) && now < deadline[me] ->
 				assert(!HAS(granted, me) || IS_ALONE);
-#ifdef REPLY_DEADLINE
-				deadline[me] = now + TTL
-#else
 				deadline[me] = sent - 1 + TTL
-#endif
 			:: else
 			fi;
 			sent = 0

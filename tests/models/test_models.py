@@ -46,6 +46,7 @@ def check(directory: Path, model: str, switches: str) -> str:
         ("wakeup", "LOST_NEWS SAFETY_LOOK LOST_REPLIES CLIENTS=2 ROUNDS=2"),
         ("failover", ""),
         ("failover", "RESTORE FAILOVERS=2"),
+        ("failover", "GUARD FAILOVERS=0"),
     ],
 )
 def test_a_protocol_holds_within_the_bounds_of_its_model(
@@ -68,10 +69,8 @@ def test_a_protocol_holds_within_the_bounds_of_its_model(
         ("failover", "NO_EPOCH", TWO_HOLD),
         ("failover", "COUNTED_EPOCH RESTORE FAILOVERS=2", ORDER),
         ("failover", "NO_PAUSE", TWO_HOLD),
-        ("failover", "OLD_GRANTS", TWO_HOLD),
-        ("failover", "OLD_WAITERS", ORDER),
-        ("failover", "REPLY_DEADLINE", TWO_HOLD),
-        ("failover", "FREE_GUARD", TWO_HOLD),
+        ("failover", "OLD_WAITERS", TWO_HOLD),
+        ("failover", "GUARD FREE_GUARD FAILOVERS=0", TWO_HOLD),
     ],
 )
 def test_a_protocol_without_one_of_its_rules_fails(

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -130,7 +131,7 @@ def test_a_server_without_a_free_connection_is_named_and_costs_no_lock(
 ) -> None:
     with PostgresServer(tmp_path / "small", max_connections=12) as server:
         server.set_up()
-        others: list[psycopg.Connection[tuple[object]]] = []
+        others: list[psycopg.Connection[Any]] = []
         with server.administrator() as admin:
             admin.execute("CREATE ROLE app LOGIN")
             admin.execute("GRANT USAGE ON SCHEMA coordlock TO app")
