@@ -16,6 +16,7 @@ from coordlock.locks.base_lock import AcquireOptions
 from coordlock.locks.lock import Lock
 from coordlock.model.claim import Mode
 from coordlock.runtime.log import flush
+from coordlock.runtime.process import THREAD
 from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.waiting import eventually
 from tests.simulation.world import TTL, Party, World
@@ -269,6 +270,22 @@ def test_a_callback_given_after_the_loss_is_called_too(service: Service, client:
     assert grant.lost.wait(30)
     grant.on_lost(lambda _: called.set())
     assert called.wait(30)
+
+
+def test_a_callback_may_wait_for_the_client(service: Service, client: Client) -> None:
+    told: list[tuple[int, bool]] = []
+    grant = client.lock("q").acquire()
+
+    def acquire_again(_: Grant) -> None:
+        with client.lock("q") as new:
+            told.append((new.token, THREAD.must_not_wait))
+
+    grant.on_lost(acquire_again)
+    service.evict("q")
+    eventually(lambda: told)
+    [(token, is_needed_for_heartbeats)] = told
+    assert token > grant.token
+    assert not is_needed_for_heartbeats
 
 
 def test_closing_in_a_callback_does_not_hang(service: Service) -> None:
