@@ -288,6 +288,28 @@ def test_a_callback_may_wait_for_the_client(service: Service, client: Client) ->
     assert not is_needed_for_heartbeats
 
 
+def test_a_callback_for_which_no_thread_could_be_started_is_called_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, called = world.party().engine, threading.Event()
+    start, is_at_limit = threading.Thread.start, True
+
+    def start_below_limit(thread: threading.Thread) -> None:
+        if is_at_limit and thread.name == "coordlock-callbacks":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_below_limit)
+    with monkeypatch.context() as patch:
+        patch.setattr(THREAD, "must_not_wait", True)
+        engine.call_back(called.set)
+        world.advance(3)
+        assert not called.is_set()
+        is_at_limit = False
+        world.advance(1)
+    assert called.wait(30)
+
+
 def test_closing_in_a_callback_does_not_hang(service: Service) -> None:
     client = service.client()
     grant = client.lock("q").acquire()
