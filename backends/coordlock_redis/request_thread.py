@@ -13,6 +13,8 @@ import threading
 from collections import deque
 from typing import Any, Final, TypeVar
 
+from redis import exceptions
+
 from coordlock.errors import BackendError, BackendUnavailable, SessionLost
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.log import Log
@@ -77,6 +79,8 @@ class RequestThread:
         self._threads: list[threading.Thread] = []
         self._ended: Promise[None] = Promise()
         self._until: float | None = None
+        #: What the close sends. Without it, what the client holds stays for the time-to-live.
+        self._last: Request[None] | None = None
         self._poll: Final = Poll()
         #: What ends the wait of the thread for I/O, from any thread.
         self._woken, self._waking = socket.socketpair()
@@ -157,6 +161,7 @@ class RequestThread:
         """Send the ``last`` request, if any, and end the thread."""
         if self._until is None:
             if last is not None and self._threads:
+                self._last = last
                 self._asked.append(last)
             self._until = self._clock.now() + self._timeout
             if not self._threads:
@@ -330,6 +335,11 @@ class RequestThread:
         self, request: Request[Any], connection: Connection, answer: Any, copies: Any = None
     ) -> None:
         if isinstance(error := answer, Exception) or isinstance(error := copies, Exception):
+            if request is self._last and isinstance(error, exceptions.NoScriptError):
+                self._last = None
+                self._asked.append(request)  # for the next connection, which loads the script
+                self._drop(translate(error, connection.where))
+                return
             request.promise.fail(translate(error, connection.where))
             if is_elsewhere(error):
                 self._drop(translate(error, connection.where))

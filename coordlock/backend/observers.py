@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Final, Protocol
 
 from coordlock.backend.observation import Observation, View
-from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError
+from coordlock.errors import BackendError, BackendUnavailable, ClientClosed, CoordlockError
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
@@ -308,11 +308,17 @@ class Observers:
             is_over = observed.reading is not me
             if not is_over:
                 observed.break_off()
-        if isinstance(error, CoordlockError):
-            if not (is_over or isinstance(error, ClientClosed)):
-                self.end(error, place)
+        if not isinstance(error, Exception):
+            if not (is_over or isinstance(error, GeneratorExit)):
+                # Ctrl-C, where a caller reads. After the close, nothing is read again.
+                with suppress(ClientClosed):
+                    self._reporter.pause().add_done_callback(lambda _: self.changed(place))
+            return False
+        if is_over or isinstance(error, ClientClosed):
             return True
-        if not (is_over or isinstance(error, Exception | GeneratorExit)):
-            # Ctrl-C, where a caller reads
-            self._reporter.pause().add_done_callback(lambda _: self.changed(place))
-        return False
+        if not isinstance(error, CoordlockError):
+            # Else what is shown would pass for the newest, and no observer would learn why.
+            log.error("a reading failed, and ends its observations", exc_info=error)
+            error = BackendError("observation", f"{type(error).__name__}: {error}")
+        self.end(error, place)
+        return True

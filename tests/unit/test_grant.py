@@ -16,6 +16,7 @@ from coordlock.locks.base_lock import AcquireOptions
 from coordlock.locks.lock import Lock
 from coordlock.model.claim import Mode
 from coordlock.runtime.log import flush
+from coordlock.runtime.process import THREAD
 from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.waiting import eventually
 from tests.simulation.world import TTL, Party, World
@@ -268,6 +269,44 @@ def test_a_callback_given_after_the_loss_is_called_too(service: Service, client:
     service.evict("q")
     assert grant.lost.wait(30)
     grant.on_lost(lambda _: called.set())
+    assert called.wait(30)
+
+
+def test_a_callback_may_wait_for_the_client(service: Service, client: Client) -> None:
+    told: list[tuple[int, bool]] = []
+    grant = client.lock("q").acquire()
+
+    def acquire_again(_: Grant) -> None:
+        with client.lock("q") as new:
+            told.append((new.token, THREAD.must_not_wait))
+
+    grant.on_lost(acquire_again)
+    service.evict("q")
+    eventually(lambda: told)
+    [(token, is_needed_for_heartbeats)] = told
+    assert token > grant.token
+    assert not is_needed_for_heartbeats
+
+
+def test_a_callback_for_which_no_thread_could_be_started_is_called_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, called = world.party().engine, threading.Event()
+    start, is_at_limit = threading.Thread.start, True
+
+    def start_below_limit(thread: threading.Thread) -> None:
+        if is_at_limit and thread.name == "coordlock-callbacks":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_below_limit)
+    with monkeypatch.context() as patch:
+        patch.setattr(THREAD, "must_not_wait", True)
+        engine.call_back(called.set)
+        world.advance(3)
+        assert not called.is_set()
+        is_at_limit = False
+        world.advance(1)
     assert called.wait(30)
 
 

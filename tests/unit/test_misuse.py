@@ -7,6 +7,7 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
@@ -17,8 +18,9 @@ from coordlock import Client, Grant, LockLost
 from coordlock.errors import ClientClosed
 from coordlock.fencing import MemoryFence
 from coordlock.fencing.http import FencingMiddleware, WSGIFencingMiddleware
+from coordlock.jobs.view import queue_of
 from coordlock.testing.waiting import eventually
-from tests.unit.clients import Service
+from tests.unit.clients import Service, backend
 
 
 @pytest.fixture
@@ -184,6 +186,20 @@ def test_a_grant_that_is_entered_is_not_entered_again_and_stays_held(client: Cli
         grant.check()
     with pytest.raises(LockLost), grant:
         raise AssertionError("unreachable")
+
+
+def test_the_start_of_a_job_is_entered_once_also_while_it_waits(client: Client) -> None:
+    with ThreadPoolExecutor() as pool:
+        with client.job("j").run(1):
+            start = client.job("j", overlap="queue", timeout=30).run(2)
+            waiting = pool.submit(start.__enter__)
+            queue = functools.partial(backend(client).snapshot, queue_of("j"))
+            eventually(lambda: len(queue().result(30).contenders) == 2)
+            with pytest.raises(RuntimeError, match="entered before"):
+                start.__enter__()
+        waiting.result(30)
+    start.__exit__(None, None, None)
+    assert [slot.state for slot in client.job("j").info().slots] == ["done", "done"]
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan")])

@@ -10,7 +10,7 @@ from coordlock_memory import VirtualTime
 
 from coordlock.backend import Listing, Observation
 from coordlock.backend.observers import Observers
-from coordlock.errors import BackendError, BackendUnavailable, CoordlockError
+from coordlock.errors import BackendError, BackendUnavailable, ClientClosed
 from coordlock.runtime.process import PROCESS
 from coordlock.runtime.promise import Promise
 
@@ -49,7 +49,7 @@ class Service:
     def answer(self, revision: int, number: int = -1) -> None:
         self.readings[number].resolve(Listing({}, revision))
 
-    def fail(self, error: CoordlockError = UNAVAILABLE) -> None:
+    def fail(self, error: Exception = UNAVAILABLE) -> None:
         self.readings[-1].fail(error)
 
 
@@ -179,6 +179,17 @@ def test_an_error_that_no_repetition_mends_ends_the_observations_of_that_place()
     assert shown(again) == (1, None)
 
 
+def test_a_reading_that_is_not_understood_ends_the_observations_of_that_place() -> None:
+    service = Service()
+    observation = service.observe()
+    service.answer(1)
+    service.observers.changed("x")
+    service.fail(ValueError("no number"))
+    with pytest.raises(BackendError, match="ValueError: no number"):
+        raise observation.view.ended or AssertionError("what is shown passes for the newest")
+    assert service.reported == []
+
+
 def test_the_last_observer_that_leaves_ends_the_reports_and_the_reading() -> None:
     service = Service()
     first, second = service.observe(), service.observe()
@@ -234,6 +245,23 @@ def test_a_reading_that_a_signal_handler_ends_is_repeated_after_a_pause() -> Non
     service.pauses[-1].resolve(None)
     service.answer(2)
     assert shown(observation) == (2, None)
+
+
+def test_a_reading_that_a_signal_handler_ends_after_the_close_still_interrupts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    service = Service()
+
+    def closed() -> Promise[None]:
+        raise ClientClosed
+
+    def interrupted() -> Promise[Any]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(service, "pause", closed)
+    monkeypatch.setattr(service, "read", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        service.observe()
 
 
 def test_a_change_that_is_not_understood_is_read() -> None:

@@ -57,6 +57,20 @@ def live_tickets(party: Party) -> int:
     return len(party.engine.tickets)
 
 
+def test_a_ticket_withdrawn_while_its_request_is_under_way_leaves_when_that_is_answered(
+    world: World, party: Party
+) -> None:
+    ticket = ticket_of(party)
+    party.network.faults.latency = lambda: 2.0
+    call = party.run(ticket.enqueue())
+    world.advance(1)
+    ticket.withdraw()
+    assert "withdraw" not in party.network.requests
+    while not call.done:
+        world.advance(0.5)
+    assert "withdraw" in party.network.requests, "it is left to the sweep"
+
+
 def test_a_removal_that_is_refused_is_repeated_until_it_is_accepted_and_logged_once(
     world: World,
     party: Party,

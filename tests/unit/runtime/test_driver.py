@@ -21,7 +21,15 @@ from hypothesis import strategies as st
 from coordlock.errors import AcquireTimeout, BackendUnavailable, WaitUnavailable
 from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.runtime.deadline import Cancellation, Cancelled, Deadline, DeadlineReached
-from coordlock.runtime.driver import Call, Steps, bounded, run, run_async, run_in_background
+from coordlock.runtime.driver import (
+    Call,
+    Steps,
+    bounded,
+    completion,
+    run,
+    run_async,
+    run_in_background,
+)
 from coordlock.runtime.log import flush
 from coordlock.runtime.promise import Promise, failed, resolved
 from coordlock.testing.waiting import eventually
@@ -366,6 +374,22 @@ def test_a_loop_that_ends_with_waiters_leaves_no_contender() -> None:
     asyncio.run(main())
     eventually(lambda: service.size("q") == 1)
     asyncio.run(client.close())
+
+
+def test_an_answer_for_a_loop_that_was_closed_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    answer: Promise[None] = Promise()
+    loop = asyncio.new_event_loop()
+    waiting = completion(answer)
+
+    async def begin() -> None:
+        waiting.send(None)
+
+    loop.run_until_complete(begin())
+    loop.close()
+    answer.resolve(None)
+    flush()
+    assert not caplog.records
+    waiting.close()
 
 
 def test_a_thousand_waiting_tasks_need_no_thread() -> None:

@@ -575,8 +575,8 @@ def test_where_nobody_listens_nothing_is_made(
         raise AssertionError("an event was made")
 
     monkeypatch.setattr("coordlock.kernel.recording.Recording.__init__", never)
-    monkeypatch.setattr("coordlock.kernel.session.SessionChanged", never)
-    monkeypatch.setattr("coordlock.kernel.session.HeartbeatAnswered", never)
+    monkeypatch.setattr("coordlock.model.events.SessionChanged", never)
+    monkeypatch.setattr("coordlock.model.events.HeartbeatAnswered", never)
     client = locks.connect()
     client.lock("a").acquire().release()
     locks.advance(20)
