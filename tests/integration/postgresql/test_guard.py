@@ -90,6 +90,21 @@ def test_an_eviction_names_the_transaction_that_guards(
         own.rollback()
 
 
+def test_an_eviction_names_one_of_several_transactions_that_guard(
+    postgresql: Postgres, url: str, own: psycopg.Connection[Any]
+) -> None:
+    with coordlock.connect(url) as client, connection(postgresql) as other:
+        grant = client.lock("a").acquire()
+        grant.guard(own)
+        with other.transaction():
+            grant.guard(other)
+            pids = f"{own.info.backend_pid}|{other.info.backend_pid}"
+            [contender] = client.admin.contenders("a")
+            with pytest.raises(BackendError, match=rf"terminate_backend\(({pids})\)"):
+                client.admin.evict(contender)
+        own.rollback()
+
+
 @pytest.mark.parametrize("ends", ["commit", "rollback"])
 def test_a_lock_ends_with_the_transaction_that_releases_it(
     url: str, own: psycopg.Connection[Any], ends: str
