@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Any, Final
@@ -23,6 +24,16 @@ _LIBPQ: Final = {
     "options": "Command-line options for the server.",
     "application_name": "What the server's views show; `coordlock` by default.",
 }
+
+
+def _listen(value: object) -> str:
+    """Parses ``off``, or a host with a port, or several."""
+    places = str(value).split(",")
+    if value != "off" and not all(re.fullmatch(r"[^\s@/]+:[0-9]{1,5}", each) for each in places):
+        raise ValueError("off, or host:port, or several of them, separated by commas")
+    return str(value)
+
+
 OPTIONS: Final[Sequence[Option]] = (
     *(Option(name, optional(text), None, doc) for name, doc in _LIBPQ.items()),
     Option(
@@ -33,7 +44,7 @@ OPTIONS: Final[Sequence[Option]] = (
     ),
     Option(
         "listen",
-        optional(text),
+        optional(_listen),
         None,
         "`host:port` for the connection that listens, past a pooler; `off` to ask again and again.",
     ),
@@ -51,7 +62,7 @@ def conninfo(settings: Settings, *, listens: bool = False) -> Mapping[str, Any]:
     given = {name: settings.options[name] for name in _LIBPQ}
     hosts: Sequence[str] = settings.hosts
     if listens and settings.options["listen"]:
-        hosts = [settings.options["listen"]]
+        hosts = settings.options["listen"].split(",")
     if hosts and given["host"]:
         raise ConfigurationError("option 'host': the URL names a host already")
     pairs = [host.rpartition(":") for host in hosts]

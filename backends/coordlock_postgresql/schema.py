@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from importlib.resources import files
-from typing import Final
+from typing import Any, Final
 
 import psycopg
+from psycopg import Connection, IsolationLevel
 
 from coordlock.errors import ConfigurationError
 from coordlock.settings import Settings
@@ -16,6 +17,8 @@ __all__ = ["set_up", "source"]
 
 #: The unit of time by which epochs are dated.
 SHORTEST_PAUSE_S: Final = 60.0
+#: The key of the advisory lock of whoever makes the schema: "coordloc".
+_LOCK: Final = int.from_bytes(b"coordloc", "big")
 _SOURCE: Final = files(__package__) / "schema.sql"
 
 
@@ -40,17 +43,27 @@ def set_up(settings: Settings, *, max_ttl: float | None = None, restored: bool =
         )
     server = Server(settings)
     try:
-        with server.connect(is_checked=False) as connection, connection.transaction():
-            is_new = not has_schema(connection)
-            if is_new:
-                connection.execute(_SOURCE.read_bytes())
-            check(connection)
-            if restored:
-                connection.execute("SELECT coordlock.new_epoch()")
-            if max_ttl is not None:
-                connection.execute(
-                    "UPDATE coordlock.epoch SET pause = make_interval(secs => %s)", (max_ttl,)
-                )
-            return is_new
+        with server.connect(is_checked=False) as connection:
+            # Whatever the role's defaults are: what is read after the lock is newer than it.
+            connection.isolation_level = IsolationLevel.READ_COMMITTED
+            connection.read_only = False
+            with connection.transaction():
+                # Replicas of a program may set up at the same time.
+                connection.execute("SELECT pg_catalog.pg_advisory_xact_lock(%s)", (_LOCK,))
+                return _set_up(connection, max_ttl, restored=restored)
     except psycopg.Error as error:
         raise translate(error) from error
+
+
+def _set_up(connection: Connection[Any], max_ttl: float | None, *, restored: bool) -> bool:
+    is_new = not has_schema(connection)
+    if is_new:
+        connection.execute(_SOURCE.read_bytes())
+    check(connection)
+    if restored:
+        connection.execute("SELECT coordlock.new_epoch()")
+    if max_ttl is not None:
+        connection.execute(
+            "UPDATE coordlock.epoch SET pause = make_interval(secs => %s)", (max_ttl,)
+        )
+    return is_new

@@ -480,11 +480,22 @@ BEGIN
     FROM follower f WHERE f.root = in_root AND f.place = ANY (places) AND until > clock_timestamp();
 END $$;
 
--- The server process whose transaction keeps a contender.
-CREATE FUNCTION keeper(of_session text, of_id text) RETURNS integer LANGUAGE sql STABLE AS $$
-    SELECT min(pid) FROM contender c JOIN pg_locks l ON l.transactionid = c.xmax AND l.granted
-    WHERE (session, id) = (of_session, of_id)
-$$;
+-- The server process whose transaction keeps a contender, or one of several. Where there are several,
+-- xmax is the number of their group, which might be the number of an unrelated transaction, too.
+CREATE FUNCTION keeper(of_session text, of_id text) RETURNS integer LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    keeping constant xid := (SELECT xmax FROM contender WHERE (session, id) = (of_session, of_id));
+    members xid[] := ARRAY[keeping];
+BEGIN
+    BEGIN
+        members := members || array(SELECT xid FROM pg_get_multixact_members(keeping));
+    EXCEPTION WHEN OTHERS THEN
+        NULL; -- it is no group
+    END;
+    RETURN (
+        SELECT min(l.pid) FROM pg_locks l JOIN pg_locks r ON r.pid = l.pid AND r.relation = 'contender'::regclass
+        WHERE l.transactionid = ANY (members) AND l.granted AND r.mode IN ('RowShareLock', 'RowExclusiveLock'));
+END $$;
 
 -- What a client watches, as far as it is there: id, token, version, session, and its beat and ttl. Null
 -- while nothing is granted: a contender that is gone would admit one of an earlier epoch.

@@ -246,10 +246,12 @@ class Watches:
             # An ended one has contenders that transactions keep.
             delay = MAX_POLL_S if beat < 0 else POLL_S
             self._reap(session, beat).add_done_callback(partial(self._look_after, delay))
+        has_failed = answer.exception() is not None
         with self._lock:
             self._is_looking = False
-            self._expect(next_at)
-        self._look(is_due=False)
+            self._expect(min(next_at, now + FIRST_LOOK_S) if has_failed else next_at)
+        if not has_failed:  # or it would be repeated at once for as long as it fails
+            self._look(is_due=False)
 
     def _period(self) -> float:
         """Seconds until the next look; longer each time."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,12 +14,12 @@ from typing import Any
 import psycopg
 import pytest
 from coordlock_postgresql.access import check
-from coordlock_postgresql.schema import source
+from coordlock_postgresql.schema import set_up, source
 from psycopg import sql
 
 import coordlock
 from coordlock.backend.config import configure
-from coordlock.errors import AuthenticationFailed, BackendError
+from coordlock.errors import AuthenticationFailed, BackendError, ConfigurationError
 from testbed.servers.ports import free_port
 from testbed.servers.postgres import Postgres
 
@@ -138,6 +139,21 @@ def test_a_missing_schema_is_named_with_the_command_that_makes_it(
     excludes(url)
 
 
+def test_several_programs_make_the_schema_at_once(postgresql: Postgres, database: str) -> None:
+    url = postgresql.url_for().replace("/postgres", f"/{database}")
+    settings = configure(url)
+    with connection(postgresql, database) as admin:
+        admin.execute(
+            sql.SQL("ALTER DATABASE {} SET default_transaction_isolation = 'serializable'").format(
+                sql.Identifier(database)
+            )
+        )
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda _: set_up(settings), range(4)))
+    assert sorted(made) == [False, False, False, True]
+    excludes(url)
+
+
 @pytest.mark.parametrize(("version", "advice"), [(0, "run `coordlock setup"), (9, "update")])
 def test_a_schema_of_another_version_is_refused(
     postgresql: Postgres, database: str, version: int, advice: str
@@ -166,6 +182,12 @@ def test_an_old_server_and_a_standby_are_refused(
 def test_a_missing_database_is_named(postgresql: Postgres) -> None:
     with pytest.raises(BackendError, match='"nowhere" does not exist'):
         coordlock.connect(postgresql.url_for().replace("/postgres", "/nowhere"))
+
+
+@pytest.mark.parametrize("listen", ["db1", "db1:", "db1:port", "db1:5432,", "on"])
+def test_a_place_to_listen_needs_a_host_and_a_port(listen: str) -> None:
+    with pytest.raises(ConfigurationError, match="not off, or host:port"):
+        coordlock.connect(f"postgresql://db/app?listen={listen}")
 
 
 def test_a_server_of_another_kind_is_named() -> None:

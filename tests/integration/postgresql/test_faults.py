@@ -17,6 +17,7 @@ from coordlock.testing.postgres_frames import PostgresFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from testbed.servers.endpoint import Endpoint
+from testbed.servers.ports import free_port
 from testbed.servers.postgres import PgBouncer, Postgres, PostgresServer
 from tests.integration.postgresql.test_access import connection, excludes
 
@@ -61,7 +62,9 @@ def test_past_a_pooler_a_client_is_notified(
     postgresql: Postgres, tmp_path: Path, root: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with PgBouncer(tmp_path, postgresql, "transaction") as pooler:
-        excludes(pooler.url_for(root, listen=f"{postgresql.host}:{postgresql.port}"))
+        # After a failover another server is the primary.
+        listen = f"127.0.0.1:{free_port()},{postgresql.host}:{postgresql.port}"
+        excludes(pooler.url_for(root, listen=listen))
         assert "pooler" not in caplog.text
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.rows import dict_row, namedtuple_row, scalar_row
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
@@ -89,6 +90,21 @@ def test_an_eviction_names_the_transaction_that_guards(
         own.rollback()
 
 
+def test_an_eviction_names_one_of_several_transactions_that_guard(
+    postgresql: Postgres, url: str, own: psycopg.Connection[Any]
+) -> None:
+    with coordlock.connect(url) as client, connection(postgresql) as other:
+        grant = client.lock("a").acquire()
+        grant.guard(own)
+        with other.transaction():
+            grant.guard(other)
+            pids = f"{own.info.backend_pid}|{other.info.backend_pid}"
+            [contender] = client.admin.contenders("a")
+            with pytest.raises(BackendError, match=rf"terminate_backend\(({pids})\)"):
+                client.admin.evict(contender)
+        own.rollback()
+
+
 @pytest.mark.parametrize("ends", ["commit", "rollback"])
 def test_a_lock_ends_with_the_transaction_that_releases_it(
     url: str, own: psycopg.Connection[Any], ends: str
@@ -150,6 +166,41 @@ def test_a_connection_without_a_transaction_is_refused(
             grant.guard(own)
 
 
+def test_sqlalchemy_in_autocommit_mode_is_refused(postgresql: Postgres, url: str) -> None:
+    engine = create_engine(postgresql.url, isolation_level="AUTOCOMMIT")
+    asynchronous = create_async_engine(postgresql.url, isolation_level="AUTOCOMMIT")
+
+    async def main() -> None:
+        async with coordlock.connect_async(url) as client, client.lock("a") as grant:
+            async with asynchronous.connect() as connection:
+                with pytest.raises(ValueError, match="begin a transaction"):
+                    await grant.guard(connection)
+            async with AsyncSession(asynchronous) as session:
+                with pytest.raises(ValueError, match="begin a transaction"):
+                    await grant.guard(session)
+        await asynchronous.dispose()
+
+    with coordlock.connect(url) as client, client.lock("a") as grant:
+        with engine.connect() as connection, pytest.raises(ValueError, match="begin a transaction"):
+            grant.guard(connection)
+        with Session(engine) as session, pytest.raises(ValueError, match="begin a transaction"):
+            grant.guard(session)
+    engine.dispose()
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("row_factory", [dict_row, scalar_row, namedtuple_row])
+def test_the_rows_that_a_program_has_chosen_change_nothing(
+    url: str, own: psycopg.Connection[Any], row_factory: Any
+) -> None:
+    own.row_factory = row_factory
+    with coordlock.connect(url) as client:
+        grant = client.lock("a").acquire()
+        grant.guard(own)
+        grant.release_with(own)
+        own.commit()
+
+
 def test_other_services_say_what_to_use() -> None:
     with (
         coordlock.connect("memory://") as client,
@@ -198,6 +249,10 @@ def test_asyncio_guards_and_releases(postgresql: Postgres, url: str) -> None:
         ):
             grant = await one.lock("a").acquire()
             await grant.guard(session)
+            async with await psycopg.AsyncConnection.connect(
+                postgresql.url.set(drivername="postgresql").render_as_string(), row_factory=dict_row
+            ) as own:
+                await grant.guard(own)
             began = time.monotonic()
             await grant.release_with(session)
             assert time.monotonic() - began < 1

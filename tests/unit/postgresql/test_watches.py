@@ -1,0 +1,36 @@
+"""What a client watches on PostgreSQL, without a server."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from coordlock_memory import VirtualTime, VirtualTimers
+from coordlock_postgresql.watches import Watches
+
+from coordlock.errors import BackendUnavailable
+from coordlock.model.claim import Mode
+from coordlock.model.contender import Contender, Owner
+from coordlock.runtime.promise import Promise, resolved
+
+
+def test_a_look_that_fails_is_repeated_after_a_pause() -> None:
+    time = VirtualTime()
+    looks: list[Promise[Sequence[Sequence[object]]]] = []
+
+    def ask(contenders: Sequence[Contender]) -> Promise[Sequence[Sequence[object]]]:
+        looks.append(Promise())
+        return looks[-1]
+
+    watches = Watches(
+        ask, lambda *_: resolved(None), lambda _: False, VirtualTimers(time), threading.RLock()
+    )
+    other = Contender("i", "a/i", Mode.EX, 1, 1, "other-1", Owner("x", 1))
+    watches.attend([other])
+    for _ in range(3):
+        count = len(looks)
+        looks[-1].fail(BackendUnavailable("postgresql", "it is away"))
+        assert len(looks) == count
+        time.advance(1)
+        assert len(looks) == count + 1
+    looks[-1].resolve([])
