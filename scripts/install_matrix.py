@@ -94,6 +94,8 @@ CASES: Final = (
     Case("sql", oldest=True),
     Case("redis"),
     Case("redis", oldest=True),
+    Case("postgresql"),
+    Case("postgresql", oldest=True),
     Case("prometheus"),
     Case("prometheus", oldest=True),
     Case("otel"),

@@ -65,15 +65,6 @@ class Peer:
     def pass_barrier(self, name: str, parties: int) -> None:
         self._client.barrier(name, parties).wait(30)
 
-    def put(self, name: str, *items: str) -> None:
-        for item in items:
-            self._client.work_queue(name).put(item.encode())
-
-    def take(self, name: str) -> str:
-        """The data of the next item, which is done then."""
-        with self._client.work_queue(name).take(timeout=30) as item:
-            return str(item.data.decode())
-
 
 def main() -> None:
     with coordlock.connect(sys.argv[1], label="earlier", ttl=3) as client:

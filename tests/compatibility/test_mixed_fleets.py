@@ -16,7 +16,6 @@ import pytest
 
 import coordlock
 from coordlock import Client
-from coordlock.errors import NameConflict
 from coordlock.testing.waiting import eventually
 from tests.compatibility.releases import BEFORE_LANES, FIRST, unpack
 
@@ -181,18 +180,6 @@ def test_they_pass_a_barrier_together(client: Client, earlier: Earlier, name: st
         earlier("begin", "pass", "pass_barrier", name, 2)
         client.barrier(name, 2).wait(30)
         earlier("result", "pass")
-
-
-def test_a_work_queue_of_an_earlier_layout_is_refused(
-    client: Client, earlier: Earlier, name: str
-) -> None:
-    """The earlier one finishes its items."""
-    earlier("put", name, "a", "b")
-    queue = client.work_queue(name)
-    for call in (lambda: queue.put(b"c"), lambda: queue.take(0)):
-        with pytest.raises(NameConflict, match=f"'{name}' .* of another release"):
-            call()
-    assert sorted([earlier("take", name), earlier("take", name)]) == ["a", "b"]
 
 
 def test_a_killed_client_of_an_earlier_release_leaves_its_queue(

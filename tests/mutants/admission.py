@@ -239,7 +239,8 @@ def gives_one_permit_too_many() -> Changes:
 
 @mutant(
     "A waiter does not hear of a permit that is free.",
-    simulated=(TwoPermits,),
+    "tests/unit/kernel/test_acquisition.py::"
+    "test_a_waiter_gets_the_permit_of_whichever_holder_leaves_first",
 )
 def waits_for_the_nearest_alone() -> Changes:
     def nearest(snapshot: Snapshot, me: Contender) -> Blockers:

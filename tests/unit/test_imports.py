@@ -16,6 +16,8 @@ import coordlock
 CORE = Path(coordlock.__file__).parent
 #: What rooms import beside the standard library, where that is not coordlock alone.
 ALLOWED = {
+    # The span that a program is in, where the program uses OpenTelemetry.
+    "runtime": {"coordlock", "opentelemetry"},
     "kernel": {"coordlock", "tenacity"},
     "cli": {"coordlock", "argcomplete"},
     "fencing": {"coordlock", "sqlalchemy", "redis"},

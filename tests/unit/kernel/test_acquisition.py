@@ -78,6 +78,20 @@ def test_a_release_wakes_one_waiter(world: World, other: Party) -> None:
     assert len([p for p in parties if p.engine.tickets]) == 20
 
 
+def test_a_waiter_gets_the_permit_of_whichever_holder_leaves_first(
+    world: World, party: Party, other: Party
+) -> None:
+    leaving, call = other.held("q", Permit(2)), party.acquire("q", Permit(2))
+    world.settle()
+    assert call.done
+    waiting = world.party().acquire("q", Permit(2))
+    world.settle()
+    assert not waiting.done
+    release(leaving)
+    world.settle()
+    assert waiting.done
+
+
 def test_a_waiter_in_the_middle_that_leaves_wakes_only_the_next(world: World, other: Party) -> None:
     other.held()
     parties = [world.party() for _ in range(10)]
