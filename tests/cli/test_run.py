@@ -46,6 +46,31 @@ def test_the_command_is_part_of_the_trace_of_the_process_that_started_it(cli: Cl
     assert done.stdout.strip() == cli.environment["TRACEPARENT"]
 
 
+def test_the_command_is_part_of_the_span_in_which_coordlock_runs(cli: Cli) -> None:
+    cli.environment["TRACEPARENT"] = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    program = """
+import sys
+from opentelemetry.sdk.trace import TracerProvider
+from coordlock.cli import main
+
+sys.argv = ["coordlock", "run", "x", "--", "printenv", "TRACEPARENT"]
+with TracerProvider().get_tracer("app").start_as_current_span("run") as span:
+    print(format(span.get_span_context().span_id, "016x"), flush=True)
+    status = main()
+sys.exit(status)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=cli.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    span, traceparent = done.stdout.split()
+    assert traceparent.split("-")[2] == span
+
+
 def test_no_shell_reads_the_command(cli: Cli) -> None:
     arguments = ["$HOME", "a  b", "*", "-n", "--", ";", ""]
     program = "import json, sys; print(json.dumps(sys.argv[1:]))"

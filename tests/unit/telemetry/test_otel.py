@@ -213,9 +213,7 @@ def test_spans_of_acquires_that_begin_while_a_processor_blocks_for_long_are_drop
     assert len(ended) < 30
 
 
-def test_the_current_span_reaches_a_fence_over_http_and_the_environment_of_a_command(
-    sdk: Sdk,
-) -> None:
+def test_the_current_span_reaches_a_fence_over_http(sdk: Sdk) -> None:
     sent: list[dict[str, str]] = []
 
     class Session:
