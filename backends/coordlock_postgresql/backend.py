@@ -39,6 +39,8 @@ _MAX_TOKEN: Final = 2**63 - 1
 #: Seconds before another attempt to remove what a transaction keeps: doubled each time.
 KEPT_DELAY_S: Final = 0.01
 MAX_KEPT_DELAY_S: Final = 1.0
+#: After so many requests a client removes queues without contenders: up to so many.
+ENQUEUES_A_TIDY: Final = 100
 
 
 class PostgresqlBackend(PostgresqlSession):
@@ -126,7 +128,10 @@ class PostgresqlBackend(PostgresqlSession):
             [entry.value for entry in entries],
             [max(entry.claim.window, 1) for entry in entries],
         )
-        return self._in_session(statement, arguments, enqueued)
+        answer = self._in_session(statement, arguments, enqueued)
+        if next(self._enqueued) % ENQUEUES_A_TIDY == 0:  # names that are used once, for weeks
+            self._ask("CALL coordlock.tidy(%s)", (self._root,), lambda _: None)
+        return answer
 
     def withdraw(self, entries: Sequence[Entry]) -> Promise[bool]:
         with self._lock:

@@ -637,6 +637,12 @@ BEGIN
     CALL coordlock._finish(root, '', coordlock._reap(session, beat), '{}', '{}');
 END $$;
 
+CREATE PROCEDURE tidy(root text, INOUT answer json DEFAULT NULL) LANGUAGE plpgsql AS $$
+BEGIN
+    CALL coordlock._begin();
+    CALL coordlock._finish(root, '', coordlock._tidy(), '{}', '{}');
+END $$;
+
 CREATE PROCEDURE publish(
     root text, session text, id text, token bigint, new bytea, known bigint, INOUT answer json DEFAULT NULL
 ) LANGUAGE plpgsql AS $$

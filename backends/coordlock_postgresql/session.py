@@ -59,6 +59,7 @@ class PostgresqlSession(Backend):
         self._listening = Listening(server, self._channel, self, timers, ttl / 3)
         self._listens: Final = listens
         self._opened = 0
+        self._enqueued: Final = count(1)
         #: The sessions whose end the server has not acknowledged, the current one last.
         self._sessions: list[str] = []
         #: Counts the answers, which come in the order of the states that they show.

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from coordlock_zookeeper import nodes
-from coordlock_zookeeper.nodes import Layout
 from coordlock_zookeeper.watches import Watches
 
 import coordlock.kernel.engine
@@ -59,14 +58,6 @@ def orders_by_the_whole_name() -> Changes:
         (nodes, "contender", contender_by_name),
         _with_guids(itertools.count(2**127, -1)),
     ]
-
-
-@mutant(
-    "A token is given twice, when the queue was deleted in between.",
-    "tests/unit/zookeeper/test_places.py::test_whatever_is_shown_is_the_state_of_its_revision",
-)
-def takes_the_sequence_for_the_token() -> Changes:
-    return [(Layout, "token", lambda _, name, __: 1 + (nodes.sequence_of(name) or 0))]
 
 
 @mutant(

@@ -137,3 +137,13 @@ def test_a_longer_ttl_than_the_pause_after_a_failover_is_refused(
 ) -> None:
     with pytest.raises(BackendError, match=r"ttl=61 is longer than the 60 s .* --max-ttl"):
         coordlock.connect(postgresql.url_for(root, ttl="61s"))
+
+
+def test_queues_of_names_that_are_used_once_do_not_pile_up(
+    postgresql: Postgres, root: str, admin: Admin
+) -> None:
+    with coordlock.connect(postgresql.url_for(root)) as client:
+        for number in range(500):
+            client.lock(f"order/{number}").acquire().release()
+        [[left]] = admin.execute("SELECT count(*) FROM coordlock.queue WHERE root = %s", (root,))
+        assert left <= 250
