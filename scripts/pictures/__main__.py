@@ -6,13 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from scripts.pictures import acquire, fencing, queue, storage, transaction
+from scripts.pictures import acquire, dashboard, fencing, queue, storage, transaction
 
 DIRECTORY: Final = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 
 #: What draws each file.
 PICTURES: Final[dict[str, Callable[[], str]]] = {
     "acquire.svg": acquire.draw,
+    "dashboard.svg": dashboard.draw,
     "fencing.svg": fencing.draw,
     "queue.svg": queue.draw,
     "storage.svg": storage.draw,
