@@ -226,13 +226,15 @@ class PostgresqlSession(Backend):
         """Let the server report changes of all that is followed, and read it."""
         if not (places := self._observers.places()):
             return
-        is_live = self._listening.is_live
+        is_live, asked_at = self._listening.is_live, self._timers.clock.now()
 
         def following(_: object) -> None:
             for place in places:
                 self._observers.live(place)
 
         def repeat(answer: Promise[None]) -> None:
+            if answer.exception() is not None:  # also while no connection listens
+                self._observers.gap(asked_at)
             with self._lock, suppress(ClientClosed):
                 if self._is_following or self._closing is not None:
                     return

@@ -187,7 +187,7 @@ def test_no_command_survives_a_kill_at_any_moment_of_the_start(cli: Cli, tmp_pat
     command = ("sh", "-c", f"echo $$ >> {tmp_path}/pids; exec sleep 600")
     for moment in range(24):
         with cli.started("run", f"x{moment}", "--", *command) as process:
-            time.sleep(whole * moment / 12)
+            time.sleep(whole * moment / 6)
             process.kill()
             process.wait(60)
     pids = tmp_path / "pids"
