@@ -4,7 +4,7 @@
 
     backend       the contract: queues, data, observations
     session       the session, and what it is told: departures, values, changes
-    watches       departures: what is watched, how the client learns of them, and who is dead
+    watches       departures of watched contenders, and sessions that have died
     listening     the connection that listens
     requests      requests, one after the other, over a connection of their own
     access        how to connect, by the settings; what a server must have

@@ -39,7 +39,7 @@ _MAX_TOKEN: Final = 2**63 - 1
 #: Seconds before another attempt to remove what a transaction keeps: doubled each time.
 KEPT_DELAY_S: Final = 0.01
 MAX_KEPT_DELAY_S: Final = 1.0
-#: After so many requests a client removes queues without contenders: up to so many.
+#: After this number of enqueues a client lets the server remove queues without contenders.
 ENQUEUES_A_TIDY: Final = 100
 
 

@@ -17,7 +17,7 @@ __all__ = ["set_up", "source"]
 
 #: The unit of time by which epochs are dated.
 SHORTEST_PAUSE_S: Final = 60.0
-#: The key of the advisory lock of whoever makes the schema: "coordloc".
+#: The key of the advisory lock that `setup` takes while it makes the schema: "coordloc".
 _LOCK: Final = int.from_bytes(b"coordloc", "big")
 _SOURCE: Final = files(__package__) / "schema.sql"
 

@@ -34,7 +34,7 @@ LOOK_S: Final = 5.0
 #: The same where no notification arrives: doubled from the first to the last.
 POLL_S: Final = 0.02
 MAX_POLL_S: Final = 1.0
-#: For so many seconds a client looks after those that it saw in a queue without waiting for them.
+#: Seconds for which a client checks the sessions that it saw in a queue and does not wait for.
 ATTENTION_S: Final = 25.0
 #: How many departures are remembered that nothing watched yet.
 MAX_REMEMBERED: Final = 4096
@@ -48,15 +48,15 @@ class _Watched(Watched):
 
     Attributes:
         is_wanted: whether to look at it soon.
-        is_told: whether its departure is reported from now on.
+        is_reported: whether notifications report its departure from now on.
     """
 
-    __slots__ = ("contender", "is_told", "is_wanted")
+    __slots__ = ("contender", "is_reported", "is_wanted")
 
     def __init__(self, contender: Contender) -> None:
         super().__init__((contender.id, contender.order))
         self.contender: Final = contender
-        self.is_told = self.is_wanted = False
+        self.is_reported = self.is_wanted = False
 
 
 class Watches:
@@ -119,8 +119,8 @@ class Watches:
             is_own = self._is_own(contender.session)
             # One's own is there since its commit, and nothing of it can be missed.
             is_live = self._live_since is not None and revision >= self._live_since
-            watched.is_told |= is_own and is_live
-            watched.is_wanted |= changes or not watched.is_told
+            watched.is_reported |= is_own and is_live
+            watched.is_wanted |= changes or not watched.is_reported
             self._delay = POLL_S
         if has_left:
             self._table.report(watched)
@@ -129,7 +129,7 @@ class Watches:
         return cancel
 
     def attend(self, contenders: Sequence[Contender]) -> None:
-        """See whether the sessions of these die, though nobody waits for them."""
+        """Check for a while whether the sessions of ``contenders`` die, without a watch."""
         until = self._timers.clock.now() + ATTENTION_S
         with self._lock:
             seen = {each.session: (each, until) for each in contenders}
@@ -165,7 +165,7 @@ class Watches:
         with self._lock:
             self._live_since, self._delay = None, POLL_S
             for watched in self._table.watched.values():
-                watched.is_told = False
+                watched.is_reported = False
         self.look()
 
     def reset(self) -> None:
@@ -236,7 +236,7 @@ class Watches:
                             dead.add((session, beat))
                         next_at = min(next_at, max(since + ttl, now + POLL_S), now + ttl / 3)
                 for each_watched in watched:
-                    each_watched.is_told |= is_live and each_watched.key in there
+                    each_watched.is_reported |= is_live and each_watched.key in there
             for each_watched in watched:
                 if (found := there.get(each_watched.key)) is None:
                     self._table.report(each_watched)

@@ -234,8 +234,8 @@ class Observations:
     def _go_on(self, place: Place[Any]) -> None:
         """Send the next round of requests, if it is time to.
 
-        What is read once is asked for on a silent connection, too: no probe that ends the silence
-        follows when the last observer has left.
+        A single reading is sent on a silent connection, too. Without an observer, no later probe
+        would end the silence.
         """
         if (session := self._session) is None or (self._is_silent and place.observed is not None):
             return

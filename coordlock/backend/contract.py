@@ -359,10 +359,9 @@ class Backend(ABC):
         """A query for the program's own transaction, and its parameters, which stand in braces.
 
         Until the transaction ends, ``contenders`` of one session stay in their queues, also if that
-        session ends. With ``removes``, they leave with its commit. If the program does nothing in
-        it for so many ``seconds``, the server ends it. The query's one value is ``held``, ``lost``
-        for contenders that have left, or ``snapshot`` where the transaction can't see them because
-        its snapshot is older.
+        session ends. With ``removes``, they leave with its commit. The server ends a transaction
+        that is idle for ``seconds``. The query returns ``held``, ``lost`` for contenders that have
+        left, or ``snapshot`` if the transaction's snapshot is older than the contenders.
         """
         raise Unsupported(
             f"the {self.scheme} backend keeps its locks outside of your database, so a grant is no "

@@ -45,7 +45,7 @@ def _item_id(text: str) -> str:
 
 
 def _names(option: str, dest: str, help: str) -> Option:
-    """An option that takes a name, and may be given several times."""
+    """An option whose value is a name; it can be repeated."""
     return Option(
         option,
         dest=dest,

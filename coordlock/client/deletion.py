@@ -69,10 +69,10 @@ def _check(engine: Engine, name: str, kind: Kind, fields: Mapping[str, Any]) -> 
         problem, advice = "it is shut, and would open", "open it first"
     if kind in _QUEUED:
         queue = queue_of(name) if kind == "job" else name
-        # After the record was read: who comes now has not been in it.
+        # After the record was read: a client that enqueues from now on is not in that record.
         ask = partial(engine.backend.snapshot, queue, owners=True)
         if there := (yield from retried(ask, engine.timers)).contenders:
-            problem, advice = f"{there[0]} is in the queue {name!r}", "wait until nobody is there"
+            problem, advice = f"{there[0]} is in the queue {name!r}", "wait until it is empty"
             if kind == "job":
                 problem = f"it is at work by {there[0].owner}"
     if problem:

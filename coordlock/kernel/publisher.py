@@ -70,7 +70,8 @@ class Publisher:
                 if not isinstance(error, Exception):
                     self._is_at_work = False
                     raise
-            answer.resolve(None)
+            else:
+                answer.resolve(None)
 
     def _next(self) -> _Request | None:
         with self._engine.lock:

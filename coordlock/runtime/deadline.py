@@ -23,7 +23,7 @@ Waker = Callable[[Any], None]
 
 
 class Cancellation:
-    """Ends the waits that it is given to, from any thread, task or signal handler.
+    """Cancels the waits of the calls that take it, from any thread, task or signal handler.
 
     ::
 

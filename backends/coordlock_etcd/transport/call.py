@@ -269,9 +269,10 @@ class CallThreads:
     def run(self, call: Callable[[], Action] | None, start: Action, refuse: Action) -> None:
         """Make a call: by ``call`` and then what it returns, or by ``start``. Never blocks.
 
-        ``call`` blocks, so it is used only if it is given and its thread is free. None of them
-        raises. This may ``start`` in the caller's thread unless that is the main one. Where no
-        thread can be started, it does neither, but ``refuse``: the caller must not wait.
+        ``call`` blocks, so it runs in a thread for such calls, if that one is free. Otherwise
+        ``start`` runs, perhaps in the caller's thread unless that is the main one. If no thread
+        can be started, only ``refuse`` runs, because the caller must not wait. The three functions
+        must not raise.
         """
         if self._closed or PROCESS.id != self._pid:  # which has no such threads
             start()

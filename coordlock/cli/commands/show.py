@@ -54,7 +54,7 @@ def show(*, name: str, service: Service, as_json: bool) -> None:
     if queue:
         print_table([_row(entry, kind) for entry in queue], optional="VALUE")
     elif not kept:
-        complain(f"nobody holds {name!r} or waits for it")
+        complain(f"no client holds {name!r} or waits for it")
     for record in kept:
         echo(f"{record.kind}: {state_of(record)}")
 
