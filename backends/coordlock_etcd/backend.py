@@ -332,6 +332,11 @@ class EtcdBackend(EtcdSession):
 
         return data.read(self._layout, self._connection, where, guard)
 
+    def names(self, folder: str, first: int | None = None, split: str = "") -> Promise[list[str]]:
+        from coordlock_etcd import data
+
+        return data.names(self._layout, self._connection, folder, first, split)
+
     def write(
         self, operations: Sequence[Operation], guards: Sequence[Contender] = ()
     ) -> Promise[Written]:

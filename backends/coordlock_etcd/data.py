@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import chain
 
 from coordlock.backend import (
     Delete,
@@ -36,7 +37,7 @@ from coordlock_etcd.keys import Layout
 from coordlock_etcd.rpc import RANGE, TXN
 from coordlock_etcd.transport import Connection
 
-__all__ = ["read", "write"]
+__all__ = ["names", "read", "write"]
 
 
 def read(
@@ -68,6 +69,25 @@ def read(
         return listing(reply.header.revision, reply.responses[0].response_range.kvs)
 
     return connection.call(TXN, requests.guarded_read(guard, reading), guarded)
+
+
+def names(
+    layout: Layout, connection: Connection, folder: str, first: int | None, split: str
+) -> Promise[list[str]]:
+    """See `Backend.names`. The service sorts by key."""
+    key, end = layout.range_of(folder)
+    middle = layout.at(folder + split)
+    parts = [(key, middle), (middle, end)] if split else [(key, end)]
+    ranges = [pb.RangeRequest(key=key, range_end=end, limit=first or 0) for key, end in parts]
+    request = pb.TxnRequest(success=[pb.RequestOp(request_range=one) for one in ranges])
+    seen = connection.cluster.revision
+
+    def found(reply: pb.TxnResponse) -> list[str]:
+        _check(reply.header.revision, seen)
+        kvs = chain.from_iterable(one.response_range.kvs for one in reply.responses)
+        return [layout.path(kv.key).removeprefix(folder) for kv in kvs]
+
+    return connection.call(TXN, request, found)
 
 
 def write(

@@ -203,6 +203,9 @@ class LocalBackend(Backend):
     def read(self, where: str, *, guard: Contender | None = None) -> Promise[Listing]:
         return self._use(lambda data: data.read(where, guard))
 
+    def names(self, folder: str, first: int | None = None, split: str = "") -> Promise[list[str]]:
+        return self._use(lambda data: data.names(folder, first, split))
+
     def service_time(self) -> Promise[float | None]:
         return resolved(time.time())
 

@@ -72,6 +72,17 @@ class DataFile:
 
         return self._hold(look)
 
+    def names(self, folder: str, first: int | None, split: str) -> list[str]:
+        """See `Backend.names`."""
+        facts = folder, folder + split, -1 if first is None else first
+
+        def look(kept: sqlite3.Connection) -> list[tuple[str]]:
+            chosen = "SELECT key FROM kept WHERE folder = ? AND key {} ? ORDER BY key LIMIT ?"
+            parts = (kept.execute(chosen.format(sign), facts).fetchall() for sign in ("<", ">="))
+            return [*next(parts), *next(parts)]
+
+        return [key.removeprefix(folder) for (key,) in self._hold(look)]
+
     def write(self, operations: Sequence[Operation], guards: Sequence[Contender]) -> Written:
         """See `Backend.write`."""
 

@@ -172,6 +172,9 @@ class MemoryBackend(Backend):
     def read(self, where: str, *, guard: Contender | None = None) -> Promise[Listing]:
         return self._ask("read", partial(self.service.read, where, guard))
 
+    def names(self, folder: str, first: int | None = None, split: str = "") -> Promise[list[str]]:
+        return self._ask("read", partial(self.service.names, folder, first, split))
+
     def write(
         self, operations: Sequence[Operation], guards: Sequence[Contender] = ()
     ) -> Promise[Written]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -259,6 +260,13 @@ class MemoryService:
             keys = self._state.folders.get(where, ()) if where.endswith("/") else (where,)
             found = {key: data[key] for key in sorted(keys) if key in data}
             return Listing(found, self._revision)
+
+    def names(self, folder: str, first: int | None = None, split: str = "") -> list[str]:
+        """The names of the first keys in a folder, before ``split`` and from it on."""
+        with self._lock:
+            names = sorted(key.removeprefix(folder) for key in self._state.folders.get(folder, ()))
+        middle = bisect_left(names, split)
+        return [*names[:middle][:first], *names[middle:][:first]]
 
     def _leave_folder(self, key: str) -> None:
         keys = self._state.folders[_folder(key)]

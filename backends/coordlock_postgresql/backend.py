@@ -18,7 +18,7 @@ from coordlock.model.names import escape, is_internal, unescape
 from coordlock.runtime.clock import Timers, sleep
 from coordlock.runtime.driver import Steps, awaited, run_in_background
 from coordlock.runtime.log import Log
-from coordlock.runtime.promise import Promise, all_of, failed
+from coordlock.runtime.promise import Promise, all_of, failed, resolved
 from coordlock.settings import Option, Settings
 from coordlock_postgresql import schema
 from coordlock_postgresql.access import Server
@@ -298,6 +298,15 @@ class PostgresqlBackend(PostgresqlSession):
         guards = keys([] if guard is None else [guard])
         statement = "CALL coordlock.read(%s, %s, %s, %s, %s, %s)"
         return self._ask(statement, (self._root, f"{folder}/", name or None, *guards), read)
+
+    def names(self, folder: str, first: int | None = None, split: str = "") -> Promise[list[str]]:
+        statement = "CALL coordlock.names(%s, %s, %s, %s)"
+        return self._ask(statement, (self._root, folder, first, split), list)
+
+    def follow_news(self, key: str, news: Callable[[], None]) -> Observation[Listing]:
+        from coordlock.backend import Listing
+
+        return self._observers.observe(f"key:{key}", lambda: resolved(Listing({}, 0)), news)
 
     def write(
         self, operations: Sequence[Operation], guards: Sequence[Contender] = ()

@@ -540,6 +540,15 @@ LANGUAGE sql STABLE AS $$
     ) END
 $$;
 
+-- The first names in a folder, before a name and from it on; all for a null.
+CREATE FUNCTION _names(in_root text, in_folder text, "first" integer, split text) RETURNS json LANGUAGE sql STABLE AS $$
+    SELECT coalesce(json_agg(name ORDER BY name), '[]') FROM (
+        (SELECT name FROM data WHERE root = in_root AND folder = in_folder AND name < split ORDER BY name LIMIT "first")
+        UNION ALL
+        (SELECT name FROM data WHERE root = in_root AND folder = in_folder AND name >= split ORDER BY name LIMIT "first")
+    ) AS found
+$$;
+
 -- The timeline and the place in its log. A reading that begins after this shows what was committed.
 CREATE FUNCTION _revision() RETURNS text LANGUAGE sql VOLATILE AS $$
     SELECT left(pg_walfile_name(lsn), 8) || '/' || lsn FROM pg_current_wal_insert_lsn() AS lsn
@@ -670,6 +679,13 @@ BEGIN
     CALL coordlock._begin();
     revision := coordlock._revision();
     answer := pg_catalog.json_build_array(revision, coordlock._read(root, folder, key, sessions, ids, tokens));
+END $$;
+
+CREATE PROCEDURE names(root text, folder text, "first" integer, split text, INOUT answer json DEFAULT NULL)
+LANGUAGE plpgsql AS $$
+BEGIN
+    CALL coordlock._begin();
+    answer := coordlock._names(root, folder, "first", split);
 END $$;
 
 CREATE PROCEDURE write(

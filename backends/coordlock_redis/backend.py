@@ -12,7 +12,7 @@ from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.model.names import is_internal
 from coordlock.runtime.clock import Timers
 from coordlock.runtime.driver import Steps, run_in_background
-from coordlock.runtime.promise import Promise, failed
+from coordlock.runtime.promise import Promise, failed, resolved
 from coordlock.settings import Option, Settings
 from coordlock_redis import access, compat, contenders
 from coordlock_redis.contenders import names
@@ -181,6 +181,11 @@ class RedisBackend(RedisSession):
 
         return self._requests.ask(data.read(where, guard))
 
+    def names(self, folder: str, first: int | None = None, split: str = "") -> Promise[list[str]]:
+        from coordlock_redis import data
+
+        return self._requests.ask(data.names_in(folder, first, split))
+
     def write(
         self, operations: Sequence[Operation], guards: Sequence[Contender] = ()
     ) -> Promise[Written]:
@@ -199,13 +204,26 @@ class RedisBackend(RedisSession):
     @overload
     def follow(self, place: str, news: Callable[[], None]) -> Observation[Listing]: ...
     def follow(self, place: Queue | str, news: Callable[[], None]) -> Observation[Any]:
-        read: Callable[[], Promise[Any]]
         if isinstance(place, str):
-            from coordlock_redis import data
+            return self._follow_data(place, partial(self.read, place), news)
+        read = partial(self.snapshot, place.name, owners=True)
+        return self._follow(f"changes:{place.name}", read, news)
 
-            channel, read = data.channel(place), partial(self.read, place)
-        else:
-            channel, read = f"changes:{place.name}", partial(self.snapshot, place.name, owners=True)
+    def follow_news(self, key: str, news: Callable[[], None]) -> Observation[Listing]:
+        from coordlock.backend import Listing
+
+        return self._follow_data(key, lambda: resolved(Listing({}, 0)), news)
+
+    def _follow_data(
+        self, where: str, read: Callable[[], Promise[Listing]], news: Callable[[], None]
+    ) -> Observation[Listing]:
+        from coordlock_redis import data
+
+        return self._follow(data.channel(where), read, news)
+
+    def _follow(
+        self, channel: str, read: Callable[[], Promise[Any]], news: Callable[[], None]
+    ) -> Observation[Any]:
         name = self._root + channel.encode("utf-8", "surrogatepass")
         reading = lambda: run_in_background(self._reading(read))  # noqa: E731
         observation = self._observers.observe(name, reading, news)

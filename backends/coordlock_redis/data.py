@@ -1,4 +1,4 @@
-"""Data: a hash for the values of a folder, and one for their versions."""
+"""Data: a hash for the values of a folder, and a sorted set for their versions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from coordlock.model.contender import Contender
 from coordlock_redis.contenders import names
 from coordlock_redis.requests import MICROSECONDS, Argument, Request, decoded
 
-__all__ = ["channel", "read", "write"]
+__all__ = ["channel", "names_in", "read", "write"]
 
 
 def channel(where: str) -> str:
@@ -38,6 +38,16 @@ def read(where: str, guard: Contender | None) -> Request[Listing]:
         return Listing({name: found[name] for name in sorted(found)}, revision)
 
     return Request("read", arguments, listing)
+
+
+def names_in(folder: str, first: int | None, split: str) -> Request[list[str]]:
+    """See `Backend.names`. A sorted set orders names of one version by their bytes."""
+
+    def names(answer: list[Any]) -> list[str]:
+        _, _, before, after = answer
+        return [decoded(name) for name in (*before, *after)]
+
+    return Request("names", [folder, first or -1, split], names)
 
 
 def write(operations: Sequence[Operation], guards: Sequence[Contender]) -> Request[Written]:

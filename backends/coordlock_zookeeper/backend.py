@@ -248,6 +248,11 @@ class ZookeeperBackend(Backend):
             return self._observations.read(where)
         return self._data_session.submit(lambda session: self._data(session).read(where))
 
+    def names(self, folder: str, first: int | None = None, split: str = "") -> Promise[list[str]]:
+        return self._data_session.submit(
+            lambda session: self._data(session).names(folder, first, split)
+        )
+
     def write(
         self, operations: Sequence[Operation], guards: Sequence[Contender] = ()
     ) -> Promise[Written]:

@@ -6,6 +6,7 @@ holder comes after its contender has gone, and none that came before is lost.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from kazoo.protocol.serialization import (
     CheckVersion,
     Create,
     Exists,
+    GetChildren2,
     GetData,
     SetData,
     Sync,
@@ -63,6 +65,15 @@ class Data:
         synced, asked = self._ask(Sync, "/"), self._ask(GetData, key, None)
         yield synced
         return (yield from _listing(key, asked))
+
+    def names(self, folder: str, first: int | None, split: str) -> Steps[list[str]]:
+        """See `Backend.names`. One round trip; the service lists all."""
+        synced, asked = self._ask(Sync, "/"), self._ask(GetChildren2, folder[:-1], None)
+        yield synced
+        found, _ = yield asked
+        names = sorted(found[0] if found else ())
+        middle = bisect_left(names, split)
+        return [*names[:middle][:first], *names[middle:][:first]]
 
     def read_guarded(self, key: str, guard: Contender) -> Steps[Listing]:
         """See `Backend.read`. One round trip, to one server.

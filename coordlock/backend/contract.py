@@ -300,6 +300,16 @@ class Backend(ABC):
         """
         raise self._without("data")
 
+    def names(self, folder: str, first: int | None = None, split: str = "") -> Promise[list[str]]:
+        """The names of the keys in ``folder``, in the order of code points.
+
+        Of those before ``split`` come the ``first``, and of those from it on, too; None for all.
+        Each key of the folder must have been written once, and none may be a folder itself. The
+        names show each write that was acknowledged to any client before this call. The kernel
+        repeats it after `BackendUnavailable`.
+        """
+        raise self._without("data")
+
     def write(
         self, operations: Sequence[Operation], guards: Sequence[Contender] = ()
     ) -> Promise[Written]:
@@ -382,3 +392,11 @@ class Backend(ABC):
         session, and asks the service for nothing once it has been cancelled.
         """
         raise self._without("data" if isinstance(place, str) else "ordered")
+
+    def follow_news(self, key: str, news: Callable[[], None]) -> Observation[Listing]:
+        """Observe that a key changes: as `follow`, but the listings need not show what it holds.
+
+        So where the service says only that something has changed, nothing is read. A client follows
+        a key in one of both ways.
+        """
+        return self.follow(key, news)

@@ -39,9 +39,9 @@ _LATCH: Final = (NAME, Argument("COUNT", "count", read=whole(1, 2**31 - 1)))
 
 
 def _item_id(text: str) -> str:
-    from coordlock.work.layout import ItemId  # few commands need it
+    from coordlock.work.layout import number_of  # few commands need it
 
-    return str(ItemId.parse(text))
+    return str(number_of(text))
 
 
 def _names(option: str, dest: str, help: str) -> Option:

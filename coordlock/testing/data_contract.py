@@ -67,6 +67,20 @@ class DataContract(DisturbedSuite):
         assert list(read(one, folder + "b/")) == [folder + "b/below"]
         assert list(read(one, folder + "b")) == [folder + "b"]
 
+    def test_the_first_names_of_a_folder_come_in_order(
+        self, one: Party, two: Party, folder: str
+    ) -> None:
+        assert two.backend.names(folder).result(BOUND) == []
+        names = [f"{number:03d}.{number % 7}" for number in range(40)]
+        for some in (names[20:], names[:20]):
+            one.backend.write([Put(folder + name, b"") for name in some]).result(BOUND)
+            one.backend.write([Put(folder.rstrip("/") + f"beside{some[0]}", b"")]).result(BOUND)
+        assert two.backend.names(folder).result(BOUND) == names
+        assert two.backend.names(folder, 3).result(BOUND) == names[:3]
+        assert two.backend.names(folder, 3, "02").result(BOUND) == [*names[:3], *names[20:23]]
+        one.backend.write([Delete(folder + names[0])]).result(BOUND)
+        assert two.backend.names(folder, 40).result(BOUND) == names[1:]
+
     def test_an_unmet_expectation_stops_the_whole_write(self, one: Party, folder: str) -> None:
         key, other = folder + "key", folder + "other"
         one.backend.write([Expect(key, 0), Put(key, b"1")]).result(BOUND)
@@ -181,6 +195,17 @@ class DataContract(DisturbedSuite):
         eventually(lambda: self._values(single) == {})
         for observed in (single, whole):
             observed.cancel()
+
+    def test_a_follower_of_news_learns_of_each_change(
+        self, one: Party, two: Party, folder: str
+    ) -> None:
+        followed = two.backend.follow_news(folder + "key", lambda: None)
+        eventually(lambda: followed.view.stale_since is None)
+        for number in range(3):
+            seen = followed.view.state
+            one.backend.write([Put(folder + "key", b"%d" % number)]).result(BOUND)
+            eventually(lambda: followed.view.state is not seen)  # noqa: B023
+        followed.cancel()
 
     def test_a_follower_sees_a_write_of_several_keys_as_a_whole(
         self, one: Party, two: Party, folder: str

@@ -1,23 +1,24 @@
 """How one client waits for items and claims them, for all of its calls.
 
-A claim is one write, guarded by a worker's contender. It takes away what makes the item ready (it
-moves the lane on, or deletes the key of an item that waits) and makes the key of the claim. It
-expects what it takes away as that was read, and that never comes back. So an item has one claim at
-a time.
+A claim is one write, guarded by a worker's contender. It moves the item's entry from those that are
+ready to the claims, and expects it as it was read. Its name never comes back, so an item has one
+claim at a time.
 
 A claim is void when its contender has left its queue. Departed contenders never return, and each
 later write of that worker is guarded by its contender, so none of them comes through. So a client
-that reads the claim, and then does not find the contender among the workers, may take its place.
+that reads the claim, and then does not find the contender among the workers, may end it.
 
-Each call claims for itself, so a busy client needs no news. A claim goes on where its caller gives
-up. Then the item is given back, which counts for nothing. So only a session that ends leaves a
-claim behind.
+A client lists the first entries that are ready, and claims one after the other: those of items that
+were claimed or delayed, and then new ones. It begins with the first one, as long as it is alone.
+Once a claim was refused, it begins anywhere among those listed, so that consumers seldom meet, and
+lists them again.
 
-While nothing is ready, the client follows the queue's state, once for all calls that wait. A ready
-item is news for all clients that follow. So each pauses at random before it wakes a call, but for
-the one that does the chores: the others see that the item is taken, and send nothing. After the
-pause they look for due items, of which they see no claims. The pause doubles with each refused
-claim.
+Each call claims for itself. A claim goes on where its caller gives up. Then the item is given back,
+which counts for nothing. So only a session that ends leaves a claim behind.
+
+While nothing is ready, the client follows the queue, once for all calls that wait. News reaches all
+clients that follow. So each pauses at random before it lists what is ready, but for the one that
+does the chores. The pause doubles with each refused claim.
 """
 
 from __future__ import annotations
@@ -25,43 +26,43 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from coordlock.backend import Listing, Observation
 from coordlock.backend.data import Read
 from coordlock.errors import Evicted, SessionLost
-from coordlock.kernel.session import Session
 from coordlock.runtime.clock import sleep, soon, within
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Condition, Promise
 from coordlock.work.chores import Chores, log_dead
-from coordlock.work.layout import Serial, creating, ending
-from coordlock.work.ready import ENOUGH, Candidate, Ready
-from coordlock.work.records import Content, Limits, Record, State
+from coordlock.work.layout import OLD, Entry, creating, ending, milliseconds
+from coordlock.work.records import Claim, Content, Limits
 from coordlock.work.store import Outcome, Store, Writing
 from coordlock.work.workers import Worker, Workers
 
 __all__ = ["Claimed", "Consumer", "Wanted"]
 
-#: The state is read though candidates are known: after so many seconds, so that what others gave
-#: back is claimed soon; and among other consumers after so many claims, so that no item is passed
-#: over for long.
-_REREAD_S: Final = 1.0
-_CLAIMS: Final = 16
+#: How many new entries a client lists, and how many old ones.
+_LISTED: Final = 256
+#: What was listed is listed again after so many seconds, because it may have been claimed.
+_RELIST_S: Final = 1.0
+#: Seconds after its last refused claim after which a client counts as the only consumer.
+_QUIET_S: Final = 1.0
 #: Seconds for a call that was woken to begin its claim, before the next one is woken: its event
 #: loop may be blocked.
 _PATIENCE_S: Final = 1.0
-#: Seconds after which a client that follows the state checks whether its session is another one.
+#: Seconds after which a client that follows checks whether its session is another one.
 _CHECK_S: Final = 5.0
 #: The shortest wait for an item to become due.
 _SHORTEST_S: Final = 0.02
-#: The shortest pause before a claim of a client that was neither refused nor successful lately:
-#: meanwhile it learns of the claim of the client that does the chores. The longest is twice as
-#: long. A client that finds items all the time pauses only after a refused claim. How often a
-#: pause may double, and be halved.
+#: The shortest pause after news, of a client that was neither refused nor successful lately:
+#: meanwhile the client that does the chores claims the item. The longest is twice as long. A client
+#: that finds items all the time pauses only after a refused claim. How often a pause may double,
+#: and be halved.
 _PAUSE_S: Final = 0.25
 _PAUSE_AT_WORK_S: Final = 0.01
 _DOUBLINGS: Final = 4
@@ -72,8 +73,7 @@ _HALVINGS: Final = 5
 class Claimed:
     """An item that a worker of this client has claimed."""
 
-    serial: Serial
-    claim: Record
+    entry: Entry
     content: Content
     worker: Worker
 
@@ -81,12 +81,10 @@ class Claimed:
 class Wanted:
     """A call that wants an item."""
 
-    __slots__ = ("claim", "is_left", "once", "refused", "saw_nothing", "since", "woken")
+    __slots__ = ("claim", "is_left", "once", "refused", "saw_nothing", "woken")
 
-    def __init__(self, *, once: bool, since: float) -> None:
+    def __init__(self, *, once: bool) -> None:
         self.once: Final = once
-        #: When it came, in seconds of the client's clock.
-        self.since: Final = since
         #: Kept with the item, or with what came of the claim; with None where nothing is ready.
         self.claim: Promise[Claimed | Outcome | None] | None = None
         #: Whether its caller has given up.
@@ -103,28 +101,32 @@ class Consumer:
     """Claims items of one queue for one client. Safe for threads."""
 
     def __init__(self, store: Store, limits: Limits, label: str | None) -> None:
-        timers = store.engine.timers
         self.store: Final = store
-        self.ready = Ready(store.layout, lambda many: int(timers.jitter(many)) % many)
         self.workers: Final = Workers(store, label)
         self.limits: Final = limits
-        self.chores: Final = Chores(store, limits, self.workers, lambda: self._is_serving)
+        self.chores: Final = Chores(store, limits, self.workers, lambda: bool(self._calls))
+        self._timers: Final = store.engine.timers
         self._lock: Final = threading.RLock()
         #: The calls that wait for news, or were woken by news, in the order in which they came.
         self._calls: Final[list[Wanted]] = []
         self._is_serving = False
-        #: Notified when a call waits or has ended, and at news of the state.
+        #: Notified when a call waits or has ended, and at news.
         self._changed: Final = Condition()
         self._following: Observation[Listing] | None = None
-        #: When the last reading of the state began, and the last one that has ended, in seconds of
-        #: the client's clock.
-        self._look_at = self.read_at = -math.inf
-        self._state: State | None = None
-        self._finding: Promise[None] | None = None
-        #: The session in which the client has learnt what is ready.
-        self._session: Session | None = None
-        #: How many claims were made since the last reading.
-        self._made = 0
+        #: What may be claimed, as last listed, in the order in which this client claims it.
+        self._ready: deque[Entry] = deque()
+        #: When the next entry is due, in milliseconds since 1970.
+        self._next_due = math.inf
+        #: The entries whose claims are under way, and all that were claimed since a look began.
+        self._busy: Final[set[Entry]] = set()
+        self._tried: set[Entry] = set()
+        #: How many looks are under way.
+        self._looks = 0
+        #: When the last look began, in seconds of the client's clock, and after what news.
+        self._look_at = -math.inf
+        self._seen: object = None
+        #: When a claim was refused last, and how many entries were known to be ready then.
+        self._refused_at, self._left = -math.inf, 1
         #: How many more claims were refused than made lately, and whether the last one was.
         self._refusals = 0
         self._was_refused = False
@@ -133,46 +135,38 @@ class Consumer:
 
     @property
     def is_following(self) -> bool:
-        """Whether it learns of each change of the state without a reading."""
+        """Whether it learns of all that becomes ready."""
         following = self._following
         return following is not None and following.view.stale_since is None
 
     def take(self, wanted: Wanted) -> Steps[Claimed | None]:
         """Claim an item as soon as one is ready; None where it looks once, and none is."""
-        timers = self.store.engine.timers
+        has_looked = False
         try:
             while True:
                 self.chores.go_on()
-                if self._is_due and not self.is_following:
+                if self._needs_look or (wanted.once and not (self._ready or has_looked)):
+                    has_looked = True
                     yield from self.look()
-                found = None
-                if self.ready.count:
-                    found = yield self._claiming(wanted)
+                if not self._ready:
+                    wanted.saw_nothing, wanted.refused = True, 0
+                    if wanted.once:
+                        return None
+                    yield from self._news(wanted)
+                    continue
+                found = yield self._claiming(wanted)
                 if isinstance(found, Claimed):
                     return found
                 if found is Outcome.REFUSED:
                     wanted.saw_nothing, wanted.refused = False, wanted.refused + 1
-                    if wanted.once or not self.is_following:
-                        yield sleep(timers, self._pause(self.ready.count or 1))
-                        yield from self.look()
-                        continue
-                elif found is not None:
-                    continue
-                elif wanted.since > self.read_at and (wanted.once or self._following is None):
-                    yield from self.look()
-                    continue
-                else:
-                    wanted.saw_nothing, wanted.refused = True, 0
-                    if wanted.once:
-                        return None
-                yield from self._news(wanted)
+                    yield sleep(self._timers, self._pause(_PAUSE_AT_WORK_S) / self._left)
         finally:
             with self._lock:
                 was_waiting = wanted in self._calls
                 if was_waiting:
                     self._calls.remove(wanted)
             if was_waiting:
-                soon(timers, self._changed.notify)
+                soon(self._timers, self._changed.notify)
 
     def _news(self, wanted: Wanted) -> Steps[None]:
         """Wait until an item may be ready."""
@@ -181,7 +175,7 @@ class Consumer:
             if wanted not in self._calls:
                 self._calls.append(wanted)
         # Where Ctrl-C cannot strike, because other calls wait, too.
-        soon(self.store.engine.timers, self._begin)
+        soon(self._timers, self._begin)
         self.store.engine.check()  # after it was closed, nothing begins
         yield wanted.woken
 
@@ -190,13 +184,12 @@ class Consumer:
         claim = wanted.claim = Promise()
 
         def begin() -> None:
-            ready = self.ready
-            if wanted.is_left or (candidate := ready.choose(self.store.engine.clock.now())) is None:
+            if wanted.is_left or (entry := self._choose()) is None:
                 claim.resolve(None)
             else:
-                run_in_background(self._claim(candidate)).add_done_callback(claim.follow)
+                run_in_background(self._claim(entry)).add_done_callback(claim.follow)
 
-        soon(self.store.engine.timers, begin)  # where Ctrl-C cannot strike
+        soon(self._timers, begin)  # where Ctrl-C cannot strike
         self.store.engine.check()  # after it was closed, nothing begins
         return claim
 
@@ -225,10 +218,10 @@ class Consumer:
         if self.store.engine.closed:
             action()
         else:
-            soon(self.store.engine.timers, action)
+            soon(self._timers, action)
 
     def _serve(self) -> Steps[None]:
-        """Wake calls as long as calls wait."""
+        """Wake calls as long as calls wait, and some seconds longer."""
         while True:
             try:
                 yield from self._waking()
@@ -249,131 +242,133 @@ class Consumer:
     def _waking(self) -> Steps[None]:
         engine, clock = self.store.engine, self.store.engine.clock
         wake_at: float | None = None
-        shown: Listing | None = None
         session = engine.sessions.latest
-        following = self.store.backend.follow(self.store.layout.state, self._changed.notify)
-        self._following = following
-        while self._calls and session is engine.sessions.latest:
-            self.chores.go_on()
+        mark = self.store.layout.mark
+        self._following = following = engine.backend.follow_news(mark, self._on_news)
+        while self.chores.is_wanted and session is engine.sessions.latest:
             notified = self._changed.notified  # before the looks, so that later changes wake
             if following.view.ended is not None:
                 engine.check()
                 raise copy(following.view.ended)
-            if (listing := following.view.state) is not None and listing is not shown:
-                shown = listing
-                self._learn((yield from self.store.state_in(listing)))
-            if self._is_due and not self.is_following:
-                yield from self.look()
             waiting = [call for call in list(self._calls) if not call.woken.done()]
-            may_be_due, now = self.ready.may_be_due(time.time()), clock.now()
-            count = self.ready.count + may_be_due
-            seconds = _CHECK_S if self.is_following else _REREAD_S
-            if not (count and waiting):
+            seconds, now = _CHECK_S, clock.now()
+            if not (waiting and (self._ready or self._may_be_ready)):
                 wake_at = None
-                if not count:
-                    seconds = min(seconds, max(_SHORTEST_S, self.ready.next_due - time.time()))
+                if waiting:
+                    seconds = min(seconds, max(_SHORTEST_S, self._next_due / 1000 - time.time()))
             else:
                 if wake_at is None:
                     is_first = self.chores.is_ours and not self._was_refused
-                    wake_at = now if is_first else now + self._pause(count)
+                    shortest = _PAUSE_S if self.is_following else _RELIST_S
+                    wake_at = now if is_first else now + self._pause(shortest)
                 if (seconds := wake_at - now) <= 0:
                     wake_at, seconds = None, _PATIENCE_S
-                    yield from self._find_due()
-                    for call in waiting[: self.ready.count]:
+                    yield from self.look()
+                    for call in waiting[: len(self._ready)]:
                         call.woken.resolve(None)
-            yield within(engine.timers, notified, seconds)
+            yield within(self._timers, notified, seconds)
 
-    def _pause(self, count: int) -> float:
-        """Seconds until a claim, where so many can be made at the same time."""
-        shortest = _PAUSE_S if self.is_following else _PAUSE_AT_WORK_S
-        pause = shortest + self.store.engine.timers.jitter(shortest)
-        return pause * 2.0**self._refusals / count
+    def _on_news(self) -> None:
+        if self._calls:
+            self._changed.notify()
+
+    def _pause(self, shortest: float) -> float:
+        """Seconds until a look or a claim, at random."""
+        return (shortest + self._timers.jitter(shortest)) * 2.0**self._refusals
 
     # What may be claimed
 
     @property
-    def _is_due(self) -> bool:
-        """Whether it is time to look, for the first of the calls that ask."""
-        now = self.store.engine.clock.now()
-        is_passed_over = self._made >= _CLAIMS and not self.ready.is_alone(now)
-        return is_passed_over or now - self._look_at >= _REREAD_S
+    def _may_be_ready(self) -> bool:
+        """Whether anything may have become ready since the last look."""
+        following = self._following
+        if following is None or following.view.stale_since is not None:
+            return True
+        return following.view.state is not self._seen or milliseconds() >= self._next_due
+
+    @property
+    def _needs_look(self) -> bool:
+        if self._ready:
+            return self.store.engine.clock.now() - self._look_at >= _RELIST_S
+        return self._may_be_ready
 
     def look(self) -> Steps[None]:
-        """Read what may be claimed now."""
-        began = self._look_at = self.store.engine.clock.now()
-        self._made = 0
-        state = yield from self.store.state()
-        self.read_at = max(self.read_at, began)
-        self._learn(state)
-        yield from self._find_due()
-
-    def _learn(self, state: State) -> None:
-        if self._session is not self.store.engine.sessions.latest:
-            self._session = self.store.engine.sessions.latest
-            self.ready.forget()
-        if state != self._state:
-            self.chores.notify()
-            self._state = state
-        self.ready.learn(state, self.store.engine.clock.now())
-
-    def _find_due(self) -> Steps[None]:
-        """Find the items that were claimed or delayed and are due, if there may be more."""
-        if not self.ready.may_be_due(time.time()):
-            return
-        found: Promise[None] = Promise()
-
-        def begin() -> None:
-            if self._finding is None or self._finding.done():  # or another call has begun it
-                self._finding = run_in_background(find())
-            self._finding.add_done_callback(found.follow)
-
-        def find() -> Steps[None]:
-            changes = self.ready.changes  # before the folders are read: it counts what comes later
-            due, next_due = yield from self.store.kept(time.time(), enough=ENOUGH, changes=changes)
-            self.ready.learn_due(changes, due, next_due, self.store.engine.clock.now())
-
-        soon(self.store.engine.timers, begin)  # where Ctrl-C cannot strike
-        self.store.engine.check()  # after it was closed, nothing begins
-        yield found
+        """List what may be claimed now."""
+        following, now = self._following, self.store.engine.clock.now
+        with self._lock:
+            if not self._looks:
+                self._tried = set(self._busy)
+            self._looks += 1
+            self._look_at = now()
+        seen = None if following is None else following.view.state  # before the listing
+        try:
+            yield from self.store.check()
+            found = yield from self.store.names(self.store.layout.ready, _LISTED, OLD)
+        finally:
+            with self._lock:
+                self._looks -= 1
+        with self._lock:
+            moment = milliseconds()
+            due = [entry for entry in found if entry.is_due(moment)]
+            free = [entry for entry in due if entry not in self._tried]
+            self._ready = deque()
+            for is_old in (1, 0):
+                some = [entry for entry in free if entry.is_old == is_old]
+                is_alone = now() - self._refused_at >= _QUIET_S
+                start = 0 if is_alone else int(self._timers.jitter(len(some)))
+                self._ready += some[start:] + some[:start]
+            later = (entry.at for entry in found if not entry.is_due(moment))
+            self._next_due = next(later, math.inf)
+            # What this client has tried itself may be ready again, or hide others.
+            self._seen = seen if len(free) == len(due) else None
 
     def look_again(self) -> None:
         """What is known is old: let the next claim look first."""
-        self._look_at = self.read_at = -math.inf
+        self._ready, self._seen = deque(), None
 
     # Claims
 
-    def _claim(self, candidate: Candidate) -> Steps[Claimed | Outcome | None]:
-        """Claim the item, or bury it; where it is not to be had, what came of that."""
+    def _choose(self) -> Entry | None:
+        """What to claim next, which no other call of this client gets meanwhile."""
+        with self._lock:
+            if not self._ready:
+                return None
+            entry = self._ready.popleft()
+            self._busy.add(entry)
+            self._tried.add(entry)
+            return entry
+
+    def _claim(self, entry: Entry) -> Steps[Claimed | Outcome | None]:
+        """Claim the item; where it is not to be had, what came of that."""
         outcome, claimed, worker = Outcome.UNCLEAR, None, None
         try:
-            worker = yield from self.workers.get(candidate.record.token)
-            outcome, claimed = yield from self._write(candidate, worker)
+            worker = yield from self.workers.get(entry.token)
+            outcome, claimed = yield from self._write(entry, worker)
             return claimed or outcome
         except (Evicted, SessionLost):
             if worker is None:
                 raise
             return outcome
         finally:
-            self._note(outcome)
-            self.ready.ended(candidate, outcome, self.store.engine.clock.now())
+            self._note(entry, outcome)
             if worker is not None and claimed is None:
                 self.workers.put_back(worker)
 
-    def _write(self, candidate: Candidate, worker: Worker) -> Steps[tuple[Outcome, Claimed | None]]:
-        store, layout = self.store, self.store.layout
-        me, one = worker.ticket.contenders[0], candidate.before.next
-        claim = replace(
-            candidate.record, at=time.time(), worker=me.key, order=me.order, token=me.token or 0
-        )
-        key, item = layout.claim(one), layout.item(one.id)
-        operations = [*candidate.taking, *creating(key, claim.encode()), Read(item)]
+    def _write(self, entry: Entry, worker: Worker) -> Steps[tuple[Outcome, Claimed | None]]:
+        store, layout, me = self.store, self.store.layout, worker.ticket.contenders[0]
+        claim = entry._replace(is_old=1, at=milliseconds(), token=worker.token)
+        key, item = f"{layout.claims}{claim}", layout.item(entry.number)
+        operations = [
+            *ending(f"{layout.ready}{entry}"),
+            *creating(key, Claim.of(me).encode()),
+            Read(item),
+        ]
         try:
             writing = Writing(store, operations, [me])
             outcome = yield from writing.steps()
-            if outcome is Outcome.UNCLEAR:
-                there = (yield from store.read(key)).values.get(key)
-                is_mine = there is not None and Record.decode(key, there).is_of(me)
-                outcome = Outcome.MADE if is_mine else Outcome.REFUSED
+            if outcome is Outcome.UNCLEAR:  # the token makes the key this worker's
+                is_there = key in (yield from store.read(key)).values
+                outcome = Outcome.MADE if is_there else Outcome.REFUSED
             if outcome is not Outcome.MADE:
                 return outcome, None
             found = writing.written or (yield from store.read(item))
@@ -382,21 +377,23 @@ class Consumer:
                 if (yield from store.write(ending(key), [me])) is not Outcome.MADE:
                     worker.ticket.withdraw()  # it may be evicted: see `taken_away`
             elif worker.ticket.lost is None:
-                return outcome, Claimed(one, claim, Content.decode(item, stored), worker)
+                return outcome, Claimed(claim, Content.decode(item, stored), worker)
             return outcome, None
         except BaseException:
             worker.ticket.withdraw()  # so that the claim is void, if it was made
             raise
 
-    def _note(self, outcome: Outcome) -> None:
-        """Learn from a claim for the next pause."""
-        self._was_refused = outcome is Outcome.REFUSED
-        if outcome is Outcome.MADE:
-            self._made += 1
-            self._refusals = max(self._refusals - 1, -_HALVINGS)
-        elif self._was_refused:
-            self._refusals = min(max(self._refusals, 0) + 1, _DOUBLINGS)
-        else:
+    def _note(self, entry: Entry, outcome: Outcome) -> None:
+        """A claim of ``entry`` has ended: learn from it for the next pause."""
+        with self._lock:
+            self._busy.discard(entry)
+            self._was_refused = outcome is Outcome.REFUSED
+            if outcome is Outcome.MADE:
+                self._refusals = max(self._refusals - 1, -_HALVINGS)
+                return
+            if self._was_refused:
+                self._refused_at, self._left = self.store.engine.clock.now(), len(self._ready) + 1
+                self._refusals = min(max(self._refusals, 0) + 1, _DOUBLINGS)
             self.look_again()
 
     def give_back(self, claimed: Claimed, *, delivered: bool = True) -> Promise[None]:
@@ -408,23 +405,18 @@ class Consumer:
         return run_in_background(self._give_back(claimed, delivered))
 
     def _give_back(self, claimed: Claimed, delivered: bool) -> Steps[None]:
-        layout, worker, serial = self.store.layout, claimed.worker, claimed.serial
-        record = claimed.claim.after(self.limits, delivered=delivered)
-        operations = *ending(layout.claim(serial)), *record.keeping(layout, serial)
+        layout, worker = self.store.layout, claimed.worker
+        ended = self.limits.after(claimed.entry, delivered=delivered)
+        operations = *ending(f"{layout.claims}{claimed.entry}"), *ended.keeping(layout)
         try:
             guards = worker.ticket.contenders
             if (yield from self.store.write(operations, guards)) is Outcome.MADE:
-                log_dead(layout.name, serial, record)
+                log_dead(layout.name, ended)
             else:
                 worker.ticket.withdraw()  # it may be evicted: see `taken_away`
-            self.put_back(worker)
+            self.workers.put_back(worker)
         except BaseException:
             worker.ticket.withdraw()
             raise
         finally:
             self.look_again()
-
-    def put_back(self, worker: Worker) -> None:
-        """``worker`` has no item any more: keep it for the next one, for some seconds."""
-        self.workers.put_back(worker)
-        self.chores.go_on()

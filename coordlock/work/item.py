@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ from coordlock.runtime.recorder import RECORDER
 from coordlock.settings import DEFAULT, Duration, Timeout, seconds_of, timeout_of
 from coordlock.work.chores import log_dead
 from coordlock.work.consumer import Claimed, Consumer
-from coordlock.work.layout import ending
+from coordlock.work.layout import ending, milliseconds
 from coordlock.work.store import Outcome, Writing
 
 __all__ = ["LONGEST_DELAY", "AsyncItem", "Item", "Retries", "delay_of"]
@@ -91,17 +90,17 @@ class _BaseItem(BaseGrant):
     def __init__(self, consumer: Consumer, claimed: Claimed, retries: Retries) -> None:
         self._end_of_item = claimed.worker.end
         super().__init__(consumer.store.engine, claimed.worker.ticket)
-        claim = claimed.claim
+        entry = claimed.entry
         #: The name of the work queue.
         self.name = consumer.store.layout.name
         #: The item's id, the same at each delivery.
-        self.id: Final = str(claimed.serial.id)
+        self.id: Final = entry.id
         #: What was put.
         self.data: Final = claimed.content.data
         #: How often the item was handed to a worker, this time included: 1 or more.
-        self.deliveries: Final = claim.deliveries + 1
+        self.deliveries: Final = entry.deliveries + 1
         #: How often it failed before: given back by `nack`, or its worker ended at work.
-        self.failures: Final = claim.failures
+        self.failures: Final = entry.failures
         #: When it was put, in seconds since 1970, by the clock of its producer.
         self.put_at: Final = claimed.content.put_at
         self._consumer = consumer
@@ -149,7 +148,7 @@ class _BaseItem(BaseGrant):
         may be acknowledged, or may be yet, and to call it again is safe. Raises
         RuntimeError when it has ended.
         """
-        item = self._consumer.store.layout.item(self._claimed.serial.id)
+        item = self._consumer.store.layout.item(self._claimed.entry.number)
         yield from self._finish("acknowledged", [Delete(item)])
 
     def _nack(self, delay: Duration | None = None, reason: str = "") -> Steps[None]:
@@ -160,14 +159,13 @@ class _BaseItem(BaseGrant):
         ``reason``. Up to 366 days; the clock of this machine says when that is, and the consumers'
         clocks when it has come. Raises what `ack` raises, and ValueError for another delay.
         """
-        claim, serial = self._claimed.claim, self._claimed.serial
-        seconds = self._retries.after(claim.failures + 1, self._engine.timers.jitter(1.0))
+        seconds = self._retries.after(self.failures + 1, self._engine.timers.jitter(1.0))
         seconds = seconds if delay is None else delay_of(delay)
-        due = time.time() + seconds if seconds > 0 else 0.0
+        due = milliseconds() + int(seconds * 1000) if seconds > 0 else 0
         why = reason[:_LONGEST_REASON]
-        record = claim.after(self._consumer.limits, due=due, failed=True, reason=why)
-        yield from self._finish("given back", record.keeping(self._consumer.store.layout, serial))
-        log_dead(self.name, serial, record)
+        ended = self._consumer.limits.after(self._claimed.entry, due=due, failed=True, reason=why)
+        yield from self._finish("given back", ended.keeping(self._consumer.store.layout))
+        log_dead(self.name, ended)
         self._consumer.look_again()
 
     def _finish(self, how: str, operations: Sequence[Operation]) -> Steps[None]:
@@ -194,7 +192,7 @@ class _BaseItem(BaseGrant):
 
     def _write(self, how: str, operations: Sequence[Operation]) -> Steps[None]:
         engine, store = self._engine, self._consumer.store
-        claim, guards = store.layout.claim(self._claimed.serial), self._ticket.contenders
+        claim, guards = f"{store.layout.claims}{self._claimed.entry}", self._ticket.contenders
         writing = Writing(store, [*ending(claim), *operations], guards)
 
         def steps() -> Steps[None]:
@@ -234,7 +232,7 @@ class _BaseItem(BaseGrant):
             has_ended, self._has_ended, self._released = self._has_ended, True, True
         if not has_ended:
             self._record("acknowledged" if self._ending == "acknowledged" else "failed")
-            self._consumer.put_back(self._claimed.worker)
+            self._consumer.workers.put_back(self._claimed.worker)
 
     def _release(self, timeout: Timeout = DEFAULT) -> Steps[bool]:
         """Give the item back, to be taken by another at once; whether it was still held.

@@ -32,7 +32,7 @@ from coordlock.work import view
 from coordlock.work.consumer import Consumer, Wanted
 from coordlock.work.consumption import AsyncConsumption, Consumption
 from coordlock.work.item import AsyncItem, Item, Retries, delay_of
-from coordlock.work.layout import ItemId
+from coordlock.work.layout import number_of
 from coordlock.work.producer import Parcel, Producer
 from coordlock.work.records import Limits
 from coordlock.work.running import AsyncRunning, Running
@@ -127,9 +127,9 @@ class _BaseWorkQueue(Resident, Generic[I]):
     def _put_many(self, data: Iterable[bytes], delay: Duration = 0) -> Steps[list[str]]:
         """Put an item for each of ``data``, in order; their ids.
 
-        It takes as few requests as the service allows: each puts up to 100 items and 900,000 bytes,
-        25 items with a ``delay``. Each request is made as a whole or not at all. Raises what `put`
-        raises; then a note on the error says how many of the items were put.
+        It takes as few requests as the service allows: each puts up to 60 items and 900,000 bytes.
+        Each request is made as a whole or not at all. Raises what `put` raises; then a note on the
+        error says how many of the items were put.
         """
         if isinstance(data, bytes | bytearray | memoryview):
             raise TypeError("put_many takes several items: pass a list of bytes, or call put")
@@ -173,7 +173,7 @@ class _BaseWorkQueue(Resident, Generic[I]):
         deadline = engine.until(
             engine.settings.request_timeout if seconds == 0 else seconds, cancellation
         )
-        wanted = Wanted(once=seconds == 0, since=engine.clock.now())
+        wanted = Wanted(once=seconds == 0)
 
         def item() -> Steps[I | None]:
             claimed = yield from bounded(consumer.take(wanted), deadline)
@@ -223,16 +223,16 @@ class _BaseWorkQueue(Resident, Generic[I]):
         return consumption, options
 
     def _depth(self) -> Steps[int]:
-        """How many items may be taken now: neither delayed nor taken ones. Cheap.
+        """How many items may be taken now: neither delayed nor taken ones.
 
-        Raises `BackendUnavailable`.
+        It reads the names of all that wait or are delayed. Raises `BackendUnavailable`.
         """
-        return (yield from self._asked(view.waiting))
+        return (yield from self._asked(Store.ready))
 
     def _stats(self) -> Steps[WorkQueueStats]:
         """How many items wait, are taken, are delayed, and are dead.
 
-        It reads the records of all that are taken, delayed or dead. Raises `BackendUnavailable`.
+        It reads the names of all of them, and no item. Raises `BackendUnavailable`.
         """
         return (yield from self._asked(view.stats))
 
@@ -256,7 +256,7 @@ class _BaseWorkQueue(Resident, Generic[I]):
         Raises LookupError where no dead item has this ``id``, ValueError for what is no id, and
         `BackendUnavailable`: then it may be so, or may be yet.
         """
-        yield from self._asked(view.ready_again, ItemId.parse(id))
+        yield from self._asked(view.ready_again, number_of(id))
 
     def _evict(self, id: str) -> Steps[bool]:
         """Take the item ``id`` away from the worker that has it; whether one had it. For operators.
@@ -265,7 +265,7 @@ class _BaseWorkQueue(Resident, Generic[I]):
         the item is accepted. Others take it. Raises ValueError for what is no id, and
         `BackendUnavailable`.
         """
-        worker = yield from self._asked(view.taken_away, ItemId.parse(id))
+        worker = yield from self._asked(view.taken_away, number_of(id))
         if worker is None:
             return False
         engine = self._access.engine
@@ -277,7 +277,7 @@ class _BaseWorkQueue(Resident, Generic[I]):
 
         For operators. Raises ValueError for what is no id, and `BackendUnavailable`.
         """
-        return (yield from self._asked(view.removed, ItemId.parse(id)))
+        return (yield from self._asked(view.removed, number_of(id)))
 
     def _purge(self) -> Steps[int]:
         """Remove all items that wait, are delayed, or dead; how many. Those at work stay.
@@ -291,7 +291,7 @@ class _BaseWorkQueue(Resident, Generic[I]):
         store = self._share().store
 
         def steps() -> Steps[T]:
-            yield from store.state()
+            yield from store.check()
             return (yield from look(store, *given))
 
         return (yield from store.engine.bounded(steps()))

@@ -5,70 +5,31 @@ See `coordlock.model.record`. The tail alone is rewritten, so there unknown fiel
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from itertools import chain
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from coordlock.backend.data import Listing, Operation, Put, VersionedValue
 from coordlock.errors import BackendError, NameConflict
 from coordlock.model.contender import Contender
 from coordlock.model.record import NewerFormat, decode, encode
-from coordlock.work.layout import LANES, NEVER, Layout, Serial
+from coordlock.work.layout import Entry, Layout, creating, milliseconds
 
 __all__ = [
+    "Claim",
     "Content",
-    "Lane",
+    "Ended",
     "Limits",
-    "Made",
-    "Record",
-    "State",
     "Tail",
-    "check_mark",
-    "marked",
-    "serials",
+    "entry_in",
+    "mark_written",
+    "reason_in",
 ]
 
 T = TypeVar("T")
 
-#: Of how many producers the tail tells the last put.
-_PRODUCERS: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """A lane's next number, and the version of its key at which that was read; 0 without a key."""
-
-    lane: int
-    number: int
-    version: int
-
-    @classmethod
-    def new(cls, lane: int) -> Self:
-        """A lane from which nothing was claimed: items are counted from 1."""
-        return cls(lane, lane or LANES, 0)
-
-    @property
-    def after(self) -> Lane:
-        """The lane once its next number was claimed."""
-        return Lane(self.lane, self.number + LANES, self.version + 1)
-
-    def waiting(self, tail: int) -> int:
-        """How many of its numbers, up to the next item's at the ``tail``, are not claimed."""
-        return max(0, -(-(tail - self.number) // LANES))
-
-    def encode(self) -> bytes:
-        """What is stored."""
-        return encode({"next": self.number})
-
-
-class Made(NamedTuple):
-    """A producer's last put: which it was, and the first numbers of its items."""
-
-    operation: int
-    next: int
-    delayed: int
+#: Of how many puts the tail knows the numbers.
+_PUTS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,93 +38,44 @@ class Tail:
 
     Attributes:
         next: the number of the next item.
-        delayed: the number of the next item that is put with a delay.
-        last: what each of the last producers put last, the latest one at the end.
-        is_listed: whether the mark of the queue is there. The next put makes it where it is not.
-        others: the fields that a later release has added.
+        puts: the first number of each of the last puts, by the put's id.
+        found: all fields that were stored.
+        version: that of its key.
     """
 
     next: int = 1
-    delayed: int = 1
-    last: Mapping[str, Made] = field(default_factory=dict)
-    is_listed: bool = True
-    others: Mapping[str, Any] = field(default_factory=dict)
+    puts: Mapping[str, int] = field(default_factory=dict)
+    found: Mapping[str, Any] = field(default_factory=dict)
+    version: int = 0
 
-    def after(self, producer: str, operation: int, items: int, delayed: int) -> Tail:
-        """The tail after ``producer`` has put so many items, and so many with a delay."""
-        last = {one: made for one, made in self.last.items() if one != producer}
-        while len(last) >= _PRODUCERS:
-            del last[next(iter(last))]
-        last[producer] = Made(operation, self.next, self.delayed)
-        return Tail(self.next + items, self.delayed + delayed, last, others=self.others)
+    def after(self, put: str, items: int) -> Tail:
+        """The tail after so many more items."""
+        puts = dict([*self.puts.items(), (put, self.next)][-_PUTS:])
+        return Tail(self.next + items, puts, self.found, self.version + 1)
 
-    def made(self, producer: str, operation: int, changes: int) -> Made | None:
-        """What ``operation`` of ``producer`` has put; None where it was not made.
+    def first_of(self, put: str, changes: int) -> int | None:
+        """The first number of a ``put``; None where it was not made.
 
         ``changes`` is how often the tail was changed since the first attempt. Raises LookupError
-        where others may have pushed the producer out, so that nobody can tell.
+        where others may have pushed the put out, so that nobody can tell.
         """
-        made = self.last.get(producer)
-        if made is not None and made.operation == operation:
-            return made
-        if made is None and changes >= _PRODUCERS:
+        if put not in self.puts and changes >= _PUTS:
             raise LookupError(f"others have put {changes} times since")
-        return None
+        return self.puts.get(put)
 
     def encode(self) -> bytes:
         """What is stored."""
-        unlisted: dict[str, Any] = {} if self.is_listed else {"listed": False}
-        own = {"next": self.next, "delayed": self.delayed, "last": self.last, **unlisted}
-        return encode(own, self.others)
+        return encode({"next": self.next, "puts": self.puts}, self.found)
 
     @classmethod
-    def decode(cls, found: Mapping[str, Any]) -> Self:
-        """The tail with what was ``found``."""
-        last = {str(one): Made(*map(int, made)) for one, made in found["last"].items()}
-        is_listed = found.get("listed") is not False
-        own = {"format", "next", "delayed", "last", "listed"}
-        others = {name: value for name, value in found.items() if name not in own}
-        return cls(int(found["next"]), int(found["delayed"]), last, is_listed, others)
+    def decode(cls, layout: Layout, stored: VersionedValue) -> Self:
+        """The tail that ``stored`` is. Raises `BackendError` for something else."""
 
+        def read(found: Mapping[str, Any]) -> Self:
+            puts = {str(put): int(first) for put, first in found["puts"].items()}
+            return cls(int(found["next"]), puts, found, stored.version)
 
-@dataclass(frozen=True, slots=True)
-class State:
-    """What changes in a queue, at one moment.
-
-    Attributes:
-        tail: where items are put, and the version of its key.
-        lanes: the next number of each lane.
-        changes: the version of that key. It grows in the step that adds an item to those that
-            wait. None of these keys is ever deleted.
-    """
-
-    tail: Tail
-    tail_version: int
-    lanes: tuple[Lane, ...]
-    changes: int
-
-    @classmethod
-    def read(cls, layout: Layout, values: Mapping[str, VersionedValue]) -> Self:
-        """What its keys hold. Raises `NameConflict`."""
-        tail, version = Tail(), 0
-        if (stored := values.get(layout.tail)) is not None:
-            version = stored.version
-            tail = _decoded(layout.tail, stored.data, Tail.decode, layout.name)
-        lanes = []
-        for lane, key in enumerate(layout.lanes):
-            stored = values.get(key)
-            if stored is None:
-                lanes.append(Lane.new(lane))
-            else:
-                number = _decoded(key, stored.data, lambda found: int(found["next"]), layout.name)
-                lanes.append(Lane(lane, number, stored.version))
-        changes = values.get(layout.changes)
-        return cls(tail, version, tuple(lanes), 0 if changes is None else changes.version)
-
-    @property
-    def waiting(self) -> int:
-        """How many new items nobody has claimed."""
-        return sum(lane.waiting(self.tail.next) for lane in self.lanes)
+        return _decoded(layout.tail, stored.data, read, layout.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +96,42 @@ class Content:
         return _decoded(key, head, lambda found: cls(float(found["put_at"]), data))
 
 
+class Claim(NamedTuple):
+    """The contender of the worker that has an item."""
+
+    worker: str
+    order: int
+
+    @classmethod
+    def of(cls, contender: Contender) -> Self:
+        """That of ``contender``."""
+        return cls(contender.key, contender.order)
+
+    def encode(self) -> bytes:
+        """What is stored."""
+        return encode(self._asdict())
+
+    @classmethod
+    def decode(cls, key: str, stored: VersionedValue) -> Self:
+        """The claim that ``stored`` is. Raises `BackendError` for something else."""
+        return _decoded(
+            key, stored.data, lambda found: cls(str(found["worker"]), int(found["order"]))
+        )
+
+
+class Ended(NamedTuple):
+    """An item whose claim has ended: its entry, and why it is dead, or ""."""
+
+    entry: Entry
+    reason: str
+
+    def keeping(self, layout: Layout) -> tuple[Operation, ...]:
+        """The operations that make the entry."""
+        if self.reason:
+            return creating(f"{layout.dead}{self.entry}", encode({"reason": self.reason}))
+        return *creating(f"{layout.ready}{self.entry}", b""), mark_written(layout)
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """When an item counts as dead.
@@ -196,93 +144,46 @@ class Limits:
     failures: int
     deliveries: int | None = None
 
-    def reason(self, record: Record) -> str:
-        """Why an item with this ``record`` is dead; "" if it is not."""
-        if record.failures >= self.failures:
-            return f"failed {record.failures} times"
-        if self.deliveries is not None and record.deliveries >= self.deliveries:
-            return f"delivered {record.deliveries} times"
-        return ""
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What is known of an item that was claimed or delayed.
-
-    Attributes:
-        at: from when on it may be claimed, 0 for at once; since when a worker has it; or when it
-            died. In seconds since 1970.
-        deliveries, failures: how often it was handed to a worker, and how often that has failed. In
-            a claim: before that.
-        token: the fencing token of its last claim; 0 for none.
-        worker, order: the contender of the worker that has it.
-        reason: why it is dead; "" for others.
-    """
-
-    at: float = 0.0
-    deliveries: int = 0
-    failures: int = 0
-    token: int = 0
-    worker: str = ""
-    order: int = 0
-    reason: str = ""
-
-    def is_of(self, contender: Contender) -> bool:
-        """Whether it is the claim of ``contender``."""
-        return (self.worker, self.order) == (contender.key, contender.order)
-
     def after(
         self,
-        limits: Limits,
+        claim: Entry,
         *,
-        due: float = 0.0,
+        due: int = 0,
         delivered: bool = True,
         failed: bool = False,
         reason: str = "",
-    ) -> Record:
-        """What is kept once this claim has ended, ``delivered`` or not, and ``failed`` or not.
+    ) -> Ended:
+        """What is kept once ``claim`` has ended, ``delivered`` or not, and ``failed`` or not.
 
-        It is ``due`` then, or dead now, for that ``reason``, where ``limits`` say so.
+        It is ``due`` then, or dead now, for that ``reason``, where the limits say so.
         """
-        record = Record(due, self.deliveries + delivered, self.failures + failed, self.token)
-        if dead := limits.reason(record):
-            return replace(record, at=time.time(), reason=reason or dead)
-        return record
-
-    def keeping(self, layout: Layout, item: Serial) -> tuple[Operation, ...]:
-        """The operations that keep it, of an item without a claim."""
-        due = NEVER if self.reason else self.at
-        return *layout.kept.adding(item, due, self.encode()), Put(layout.changes, b"")
-
-    def encode(self) -> bytes:
-        """What is stored."""
-        return encode({name: value for name, value in asdict(self).items() if value})
-
-    @classmethod
-    def decode(cls, key: str, stored: VersionedValue) -> Record:
-        """The record that ``stored`` is. Raises `BackendError` for something else."""
-        zeros: Mapping[str, Any] = {field.name: field.default for field in fields(cls)}
-
-        def read(found: Mapping[str, Any]) -> Record:
-            return cls(**{name: type(zero)(found.get(name, zero)) for name, zero in zeros.items()})
-
-        return _decoded(key, stored.data, read)
+        deliveries, failures = claim.deliveries + delivered, claim.failures + failed
+        entry = claim._replace(at=due, deliveries=deliveries, failures=failures)
+        if failures >= self.failures:
+            return Ended(entry._replace(at=milliseconds()), reason or f"failed {failures} times")
+        if self.deliveries is not None and deliveries >= self.deliveries:
+            return Ended(
+                entry._replace(at=milliseconds()), reason or f"delivered {deliveries} times"
+            )
+        return Ended(entry, "")
 
 
-def serials(*listings: Listing) -> dict[Serial, tuple[str, VersionedValue]]:
-    """What folders hold, by what its keys are called, in the order of their numbers."""
-    found = {}
-    for key, stored in chain.from_iterable(one.values.items() for one in listings):
-        try:
-            found[Serial.parse(key.rpartition("/")[2])] = key, stored
-        except ValueError as error:
-            raise _damaged(key, error) from None
-    return dict(sorted(found.items()))
+def entry_in(key: str) -> Entry:
+    """The entry that ``key`` names. Raises `BackendError` for another program's key."""
+    try:
+        return Entry.parse(key.rpartition("/")[2])
+    except (ValueError, TypeError) as error:
+        raise _damaged(key, error) from None
 
 
-def marked() -> bytes:
-    """What is stored at the queue's own key."""
-    return encode({"lanes": LANES})
+def reason_in(key: str, stored: VersionedValue) -> str:
+    """Why the dead item at ``key`` is dead."""
+    return _decoded(key, stored.data, lambda found: str(found["reason"]))
+
+
+def mark_written(layout: Layout) -> Put:
+    """What lists the queue, and is news for its consumers."""
+    return Put(layout.mark, encode({}))
 
 
 def check_mark(layout: Layout, listing: Listing) -> None:
@@ -296,14 +197,10 @@ def _decoded(key: str, data: bytes, make: Callable[[Mapping[str, Any]], T], queu
     try:
         return make(decode(data))
     except NewerFormat:
-        raise _of_another_release(queue or key) from None
+        wanted, found = (f"a work queue of {which} release" for which in ("this", "another"))
+        raise NameConflict(queue or key, wanted, found, "") from None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise _damaged(key, error) from None
-
-
-def _of_another_release(name: str) -> NameConflict:
-    wanted, found = (f"a work queue of {which} release" for which in ("this", "another"))
-    return NameConflict(name, wanted, found, "")
 
 
 def _damaged(key: str, error: object) -> BackendError:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from enum import Enum
 from functools import partial
 from typing import Final, TypeVar
 
-from coordlock.backend.data import Expect, Listing, Operation, Read, Written
+from coordlock.backend.data import Listing, Operation, Written
 from coordlock.errors import BackendUnavailable, VersionMismatch
 from coordlock.kernel.engine import Engine
 from coordlock.model.contender import Contender, Snapshot
@@ -16,8 +15,8 @@ from coordlock.runtime.clock import sleep
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, bounded
 from coordlock.runtime.promise import Promise
-from coordlock.work.layout import NEVER, Layout, Serial, emptied
-from coordlock.work.records import Record, State, check_mark, serials
+from coordlock.work.layout import Entry, Layout, milliseconds
+from coordlock.work.records import Tail, check_mark, entry_in
 
 __all__ = ["Outcome", "Store", "Writing"]
 
@@ -45,6 +44,7 @@ class Store:
         self.engine: Final = engine
         self.backend: Final = engine.backend
         self.layout: Final = Layout(engine.data_root, name)
+        self._is_checked = False
 
     def bounded(self, steps: Steps[T]) -> Steps[T]:
         """The result of ``steps``, one request of many, each of which has the whole time."""
@@ -54,77 +54,27 @@ class Store:
         """What is kept at ``where``, asked for until there is an answer."""
         return (yield from self.engine.repeated(lambda: self.backend.read(where)))
 
-    def state(self, *, lanes: bool = True) -> Steps[State]:
-        """The state, of whose parts each may show a moment of its own. Raises `NameConflict`.
+    def names(self, folder: str, first: int | None = None, split: str = "") -> Steps[list[Entry]]:
+        """The entries in ``folder``, asked for until there is an answer: see `Backend.names`."""
+        ask = partial(self.backend.names, folder, first, split)
+        return [entry_in(folder + name) for name in (yield from self.engine.repeated(ask))]
 
-        Without ``lanes`` these are as in a new queue.
+    def tail(self) -> Steps[Tail]:
+        """Where items are put. Raises `NameConflict`."""
+        yield from self.check()
+        stored = (yield from self.read(self.layout.tail)).values.get(self.layout.tail)
+        return Tail() if stored is None else Tail.decode(self.layout, stored)
 
-        The lanes come before the tail. So lanes that have all reached the tail had reached it at
-        one moment, when no new item was there. The changes come last.
-        """
-        layout = self.layout
-        keys = (*(layout.lanes if lanes else ()), layout.tail, layout.changes)
-        reads = [Read(key) for key in keys]
-        written = yield from self.engine.repeated(lambda: self.backend.write(reads))
-        return (yield from self.state_in(written))
-
-    def state_in(self, found: Listing | Written) -> Steps[State]:
-        """The state that was ``found``. Raises `NameConflict`."""
-        state = State.read(self.layout, found.values)
-        if not (state.tail_version and state.tail.is_listed):
-            # The queue is new or deleted, or a later release keeps it elsewhere.
+    def check(self) -> Steps[None]:
+        """Raise `NameConflict` where a later release keeps the queue elsewhere."""
+        if not self._is_checked:
             check_mark(self.layout, (yield from self.read(self.layout.mark)))
-        return state
+            self._is_checked = True
 
-    def kept(
-        self,
-        until: float,
-        since: float = 0.0,
-        enough: float = math.inf,
-        changes: int | None = None,
-    ) -> Steps[tuple[dict[Serial, tuple[str, Record]], float]]:
-        """The kept items that are due from ``since`` to ``until``; when the next one is due.
-
-        Stops once it has found ``enough``. Takes folders out of use that are empty, unless the
-        queue has changed since these ``changes``.
-        """
-        tree, next_due = self.layout.kept, math.inf
-        due: dict[Serial, tuple[str, Record]] = {}
-
-        def opened(folder: str, seconds: int) -> Steps[list[tuple[float, str, str]]]:
-            """What ``folder`` names: when it opens, its key and its name."""
-            names = [(key, key.rpartition("/")[2]) for key in (yield from self.read(folder)).values]
-            return sorted((int(name.partition(".")[0]) * seconds, key, name) for key, name in names)
-
-        def clear(key: str, folder: str) -> Steps[None]:
-            if changes is not None:
-                yield from self.write([Expect(self.layout.changes, changes), *emptied(key, folder)])
-
-        for opens, hour_key, hour in (yield from opened(tree.hours, 3600)):
-            if opens < since:
-                continue
-            if opens > until:
-                next_due = min(next_due, opens)
-                break
-            slots = yield from opened(tree.slots(hour), 60)
-            for slot_opens, slot_key, slot in slots:
-                if slot_opens > until:
-                    next_due = min(next_due, slot_opens)
-                    break
-                if len(due) >= enough:
-                    return due, until
-                found = serials((yield from self.read(tree.folder(slot))))
-                for one, (key, stored) in found.items():
-                    record = Record.decode(key, stored)
-                    if record.at <= until:
-                        due[one] = key, record
-                    else:
-                        next_due = min(next_due, record.at)
-                if not found:
-                    yield from clear(slot_key, tree.folder(slot))
-            if not slots:
-                yield from clear(hour_key, tree.slots(hour))
-        return due, next_due if next_due < NEVER else math.inf
+    def ready(self) -> Steps[int]:
+        """How many items may be claimed now."""
+        now = milliseconds()
+        return sum(entry.is_due(now) for entry in (yield from self.names(self.layout.ready)))
 
     def workers(self, *, owners: bool = True) -> Steps[Snapshot]:
         """All contenders of the workers: with ``owners`` as they are at a moment of this call."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import astuple, dataclass, replace
-from itertools import islice
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
 from typing import Final
 
 from coordlock.backend.data import Delete, Expect, Operation, Put
@@ -15,8 +13,8 @@ from coordlock.kernel.retry import retried
 from coordlock.model.contender import Contender
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import all_of
-from coordlock.work.layout import LANES, NEVER, ItemId, Serial, ending
-from coordlock.work.records import Content, Record, State, serials
+from coordlock.work.layout import OLD, Entry, ending, milliseconds
+from coordlock.work.records import Claim, Content, Ended, entry_in, reason_in
 from coordlock.work.store import Outcome, Store
 
 __all__ = [
@@ -30,7 +28,6 @@ __all__ = [
     "stats",
     "taken_away",
     "unlisted",
-    "waiting",
 ]
 
 #: How many items are read, or removed, at once.
@@ -87,74 +84,67 @@ class WorkQueueStats:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """An item that was claimed or delayed: what is kept of it, and where."""
+    """An entry, and where it is."""
 
-    one: Serial
+    entry: Entry
     key: str
-    record: Record
     state: str
     worker: Contender | None = None
 
 
 def _taken(store: Store) -> Steps[list[_Found]]:
     """All that were claimed. Those whose worker has ended count as waiting, and as failed."""
-    found = serials((yield from store.read(store.layout.claims)))
+    found = (yield from store.read(store.layout.claims)).values
     contenders = (yield from store.workers()).contenders if found else ()
-    workers = {(worker.key, worker.order): worker for worker in contenders}
+    workers = {Claim.of(worker): worker for worker in contenders}
     items = []
-    for one, (key, stored) in found.items():
-        claim = Record.decode(key, stored)
-        worker = workers.get((claim.worker, claim.order))
-        ended, state = worker is None, "taken" if worker else "waiting"
-        record = replace(claim, deliveries=claim.deliveries + 1, failures=claim.failures + ended)
-        items.append(_Found(one, key, record, state, worker))
-    return sorted(items, key=lambda item: item.state)
+    for key, stored in found.items():
+        claim, worker = entry_in(key), workers.get(Claim.decode(key, stored))
+        failures = claim.failures + (worker is None)
+        entry = claim._replace(deliveries=claim.deliveries + 1, failures=failures)
+        items.append(_Found(entry, key, "taken" if worker else "waiting", worker))
+    return sorted(items, key=lambda item: (item.state, item.entry.number))
 
 
-def _kept(store: Store, since: float = 0.0, until: float = NEVER) -> Steps[list[_Found]]:
-    """All that wait, are delayed, or dead, in the order in which they are due."""
-    items, now = (yield from store.kept(until, since))[0], time.time()
-    found = []
-    for one, (key, record) in items.items():
-        state = "dead" if record.reason else "waiting" if record.at <= now else "delayed"
-        found.append(_Found(one, key, record, state))
-    return sorted(found, key=lambda item: (item.state == "dead", item.record.at, item.one))
+def _ready(store: Store, first: int | None = None) -> Steps[list[_Found]]:
+    """The first entries, or all, that wait or are delayed, in the order in which they are due."""
+    folder, now = store.layout.ready, milliseconds()
+    return [
+        _Found(entry, f"{folder}{entry}", "waiting" if entry.is_due(now) else "delayed")
+        for entry in (yield from store.names(folder, first, OLD))
+    ]
 
 
-def waiting(store: Store) -> Steps[int]:
-    """How many items may be taken now, but for those whose worker has ended."""
-    state = yield from store.state()
-    return state.waiting + len((yield from store.kept(time.time()))[0])
+def _dead(store: Store, first: int | None = None) -> Steps[list[_Found]]:
+    """The first dead entries, or all, in the order in which they died."""
+    folder = store.layout.dead
+    entries = yield from store.names(folder, first)
+    return [_Found(entry, f"{folder}{entry}", "dead") for entry in entries]
 
 
 def stats(store: Store) -> Steps[WorkQueueStats]:
-    """How many items are where. Reads the records of all that are not new, but no items."""
-    new, count = (yield from store.state()).waiting, Counter[str]()
-    for find in (_taken, _kept):
+    """How many items are where. Reads all entries, but no items."""
+    count = Counter[str]()
+    for find in (_taken, _ready, _dead):
         count.update(item.state for item in (yield from find(store)))
-    return WorkQueueStats(count["waiting"] + new, count["taken"], count["delayed"], count["dead"])
+    return WorkQueueStats(count["waiting"], count["taken"], count["delayed"], count["dead"])
 
 
 def live_items(store: Store, limit: int, taken: bool = True) -> Steps[tuple[ItemView, ...]]:
     """The first ``limit`` of those that are ``taken``, that wait, and that are delayed."""
     claimed = [item for item in (yield from _taken(store)) if taken or item.state != "taken"]
-    others = yield from _kept(store, until=NEVER - 1)
-    new = islice(_new_numbers((yield from store.state())), limit)
-    found = [
-        *claimed,
-        *(item for item in others if item.state == "waiting"),
-        *(_Found(Serial(ItemId(number)), "", Record(), "waiting") for number in new),
-        *(item for item in others if item.state == "delayed"),
-    ]
+    ready = yield from _ready(store, limit)
+    ready.sort(key=lambda item: (item.state == "delayed", not item.entry.is_old))
+    found = [*claimed, *ready]
     return (yield from _viewed(store, found[:limit]))
 
 
 def dead_items(store: Store, limit: int) -> Steps[tuple[ItemView, ...]]:
     """The first ``limit`` of the dead."""
-    return (yield from _viewed(store, (yield from _kept(store, since=NEVER))[:limit]))
+    return (yield from _viewed(store, (yield from _dead(store, limit))))
 
 
-def taken_away(store: Store, id: ItemId) -> Steps[Contender | None]:
+def taken_away(store: Store, number: int) -> Steps[Contender | None]:
     """Keep the worker that has an item from ending it; its contender, which is to be evicted.
 
     The worker can't end the item once its claim was written again, so the contender serves no other
@@ -162,72 +152,72 @@ def taken_away(store: Store, id: ItemId) -> Steps[Contender | None]:
     """
     while True:
         taken = yield from _taken(store)
-        found = [(item.key, item.worker) for item in taken if item.one.id == id and item.worker]
+        found = [item for item in taken if item.entry.number == number and item.worker]
         if not found:
             return None
-        [(key, worker)] = found
-        stored = (yield from store.read(key)).values.get(key)
+        [item] = found
+        stored = (yield from store.read(item.key)).values.get(item.key)
         if stored is not None:
             if stored.version > 1:
-                return worker
-            yield from store.write([Expect(key, 1), Put(key, stored.data)])
+                return item.worker
+            yield from store.write([Expect(item.key, 1), Put(item.key, stored.data)])
 
 
-def ready_again(store: Store, id: ItemId) -> Steps[None]:
+def ready_again(store: Store, number: int) -> Steps[None]:
     """Make a dead item ready. Raises LookupError."""
-    found = serials((yield from store.read(store.layout.kept.dead(id))))
-    for one, (key, stored) in found.items():
-        if one.id == id:
-            ready = Record(token=Record.decode(key, stored).token).keeping(store.layout, one)
-            if (yield from store.write([*ending(key), *ready])) is not Outcome.REFUSED:
+    for item in (yield from _dead(store)):
+        if item.entry.number == number:
+            entry = item.entry._replace(at=0, deliveries=0, failures=0)
+            operations = *ending(item.key), *Ended(entry, "").keeping(store.layout)
+            if (yield from store.write(operations)) is not Outcome.REFUSED:
                 return
-    raise LookupError(f"no dead item {id} in the work queue {store.layout.name!r}")
+    raise LookupError(f"no dead item {number} in the work queue {store.layout.name!r}")
 
 
-def removed(store: Store, id: ItemId) -> Steps[bool]:
+def removed(store: Store, number: int) -> Steps[bool]:
     """Remove an item that is not taken; whether it was there."""
-    operations: tuple[Operation, ...] = ending(store.layout.item(id))
-    if any(item.one.id == id and item.worker for item in (yield from _taken(store))):
-        return False
-    for item in (yield from _kept(store)):
-        if item.one.id == id:  # in one step, so that no worker has claimed it meanwhile
-            operations += ending(item.key)
-    # Who claims a new item all the same finds none, and drops the claim.
-    return (yield from store.write(operations)) is not Outcome.REFUSED
+    for find in (_taken, _ready, _dead):
+        for item in (yield from find(store)):
+            if item.entry.number == number and not item.worker:
+                return (yield from _removal(store, [item])) > 0
+    return False
 
 
 def purged(store: Store) -> Steps[int]:
     """Remove all items that wait, are delayed, or dead; how many."""
-    layout, count = store.layout, 0
-    state = yield from store.state()
-    for lane in state.lanes:
-        while waiting := min(lane.waiting(state.tail.next), _AT_ONCE):
-            after = replace(lane, number=lane.number + waiting * LANES, version=lane.version + 1)
-            numbers = range(lane.number, after.number, LANES)
-            key = layout.lanes[lane.lane]
-            operations: list[Operation] = [Expect(key, lane.version)]
-            operations.append(Put(key, after.encode()))
-            operations += (Delete(layout.item(ItemId(number))) for number in numbers)
-            if (yield from store.bounded(store.write(operations))) is Outcome.MADE:
-                count, lane = count + waiting, after
-            else:  # others take from this lane, or purge it
-                lane = (yield from store.bounded(store.state())).lanes[lane.lane]
-    for item in (yield from store.bounded(_kept(store))):
-        operations = [*ending(item.key), Delete(layout.item(item.one.id))]
-        count += (yield from store.bounded(store.write(operations))) is Outcome.MADE
+    count = 0
+    for find in (_ready, _dead):
+        for items in _some((yield from store.bounded(find(store)))):
+            count += yield from store.bounded(_removal(store, items))
+    return count
+
+
+def _some(found: list[_Found]) -> Iterator[list[_Found]]:
+    return (found[start : start + _AT_ONCE] for start in range(0, len(found), _AT_ONCE))
+
+
+def _removal(store: Store, items: list[_Found]) -> Steps[int]:
+    """Remove ``items``; how many were where they were found, all or one by one."""
+    operations: list[Operation] = []
+    for item in items:
+        operations += *ending(item.key), Delete(store.layout.item(item.entry.number))
+    if (yield from store.write(operations)) is not Outcome.REFUSED:
+        return len(items)
+    count = 0
+    for item in items if len(items) > 1 else ():
+        count += yield from _removal(store, [item])
     return count
 
 
 def unlisted(store: Store) -> Steps[bool]:
     """Delete the mark of an empty queue; whether it was there.
 
-    Clients remember the versions of the state, so that stays, and grows: a queue made anew with
-    smaller versions would hide items from them. The tail says that the mark has gone, and the next
-    put makes it again: consumers that wait go on. Raises `NameConflict`.
+    The tail stays, so that no number is used again. The next put makes the mark again: consumers
+    that wait go on. Raises `NameConflict`.
     """
     layout, is_unclear = store.layout, False
     while True:
-        state = yield from store.state()
+        tail = yield from store.tail()
         mark = (yield from store.read(layout.mark)).values.get(layout.mark)
         if mark is None:
             return is_unclear
@@ -235,52 +225,44 @@ def unlisted(store: Store) -> Steps[bool]:
             advice = "take its items or purge them first"
             what = f"the work queue {layout.name!r} was not deleted, because it has items: {advice}"
             raise NameConflict(layout.name, "deleted", "work queue", "", what)
-        # No item has come since the state was read, or the tail has another version.
-        operations: list[Operation] = [
-            Expect(layout.tail, state.tail_version),
-            Put(layout.tail, replace(state.tail, is_listed=False).encode()),
-            Expect(layout.mark, mark.version),
-            Delete(layout.mark),
-        ]
-        outcome = yield from store.write(operations)
+        # No item has come since the tail was read, or it has another version.
+        outcome = yield from store.write(
+            [Expect(layout.tail, tail.version), *ending(layout.mark, mark.version)]
+        )
         if outcome is Outcome.MADE:
             return True
         is_unclear = is_unclear or outcome is Outcome.UNCLEAR
 
 
-def _new_numbers(state: State) -> Iterator[int]:
-    """The numbers of the items that nobody has claimed, in order."""
-    heads = {lane.lane: lane.number for lane in state.lanes}
-    numbers = range(min(heads.values()), state.tail.next)
-    return (number for number in numbers if number >= heads[number % LANES])
-
-
-def _viewed(store: Store, found: Iterable[_Found]) -> Steps[tuple[ItemView, ...]]:
+def _viewed(store: Store, found: list[_Found]) -> Steps[tuple[ItemView, ...]]:
     """What was ``found``, with what the items hold; without those that have gone meanwhile."""
     items: list[ItemView] = []
-    rest = iter(found)
-    while some := list(islice(rest, _AT_ONCE)):
-        keys = [store.layout.item(item.one.id) for item in some]
+    for some in _some(found):
+        keys = [store.layout.item(item.entry.number) for item in some]
+        keys += [item.key for item in some if item.state == "dead"]
         read = lambda: all_of(map(store.backend.read, keys))  # noqa: B023, E731
         listings = yield from store.bounded(retried(read, store.engine.timers))
-        for item, key, listing in zip(some, keys, listings, strict=True):
-            if (stored := listing.values.get(key)) is not None:
-                items.append(_view(item, Content.decode(key, stored)))
+        values = {key: stored for listing in listings for key, stored in listing.values.items()}
+        for item in some:
+            key, is_dead = store.layout.item(item.entry.number), item.state == "dead"
+            if key in values and (not is_dead or item.key in values):
+                reason = reason_in(item.key, values[item.key]) if is_dead else ""
+                items.append(_view(item, Content.decode(key, values[key]), reason))
     return tuple(items)
 
 
-def _view(item: _Found, content: Content) -> ItemView:
-    record, worker, state = item.record, item.worker, item.state
+def _view(item: _Found, content: Content, reason: str) -> ItemView:
+    entry, worker, state = item.entry, item.worker, item.state
     return ItemView(
-        str(item.one.id),
+        entry.id,
         state,
-        record.deliveries,
-        record.failures,
+        entry.deliveries,
+        entry.failures,
         content.put_at,
         content.data,
         worker=str(worker.described or "") if worker else "",
-        since=record.at if state in ("taken", "dead") else None,
-        due=record.at if state == "delayed" else None,
-        reason=record.reason,
-        token=record.token if worker else None,
+        since=entry.at / 1000 if state in ("taken", "dead") else None,
+        due=entry.at / 1000 if state == "delayed" else None,
+        reason=reason,
+        token=entry.token if worker else None,
     )

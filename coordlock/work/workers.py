@@ -3,6 +3,7 @@
 A contender guards every write of the worker that has it. So loss, deadline, eviction and `max_hold`
 of an item are those of a lock, and a claim is void exactly when its contender has left its queue.
 When its item has ended, a contender serves the client's next one, which saves two requests an item.
+It leaves when the client has been idle for some seconds.
 """
 
 from __future__ import annotations

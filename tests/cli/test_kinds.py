@@ -177,15 +177,15 @@ def test_a_work_queue_that_another_program_has_damaged_hides_no_other(cli: Cli) 
         for name in ("damaged", "mails"):
             client.work_queue(name).put(b"to: ann")
         engine = client._engine
-        tail = Layout(engine.data_root, "damaged").tail
-        engine.backend.write([Put(tail, b"{}")]).result(60)
+        stray = f"{Layout(engine.data_root, 'damaged').ready}x"
+        engine.backend.write([Put(stray, b"")]).result(60)
     assert cli.run("ls", "--kept").stdout.splitlines() == [
         "NAME     KIND        STATE",
         "damaged  work queue  not as coordlock writes it",
         "mails    work queue  1 waiting, 0 taken, 0 delayed, 0 dead",
     ]
     assert cli.run("show", "damaged").stdout == "work queue: not as coordlock writes it\n"
-    assert tail in cli.run("queue", "ls", "damaged").stderr
+    assert stray in cli.run("queue", "ls", "damaged").stderr
     line = next(one for one in cli.run("doctor").stdout.splitlines() if "work queues" in one)
     assert line.startswith("warning")
     assert "'damaged'" in line

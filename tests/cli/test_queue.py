@@ -137,9 +137,9 @@ def test_a_delayed_item_is_listed_with_its_time(cli: Cli) -> None:
     heading, row = table.stdout.splitlines()
     columns = ["ID", "STATE", "DELIVERIES", "FAILURES", "AGE", "FOR", "WORKER", "DATA"]
     assert heading.split() == columns
-    assert row.split()[:4] == ["d1", "delayed", "0", "0"]
+    assert row.split()[:4] == ["1", "delayed", "0", "0"]
     assert table.stderr == "coordlock: 'q': 0 waiting, 0 taken, 1 delayed, 0 dead\n"
-    assert cli.run("queue", "remove", "q", "d1", "--yes").stdout == "removed: d1\n"
+    assert cli.run("queue", "remove", "q", "1", "--yes").stdout == "removed: 1\n"
 
 
 @pytest.mark.parametrize("believes", [False, True])
@@ -190,7 +190,7 @@ def test_items_are_removed_by_their_ids_and_all_at_once(cli: Cli) -> None:
         assert (done.returncode, done.stdout) == (1, "removed: 2\n")
         assert len(done.stderr.splitlines()) == 2
         done = cli.run("queue", "purge", "q", "--yes")
-        assert (done.returncode, done.stdout) == (0, "removed: 3\n")
+        assert (done.returncode, done.stdout) == (0, "removed: 2\n")
         assert [one["id"] for one in listed(cli)["items"]] == ["1"]
 
 

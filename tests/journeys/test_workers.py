@@ -32,12 +32,12 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "deploy.md"
 @pytest.fixture(
     params=[
         pytest.param(name, marks=getattr(pytest.mark, name))
-        for name in ("etcd", "redis", "zookeeper")
+        for name in ("etcd", "postgres", "redis", "zookeeper")
     ]
 )
 def url(request: pytest.FixtureRequest, root: str) -> str:
-    server = urlsplit(request.getfixturevalue(request.param).url)
-    return f"{request.param}://{server.netloc}{root}?ttl={TTL:g}"
+    url: str = request.getfixturevalue(request.param).url_for(root, ttl=f"{TTL:g}s")
+    return url
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_a_worker_does_every_item_through_three_outages_and_poison_hurts_no_othe
         FaultProxy(str(parts.hostname), int(parts.port or 0)) as proxy,
         ThreadPoolExecutor() as pool,
     ):
-        place = url.replace(parts.netloc, f"127.0.0.1:{proxy.port}")
+        place = url.replace(f"{parts.hostname}:{parts.port}", f"127.0.0.1:{proxy.port}")
         working = pool.submit(work, place)
         for day in range(3):
             for number in range(20):
@@ -151,7 +151,7 @@ def last_slot(cli: Cli) -> dict[str, Any]:
     return dict(found["slots"][-1])
 
 
-@pytest.mark.long_on("redis", "zookeeper")
+@pytest.mark.long_on("postgres", "redis", "zookeeper")
 def test_a_cronjob_whose_pod_fails_fails_until_an_operator_lets_it_run_again(cli: Cli) -> None:
     words = command_of_the_page("--keep-stderr")
     failing = ("sh", "-c", "echo disk full >&2; exit 3")

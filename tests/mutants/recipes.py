@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,10 +20,10 @@ from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, resolved, settled
 from coordlock.work import chores
 from coordlock.work.item import AsyncItem, Item
-from coordlock.work.layout import Serial
+from coordlock.work.layout import Entry
 from coordlock.work.producer import Producer
-from coordlock.work.ready import Ready
-from coordlock.work.records import Record
+from coordlock.work.records import Ended, Limits
+from coordlock.work.store import Store
 from coordlock.work.workers import Worker, Workers
 from tests.mutants.mutant import Changes, mutant
 from tests.simulation.electing import Electing
@@ -151,9 +151,8 @@ def gives_back_what_is_acknowledged() -> Changes:
 
     def finish_not(self: Any, how: str, operations: list[Operation]) -> Steps[None]:
         if how == "acknowledged":
-            layout, claimed = self._consumer.store.layout, self._claimed
-            record = claimed.claim.after(self._consumer.limits)
-            operations = list(record.keeping(layout, claimed.serial))
+            ended = self._consumer.limits.after(self._claimed.entry)
+            operations = list(ended.keeping(self._consumer.store.layout))
         yield from finish(self, how, operations)
 
     return [(kind, "_finish", finish_not) for kind in (Item, AsyncItem)]
@@ -161,7 +160,7 @@ def gives_back_what_is_acknowledged() -> Changes:
 
 @mutant("An item is put again, because the answer was lost.", simulated=(Working,))
 def puts_again_without_a_look_at_the_tail() -> Changes:
-    return [(Producer, "_was_made", lambda *_: False)]
+    return [(Producer, "_first_of", lambda *_: None)]
 
 
 @mutant("An item is taken from a worker that has it.", simulated=(Working,))
@@ -181,22 +180,23 @@ def claims_again_with_an_old_token() -> Changes:
 
 @mutant("A claim that no caller got counts as a failure.", simulated=(Working,), rare=True)
 def blames_an_item_that_nobody_got() -> Changes:
-    after = Record.after
+    after = Limits.after
 
-    def blamed(self: Record, *limits: Any, delivered: bool = True, **more: Any) -> Record:
-        return after(self, *limits, delivered=delivered, **{"failed": not delivered, **more})
+    def blamed(self: Limits, claim: Entry, *, delivered: bool = True, **more: Any) -> Ended:
+        return after(self, claim, delivered=delivered, **{"failed": not delivered, **more})
 
-    return [(Record, "after", blamed)]
+    return [(Limits, "after", blamed)]
 
 
 @mutant("What others give back is never seen.", simulated=(Working,))
 def sees_nothing_that_waits() -> Changes:
-    learn_due = Ready.learn_due
+    names = Store.names
 
-    def blind(self: Ready, changes: int, _: Mapping[Serial, Any], *when: float) -> None:
-        learn_due(self, changes, {}, *when)
+    def blind(self: Store, folder: str, *which: Any) -> Steps[list[Entry]]:
+        found = yield from names(self, folder, *which)
+        return [entry for entry in found if not (entry.token and folder == self.layout.ready)]
 
-    return [(Ready, "learn_due", blind)]
+    return [(Store, "names", blind)]
 
 
 @mutant(

@@ -17,12 +17,11 @@ from hypothesis.stateful import rule
 from coordlock.backend import Delete, Operation, Put, VersionedValue, Written
 from coordlock.errors import BackendUnavailable, LockLost, WorkQueueEmpty
 from coordlock.model.contender import Contender
-from coordlock.work import consumer, item, producer, records
+from coordlock.work import consumer, layout, producer
 from coordlock.work.item import Item
-from coordlock.work.layout import ItemId, Layout, Serial
+from coordlock.work.layout import Entry, Layout
 from coordlock.work.queue import WorkQueue
-from coordlock.work.ready import WINDOW
-from coordlock.work.records import Content, Record, serials
+from coordlock.work.records import Claim, Content
 from tests.simulation.bad_day import HONEST, BadDayForData, delays, indices
 from tests.simulation.contention import trusts
 from tests.simulation.world import Call, Party
@@ -31,7 +30,7 @@ __all__ = ["Working"]
 
 LAYOUT = Layout("/coordlock", "q")
 NOTHING = (WorkQueueEmpty,)
-ITEMS = LAYOUT.item(ItemId(1)).rpartition("items/")[0] + "items/"
+ITEMS = LAYOUT.item(1).removesuffix("1")
 #: How often an item fails before it is dead.
 ATTEMPTS = 3
 
@@ -61,24 +60,24 @@ class Ledger:
 
     def __init__(self, service: Any) -> None:
         self.wrong: list[str] = []
-        #: The id under which each item was put.
-        self.ids: dict[bytes, ItemId] = {}
+        #: The number under which each item was put.
+        self.numbers: dict[bytes, int] = {}
         #: The claims of each item, the newest at the end.
-        self.claims: defaultdict[ItemId, list[Record]] = defaultdict(list)
+        self.claims: defaultdict[int, list[Entry]] = defaultdict(list)
         #: Those that nobody has ended or taken over.
-        self.open: dict[Serial, Record] = {}
+        self.open: dict[Entry, Claim] = {}
         #: The session of each worker, by its token; those that an operator removed have none.
         self.sessions: dict[int, str] = {}
         #: Whether a session goes on, as far as its client knows.
         self.lives: Callable[[str], bool] = lambda _: False
         #: The claims whose workers were told that they have the item.
-        self.handed: set[Serial] = set()
+        self.handed: set[Entry] = set()
         #: The claims that have failed: whose workers said so, or ended at work.
-        self.failed: set[Serial] = set()
+        self.failed: set[Entry] = set()
         #: The claims whose workers have set about to acknowledge the item.
-        self.offered: set[Serial] = set()
+        self.offered: set[Entry] = set()
         #: The claim by which each item that is acknowledged was.
-        self.acked: dict[ItemId, Serial] = {}
+        self.acked: dict[int, Entry] = {}
         self._service: MemoryService = service
         self._write = service.write
         service.write = self.write
@@ -89,86 +88,71 @@ class Ledger:
         deleted = {one.key for one in operations if isinstance(one, Delete)}
         for one in operations:
             folder, _, name = one.key.rpartition("/")
-            if one.key.startswith(ITEMS):
+            if f"{folder}/" == ITEMS:
                 if isinstance(one, Put):
-                    self._put(
-                        ItemId.parse(name), Content.decode(one.key, VersionedValue(one.data, 1))
-                    )
+                    content = Content.decode(one.key, VersionedValue(one.data, 1))
+                    self._put(int(name), content)
                 elif isinstance(one, Delete):
-                    self._ack(ItemId.parse(name), deleted)
+                    self._ack(int(name), deleted)
             elif f"{folder}/" == LAYOUT.claims and isinstance(one, Put):
-                self._take(Serial.parse(name), Record.decode(one.key, VersionedValue(one.data, 1)))
-        for serial in [serial for serial in self.open if LAYOUT.claim(serial) in deleted]:
-            claim = self.open.pop(serial)
-            if any(map(claim.is_of, guards)):
+                claim = Claim.decode(one.key, VersionedValue(one.data, 1))
+                self._take(Entry.parse(name), claim)
+        for one in [one for one in self.open if f"{LAYOUT.claims}{one}" in deleted]:
+            claim = self.open.pop(one)
+            if claim in map(Claim.of, guards):
                 continue
-            self.failed.add(serial)
-            if self.goes_on(claim.token):
-                self.wrong.append(f"{serial} is blamed for a worker that has not ended")
+            self.failed.add(one)
+            if self.goes_on(one.token):
+                self.wrong.append(f"{one} is blamed for a worker that has not ended")
         return written
 
-    def _put(self, id: ItemId, content: Content) -> None:
-        if content.data in self.ids:
-            self.wrong.append(f"item {id} was put before, as {self.ids[content.data]}")
-        self.ids[content.data] = id
+    def _put(self, number: int, content: Content) -> None:
+        if content.data in self.numbers:
+            before = self.numbers[content.data]
+            self.wrong.append(f"item {number} was put before, as {before}")
+        self.numbers[content.data] = number
 
-    def _take(self, one: Serial, claim: Record) -> None:
-        before, standing = self.claims[one.id], self._service.snapshot(LAYOUT.workers)
-        if one.serial != len(before) + 1:
-            self.wrong.append(f"{one} comes after {len(before)} claims")
-        if before and claim.token <= before[-1].token:
+    def _take(self, one: Entry, claim: Claim) -> None:
+        before, standing = self.claims[one.number], self._service.snapshot(LAYOUT.workers)
+        if before and one.token <= before[-1].token:
             self.wrong.append(f"{one} has no greater token than the claim before")
-        if one.id in self.acked:
+        if one.number in self.acked:
             self.wrong.append(f"{one} is of an item that is acknowledged")
-        workers = [open for serial, open in self.open.items() if serial.id == one.id]
-        if any(open.is_of(worker) for open in workers for worker in standing.contenders):
+        workers = {Claim.of(worker): worker for worker in standing.contenders}
+        if any(open in workers for each, open in self.open.items() if each.number == one.number):
             self.wrong.append(f"{one} takes an item from a worker that has it")
-        handed = sum(1 for serial in self.handed if serial.id == one.id)
-        if claim.deliveries < handed:
-            self.wrong.append(f"{one} tells of {claim.deliveries} deliveries of {handed}")
-        failed = sum(1 for serial in self.failed if serial.id == one.id)
-        if claim.failures > failed:
-            self.wrong.append(f"{one} tells of {claim.failures} failures of {failed}")
-        before.append(claim)
+        handed = sum(1 for each in self.handed if each.number == one.number)
+        if one.deliveries < handed:
+            self.wrong.append(f"{one} tells of {one.deliveries} deliveries of {handed}")
+        failed = sum(1 for each in self.failed if each.number == one.number)
+        if one.failures > failed:
+            self.wrong.append(f"{one} tells of {one.failures} failures of {failed}")
+        before.append(one)
         self.open[one] = claim
-        [worker] = filter(claim.is_of, standing.contenders)
-        self.sessions[claim.token] = worker.session
-        self._see_order(one)
+        self.sessions[one.token] = workers[claim].session
 
     def goes_on(self, token: int) -> bool:
         """Whether the worker with this token has neither ended nor been removed."""
         return token in self.sessions and self.lives(self.sessions[token])
 
-    def _see_order(self, one: Serial) -> None:
-        """New items are begun within the window."""
-        begun = {id.number for id in self.claims if not id.delayed}
-        put = (id.number for id in self.ids.values() if not id.delayed)
-        first = min((number for number in put if number not in begun), default=one.id.number)
-        if not one.id.delayed and one.serial == 1 and one.id.number > first + 4 * WINDOW:
-            self.wrong.append(f"{one} overtakes item {first}, which was put long before")
-
-    def _ack(self, id: ItemId, deleted: set[str]) -> None:
-        one = Serial(id, len(self.claims[id]))
-        if LAYOUT.claim(one) not in deleted or id in self.acked:
-            self.wrong.append(f"item {id} is acknowledged by another claim than {one}")
+    def _ack(self, number: int, deleted: set[str]) -> None:
+        one = self.claims[number][-1]
+        if f"{LAYOUT.claims}{one}" not in deleted or number in self.acked:
+            self.wrong.append(f"item {number} is acknowledged by another claim than {one}")
         if one not in self.offered:
             self.wrong.append(f"{one} is acknowledged, and nobody has said so")
-        self.acked[id] = one
+        self.acked[number] = one
 
     @property
-    def dead(self) -> dict[ItemId, Record]:
+    def dead(self) -> dict[int, Entry]:
         """The items that nobody takes any more."""
-        folders = {LAYOUT.kept.dead(id) for id in self.ids.values()}
-        return {
-            one.id: Record.decode(key, stored)
-            for folder in folders
-            for one, (key, stored) in serials(self._service.read(folder)).items()
-        }
+        entries = map(Entry.parse, self._service.names(LAYOUT.dead))
+        return {entry.number: entry for entry in entries}
 
     @property
-    def left(self) -> set[ItemId]:
+    def left(self) -> set[int]:
         """The items that are neither acknowledged nor dead."""
-        return set(self.ids.values()) - set(self.acked) - self.dead.keys()
+        return set(self.numbers.values()) - set(self.acked) - self.dead.keys()
 
 
 @dataclass(eq=False)
@@ -182,16 +166,16 @@ class Work:
     call: Call[Any] | None = None
 
     @property
-    def claim(self) -> Serial:
-        return self.item._claimed.serial
+    def claim(self) -> Entry:
+        return self.item._claimed.entry
 
 
 class Working(BadDayForData):
     """Four processes that put items, take them, and acknowledge them, or give them back.
 
     After every single event: no item was put twice, or acknowledged twice; none was taken from a
-    worker that has it; serials and tokens grow; new items are begun within the window. No two hold
-    the same item. What a worker is told of its item is so.
+    worker that has it; tokens grow. No two hold the same item. What a worker is told of its item is
+    so.
 
     In the end: every item that was put is acknowledged, or has failed as often as it may, and is
     dead. Only workers that said so, or ended at work, count as failures.
@@ -208,7 +192,7 @@ class Working(BadDayForData):
         self.work: list[Work] = []
         # What is delayed is so by the time of day.
         self.time_of_day = ExitStack()
-        for module in (consumer, item, producer, records):
+        for module in (consumer, layout, producer):
             clock = SimpleNamespace(time=self.world.time.now)
             self.time_of_day.enter_context(patch.object(module, "time", clock))
 
@@ -296,7 +280,7 @@ class Working(BadDayForData):
     def hear(self, one: Work, error: BaseException | None) -> None:
         """A worker is answered."""
         if error is None:
-            was_acked = self.ledger.acked.get(one.claim.id) == one.claim
+            was_acked = self.ledger.acked.get(one.claim.number) == one.claim
             assert was_acked == (one.word == "ack"), "told what is not so"
             assert one.claim not in self.ledger.open or one.word == "release"
         elif isinstance(error, BackendUnavailable):
@@ -319,14 +303,14 @@ class Working(BadDayForData):
         assert not self.work
         assert not self.takes
         assert not self.ledger.left, "an item is neither done nor dead"
-        for id, dead in self.ledger.dead.items():
-            assert dead.failures >= ATTEMPTS, f"{id} is dead too early"
+        for dead in self.ledger.dead.values():
+            assert dead.failures >= ATTEMPTS, f"{dead} is dead too early"
         for data, put in self.puts:
             assert put.done
             if put.error is None:
-                assert str(self.ledger.ids[data]) == put.result
+                assert str(self.ledger.numbers[data]) == put.result
             elif isinstance(put.error, BackendUnavailable) and "may" not in put.error.reason:
-                assert data not in self.ledger.ids, "put, and said not to be"
+                assert data not in self.ledger.numbers, "put, and said not to be"
             else:
                 assert isinstance(put.error, HONEST), put.error
 

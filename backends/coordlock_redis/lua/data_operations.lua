@@ -7,11 +7,19 @@ if ARGV[1] == 'read' then
   end
   local values, versions = ROOT .. 'values:' .. folder, ROOT .. 'versions:' .. folder
   if key == '' then
-    return finish('ok', last, call('HGETALL', values), call('HGETALL', versions))
+    return finish('ok', last, call('HGETALL', values), call('ZRANGE', versions, 0, -1, 'WITHSCORES'))
   end
-  local version = call('HGET', versions, key)
+  local version = call('ZSCORE', versions, key)
   if not version then return finish('ok', last, {}, {}) end
   return finish('ok', last, {key, call('HGET', values, key)}, {key, version})
+end
+
+if ARGV[1] == 'names' then
+  -- The first names in a folder, of which each has version 1. folder, how many or -1 for all, a name
+  -- -> last, those before the name, and those from it on
+  local versions, limit, split = ROOT .. 'versions:' .. ARGV[FIRST], ARGV[FIRST + 1], ARGV[FIRST + 2]
+  local before = call('ZRANGEBYLEX', versions, '-', '(' .. split, 'LIMIT', 0, limit)
+  return finish('ok', last, before, call('ZRANGEBYLEX', versions, '[' .. split, '+', 'LIMIT', 0, limit))
 end
 
 if ARGV[1] == 'write' then
@@ -25,7 +33,7 @@ if ARGV[1] == 'write' then
   end
   for at = operations, #ARGV, 4 do
     -- Of the keys that are written, too: one of another type shall stop the write before it begins.
-    local version = call('HGET', ROOT .. 'versions:' .. ARGV[at + 1], ARGV[at + 2])
+    local version = call('ZSCORE', ROOT .. 'versions:' .. ARGV[at + 1], ARGV[at + 2])
     if ARGV[at] == 'expect' and tonumber(version or 0) ~= tonumber(ARGV[at + 3]) then
       return finish('version', ARGV[at + 2], ARGV[at + 3])
     elseif ARGV[at] == 'put' then
@@ -37,15 +45,15 @@ if ARGV[1] == 'write' then
     local verb, folder, key = ARGV[at], ARGV[at + 1], ARGV[at + 2]
     local values, versions = ROOT .. 'values:' .. folder, ROOT .. 'versions:' .. folder
     if verb == 'put' then
-      call('HINCRBY', versions, key, 1)
+      call('ZINCRBY', versions, 1, key)
       call('HSET', values, key, ARGV[at + 3])
     elseif verb == 'delete' then
-      call('HDEL', versions, key)
+      call('ZREM', versions, key)
       call('HDEL', values, key)
     end
     if verb == 'read' then
       -- An empty version stands for no key: a table of Lua ends at what is missing.
-      table.insert(read, {call('HGET', values, key) or '', call('HGET', versions, key) or ''})
+      table.insert(read, {call('HGET', values, key) or '', call('ZSCORE', versions, key) or ''})
     elseif verb ~= 'expect' then
       changed['key:' .. folder .. key], changed['folder:' .. folder] = true, true
       change()

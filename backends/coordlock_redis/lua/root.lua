@@ -11,7 +11,7 @@
 --   claims:<queue>     hash: id -> "marker session owner"; "=id" -> "version value" once there is one
 --   watchers:<queue>   hash: id -> the inboxes that its departure is published to; with "+" its values, too
 --   values:<folder>    hash: key -> value
---   versions:<folder>  hash: key -> version
+--   versions:<folder>  sorted set: key -> version
 --
 -- Channels: inbox:<client>, changes:<queue>, key:<key>, folder:<folder>, anew.
 --

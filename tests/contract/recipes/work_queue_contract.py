@@ -242,8 +242,8 @@ class WorkQueueContract(ClientSuite):
         assert (item.id, item.data) == (soon, b"soon")
         assert time.time() - begun >= 0.3
         item.ack()
-        queue.put(b"now")
-        assert [item.id for item in queue.items()] == ["1", late]
+        now = queue.put(b"now")
+        assert [item.id for item in queue.items()] == [now, late]
         assert finish(queue) == b"now"
         assert queue.try_take() is None
         assert queue.stats() == WorkQueueStats(0, 0, 1, 0)
@@ -431,7 +431,7 @@ class WorkQueueContract(ClientSuite):
         queue = client.work_queue("newer")
         layout = queue._share().store.layout
         backend = client._access.engine.backend
-        backend.write([Put(layout.tail, b'{"format": 2, "next": {}}')]).result(BOUND)
+        backend.write([Put(layout.mark, b'{"format": 2, "next": {}}')]).result(BOUND)
         for call in (lambda: queue.put(b"one"), queue.try_take, queue.depth, queue.items):
             with pytest.raises(NameConflict, match="another release"):
                 call()

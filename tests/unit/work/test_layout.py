@@ -1,48 +1,50 @@
+"""What the names of a work queue's keys say."""
+
 from __future__ import annotations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordlock.work.layout import ItemId, Layout, Serial
+from coordlock.work.layout import OLD, Entry, Layout, number_of
 
-ids = st.builds(ItemId, st.integers(0, 10**9), st.booleans())
-
-
-@given(ids, st.integers(0, 10**6))
-def test_the_name_of_a_claim_tells_which_it_is(id: ItemId, serial: int) -> None:
-    assert ItemId.parse(str(id)) == id
-    assert Serial.parse(str(Serial(id, serial))) == Serial(id, serial)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "d", "x", "01", "-1", "1.", "1.x", "d1.01.", "dd1", "\u0661", "1 "]
+times = st.integers(0, 10**14)
+entries = st.builds(
+    Entry,
+    is_old=st.integers(0, 1),
+    at=times,
+    number=st.integers(1, 10**15),
+    token=st.integers(0, 2**63 - 1),
+    deliveries=st.integers(0, 10**6),
+    failures=st.integers(0, 10**6),
 )
-def test_what_names_no_claim_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="such as"):
-        Serial.parse(text)
-    with pytest.raises(ValueError, match="such as"):
-        ItemId.parse(text)
 
 
-@given(ids, ids)
-def test_items_have_places_of_their_own(one: ItemId, other: ItemId) -> None:
-    layout = Layout("/root", "q")
-    assert (layout.item(one) == layout.item(other)) is (one == other)
+@given(entries)
+def test_an_entry_is_what_its_name_says(entry: Entry) -> None:
+    assert Entry.parse(str(entry)) == entry
+    assert entry.id == str(entry.number)
+    assert number_of(entry.id) == entry.number
 
 
-def test_no_folder_grows_with_the_queue() -> None:
-    layout = Layout("/root", "q")
-    folders = [layout.item(ItemId(number)).rpartition("/")[0] for number in range(10_000)]
-    assert max(map(folders.count, set(folders))) == 256
-    numbers = map(ItemId, range(10_000))
-    buckets = [layout.kept.dead(id) for id in numbers]
-    assert max(map(buckets.count, set(buckets))) == 1024
-    delayed = (
-        layout.kept.adding(Serial(id), 1e9, b"")[-1].key for id in map(ItemId, range(10_000))
-    )
-    slots = [key.rpartition("/")[0] for key in delayed]
-    assert max(map(slots.count, set(slots))) == 1024
+@given(st.lists(entries))
+def test_names_sort_by_the_time_when_an_item_is_due_and_then_by_its_number(
+    some: list[Entry],
+) -> None:
+    ordered = sorted(some, key=str)
+    assert [entry[:3] for entry in ordered] == sorted(entry[:3] for entry in some)
+    assert all((str(entry) >= OLD) == entry.is_old for entry in some)
+
+
+@pytest.mark.parametrize("id", ["", "x", "-1", "01", "1.1", "\u0661", "d1"])
+def test_what_is_no_id_is_refused(id: str) -> None:
+    with pytest.raises(ValueError, match="is not an item's id, such as '17'"):
+        number_of(id)
+
+
+def test_an_id_is_text() -> None:
+    with pytest.raises(TypeError, match="an item's id is a str, not int"):
+        number_of(17)
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", "@a", "é" * 100])

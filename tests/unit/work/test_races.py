@@ -12,15 +12,13 @@ from coordlock_memory import MemoryBackend
 
 import coordlock
 from coordlock import LockLost
-from coordlock.backend import Delete, Listing, Operation, Put, Read, VersionedValue, Written
-from coordlock.backend.observation import Queue
+from coordlock.backend import Delete, Operation, Put
 from coordlock.errors import AuthenticationFailed, NameConflict, WorkQueueEmpty
-from coordlock.model.contender import Contender
+from coordlock.model.contender import Contender, Entry
 from coordlock.runtime.driver import run
-from coordlock.runtime.promise import Promise, failed, resolved
+from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.waiting import eventually
 from coordlock.types import WorkQueueStats
-from coordlock.work.layout import LANES
 from coordlock.work.workers import Workers
 
 BOUND = 30.0
@@ -60,7 +58,7 @@ def before_writing(
     write = backend.write
 
     def first(operations: Sequence[Operation], guards: Sequence[Contender] = ()) -> Any:
-        if any(isinstance(one, Put) and place in one.key for one in operations):
+        if any(isinstance(one, Put | Delete) and place in one.key for one in operations):
             del backend.write
             act(guards)
         return write(operations, guards)
@@ -121,7 +119,7 @@ def test_an_item_that_nobody_has_taken_over_yet_is_refused_all_the_same(
     id = queue.put(b"one")
     item = queue.take(BOUND)
     evict = lambda guards: backend_of(other).service.remove(guards[0])  # noqa: E731
-    before_writing(client, "/state/changes", evict)
+    before_writing(client, "/ready/", evict)
     with pytest.raises(LockLost):
         item.nack()
     with other.work_queue("q").take(BOUND) as again:
@@ -138,32 +136,6 @@ def test_an_item_that_was_lost_leaves_nothing_behind_where_no_block_ends(
     with pytest.raises(LockLost):
         item.ack()
     eventually(lambda: not client._access.engine.tickets)
-
-
-@pytest.mark.parametrize("at", [0, 1, 2, LANES, LANES + 1, LANES + 2])
-def test_a_queue_that_changes_during_a_look_is_not_called_empty(
-    client: coordlock.Client, other: coordlock.Client, at: int
-) -> None:
-    """ZooKeeper answers each reading at a moment of its own."""
-    queue, theirs = client.work_queue("q"), other.work_queue("q")
-    theirs.put(b"one")
-    backend = backend_of(client)
-    write = backend.write
-
-    def piecewise(operations: Sequence[Operation], guards: Sequence[Contender] = ()) -> Any:
-        assert all(isinstance(one, Read) for one in operations)
-        del backend.write
-        values: dict[str, VersionedValue] = {}
-        for number in range(len(operations) + 1):
-            if number == at:
-                theirs.put(b"two")
-                theirs.take(0).ack()
-            values |= write(operations[number : number + 1]).result(BOUND).values
-        return resolved(Written(0, values=values))
-
-    backend.write = piecewise  # type: ignore[method-assign]
-    with queue.take(0) as item:
-        assert item.data == b"two"
 
 
 def test_a_consumer_that_is_overtaken_takes_another_item(
@@ -200,49 +172,12 @@ def test_a_look_that_is_overtaken_while_other_calls_wait_finds_nothing_at_once(
     assert time.monotonic() - began < client.settings.request_timeout / 2
 
 
-def test_what_is_delayed_while_its_bucket_is_cleared_is_not_forgotten(
-    client: coordlock.Client, other: coordlock.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = time.time()
-    at = now - now % 60  # a minute begins, so that both are in one bucket
-    monkeypatch.setattr(time, "time", lambda: at)
-    queue, theirs = client.work_queue("q"), other.work_queue("q")
-    backend = backend_of(client)
-    write = backend.write
-
-    def late(operations: Sequence[Operation], guards: Sequence[Contender] = ()) -> Any:
-        nonlocal at
-        if any(isinstance(one, Delete) and "/kept/hour-" in one.key for one in operations):
-            del backend.write
-            at -= 60  # the clock of another producer
-            theirs.put(b"second", delay=1)
-            at += 60
-        return write(operations, guards)
-
-    queue.put(b"first", delay=1)
-    at += 2
-    queue.take(BOUND).ack()
-    at += 60
-    queue.put(b"third", delay=NEVER)
-    backend.write = late  # type: ignore[method-assign]
-    assert queue.try_take() is None
-    assert "write" not in vars(backend)
-    with queue.take(BOUND) as item:
-        assert item.data == b"second"
-
-
 def test_what_is_delayed_right_after_a_look_is_waited_for_no_longer_than_its_delay(
     client: coordlock.Client, other: coordlock.Client
 ) -> None:
     queue, theirs = client.work_queue("q"), other.work_queue("q")
-    queue.put(b"mark")
-    queue.take(BOUND).ack()
-    for _ in range(2):  # after these looks the client knows that nobody has claims
-        time.sleep(1.5)
-        assert queue.try_take() is None
-    time.sleep(0.3)
     theirs.put(b"second", delay=6)
-    assert queue.try_take() is None  # looks for what is due, and for some time no more
+    assert queue.try_take() is None
     theirs.put(b"first", delay=0.01)
     began = time.monotonic()
     with queue.take(BOUND) as item:
@@ -272,15 +207,14 @@ def test_of_many_items_that_are_due_at_once_few_are_listed_for_each_take(
     queue, backend, sizes = client.work_queue("q"), backend_of(client), []
     for number in range(120):
         queue.put(b"%d" % number, delay=0.001)
-    read = backend.read
+    names = backend.names
 
-    def noted(where: str, guard: Contender | None = None) -> Any:
-        answer: Promise[Listing] = read(where, guard=guard)
-        if "/kept/slot-" in where:
-            sizes.append(len(answer.result(BOUND).values))
+    def noted(folder: str, first: int | None = None, split: str = "") -> Any:
+        answer: Promise[list[str]] = names(folder, first, split)
+        sizes.append(len(answer.result(BOUND)))
         return answer
 
-    backend.read = noted  # type: ignore[method-assign]
+    backend.names = noted  # type: ignore[method-assign]
     taken = []
     for _ in range(120):
         with queue.take(BOUND) as item:
@@ -354,7 +288,7 @@ def test_a_purge_goes_on_where_others_take_meanwhile(
         queue.put(b"one")
     taken: list[coordlock.Item] = []
     take = lambda _: taken.append(other.work_queue("q").take(BOUND))  # noqa: E731
-    before_writing(client, "/state/lane-1", take)
+    before_writing(client, "/ready/", take)
     assert queue.purge() == 59
     assert queue.stats() == WorkQueueStats(0, 1, 0, 0)
     taken[0].ack()
@@ -490,20 +424,19 @@ def test_a_loop_ends_when_nothing_comes_and_keeps_to_its_concurrency(
     assert list(both) == []
 
 
-def test_dead_workers_are_found_by_a_client_that_could_not_follow_for_a_while(
+def test_dead_workers_are_found_by_a_client_that_was_refused_the_chores_for_a_while(
     client: coordlock.Client, other: coordlock.Client
 ) -> None:
     queue, backend = client.work_queue("q"), backend_of(client)
-    follow = backend.follow
+    enqueue = backend.enqueue
 
-    def refused(where: Any, news: Callable[[], None]) -> Any:
-        following = follow(where, news)
-        if isinstance(where, Queue):
-            backend.follow = follow  # type: ignore[method-assign]
-            following.end(AuthenticationFailed("memory", "no such user"), 0.0)
-        return following
+    def refused(entries: Sequence[Entry], **options: Any) -> Any:
+        if "chores-" not in entries[0].queue:
+            return enqueue(entries, **options)
+        del backend.enqueue
+        return failed(AuthenticationFailed("memory", "no such user"))
 
-    backend.follow = refused  # type: ignore[assignment, method-assign]
+    backend.enqueue = refused  # type: ignore[method-assign]
     queue.put(b"one")
     other.work_queue("q").take(BOUND)
     other.close()
@@ -621,7 +554,7 @@ def test_many_items_are_put_in_order_in_few_writes(client: coordlock.Client) -> 
     backend.write = noted  # type: ignore[method-assign]
     ids = queue.put_many(b"%d" % number for number in range(250))
     assert ids == [str(number) for number in range(1, 251)]
-    assert writes.count(True) == 3
+    assert writes.count(True) == 5
     assert len(queue.put_many([b"late"] * 60, delay=60)) == 60
     assert writes.count(True) == 6
     assert queue.put_many([]) == []
