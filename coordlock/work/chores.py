@@ -1,7 +1,7 @@
 """What one consumer's client does for all: it takes items away from workers that have ended.
 
-It is the client that holds a lock of its own, the chores. When that has gone, the service grants
-the lock to the next client, and while it is held, the others send nothing.
+It is the client that holds a lock of its own, the chores. The others follow its queue, and send
+nothing while it is held.
 
 A look for claims of dead workers comes once a second, and less often the more claims there are, so
 that the claims of a thousand workers are no burden.
@@ -11,17 +11,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Final
 
+from coordlock.backend import Observation
+from coordlock.backend.observation import Queue
+from coordlock.errors import CoordlockError
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Snapshot
 from coordlock.runtime.clock import sleep, soon, within
-from coordlock.runtime.deadline import Cancellation
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
-from coordlock.runtime.promise import settled
+from coordlock.runtime.promise import Condition
 from coordlock.work.layout import ending
 from coordlock.work.records import Claim, Ended, Limits, entry_in
 from coordlock.work.store import Outcome, Store
@@ -33,6 +36,8 @@ log = Log("coordlock")
 
 #: Seconds after a client's last call until it leaves the chores to others.
 _IDLE_S: Final = 5.0
+#: The longest pause before a client takes the chores that no other does: it is random.
+_SPREAD_S: Final = 1.0
 #: Seconds between two looks at the claims, and how many more for each claim.
 _LOOK_S: Final = 1.0
 _LOOK_PER_CLAIM_S: Final = 0.01
@@ -59,6 +64,7 @@ class Chores:
         self._limits: Final = limits
         self._workers: Final = workers
         self._is_waiting: Final = is_waiting
+        self._changed: Final = Condition()
         self._is_running = False
         #: Until when it goes on, in seconds of the client's clock.
         self._until = -math.inf
@@ -87,32 +93,45 @@ class Chores:
             run_in_background(self._run())
 
     def _run(self) -> Steps[None]:
-        timers = self._engine.timers
+        engine, layout = self._engine, self._store.layout
         try:
             while self.is_wanted:
-                idle = Cancellation()
-                held = run_in_background(self._hold(idle))
-                while self.is_wanted and not held.done():
-                    yield within(timers, held, _LOOK_S)
-                idle.cancel("no call wants an item")
-                yield settled(held)
-                if (error := held.exception()) is not None:  # the next attempt may succeed
-                    log.debug("work queue %r: %s", self._store.layout.name, error)
-                    yield sleep(timers, _LOOK_S)
+                following = engine.backend.follow(Queue(layout.chores), self._changed.notify)
+                try:
+                    yield from self._follow(following)
+                except CoordlockError as error:  # the next attempt may succeed
+                    engine.check()
+                    log.debug("work queue %r: %s", layout.name, error)
+                    yield sleep(engine.timers, _LOOK_S)
+                finally:
+                    following.cancel()
         finally:
             self._workers.retire()
             self._is_running = False
             if self.is_wanted:  # there was a call meanwhile
-                soon(timers, self._begin)
+                soon(engine.timers, self._begin)
 
-    def _hold(self, idle: Cancellation) -> Steps[None]:
-        """Hold the chores until this client is ``idle``, and do them."""
+    def _follow(self, following: Observation[Snapshot]) -> Steps[None]:
+        """Do the chores whenever no other client does, until this one is idle.
+
+        Or until its session has ended: the service may have lost its data with one.
+        """
+        engine, session = self._engine, self._engine.sessions.latest
+        while self.is_wanted and session is engine.sessions.latest:
+            notified = self._changed.notified
+            if (view := following.view).ended is not None:
+                raise copy(view.ended)
+            if view.state is not None and not view.state.contenders:
+                yield sleep(engine.timers, engine.timers.jitter(_SPREAD_S))
+                if following.view is view:
+                    yield from self._hold()
+            yield within(engine.timers, notified, _LOOK_S)
+
+    def _hold(self) -> Steps[None]:
+        """Do the chores until this client is idle, if no other client was faster."""
         engine, layout = self._engine, self._store.layout
         self._ticket = ticket = yield from acquisition(
-            *(engine, {layout.chores: Mode.EX}),
-            cancellation=idle,
-            kind="work queue",
-            name=layout.name,
+            engine, {layout.chores: Mode.EX}, 0, kind="work queue", name=layout.name
         )
         ticket.call = None
         try:

@@ -68,10 +68,10 @@ class Tail:
         return encode({"next": self.next, "puts": self.puts}, self.found)
 
     @classmethod
-    def decode(cls, layout: Layout, stored: VersionedValue) -> Self:
+    def decode(cls, layout: Layout, stored: VersionedValue) -> Tail:
         """The tail that ``stored`` is. Raises `BackendError` for something else."""
 
-        def read(found: Mapping[str, Any]) -> Self:
+        def read(found: Mapping[str, Any]) -> Tail:
             puts = {str(put): int(first) for put, first in found["puts"].items()}
             return cls(int(found["next"]), puts, found, stored.version)
 

@@ -31,8 +31,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "deploy.md"
 
 @pytest.fixture(
     params=[
-        pytest.param(name, marks=getattr(pytest.mark, name))
-        for name in ("etcd", "postgres", "redis", "zookeeper")
+        pytest.param(name, marks=getattr(pytest.mark, name.removesuffix("ql")))
+        for name in ("etcd", "postgresql", "redis", "zookeeper")
     ]
 )
 def url(request: pytest.FixtureRequest, root: str) -> str:
@@ -151,7 +151,7 @@ def last_slot(cli: Cli) -> dict[str, Any]:
     return dict(found["slots"][-1])
 
 
-@pytest.mark.long_on("postgres", "redis", "zookeeper")
+@pytest.mark.long_on("postgresql", "redis", "zookeeper")
 def test_a_cronjob_whose_pod_fails_fails_until_an_operator_lets_it_run_again(cli: Cli) -> None:
     words = command_of_the_page("--keep-stderr")
     failing = ("sh", "-c", "echo disk full >&2; exit 3")

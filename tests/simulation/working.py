@@ -97,13 +97,13 @@ class Ledger:
             elif f"{folder}/" == LAYOUT.claims and isinstance(one, Put):
                 claim = Claim.decode(one.key, VersionedValue(one.data, 1))
                 self._take(Entry.parse(name), claim)
-        for one in [one for one in self.open if f"{LAYOUT.claims}{one}" in deleted]:
-            claim = self.open.pop(one)
+        for entry in [entry for entry in self.open if f"{LAYOUT.claims}{entry}" in deleted]:
+            claim = self.open.pop(entry)
             if claim in map(Claim.of, guards):
                 continue
-            self.failed.add(one)
-            if self.goes_on(one.token):
-                self.wrong.append(f"{one} is blamed for a worker that has not ended")
+            self.failed.add(entry)
+            if self.goes_on(entry.token):
+                self.wrong.append(f"{entry} is blamed for a worker that has not ended")
         return written
 
     def _put(self, number: int, content: Content) -> None:
