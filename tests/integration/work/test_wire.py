@@ -134,8 +134,7 @@ def test_requests_for_an_item_are_few_and_the_same_in_any_queue(wire: Wire) -> N
             costs[name] = wire.cost(client.work_queue(name))
             for item in taken:
                 item.release()
-    # A claim, which reads the item, and an end; the first worker is shared, and so are the looks at
-    # the state, for which ZooKeeper takes a request for each lane.
+    # A claim, which reads the item, and an end; the first worker and the listings are shared.
     assert min(costs.values()) >= 2, costs
     assert max(costs.values()) <= 5, costs
     assert max(costs.values()) <= min(costs.values()) + 1.5, costs
