@@ -102,7 +102,7 @@ def test_processes_that_race_lose_no_acknowledged_update(
 ) -> None:
     integer = tmp_path / "integer"
     integer.touch()
-    racers = [process("race", directory, integer, first, 4, 200) for first in (1, 2, 3, 4)]
+    racers = [process("race", directory, integer, first, 4, 60) for first in (1, 2, 3, 4)]
     acknowledged = [int(racer.line()) for racer in racers]
     assert int(integer.read_text()) == sum(acknowledged) > 0
 

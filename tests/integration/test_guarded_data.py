@@ -135,6 +135,7 @@ def test_a_commit_that_arrives_after_the_lock_has_passed_on_is_not_made(
 # Processes that stop
 
 
+@pytest.mark.long_on("zookeeper")
 @pytest.mark.parametrize("scheme", ["etcd", "zookeeper"])
 def test_processes_that_stop_past_their_lease_lose_no_acknowledged_write(
     request: pytest.FixtureRequest, scheme: str, root: str, key: str
