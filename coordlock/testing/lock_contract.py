@@ -275,19 +275,6 @@ class LockContract(ClientSuite):
         assert held.lost.wait()
         assert operator.admin.evict_all("orders") == ()
 
-    def test_all_holders_of_a_semaphore_are_evicted_after_its_waiters(
-        self, connect: Callable[..., Any], start: Callable[..., Future[Any]]
-    ) -> None:
-        operator, other = connect(), connect()
-        held = [other.semaphore("permits", 2).acquire() for _ in range(2)]
-        waiters = [start(other.semaphore("permits", 2).acquire) for _ in range(3)]
-        eventually(lambda: self._length_is(operator, "permits", 5))
-        assert len(operator.admin.evict_all("permits")) == 5
-        for waiter in waiters:
-            with pytest.raises(coordlock.errors.Evicted):
-                waiter.result(30)
-        assert all(grant.lost.wait() for grant in held)
-
     def test_a_wait_is_cancelled_from_another_thread_and_the_next_one_waits_on(
         self, client: Any, other: Any, start: Callable[..., Future[Any]]
     ) -> None:
@@ -507,18 +494,7 @@ class LockContract(ClientSuite):
         assert None not in grants
         assert all(grant.release() for grant in grants)
 
-    @pytest.mark.parametrize("name", ["", "x" * 256, "x" * 4096, "\ud800", b"x", None], ids=ascii)
-    def test_a_name_that_cannot_be_stored_is_refused_at_once(self, client: Any, name: Any) -> None:
-        with pytest.raises(coordlock.errors.InvalidName):
-            client.lock(name)
-
     # Modes
-
-    def test_a_late_reader_sees_a_writer_far_ahead(self, client: Any, other: Any) -> None:
-        with client.write_lock("orders"):
-            shadows = [client.lock("orders", mode=Mode.NL).acquire() for _ in range(20)]
-            assert other.read_lock("orders").try_acquire() is None
-            assert all(shadow.release() for shadow in shadows)
 
     # Semaphores
 

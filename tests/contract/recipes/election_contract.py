@@ -182,28 +182,6 @@ class ElectionContract(ClientSuite):
             term.resign()
             assert leaders.next(BOUND) is None
 
-    def test_an_observer_never_sees_an_older_term_after_a_newer_one(
-        self, client: Any, other: Any, start: Start
-    ) -> None:
-        with other.election("e").observe() as leaders:
-            seen: list[Any] = []
-            following = start(lambda: seen.extend(leaders))
-            tokens = []
-            for number in range(20):
-                with campaign((client, other)[number % 2], b"%d" % number) as term:
-                    tokens.append(term.token)
-            with campaign(client, b"last") as term:
-                tokens.append(term.token)
-                # The first state may be as late as this: on ZooKeeper it needs a quiet moment.
-                eventually(lambda: seen and seen[-1] and seen[-1].value == b"last")
-                assert leaders.state.value == b"last"
-            eventually(lambda: seen[-1] is None)
-            leaders.close()
-            following.result(BOUND)
-        terms = [one.token for one in seen if one is not None]
-        assert terms == sorted(set(terms))
-        assert set(terms) <= set(tokens)
-
     # Running
 
     def test_run_leads_again_after_a_loss_and_ends_when_it_is_cancelled(

@@ -68,18 +68,6 @@ class GroupContract(ClientSuite):
         assert membership.release() is False
         assert values(client) == []
 
-    def test_as_many_as_there_are_join_at_once(self, client: Any, other: Any, start: Start) -> None:
-        wanted = [b"%d" % number for number in range(30)]
-        joining = [
-            start((client, other)[number % 2].group("g").join, value)
-            for number, value in enumerate(wanted)
-        ]
-        memberships = [one.result(BOUND) for one in joining]
-        assert sorted(values(client)) == sorted(wanted)
-        for one in memberships:
-            assert one.release()
-        assert values(other) == []
-
     # Values
 
     def test_a_member_publishes_another_value_in_its_place(self, client: Any, other: Any) -> None:
