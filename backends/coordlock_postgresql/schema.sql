@@ -569,6 +569,9 @@ BEGIN
     IF pg_catalog.current_setting('synchronous_commit') IN ('off', 'local') THEN
         PERFORM pg_catalog.set_config('synchronous_commit', 'on', true);
     END IF;
+    -- A client that has given up leaves its connection to the server, which may wait for a standby
+    -- with a queue's lock: not one connection for each repetition.
+    PERFORM pg_catalog.set_config('lock_timeout', '5s', true);
 END $$;
 
 -- Commit, and notify others by another transaction. It sees who waits by now. It waits for no disk,
@@ -596,6 +599,8 @@ END $$;
 CREATE PROCEDURE heartbeat(session text, INOUT answer json DEFAULT NULL) LANGUAGE plpgsql AS $$
 BEGIN
     CALL coordlock._begin();
+    -- It waits for no standby, which would end the session with its promotion.
+    PERFORM pg_catalog.set_config('synchronous_commit', 'local', true);
     answer := pg_catalog.to_json(coordlock._heartbeat(session));
 END $$;
 

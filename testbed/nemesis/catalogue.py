@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from testbed.nemesis import clocks, links, nodes, operators, people, redis
+from testbed.nemesis import clocks, links, nodes, operators, people, postgresql, redis
 from testbed.nemesis.fault_maker import FaultMaker
 
 __all__ = ["FAULTS", "fitting"]
@@ -13,7 +13,7 @@ __all__ = ["FAULTS", "fitting"]
 #: By name.
 FAULTS: Final[Mapping[str, type[FaultMaker]]] = {
     fault.name: fault
-    for module in (nodes, links, people, clocks, operators, redis)
+    for module in (nodes, links, people, clocks, operators, postgresql, redis)
     for fault in (getattr(module, name) for name in module.__all__)
 }
 
