@@ -221,10 +221,3 @@ class PublishedValueContract(DisturbedSuite):
             [claim, Mode.PR],
             [Mode.PR],
         ]
-
-    def test_who_does_not_know_the_marker_takes_it_for_exclusive(self, one: Party) -> None:
-        claim = Convertible(Mode.CR)
-        mine = enqueue(one, b"", claim=claim)  # as if its value were not known
-        [seen_again] = one.backend.snapshot("q", owners=True).result(BOUND).contenders
-        assert seen_again.key == mine.key
-        assert seen_again.claim == Convertible(Mode.EX)

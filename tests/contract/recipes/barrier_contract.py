@@ -6,10 +6,9 @@ Subclass `BarrierContract` as `coordlock.testing.lock_contract.LockContract`.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
@@ -19,15 +18,10 @@ from coordlock.errors import (
     NameConflict,
     WaitTimeout,
 )
-from coordlock.testing.client_suite import ClientSuite
+from coordlock.testing.client_suite import BOUND, ClientSuite, Start
 from coordlock.testing.waiting import eventually
 
 __all__ = ["BarrierContract"]
-
-#: No answer takes longer on a healthy service, however loaded the machine is.
-BOUND: Final = 60.0
-
-Start = Callable[..., Future[Any]]
 
 
 class BarrierContract(ClientSuite):
@@ -90,17 +84,6 @@ class BarrierContract(ClientSuite):
             one.result(2 * BOUND)
         assert reached == [10, 10, 10]
         eventually(lambda: self.standing(client, name) == 0)
-
-    def test_more_than_the_parties_pass_in_groups(
-        self, client: Any, other: Any, name: str, start: Start
-    ) -> None:
-        waiting = [start((client, other)[n % 2].barrier(name, 4).wait, BOUND) for n in range(10)]
-        eventually(lambda: sum(one.done() for one in waiting) == 8)
-        eventually(lambda: self.standing(client, name) == 2)
-        assert sum(one.done() for one in waiting) == 8
-        last = [start(client.barrier(name, 4).wait, BOUND) for _ in range(2)]
-        for one in (*waiting, *last):
-            one.result(BOUND)
 
     def test_a_single_party_waits_for_nobody(self, client: Any, name: str) -> None:
         for timeout in (None, 0, BOUND):

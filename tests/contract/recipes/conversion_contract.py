@@ -6,25 +6,18 @@ Subclass `ConversionContract` as `coordlock.testing.lock_contract.LockContract`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
 import coordlock
 from coordlock import LockLost, Mode
 from coordlock.errors import Unsupported, WaitTimeout
-from coordlock.testing.client_suite import ClientSuite
+from coordlock.testing.client_suite import BOUND, ClientSuite, Start
 from coordlock.testing.waiting import eventually
 from coordlock.types import Convertible
 
 __all__ = ["ConversionContract"]
-
-#: No answer takes longer on a healthy service, however loaded the machine is.
-BOUND: Final = 60.0
-
-Start = Callable[..., Future[Any]]
 
 
 def is_converting(client: Any, name: str) -> bool:
@@ -125,18 +118,6 @@ class ConversionContract(ClientSuite):
                 pass
         with client.lock("a"):
             pass
-
-    def test_an_upgrade_that_tries_once_succeeds_where_nobody_is_in_the_way(
-        self, client: Any, other: Any, start: Start
-    ) -> None:
-        with client.upgradeable_lock("a") as mine:
-            late = start(other.lock("a").acquire)  # it waits behind, and is in nobody's way
-            eventually(lambda: waiters(other, "a") == 1)
-            mine.upgrade(timeout=0)
-            assert mine.claim is Mode.EX
-            mine.downgrade()
-            mine.upgrade(timeout=0)
-        late.result(BOUND).release()
 
     def test_an_upgrade_that_tries_once_is_refused_without_a_wait(
         self, client: Any, other: Any

@@ -8,24 +8,17 @@ Subclass `CounterContract` as `coordlock.testing.lock_contract.LockContract`.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
 from coordlock.backend import Put
 from coordlock.errors import NameConflict, WaitTimeout
-from coordlock.testing.client_suite import ClientSuite
+from coordlock.testing.client_suite import BOUND, ClientSuite, Start
 from coordlock.testing.waiting import eventually
 from coordlock.types import Record
 
 __all__ = ["CounterContract"]
-
-#: No answer takes longer on a healthy service, however loaded the machine is.
-BOUND: Final = 60.0
-
-Start = Callable[..., Future[Any]]
 
 
 class CounterContract(ClientSuite):

@@ -8,22 +8,15 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
 from coordlock import Cancellation, GrantState, LockLost
-from coordlock.testing.client_suite import ClientSuite
+from coordlock.testing.client_suite import BOUND, ClientSuite, Start
 from coordlock.testing.waiting import eventually
 
 __all__ = ["ElectionContract"]
-
-#: No answer takes longer on a healthy service, however loaded the machine is.
-BOUND: Final = 60.0
-
-Start = Callable[..., Future[Any]]
 
 
 def campaign(client: Any, value: bytes = b"me", **options: Any) -> Any:
@@ -237,12 +230,3 @@ class ElectionContract(ClientSuite):
             run(fail_async if hasattr(client, "_portal") else fail)
         assert seen == [b"fails"]
         assert leading(other) is None
-
-    def test_run_calls_no_body_that_would_lead_after_the_resignation(self, client: Any) -> None:
-        async def lead(term: Any) -> None:
-            raise AssertionError
-
-        if not hasattr(client, "_portal"):
-            with pytest.raises(TypeError, match="makes a coroutine"):
-                client.election("e").run(lead)
-            assert leading(client) is None

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
-from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
@@ -23,18 +21,15 @@ from coordlock.errors import (
     ConfigurationError,
 )
 from coordlock.jobs.view import queue_of
-from coordlock.testing.client_suite import ClientSuite
+from coordlock.testing.client_suite import BOUND, ClientSuite, Start
 from coordlock.testing.waiting import eventually
 from coordlock.types import Record
 
 __all__ = ["JobContract"]
 
-#: No answer takes longer on a healthy service, however loaded the machine is.
-BOUND: Final = 60.0
 
 Policy = Literal["at-most-once", "at-least-once"]
 POLICIES: Final[tuple[Policy, ...]] = ("at-most-once", "at-least-once")
-Start = Callable[..., Future[Any]]
 
 
 class JobContract(ClientSuite):

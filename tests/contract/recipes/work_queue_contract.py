@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any, Final
 
 import pytest
@@ -17,19 +16,15 @@ from coordlock import GrantState, LockLost, NameConflict, WorkQueueEmpty, WorkQu
 from coordlock.backend import Put
 from coordlock.errors import InvalidName, Unsupported
 from coordlock.fencing import MemoryFence
-from coordlock.testing.client_suite import ClientSuite
+from coordlock.testing.client_suite import BOUND, ClientSuite, Start
 from coordlock.testing.portal import behind
 from coordlock.testing.waiting import eventually
 from coordlock.types import WorkQueueStats
 
 __all__ = ["WorkQueueContract"]
 
-#: No answer takes longer on a healthy service, however loaded the machine is.
-BOUND: Final = 60.0
 #: A time that does not come during a test.
 NEVER: Final = 10_000
-
-Start = Callable[..., Future[Any]]
 
 
 class _Stopped(BaseException):
