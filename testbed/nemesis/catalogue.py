@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from testbed.nemesis import clocks, nodes, operators, people, redis
+from testbed.nemesis import clocks, nodes, operators, people, postgresql, redis
 from testbed.nemesis.fault_maker import FaultMaker
 from testbed.nemesis.links import LINK_FAULTS
 
@@ -18,7 +18,7 @@ FAULTS: Final[Mapping[str, type[FaultMaker]]] = {
         *LINK_FAULTS,
         *(
             getattr(module, name)
-            for module in (nodes, people, clocks, operators, redis)
+            for module in (nodes, people, clocks, operators, postgresql, redis)
             for name in module.__all__
         ),
     )

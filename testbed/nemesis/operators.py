@@ -20,7 +20,7 @@ class RemoveContender(FaultMaker):
     name = "remove-contender"
     reach = Reach.OPERATOR
     area = Area.SERVICE
-    systems = frozenset({"etcd", "zookeeper"})
+    systems = frozenset({"etcd", "postgresql", "zookeeper"})
 
     def choose(self) -> tuple[str, ...]:
         keys = self.system.contenders(self.scene.root)
@@ -36,7 +36,7 @@ class RemoveQueue(FaultMaker):
     name = "remove-queue"
     reach = Reach.OPERATOR
     area = Area.SERVICE
-    systems = frozenset({"etcd", "zookeeper"})
+    systems = frozenset({"etcd", "postgresql", "zookeeper"})
 
     #: How often it is tried, where somebody always comes between the contenders and the parent.
     tries = 20

@@ -17,9 +17,10 @@ import django
 import pytest
 from django.conf import settings
 from django.core.management import call_command
-from django.db import connections, transaction
+from django.db import IntegrityError, connections, transaction
 from django.test import Client, TestCase, override_settings
 from django.urls import path
+from sqlalchemy import URL, create_engine, text
 
 import coordlock
 from coordlock.fencing import Marks, Presented
@@ -52,6 +53,31 @@ def database(tmp_path: Path) -> Iterator[str]:
     """A SQLite database with the table of fences; its alias."""
     with added({"ENGINE": "django.db.backends.sqlite3", "NAME": tmp_path / "db"}) as alias:
         yield alias
+
+
+@pytest.fixture
+def postgresql_database(postgresql: Postgres, root: str) -> Iterator[str]:
+    """A database of PostgreSQL, which has the locks, too; its alias."""
+    with (
+        postgresql.schema() as url,
+        added(in_postgresql(url)) as alias,
+        override_settings(COORDLOCK={"url": postgresql.url_for(root), "timeout": 60}),
+    ):
+        yield alias
+        get_client().close()
+
+
+def in_postgresql(url: URL) -> dict[str, Any]:
+    """The settings of a database."""
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": url.database,
+        "USER": url.username,
+        "PASSWORD": url.password,
+        "HOST": url.host,
+        "PORT": url.port,
+        "OPTIONS": dict(url.query),
+    }
 
 
 @contextlib.contextmanager
@@ -127,13 +153,61 @@ def test_autocommit_that_is_off_is_refused(database: str) -> None:
         locked_atomic("q", using=database).__enter__()
 
 
-def test_it_works_in_a_test_case_of_django(database: str) -> None:
+@pytest.mark.postgres
+def test_lock_and_data_end_in_one_commit_in_the_database_that_has_the_locks(
+    postgresql_database: str,
+) -> None:
+    at_commit: list[object] = []
+    admin = get_client().admin
+    with locked_atomic("q", using=postgresql_database):
+        with pytest.raises(coordlock.errors.BackendError, match="a transaction of a program"):
+            admin.evict_all("q")
+        write(postgresql_database, "x")
+        transaction.on_commit(
+            lambda: at_commit.append(admin.contenders("q")), using=postgresql_database
+        )
+    assert at_commit == [()]
+    assert written(postgresql_database) == ["x"]
+    with pytest.raises(IntegrityError), locked_atomic("q", using=postgresql_database):
+        write(postgresql_database, "x")
+    eventually(lambda: not admin.contenders("q"), within=BOUND)
+
+
+@pytest.mark.postgres
+def test_a_database_without_the_locks_is_committed_before_the_release(
+    postgresql: Postgres, postgresql_database: str
+) -> None:
+    at_commit: list[int] = []
+    engine = create_engine(postgresql.url, isolation_level="AUTOCOMMIT")
+    name = f"d{uuid.uuid4().hex[:12]}"
+    with engine.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+        with added(in_postgresql(postgresql.url.set(database=name))) as alias:
+            with locked_atomic("q", using=alias):
+                write(alias, "x")
+                transaction.on_commit(
+                    lambda: at_commit.append(len(get_client().admin.contenders("q"))), using=alias
+                )
+            assert written(alias) == ["x"]
+        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+    engine.dispose()
+    assert at_commit == [1]
+
+
+@pytest.mark.parametrize(
+    "alias",
+    ["database", pytest.param("postgresql_database", marks=pytest.mark.postgres)],
+)
+def test_it_works_in_a_test_case_of_django(request: pytest.FixtureRequest, alias: str) -> None:
+    database: str = request.getfixturevalue(alias)
+
     class Case(TestCase):  # type: ignore[misc]  # Django has no types
         databases = {database}  # noqa: RUF012 - as Django's users write it
 
         def runTest(self) -> None:  # noqa: N802 - unittest's name
-            with locked_atomic("q", using=database):
-                write(database, "x")
+            for resource in ("x", "y"):
+                with locked_atomic("q", using=database):
+                    write(database, resource)
 
     result = unittest.TestResult()
     unittest.TestSuite([Case()]).run(result)
@@ -212,15 +286,7 @@ class TestDjangoFence(FenceContract):
             if request.param == "postgres":
                 server: Postgres = request.getfixturevalue("postgres")
                 url = stack.enter_context(server.schema())
-                configuration = {
-                    "ENGINE": "django.db.backends.postgresql",
-                    "NAME": url.database,
-                    "USER": url.username,
-                    "PASSWORD": url.password,
-                    "HOST": url.host,
-                    "PORT": url.port,
-                    "OPTIONS": dict(url.query),
-                }
+                configuration = in_postgresql(url)
             alias = stack.enter_context(added(configuration))
             yield InDjango(alias, tmp_path)
 
