@@ -18,7 +18,7 @@ from coordlock.backend import Backend, Capability, SessionInfo
 from coordlock.backend.config import configure
 from coordlock.errors import BackendUnavailable, SessionLost
 from coordlock.model.admission import is_blocked
-from coordlock.model.claim import AnyClaim, Claim, Convertible, Mode
+from coordlock.model.claim import AnyClaim, Convertible, Mode
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot, are_same
 from coordlock.runtime.clock import SystemTimers
 from coordlock.testing.waiting import eventually

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import subprocess
 import sys
 import threading
@@ -217,7 +218,8 @@ def test_joining_a_group_is_one_round_trip_however_many_are_there(
         return Counter({kind: n for kind, n in sent.items() if kind not in ("getData", "Watch")})
 
     joining, leaving = fewest(wire, lambda: group.join(b"one more"), release)
-    updating, _ = fewest(wire, lambda: members[0].publish(b"another"), lambda _: None)
+    numbers = itertools.count(100)
+    updating, _ = fewest(wire, lambda: members[0].publish(b"%d" % next(numbers)), lambda _: None)
     assert round_trips(but_watches(joining)) == 1, joining
     assert but_watches(updating).total() == 1, updating
     assert but_watches(leaving).total() == 1, leaving

@@ -105,7 +105,7 @@ def test_a_port_that_wants_tls_is_guessed(secure: RedisServer, root: str) -> Non
 
 
 def test_a_port_without_tls_is_guessed(redis: Redis, root: str) -> None:
-    options = "request_timeout=0.5s&connect_timeout=1s"
+    options = "request_timeout=0.2s&connect_timeout=2s"
     with pytest.raises(BackendUnavailable, match="TLS was not answered"):
         coordlock.connect(f"rediss://{redis.host}:{redis.port}{root}?{options}")
 
