@@ -103,7 +103,6 @@ SLOW: Final = {
         "simulation/test_deadlocks.py",
         "simulation/test_repeatable.py",
         "unit/local/test_leaving.py",
-        "unit/test_completion.py",
         "unit/test_interrupted_recipes.py",
         "unit/test_interrupts.py",
         "unit/test_platforms.py",
