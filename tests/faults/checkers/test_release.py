@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from coordlock_faults.events import Reach
+from coordlock_faults.events import AcquireInvoked, Reach
 from coordlock_faults.release import release
 
 from tests.faults.checkers.story import BOUNDS, Story, broken
@@ -43,6 +45,18 @@ def test_not_held_is_right_when_an_operator_removed_the_contender(target: str, r
     story = released(seen=520, held=False)
     story.fault(Reach.OPERATOR, 480, 490, target)
     assert broken(story) == ([] if right else ["FalselyLost"])
+
+
+@pytest.mark.parametrize("other", ["c1-s1", ""])
+def test_not_held_is_right_when_an_operator_removed_another_one_of_the_set(other: str) -> None:
+    story = released(seen=520, held=False)
+    story.lock = "b"
+    story.attempt("c1", 6, invoked=1, granted=10, deadline=890, gone=8, seen=520)
+    story.fault(Reach.OPERATOR, 480, 490, "/b/key1")
+    first, second = (one for one in story.events if isinstance(one, AcquireInvoked))
+    story.events[story.events.index(first)] = replace(first, together="c1-s1")
+    story.events[story.events.index(second)] = replace(second, together=other)
+    assert found(story) == ([] if other else ["FalselyLost"])
 
 
 def test_a_release_that_was_not_answered_says_nothing() -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
 import psycopg
 import pytest
+from coordlock_postgresql.schema import set_up
 
 import coordlock
-from coordlock.errors import CoordlockError, LockLost, SessionLost, StaleToken
+from coordlock.backend.config import configure
+from coordlock.errors import BackendError, CoordlockError, LockLost, SessionLost, StaleToken
 from coordlock.fencing import MemoryFence
 from coordlock.testing.waiting import eventually
 from testbed.servers.endpoint import Endpoint
@@ -23,6 +27,8 @@ from testbed.systems.wall_clocks import WallClock
 pytestmark = [pytest.mark.postgres, pytest.mark.faults, pytest.mark.usefixtures("no_leaks")]
 
 PAUSE: float = 5
+BEATS = "SELECT sum(beat) FROM coordlock.session"
+BACKENDS = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'coordlock'"
 
 
 @pytest.fixture
@@ -129,6 +135,77 @@ def test_who_waits_during_a_failover_is_not_granted_by_the_old_place(
         assert failures
         with two.lock("a").acquire(timeout=60) as later:
             assert later.token >> 39 > holder.token >> 39
+
+
+@pytest.mark.long
+def test_a_synchronous_standby_that_stops_ends_no_grant(
+    primary: PostgresServer, tmp_path: Path
+) -> None:
+    url = primary.url_for("/synchronous", ttl="4s", request_timeout="1s")
+    with ExitStack() as stack:
+        standby = stack.enter_context(PostgresStandby(tmp_path / "standby", primary))
+        with pytest.raises(BackendError, match="standby"):
+            coordlock.connect(standby.url_for("/synchronous"))
+        primary.set("synchronous_standby_names", PostgresStandby.NAME)
+        one, two = (stack.enter_context(coordlock.connect(url)) for _ in range(2))
+        admin = stack.enter_context(primary.administrator())
+        kept, released = one.lock("kept").acquire(), two.lock("released").acquire()
+        standby.pause()
+        [[beats]] = admin.execute("SELECT sum(beat) FROM coordlock.session")
+        pool = stack.enter_context(ThreadPoolExecutor(3))
+        releasing = pool.submit(released.release)
+        later = [
+            pool.submit(
+                lambda client: client.lock("released").acquire(timeout=60).release(), client
+            )
+            for client in (one, two)
+        ]
+        # For more than the ttl, and for more than a server's process waits for a lock.
+        eventually(lambda: admin.execute(BEATS).fetchone() >= (beats + 20,), within=60)
+        kept.check()
+        # Requests that clients have given up do not pile up: one waits for the standby, and some
+        # for its queue.
+        assert admin.execute(BACKENDS).fetchone() < (20,)
+        standby.resume()
+        for each in (releasing, *later):
+            each.result()
+        kept.release()
+        eventually(lambda: not one.admin.contenders("released"))
+
+
+@pytest.mark.usefixtures("short_pause")
+def test_a_dump_that_is_restored_knows_no_grant_and_repeats_no_token(
+    primary: PostgresServer,
+) -> None:
+    url = primary.url_for("/dump", ttl=f"{PAUSE:g}s")
+    copy = url.replace("/postgres/", "/copy/")
+    source, target = (
+        primary.url.set(drivername="postgresql", database=name).render_as_string()
+        for name in ("postgres", "copy")
+    )
+    with coordlock.connect(url) as client:
+        held = client.lock("a").acquire()
+        held.transaction().put("/app/kept", b"1").commit()
+        dump = subprocess.run(["pg_dump", source], capture_output=True, check=False)
+        if b"version mismatch" in dump.stderr:
+            pytest.skip("the pg_dump on the path is older than the server")
+        held.transaction().put("/app/kept", b"2").commit()
+        newest = client.lock("b").acquire()
+        with primary.administrator() as admin:
+            admin.execute("CREATE DATABASE copy")
+        restore = ["psql", "-qv", "ON_ERROR_STOP=1", target]
+        subprocess.run(restore, input=dump.stdout, capture_output=True, check=True)
+        with coordlock.connect(copy) as later, later.lock("a").acquire(timeout=60) as grant:
+            assert grant.token > newest.token
+            kept = grant.read("/app/kept")
+            assert kept is not None
+            assert kept.data == b"1"
+        held.check()
+        # A copy of the server's files can't be recognised: the operator says so.
+        set_up(configure(url), restored=True)
+        assert held.lost.wait(PAUSE * 2)
+        with client.lock("a").acquire(timeout=60) as restored:
+            assert restored.token > newest.token
 
 
 def test_locks_outlive_a_killed_server_that_comes_back(primary: PostgresServer) -> None:
