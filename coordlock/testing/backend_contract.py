@@ -58,7 +58,7 @@ class Party:
         self.listener = Listener()
         self.info: SessionInfo = backend.open(self.listener).result(BOUND)
 
-    def enqueue(self, queue: str, claim: Claim = Mode.EX) -> tuple[Entry, Contender, Snapshot]:
+    def enqueue(self, queue: str, claim: AnyClaim = Mode.EX) -> tuple[Entry, Contender, Snapshot]:
         """A new entry, its contender and the snapshot that came with it."""
         entry = Entry(queue, uuid.uuid4().hex, claim, OWNER)
         snapshot = self.add(entry)
