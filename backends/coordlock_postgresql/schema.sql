@@ -603,8 +603,6 @@ END $$;
 CREATE PROCEDURE heartbeat(session text, INOUT answer json DEFAULT NULL) LANGUAGE plpgsql AS $$
 BEGIN
     CALL coordlock._begin();
-    -- It waits for no standby, which would end the session with its promotion.
-    PERFORM pg_catalog.set_config('synchronous_commit', 'local', true);
     answer := pg_catalog.to_json(coordlock._heartbeat(session));
 END $$;
 
