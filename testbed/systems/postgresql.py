@@ -156,6 +156,9 @@ class PostgresqlStandbySystem(PostgresqlSystem):
             admin.execute(f"UPDATE coordlock.epoch SET pause = '{_PAUSE} s'".encode())
         return self
 
+    def direct_url(self, root: str, **options: object) -> str:
+        return super().direct_url(root, **{"ttl": f"{_PAUSE}s", **options})
+
     def _configure(self) -> None:
         super()._configure()
         self.servers["n2"].primary = self.servers["n1"]

@@ -17,6 +17,7 @@ from coordlock_postgresql.schema import set_up
 
 import coordlock
 from coordlock.backend.config import configure
+from coordlock.client.state import ClientStatus
 from coordlock.errors import BackendError, CoordlockError, LockLost, SessionLost, StaleToken
 from coordlock.fencing import MemoryFence
 from coordlock.testing.waiting import eventually
@@ -27,7 +28,9 @@ from testbed.systems.wall_clocks import WallClock
 pytestmark = [pytest.mark.postgres, pytest.mark.faults, pytest.mark.usefixtures("no_leaks")]
 
 PAUSE: float = 5
-BEATS = "SELECT sum(beat) FROM coordlock.session"
+ENDING = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'coordlock'"
+)
 BACKENDS = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'coordlock'"
 
 
@@ -138,39 +141,60 @@ def test_who_waits_during_a_failover_is_not_granted_by_the_old_place(
 
 
 @pytest.mark.long
-def test_a_synchronous_standby_that_stops_ends_no_grant(
+@pytest.mark.usefixtures("short_pause")
+def test_an_old_primary_without_its_synchronous_standby_ends_grants_before_the_new_one_gives_them(
     primary: PostgresServer, tmp_path: Path
 ) -> None:
-    url = primary.url_for("/synchronous", ttl="4s", request_timeout="1s")
+    options = {"ttl": f"{PAUSE:g}s", "request_timeout": "1s"}
     with ExitStack() as stack:
         standby = stack.enter_context(PostgresStandby(tmp_path / "standby", primary))
         with pytest.raises(BackendError, match="standby"):
-            coordlock.connect(standby.url_for("/synchronous"))
+            coordlock.connect(standby.url_for("/two"))
+        primary.set("synchronous_standby_names", PostgresStandby.NAME)
+        one, waiting = (
+            stack.enter_context(coordlock.connect(primary.url_for("/two", **options)))
+            for _ in range(2)
+        )
+        held, released = one.lock("a").acquire(), one.lock("b").acquire()
+        pool = stack.enter_context(ThreadPoolExecutor(3))
+        standby.promote()
+        releasing = pool.submit(released.release)
+        waits = [pool.submit(waiting.lock(name).acquire, timeout=20) for name in "ab"]
+        two = stack.enter_context(coordlock.connect(standby.url_for("/two", **options)))
+        with two.lock("a").acquire(timeout=60) as later:
+            assert held.lost.is_set()
+            assert later.token > held.token
+        releasing.result()
+        for each in waits:
+            assert isinstance(each.exception(), CoordlockError)
+        # What clients give up there does not take all connections.
+        with primary.administrator() as admin:
+            [(taken,)] = admin.execute(BACKENDS).fetchall()
+            print("taken", taken)
+            assert taken < 30
+            admin.execute(ENDING)
+
+
+@pytest.mark.long
+def test_a_synchronous_standby_that_comes_back_ends_an_outage(
+    primary: PostgresServer, tmp_path: Path
+) -> None:
+    url = primary.url_for("/outage", ttl="15s", request_timeout="1s")
+    with ExitStack() as stack:
+        standby = stack.enter_context(PostgresStandby(tmp_path / "standby", primary))
         primary.set("synchronous_standby_names", PostgresStandby.NAME)
         one, two = (stack.enter_context(coordlock.connect(url)) for _ in range(2))
-        admin = stack.enter_context(primary.administrator())
-        kept, released = one.lock("kept").acquire(), two.lock("released").acquire()
+        kept, released = one.lock("kept").acquire(), one.lock("b").acquire()
+        pool = stack.enter_context(ThreadPoolExecutor(2))
         standby.pause()
-        [[beats]] = admin.execute("SELECT sum(beat) FROM coordlock.session")
-        pool = stack.enter_context(ThreadPoolExecutor(3))
         releasing = pool.submit(released.release)
-        later = [
-            pool.submit(
-                lambda client: client.lock("released").acquire(timeout=60).release(), client
-            )
-            for client in (one, two)
-        ]
-        # For more than the ttl, and for more than a server's process waits for a lock.
-        eventually(lambda: admin.execute(BEATS).fetchone() >= (beats + 20,), within=60)
-        kept.check()
-        # Requests that clients have given up do not pile up: one waits for the standby, and some
-        # for its queue.
-        assert admin.execute(BACKENDS).fetchone() < (20,)
+        waiter = pool.submit(two.lock("b").acquire, timeout=60)
+        eventually(lambda: one.state.status is ClientStatus.IN_DOUBT, within=30)
         standby.resume()
-        for each in (releasing, *later):
-            each.result()
-        kept.release()
-        eventually(lambda: not one.admin.contenders("released"))
+        with waiter.result() as later:
+            assert later.token > released.token
+        releasing.result()
+        kept.check()
 
 
 @pytest.mark.usefixtures("short_pause")
@@ -240,16 +264,12 @@ def test_a_server_that_stands_still_ends_grants_at_their_deadline(primary: Postg
 
 def test_connections_that_an_administrator_ends_cost_no_lock(primary: PostgresServer) -> None:
     url = primary.url_for("/ended", ttl="30s")
-    ending = (
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-        "WHERE application_name = 'coordlock'"
-    )
     stop = threading.Event()
 
     def end() -> None:
         with primary.administrator() as admin:
             while not stop.wait(0.15):
-                admin.execute(ending)
+                admin.execute(ENDING)
 
     with coordlock.connect(url) as one, coordlock.connect(url) as two:
         kept = one.lock("kept").acquire()
