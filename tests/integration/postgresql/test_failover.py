@@ -174,7 +174,6 @@ def test_an_old_primary_without_its_synchronous_standby_ends_grants_before_the_n
             admin.execute(ENDING)
 
 
-@pytest.mark.long
 def test_a_synchronous_standby_that_comes_back_ends_an_outage(
     primary: PostgresServer, tmp_path: Path
 ) -> None:
