@@ -341,7 +341,8 @@ BEGIN
     ) SELECT coalesce(array_agg(c), '{}') INTO changed FROM new_version;
     SELECT * INTO found FROM contender c WHERE (c.session, c.id, c.token) = (of_session, of_id, of_token);
     answer := json_build_object(
-        CASE WHEN found.id IS NULL OR found.version = known THEN 'evicted' -- or of an earlier epoch
+        -- Of an earlier epoch, too, whose last versions a failover may have lost.
+        CASE WHEN found.id IS NULL OR found.version <= known THEN 'evicted'
              WHEN (found.version, found.value) = (known + 1, new) THEN 'done' ELSE 'version' END, true);
 END $$;
 

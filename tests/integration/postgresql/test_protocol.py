@@ -80,11 +80,19 @@ def test_on_another_timeline_every_grant_is_lost_and_none_is_given_for_a_while(
     url = postgresql.url_for(root, ttl="2s")
     with coordlock.connect(url) as client:
         before = client.lock("a").acquire()
+        [contender] = admin.execute(
+            "SELECT session, id FROM coordlock.contender WHERE token = %s", (before.token,)
+        )
         try:
             [[minute]] = admin.execute("SELECT coordlock._minute()")
             admin.execute("UPDATE coordlock.epoch SET timeline = 'another', pause = '3 s'")
             [[gone]] = admin.execute("SELECT coordlock.look('{dead-1}', '{1}')")
             assert gone is None, "a departure would admit a waiter of the earlier epoch"
+            [[publishing]] = admin.execute(
+                "CALL coordlock.publish(%s, %s, %s, %s, '', 2)",
+                (root, *contender, before.token),
+            )
+            assert publishing == {"evicted": True}, "its version 2 got lost"
             lost = threading.Event()
             before.on_lost(lambda *_: lost.set())
             assert lost.wait(10)
