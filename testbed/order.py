@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coordlock_etcd import EtcdBackend
+from coordlock_postgresql import PostgresqlBackend
 from coordlock_redis import RedisBackend
 from coordlock_zookeeper import ZookeeperBackend
 
@@ -20,6 +21,8 @@ def is_told_in_order(backend: Backend, mine: Contender) -> bool:
     if isinstance(backend, RedisBackend):
         own = backend._watches._table.watched.get((mine.id, mine.order))
         return own is not None and own.is_reported
+    if isinstance(backend, PostgresqlBackend):
+        return True  # never in order: nothing is to come
     assert isinstance(backend, ZookeeperBackend)
     current = backend._current
     return current is not None and current.session.watches.certain(mine.key)
