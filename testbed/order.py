@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from coordlock_etcd import EtcdBackend
-from coordlock_postgresql import PostgresqlBackend
 from coordlock_redis import RedisBackend
 from coordlock_zookeeper import ZookeeperBackend
 
@@ -21,7 +20,7 @@ def is_told_in_order(backend: Backend, mine: Contender) -> bool:
     if isinstance(backend, RedisBackend):
         own = backend._watches._table.watched.get((mine.id, mine.order))
         return own is not None and own.is_reported
-    if isinstance(backend, PostgresqlBackend):
+    if backend.scheme == "postgresql":
         return True  # never in order: nothing is to come
     assert isinstance(backend, ZookeeperBackend)
     current = backend._current
