@@ -306,6 +306,8 @@ BEGIN
     END IF;
     INSERT INTO session (id, epoch, ttl, expires_at)
     VALUES (new, latest.number, new_ttl, clock_timestamp() + new_ttl);
+    -- What the client has given up there may still wait for a standby: it does not repeat it.
+    PERFORM FROM session s WHERE s.id = ANY (former) ORDER BY s.id FOR UPDATE;
     FOREACH old IN ARRAY former LOOP
         gone := gone || _end(old, NULL);
     END LOOP;
@@ -573,6 +575,9 @@ BEGIN
     IF pg_catalog.current_setting('synchronous_commit') IN ('off', 'local') THEN
         PERFORM pg_catalog.set_config('synchronous_commit', 'on', true);
     END IF;
+    -- A client that has given up leaves its connection to the server, which may wait for a standby
+    -- with a queue's lock: not one connection for each repetition.
+    PERFORM pg_catalog.set_config('lock_timeout', '5s', true);
 END $$;
 
 -- Commit, and notify others by another transaction. It sees who waits by now. It waits for no disk,
@@ -593,6 +598,8 @@ DECLARE
     gone coordlock.contender[];
 BEGIN
     CALL coordlock._begin();
+    -- A session that no standby has is granted nothing, because enqueue and heartbeats wait for one.
+    PERFORM pg_catalog.set_config('synchronous_commit', 'local', true);
     SELECT o.answer, o.gone INTO answer, gone FROM coordlock._open(new, former, ttl) AS o;
     CALL coordlock._finish(root, pg_catalog.split_part(new, '-', 1), gone, '{}', '{}');
 END $$;
