@@ -203,11 +203,20 @@ class PostgresqlBackend(PostgresqlSession):
         answer.add_done_callback(report)
         return answer
 
-    def guard_statement(
-        self, contenders: Sequence[Contender], seconds: float, *, removes: bool
-    ) -> tuple[str, dict[str, object]]:
+    def guard(
+        self,
+        connection: Any,
+        contenders: Sequence[Contender],
+        seconds: float,
+        *,
+        removes: bool,
+        awaits: bool,
+    ) -> Any:
+        from coordlock_postgresql.guard import ask, ask_async
+
         sessions, ids, tokens = keys(contenders)
-        return (
+        return (ask_async if awaits else ask)(
+            connection,
             "SELECT coordlock.guard({sessions}, {ids}, {tokens}, {seconds}, {removes})",
             {
                 "sessions": sessions,

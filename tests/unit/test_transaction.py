@@ -28,8 +28,8 @@ from coordlock import (
 )
 from coordlock.backend import Operation, Put, Written
 from coordlock.errors import InvalidName, Unsupported
-from coordlock.locks.transaction import check_key
 from coordlock.model.contender import Contender
+from coordlock.records.transaction import check_key
 from coordlock.runtime.driver import run
 from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.waiting import eventually

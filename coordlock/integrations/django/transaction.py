@@ -10,7 +10,7 @@ from django.db import transaction
 import coordlock
 from coordlock.integrations.django.client import get_client
 from coordlock.integrations.django.fence import DjangoFence
-from coordlock.runtime.functions import Block, PlainFunction, block
+from coordlock.runtime.guards import Block, PlainFunction, block
 
 __all__ = ["locked_atomic"]
 

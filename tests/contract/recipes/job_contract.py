@@ -21,7 +21,6 @@ from coordlock.backend import Put
 from coordlock.errors import (
     AlreadyDone,
     AlreadyFailed,
-    AlreadyPassed,
     AlreadyRunning,
     ConfigurationError,
 )
@@ -181,7 +180,7 @@ class JobContract(ClientSuite):
         info = counted.info()
         assert info.floor is not None
         assert info.kind == "integer"
-        with pytest.raises(AlreadyPassed, match="has passed"), counted.run(info.floor - 1):
+        with pytest.raises(JobNotRun, match="has passed"), counted.run(info.floor - 1):
             pytest.fail("it is passed")
         with counted.run(8):
             pass
