@@ -37,7 +37,7 @@ log = Log("coordlock")
 
 _MAX_TOKEN: Final = 2**63 - 1
 #: Seconds before another attempt to remove what a transaction keeps: doubled each time.
-KEPT_DELAY_S: Final = 0.01
+KEPT_DELAY_S: Final = 0.001
 MAX_KEPT_DELAY_S: Final = 1.0
 #: After this number of enqueues a client lets the server remove queues without contenders.
 ENQUEUES_A_TIDY: Final = 100
@@ -215,17 +215,24 @@ class PostgresqlBackend(PostgresqlSession):
         from coordlock_postgresql.guard import ask, ask_async
 
         sessions, ids, tokens = keys(contenders)
-        return (ask_async if awaits else ask)(
-            connection,
-            "SELECT coordlock.guard({sessions}, {ids}, {tokens}, {seconds}, {removes})",
-            {
-                "sessions": sessions,
-                "ids": ids,
-                "tokens": tokens,
-                "seconds": seconds,
-                "removes": removes,
-            },
+        statements = (
+            (
+                "SELECT CASE {database} WHEN concat_ws('/', system_identifier, current_database()) "
+                "THEN 'here' ELSE 'elsewhere' END FROM pg_control_system()",
+                {"database": self._database},
+            ),
+            (
+                "SELECT coordlock.guard({sessions}, {ids}, {tokens}, {seconds}, {removes})",
+                {
+                    "sessions": sessions,
+                    "ids": ids,
+                    "tokens": tokens,
+                    "seconds": seconds,
+                    "removes": removes,
+                },
+            ),
         )
+        return (ask_async if awaits else ask)(connection, statements)
 
     def snapshot(
         self,

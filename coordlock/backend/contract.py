@@ -367,8 +367,9 @@ class Backend(ABC):
         With ``awaits``, ``connection`` is one for asyncio, and the answer an awaitable. Until the
         transaction ends, ``contenders`` of one session stay in their queues, also if that session
         ends. With ``removes``, they leave with its commit. The server ends a transaction that is
-        idle for ``seconds``. The answer is ``held``, ``lost`` for contenders that have left, or
-        ``snapshot`` if the transaction's snapshot is older than the contenders.
+        idle for ``seconds``. The answer is ``held``, ``lost`` for contenders that have left,
+        ``snapshot`` if the transaction's snapshot is older than the contenders, or ``elsewhere`` in
+        another database.
         """
         raise Unsupported(
             f"the {self.scheme} backend keeps its locks outside of your database, so a grant is no "

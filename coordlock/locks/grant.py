@@ -81,6 +81,11 @@ class _GuardingGrant(BaseGrant):
 
     def _check_guard(self, answer: str) -> None:
         """Raise what the ``answer`` to that means."""
+        if answer == "elsewhere":
+            raise ValueError(
+                f"the connection is to another database than the one with the lock {self.name!r}: "
+                "use a connection to that one, or a fence, such as coordlock.fencing.sql.SQLFence"
+            )
         if answer == "snapshot":
             raise ValueError(
                 "the transaction may have begun before the lock was granted, and does not see it: "
@@ -120,10 +125,10 @@ class Grant(EnteredByWith, BlockingSignals, _GuardingGrant):
         this grant is lost meanwhile. So what the transaction commits was done under the lock. If
         the program does nothing in it until the grant's deadline, the server ends it.
 
-        ``connection`` is one of psycopg or SQLAlchemy, or a session of the latter, to the database
-        that has the locks. Raises `LockLost` if another client may have the lock already,
-        `Unsupported` on other services, and ValueError for a connection without a transaction, or
-        with one whose snapshot is older than the grant.
+        ``connection`` is one of psycopg, SQLAlchemy or Django, or a session of SQLAlchemy, to the
+        database that has the locks. Raises `LockLost` if another client may have the lock already,
+        `Unsupported` on other services, and ValueError for a connection to another database,
+        without a transaction, or with one whose snapshot is older than the grant.
         """
         self._check_guard(self._ask_in(connection, awaits=False))
 

@@ -98,20 +98,6 @@ def test_every_design_note_is_in_their_index_and_ends_in_what_was_rejected() -> 
         ), name
 
 
-def test_the_readme_keeps_its_order() -> None:
-    assert re.findall(r"^## (.*)$", page("README.md"), re.MULTILINE) == [
-        "Try it",
-        "Install",
-        "A lock in five lines",
-        "A line in the crontab of each host",
-        "A lock for a request",
-        "The token at the resource",
-        "What a lock cannot promise",
-        "What there is",
-        "Documentation",
-    ]
-
-
 def test_the_two_commands_are_on_the_first_screen() -> None:
     screen = page("README.md").splitlines()[:25]
     assert any("make demo" in line for line in screen)

@@ -11,16 +11,10 @@ from coordlock import BackendUnavailable, Client
 from coordlock.model.contender import Entry
 from coordlock.model.record import encode
 from coordlock.recipes.shared.rendezvous import Generations
-from coordlock.runtime.driver import Call
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service, backend
 
 BOUND = 30.0
-
-
-@pytest.fixture
-def service() -> Service:
-    return Service()
 
 
 def waiting(pool: ThreadPoolExecutor, client: Client, parties: int) -> Future[None]:
@@ -59,20 +53,6 @@ def test_a_party_that_cannot_reach_the_service_says_that_it_may_have_passed(
             alone.result(BOUND)
         backend(client).faults.heal()
     eventually(lambda: service.size("b") == 0)
-
-
-def test_a_party_that_is_interrupted_leaves_nothing_behind(service: Service) -> None:
-    client = service.client()
-    for kind in ("wait", "enter"):
-        barrier = client.barrier("b", 2) if kind == "wait" else client.double_barrier("b", 2)
-        steps = getattr(barrier, f"_{kind}")()
-        step = next(steps)
-        while service.size("b") == 0 or step is Call or step.done():
-            step = steps.send(Call() if step is Call else step.result())
-        with pytest.raises(KeyboardInterrupt):
-            steps.throw(KeyboardInterrupt())
-        eventually(lambda: service.size("b") == 0)
-    assert not backend(client)._observers.places()
 
 
 # The record

@@ -150,12 +150,12 @@ def test_a_database_by_its_number(redis: Redis, root: str) -> None:
         assert not first.exists(f"{{{root}}}:state")
 
 
+# Clients of redis-py
+
+
 def test_a_database_that_the_server_lacks_is_told(redis: Redis, root: str) -> None:
     with pytest.raises(BackendError, match="fewer databases"):
         coordlock.connect(redis.url_for(root, db=999))
-
-
-# Clients of redis-py
 
 
 @pytest.mark.parametrize("options", [{}, {"decode_responses": True}, {"protocol": 3}, {"db": 2}])
@@ -341,18 +341,6 @@ def test_a_server_that_runs_no_scripts_is_told(tmp_path: Path, root: str) -> Non
         pytest.raises(BackendError, match="no proxy that knows no scripts"),
     ):
         coordlock.connect(server.url_for(root))
-
-
-def test_a_proxy_that_hangs_up_at_scripts_is_told(redis: Redis, root: str) -> None:
-    def hang_up(data: bytes) -> None:
-        if b"SCRIPT" in data:
-            raise ConnectionResetError
-
-    with (
-        relayed(redis, b"", b"", hang_up) as port,
-        pytest.raises(BackendUnavailable, match="closed"),
-    ):
-        coordlock.connect(f"redis://127.0.0.1:{port}{root}?connect_timeout=1s")
 
 
 # Access rights

@@ -122,6 +122,7 @@ def test_a_promoted_server_without_the_root_grants_nothing_at_first(
 
 
 @pytest.mark.faults
+@pytest.mark.long  # `test_what_no_replica_has_is_not_granted` is the short one
 @pytest.mark.parametrize("replicas", [0, 1])
 def test_who_still_reaches_the_earlier_primary_holds_on_unless_a_replica_must_know(
     tmp_path: Path, root: str, replicas: int
@@ -197,14 +198,6 @@ def test_what_no_replica_has_is_not_granted(
         eventually(lambda: held.state is GrantState.LOST, within=15)
         replica.resume()
         eventually(lambda: client.lock("c").try_acquire(), within=30)
-
-
-def test_a_server_without_replicas_grants_nothing_where_one_is_wanted(
-    only: RedisServer, root: str
-) -> None:
-    url = only.url_for(root, wait_replicas=1, request_timeout="1s", connect_timeout="2s")
-    with pytest.raises(BackendUnavailable, match="0 of the 1 replicas"):
-        coordlock.connect(url)
 
 
 # A cluster
