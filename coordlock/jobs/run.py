@@ -12,11 +12,11 @@ from coordlock.backend import Operation
 from coordlock.errors import (
     AlreadyDone,
     AlreadyFailed,
-    AlreadyPassed,
     BackendError,
     BackendUnavailable,
     CoordlockError,
     Evicted,
+    JobNotRun,
     LockLost,
     NameConflict,
     Unsupported,
@@ -31,15 +31,14 @@ from coordlock.locks.base_grant import BaseGrant, raise_or_chain
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.model.events import JobEnded
 from coordlock.runtime.deadline import DeadlineReached
-from coordlock.runtime.driver import Steps, bounded, run_in_background
+from coordlock.runtime.driver import Steps, awaiting, blocking, bounded, run_in_background
 from coordlock.runtime.log import Log, described
-from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.process import THREAD
 from coordlock.runtime.promise import Promise
 from coordlock.runtime.recorder import RECORDER
 
 if TYPE_CHECKING:
-    from coordlock.locks.transaction import AsyncTransaction, Transaction
+    from coordlock.records.transaction import AsyncTransaction, Transaction
 
 __all__ = ["AsyncJobRun", "JobRun", "check_kind", "refuse"]
 
@@ -70,7 +69,7 @@ def refuse(name: str, ledger: Ledger, slot: Slot, rules: Rules, *, is_locked: bo
     owner = "" if record is None else record.owner
     match ledger.refusal(slot, rules):
         case "passed":
-            raise AlreadyPassed(name, shown(slot))
+            raise JobNotRun(name, shown(slot))
         case State.DONE:
             raise AlreadyDone(name, shown(slot), owner)
         case State.FAILED | State.INTERRUPTED as state:
@@ -329,7 +328,7 @@ class JobRun(_BaseJobRun, Grant):
         effect of one comes through. A commit without an answer is settled by the record. Its
         ``commit`` raises what `Grant.transaction` tells.
         """
-        from coordlock.locks.transaction import Transaction
+        from coordlock.records.transaction import Transaction
 
         return Transaction(*self._not_writable(), self._finish_with)
 
@@ -341,6 +340,6 @@ class AsyncJobRun(_BaseJobRun, AsyncGrant):
 
     def finish(self) -> AsyncTransaction:
         """A transaction that records the slot as done, too: see `JobRun.finish`."""
-        from coordlock.locks.transaction import AsyncTransaction
+        from coordlock.records.transaction import AsyncTransaction
 
         return AsyncTransaction(*self._not_writable(), self._finish_with)

@@ -306,7 +306,7 @@ class TicketLog:
             log.warning("%d more grants were lost in the same moments", omitted)
 
     def waits(self, ticket: Ticket, blocker: Contender, answer: Promise[Snapshot]) -> None:
-        """``ticket`` has waited long behind ``blocker``; the ``answer`` tells whose that is."""
+        """``ticket`` has waited long behind ``blocker``; the ``answer`` shows whose that is."""
         answer.add_done_callback(partial(_log_wait, ticket, blocker))
 
 

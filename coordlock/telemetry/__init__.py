@@ -22,7 +22,7 @@ from coordlock.model.events import (
     SessionChanged,
     Upgraded,
 )
-from coordlock.runtime.subscription import Subscription, on_event
+from coordlock.runtime.recorder import Subscription, on_event
 from coordlock.telemetry.groups import by_prefix, collapse_ids
 
 __all__ = [

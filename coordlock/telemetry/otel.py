@@ -27,8 +27,7 @@ from coordlock.model.events import (
     Upgraded,
 )
 from coordlock.runtime.process import PROCESS
-from coordlock.runtime.recorder import RECORDER, Event
-from coordlock.runtime.subscription import MAX_PENDING
+from coordlock.runtime.recorder import MAX_PENDING, RECORDER, Event
 from coordlock.runtime.worker import Worker
 from coordlock.telemetry.groups import Group, capped, constant
 from coordlock.telemetry.metrics import BUCKETS, METRICS, Measurements, Metric

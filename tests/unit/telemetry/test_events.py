@@ -444,7 +444,7 @@ def test_a_listener_that_raises_is_logged_and_called_again(
 def test_a_listener_that_blocks_delays_no_lock_and_misses_the_newest(
     locks: LockService, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coordlock.runtime.subscription.MAX_PENDING", 10)
+    monkeypatch.setattr("coordlock.runtime.recorder.MAX_PENDING", 10)
     client, go_on, seen = locks.connect(), threading.Event(), list[Event]()
 
     def listener(event: Event) -> None:
