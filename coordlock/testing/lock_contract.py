@@ -158,20 +158,6 @@ class LockContract(ClientSuite):
             waiter.result(30)
         assert granted == list(range(8))
 
-    def test_a_waiter_in_the_middle_that_gives_up_is_passed_over(
-        self, client: Any, other: Any, start: Start
-    ) -> None:
-        grant = client.lock("orders").acquire()
-        quitter = start(other.lock("orders").acquire, 3.0)
-        eventually(lambda: len(client.admin.contenders("orders")) == 2)
-        last = start(client.lock("orders").acquire)
-        eventually(lambda: len(client.admin.contenders("orders")) == 3)
-        with pytest.raises(coordlock.AcquireTimeout):
-            quitter.result(30)
-        assert not last.done()
-        grant.release()
-        assert last.result(30).release()
-
     def test_release_is_idempotent_and_repeats_its_answer(self, client: Any) -> None:
         grant = client.lock("orders").acquire()
         assert grant.release() is True

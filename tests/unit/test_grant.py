@@ -25,43 +25,6 @@ from tests.unit.clients import Service, backend
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
-# States
-
-
-def test_a_grant_goes_through_doubt_and_back_but_not_back_from_loss(
-    world: World, party: Party
-) -> None:
-    grant = party.held()
-    seen = [grant.state]
-    party.cut_off()
-    world.advance(TTL / 2)
-    party.heal()
-    world.advance(TTL / 10)
-    seen.append(grant.state)
-    party.cut_off()
-    world.advance(TTL - 1)
-    seen.append(grant.state)
-    world.advance(TTL)
-    seen.append(grant.state)
-    party.heal()
-    world.advance(10 * TTL)
-    seen.append(grant.state)
-    HELD, SUSPECT, LOST = GrantState.HELD, GrantState.SUSPECT, GrantState.LOST  # noqa: N806
-    assert seen == [HELD, HELD, SUSPECT, LOST, LOST]
-    assert grant.remaining() == 0
-
-
-def test_remaining_runs_down_while_cut_off(world: World, party: Party) -> None:
-    grant = party.held()
-    party.cut_off()
-    for _ in range(3):
-        before = grant.remaining()
-        world.advance(3)
-        assert grant.remaining() == pytest.approx(before - 3)
-    world.advance(TTL)
-    assert grant.remaining() == 0
-
-
 # Release
 
 

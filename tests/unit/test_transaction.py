@@ -137,13 +137,11 @@ def test_what_no_transaction_takes_is_refused_at_once(client: Client) -> None:
             (InvalidName, "absolute", partial(transaction.delete, "a")),
             (InvalidName, "absolute", partial(transaction.expect, "a", 1)),
         ]
+        no_data: list[Any] = ["text", bytearray(b"x"), None, 7]
+        no_versions: list[Any] = [-1, 2**63, True, 1.0, "1", None]
+        refused += [(TypeError, "bytes", partial(transaction.put, "/b", one)) for one in no_data]
         refused += [
-            (TypeError, "bytes", partial(transaction.put, "/b", data))
-            for data in ("text", bytearray(b"x"), None, 7)
-        ]
-        refused += [
-            (ValueError, "version", partial(transaction.expect, "/b", version))
-            for version in (-1, 2**63, True, 1.0, "1", None)
+            (ValueError, "version", partial(transaction.expect, "/b", one)) for one in no_versions
         ]
         for error, text, act in refused:
             with pytest.raises(error, match=text):

@@ -264,6 +264,17 @@ def test_where_readings_may_show_the_past_the_service_says_since_when_they_are_s
     assert shown(observation) == (2, None)
 
 
+def test_a_callback_that_raises_disturbs_no_other() -> None:
+    service = Service()
+    service.observers.observe("x", service.read, lambda: 1 // 0)
+    observation = service.observe()
+    service.answer(1)
+    service.answer(2)
+    service.observers.changed("x")
+    service.answer(3)
+    assert shown(observation) == (3, None)
+
+
 def test_a_change_that_is_not_understood_is_read() -> None:
     service = Service()
     observation = service.observe()
