@@ -24,6 +24,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
+from coordlock.runtime import log
 from coordlock.testing.waiting import eventually
 from testbed.servers.certificates import Certificates
 from testbed.servers.curator import curator_is_installed
@@ -323,6 +324,14 @@ def redlock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redlock]:
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     """An authority, a server's and a client's certificate for localhost."""
     return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """Without what earlier tests have logged: a thread writes it, which may be late."""
+    assert log.flush(60)
+    caplog.clear()
+    return caplog
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ from coordlock_postgresql.session import PostgresqlSession, keys
 
 if TYPE_CHECKING:
     from coordlock.backend import Listing, Observation, Operation, Written
+    from coordlock.backend.contract import Statement
 
 __all__ = ["PostgresBackend", "PostgresqlBackend", "PostgresqlPsycopgBackend"]
 
@@ -37,7 +38,7 @@ log = Log("coordlock")
 
 _MAX_TOKEN: Final = 2**63 - 1
 #: Seconds before another attempt to remove what a transaction keeps: doubled each time.
-KEPT_DELAY_S: Final = 0.01
+KEPT_DELAY_S: Final = 0.001
 MAX_KEPT_DELAY_S: Final = 1.0
 #: After this number of enqueues a client lets the server remove queues without contenders.
 ENQUEUES_A_TIDY: Final = 100
@@ -203,19 +204,26 @@ class PostgresqlBackend(PostgresqlSession):
         answer.add_done_callback(report)
         return answer
 
-    def guard_statement(
+    def guard_statements(
         self, contenders: Sequence[Contender], seconds: float, *, removes: bool
-    ) -> tuple[str, dict[str, object]]:
+    ) -> Sequence[Statement]:
         sessions, ids, tokens = keys(contenders)
         return (
-            "SELECT coordlock.guard({sessions}, {ids}, {tokens}, {seconds}, {removes})",
-            {
-                "sessions": sessions,
-                "ids": ids,
-                "tokens": tokens,
-                "seconds": seconds,
-                "removes": removes,
-            },
+            (
+                "SELECT CASE {database} WHEN concat_ws('/', system_identifier, current_database()) "
+                "THEN 'here' ELSE 'elsewhere' END FROM pg_control_system()",
+                {"database": self._database},
+            ),
+            (
+                "SELECT coordlock.guard({sessions}, {ids}, {tokens}, {seconds}, {removes})",
+                {
+                    "sessions": sessions,
+                    "ids": ids,
+                    "tokens": tokens,
+                    "seconds": seconds,
+                    "removes": removes,
+                },
+            ),
         )
 
     def snapshot(

@@ -310,7 +310,9 @@ BEGIN
         gone := gone || _end(old, NULL);
     END LOOP;
     gone := gone || _tidy();
-    answer := json_build_object('open', latest.number);
+    -- What names the database, also after a failover.
+    answer := (SELECT json_build_object('database', concat_ws('/', system_identifier, current_database()))
+               FROM pg_control_system());
 END $$;
 
 CREATE FUNCTION _heartbeat(beating text) RETURNS boolean LANGUAGE plpgsql AS $$
@@ -350,17 +352,17 @@ LANGUAGE sql VOLATILE AS $$
 $$;
 
 -- For the program's own transaction: keep contenders in their queues until it ends, also if their
--- session ends meanwhile, or remove them with its commit. A program that hangs in it is ended after
--- the seconds that the session has `left`. The answer is held, lost, or snapshot: for a snapshot that is
--- older than the contender shows neither.
+-- session ends meanwhile, or remove them with its commit. A program that hangs in it, or reads no answer,
+-- is ended after the seconds that the session has `left`. The answer is held, lost, or snapshot: for a
+-- snapshot that is older than the contender shows neither.
 CREATE FUNCTION guard(
     sessions text[], ids text[], tokens bigint[], seconds_left double precision, removes boolean
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     latest epoch;
     is_there boolean;
-    timeout constant bigint := greatest(1, seconds_left * 1000)::bigint;
-    usual constant bigint := (SELECT setting FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout');
+    timeout constant interval := make_interval(secs => greatest(0.001, seconds_left));
+    name text;
 BEGIN
     IF current_setting('transaction_isolation') = 'read committed' THEN
         is_there := _admit(sessions, ids, tokens);
@@ -384,9 +386,11 @@ BEGIN
         DELETE FROM contender c USING unnest(sessions, ids) AS g(session, id)
         WHERE (c.session, c.id) = (g.session, g.id);
     END IF;
-    IF usual = 0 OR usual > timeout THEN
-        PERFORM set_config('idle_in_transaction_session_timeout', timeout::text, true);
-    END IF;
+    FOREACH name IN ARRAY ARRAY['idle_in_transaction_session_timeout', 'tcp_user_timeout'] LOOP
+        IF current_setting(name)::interval NOT BETWEEN '1 ms' AND timeout THEN
+            PERFORM set_config(name, ceil(1000 * extract(epoch FROM timeout))::text, true);
+        END IF;
+    END LOOP;
     RETURN 'held';
 END $$;
 

@@ -58,6 +58,8 @@ class PostgresqlSession(Backend):
         self._observers: Final = Observers(self, timers.clock, self._lock)
         self._listening = Listening(server, self._channel, self, timers, ttl / 3)
         self._listens: Final = listens
+        #: Names the database that has the locks.
+        self._database = ""
         self._opened = 0
         self._enqueued: Final = count(1)
         #: The sessions whose end the server has not acknowledged, the current one last.
@@ -84,6 +86,7 @@ class PostgresqlSession(Backend):
                     "setup postgresql --max-ttl`",
                 )
             with self._lock:
+                self._database = answer["database"]
                 self._sessions = self._sessions[self._sessions.index(session) :]
             if not self._session.begin(session, listener):
                 raise client_closed()

@@ -56,6 +56,7 @@ HOSTILE_NAMES: Final = [
     "*?[a]",
     "~root",
     "-rf",
+    "a}{b",
 ]
 
 #: A process that holds the lock until its input ends.

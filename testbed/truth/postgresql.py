@@ -59,7 +59,9 @@ class PostgresqlObserver(Observer):
             slots = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
             admin.execute(slots)
             # A queue may have the name of one that is gone, and be another.
-            admin.execute("SELECT pg_create_logical_replication_slot(%s, 'test_decoding')", (_SLOT,))
+            admin.execute(
+                "SELECT pg_create_logical_replication_slot(%s, 'test_decoding')", (_SLOT,)
+            )
         self._thread.start()
 
     def seen(self) -> int:
@@ -71,7 +73,9 @@ class PostgresqlObserver(Observer):
         def agrees() -> bool:
             nonlocal found
             with self._server.administrator() as admin:
-                found = {str(key) for _, key, _ in admin.execute(CONTENDERS.encode(), (self._root,))}
+                found = {
+                    str(key) for _, key, _ in admin.execute(CONTENDERS.encode(), (self._root,))
+                }
                 self._take(admin)
             return found == set(self._there.values())
 
@@ -130,7 +134,8 @@ class PostgresqlObserver(Observer):
             if self._seen:
                 # Not before all is in the journal.
                 admin.execute(
-                    "SELECT pg_replication_slot_advance(%s, '0/0'::pg_lsn + %s)", (_SLOT, self._seen)
+                    "SELECT pg_replication_slot_advance(%s, '0/0'::pg_lsn + %s)",
+                    (_SLOT, self._seen),
                 )
 
     def _log(self, change: str, revision: int) -> None:
@@ -140,7 +145,7 @@ class PostgresqlObserver(Observer):
         match table.removeprefix("table coordlock."), verb:
             case "queue", "INSERT" if row["root"] == self._root:
                 self._queues[row["id"]] = row["name"]
-            case "contender", "INSERT" if (queue := self._queues.get(row["queue"])):
+            case "contender", "INSERT" if queue := self._queues.get(row["queue"]):
                 key = f"{queue}/{row['id']}/{row['token']}"
                 self._there[row["queue"], row["token"]] = key
                 claim = at_first(parse_marker(row["claim"], b""))

@@ -27,7 +27,7 @@ SECONDS: Final = 20.0
 #: ZooKeeper 3.8.0 did it in 5 of some 160 runs on a busy machine: see `server_defects`.
 ATTEMPTS: Final = 3
 #: In ``make test``: processes, links and clocks are broken.
-ALWAYS: Final = {("etcd", "register"), ("redis", "register")}
+ALWAYS: Final = {("etcd", "register")}
 RUNS: Final = [
     pytest.param(
         *(service, number, workload),

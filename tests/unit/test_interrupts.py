@@ -265,6 +265,29 @@ def test_a_conversion_that_ctrl_c_struck_can_be_repeated(client: Client) -> None
             grant.downgrade()
 
 
+def test_an_error_of_a_signal_handler_during_a_removal_reaches_the_caller_and_removes(
+    service: Service, client: Client
+) -> None:
+    def expire() -> None:
+        raise TimeoutError("the application's own")
+
+    for number in itertools.count(1):
+        grant = client.lock("q").acquire()
+        strike = Signal(number, expire)
+        try:
+            with strike:
+                grant.release()
+            reached = False
+        except TimeoutError:
+            reached = True
+        assert reached is strike.came
+        grant.release()
+        eventually(lambda: service.size("q") == 0)
+        if not strike.came:
+            break
+    assert number > 20
+
+
 @pytest.mark.parametrize("within", [coordlock, coordlock_memory])
 @pytest.mark.parametrize("end", ["release", "close"])
 def test_ctrl_c_at_any_moment_of_a_release_or_a_close_leaves_no_waiter_unwoken(

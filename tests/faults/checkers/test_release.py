@@ -4,7 +4,7 @@ import pytest
 from coordlock_faults.events import Reach
 from coordlock_faults.release import release
 
-from tests.faults.checkers.story import BOUNDS, Story, broken
+from tests.faults.checkers.story import BOUNDS, Story
 
 
 def released(*, seen: int, held: bool, patience: int | None = 100, deadline: int = 890) -> Story:
@@ -36,13 +36,6 @@ def test_a_first_answer_may_be_lost_by_a_fault_and_the_second_one_say_less(reach
         story = released(seen=499, held=True)
         story.fault(reach, 100, healed, "c1")
         assert found(story) == expected
-
-
-@pytest.mark.parametrize(("target", "right"), [("/a/key1", True), ("/a/key2", False)])
-def test_not_held_is_right_when_an_operator_removed_the_contender(target: str, right: bool) -> None:
-    story = released(seen=520, held=False)
-    story.fault(Reach.OPERATOR, 480, 490, target)
-    assert broken(story) == ([] if right else ["FalselyLost"])
 
 
 def test_a_release_that_was_not_answered_says_nothing() -> None:
