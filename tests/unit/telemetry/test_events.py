@@ -35,6 +35,7 @@ from coordlock.telemetry import (
     LockEvent,
     Lost,
     Released,
+    ReleaseRequested,
     SessionChanged,
     Upgraded,
     on_event,
@@ -135,6 +136,22 @@ def test_a_cancelled_task_is_recorded_as_cancelled(
     with locks.held("orders"):
         asyncio.run(cancel())
     assert only(AcquireFailed, recorded).outcome == "cancelled"
+
+
+def test_a_request_to_release_is_recorded_once_by_a_holder_that_listens(
+    locks: LockService, recorded: list[Event]
+) -> None:
+    client, other = locks.connect(), locks.connect()
+    deaf, grant = client.lock("stocks").acquire(), client.lock("orders").acquire()
+    requested = grant.release_requested
+    for name in ("stocks", "orders", "orders"):
+        assert other.admin.request_release(name, "a deployment waits")
+    assert requested.wait(10)
+    request = only(ReleaseRequested, recorded)
+    assert (request.name, request.token) == ("orders", grant.token)
+    assert request.reason == "a deployment waits"
+    grant.release()
+    deaf.release()
 
 
 def test_an_eviction_is_a_loss_that_says_so(locks: LockService, recorded: list[Event]) -> None:
