@@ -198,11 +198,26 @@ class _BaseJobRun(BaseGrant):
                 if interrupted is not None:
                     _record_end(self._engine, self.name, ledger.records.get(self.slot))
                     raise interrupted
+                self._log_skipped(self._ledger.next)
                 self._ledger = ledger
                 break
         assert self._mine is not None
         self.attempt = self._mine.attempts
         return 0.0
+
+    def _log_skipped(self, first: datetime | None) -> None:
+        """Log the slots of the schedule, from the ``first`` on, that no host has started.
+
+        Once for all hosts: this start has moved the next one behind them.
+        """
+        if self._rules.schedule is None or self._rules.makes_up or first is None:
+            return
+        if isinstance(self.slot, datetime) and first < self.slot:
+            missed, slot = shown(first), shown(self.slot)
+            facts = {"coordlock_slot": missed, "coordlock_outcome": "skipped"}
+            extra = {"coordlock_name": self.name, "coordlock_kind": "job", **facts}
+            text = "job %r: no host has started the slots from %s until %s: they are skipped"
+            log.warning(text, self.name, missed, slot, extra=extra)
 
     def _put_off(self, at: datetime, now: datetime) -> float:
         """The seconds until ``at``. Raises `AlreadyFailed` where they are too many."""

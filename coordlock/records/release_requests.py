@@ -78,6 +78,7 @@ class Requests:
 
     def __init__(self, engine: Engine, ticket: Ticket) -> None:
         engine.backend.require("data")
+        self._ticket: Final = ticket
         self._places: Final = {contender.place for contender in ticket.contenders}
         #: Kept with the reason of the first request, or with None at the grant's end.
         self.asked: Final[Promise[str | None]] = Promise()
@@ -103,7 +104,9 @@ class Requests:
                 log.warning("requests to release a lock cannot be read: %s", error)
                 continue
             for place in self._places.intersection(requests):
-                self.asked.resolve(requests[place])
+                reason = requests[place]
+                if self.asked.resolve(reason) and self._ticket.recording is not None:
+                    self._ticket.recording.release_requested(reason)
 
     def _stop(self) -> None:
         for _, observation in self._observed:

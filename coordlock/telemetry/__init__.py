@@ -19,6 +19,7 @@ from coordlock.model.events import (
     LockEvent,
     Lost,
     Released,
+    ReleaseRequested,
     SessionChanged,
     Upgraded,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "JobEnded",
     "LockEvent",
     "Lost",
+    "ReleaseRequested",
     "Released",
     "SessionChanged",
     "Subscription",

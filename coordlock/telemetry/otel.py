@@ -23,6 +23,7 @@ from coordlock.model.events import (
     Granted,
     LockEvent,
     Lost,
+    ReleaseRequested,
     SessionChanged,
     Upgraded,
 )
@@ -181,7 +182,7 @@ class _Tracing:
             case LockEvent(acquire=acquire):
                 if acquire not in self._traced:
                     return
-                if not isinstance(event, AcquireWaiting | Granted):
+                if not isinstance(event, AcquireWaiting | Granted | ReleaseRequested):
                     self._traced.discard(acquire)
             case SessionChanged(state="in doubt"):
                 pass
@@ -218,6 +219,9 @@ class _Tracing:
         match event:
             case AcquireWaiting(position=position):
                 span.add_event("queued", {"coordlock.position": position}, _nanoseconds(event))
+                return
+            case ReleaseRequested(reason=reason):
+                span.add_event("asked", {"coordlock.reason": reason}, _nanoseconds(event))
                 return
             case Granted(token=token):
                 span.set_attributes({"coordlock.token": token, "coordlock.outcome": "granted"})
