@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 import coordlock
 from coordlock.errors import BackendError, LockLost
@@ -20,11 +21,27 @@ pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("no_leaks")]
 
 Admin = psycopg.Connection[Any]
 
+#: A session of a client that is gone.
+DEAD = "coordlock_dead-1"
+
 
 @pytest.fixture
 def admin(postgresql: Postgres) -> Iterator[Admin]:
     with connection(postgresql) as admin:
         yield admin
+
+
+def request(admin: Admin, verb: str, **arguments: object) -> Any:
+    """The answer to a request, without its revision."""
+    statement = f"CALL coordlock.request('{verb}', %s)".encode()
+    [[(_, answer)]] = admin.execute(statement, (Jsonb(arguments),))
+    return answer
+
+
+def enqueue(admin: Admin, root: str, **arguments: object) -> None:
+    """A contender for the lock a, in the session `DEAD`."""
+    entry = {"name": "a", "id": "i", "claim": "lock", "owner": "x", "value": "", "nearest": 1}
+    request(admin, "enqueue", root=root, session=DEAD, entries=[entry], **arguments)
 
 
 def test_without_notifications_waiters_ask_again(postgresql: Postgres, root: str) -> None:
@@ -60,12 +77,8 @@ def test_a_waiter_ends_the_session_of_a_dead_holder(
     postgresql: Postgres, root: str, admin: Admin
 ) -> None:
     with coordlock.connect(postgresql.url_for(root)) as client:
-        admin.execute("CALL coordlock.open(%s, 'coordlock_dead-1', '{}', '2 s')", (root,))
-        admin.execute(
-            "CALL coordlock.enqueue(%s, 'coordlock_dead-1', '{a}', '{i}', '{lock}', '{x}', "
-            "ARRAY[''::bytea], '{1}')",
-            (root,),
-        )
+        request(admin, "open", session=DEAD, ttl="2 s")
+        enqueue(admin, root)
         # The server's clock says that it lives on, and counts for nothing.
         admin.execute("UPDATE coordlock.session SET expires_at = clock_timestamp() + '2 h'")
         began = time.monotonic()
@@ -83,8 +96,9 @@ def test_on_another_timeline_every_grant_is_lost_and_none_is_given_for_a_while(
         try:
             [[minute]] = admin.execute("SELECT coordlock._minute()")
             admin.execute("UPDATE coordlock.epoch SET timeline = 'another', pause = '3 s'")
-            [[gone]] = admin.execute("SELECT coordlock.look('{dead-1}', '{1}')")
-            assert gone is None, "a departure would admit a waiter of the earlier epoch"
+            with pytest.raises(psycopg.DatabaseError, match="failover") as lost_waiter:
+                request(admin, "snapshot", root=root, name="b", upto=1, session=DEAD)
+            assert lost_waiter.value.sqlstate == "CLOST", "it would be granted in an old session"
             lost = threading.Event()
             before.on_lost(lambda *_: lost.set())
             assert lost.wait(10)
@@ -95,10 +109,18 @@ def test_on_another_timeline_every_grant_is_lost_and_none_is_given_for_a_while(
                 assert time.monotonic() - began > 1
                 assert after.token >> 39 > before.token >> 39
                 assert after.token >> 39 >= minute, "another copy may have counted as far"
-            [[gone]] = admin.execute("SELECT coordlock.look('{dead-1}', '{1}')")
-            assert gone == []
         finally:
             admin.execute("UPDATE coordlock.epoch SET pause = '60 s', since = to_timestamp(0)")
+
+
+def test_an_enqueue_that_comes_too_late_adds_nothing(root: str, admin: Admin) -> None:
+    request(admin, "open", session=DEAD, ttl="20 s")
+    try:
+        with pytest.raises(psycopg.errors.CannotConnectNow, match="came too late"):
+            enqueue(admin, root, until="2026-01-01")
+        enqueue(admin, root, until="2099-01-01")
+    finally:
+        request(admin, "close", session=DEAD)
 
 
 def test_a_token_never_comes_again_though_its_queue_is_gone(
