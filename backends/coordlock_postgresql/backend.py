@@ -27,6 +27,7 @@ from coordlock_postgresql.session import PostgresqlSession, key
 
 if TYPE_CHECKING:
     from coordlock.backend import Listing, Observation, Operation, VersionedValue, Written
+    from coordlock.backend.contract import Statement
 
 __all__ = ["PostgresBackend", "PostgresqlBackend", "PostgresqlPsycopgBackend"]
 
@@ -36,7 +37,7 @@ log = Log("coordlock")
 
 _MAX_TOKEN: Final = 2**63 - 1
 #: Seconds before another attempt to remove what a transaction keeps: doubled each time.
-KEPT_DELAY_S: Final = 0.01
+KEPT_DELAY_S: Final = 0.001
 MAX_KEPT_DELAY_S: Final = 1.0
 #: Seconds for which an eviction waits for a transaction that keeps the contender.
 EVICTION_PATIENCE_S: Final = 1.0
@@ -177,18 +178,25 @@ class PostgresqlBackend(PostgresqlSession):
 
         return self._ask("withdraw", removed, contenders=keys, kept=kept)
 
-    def guard_statement(
+    def guard_statements(
         self, contenders: Sequence[Contender], seconds: float, *, removes: bool
-    ) -> tuple[str, dict[str, object]]:
+    ) -> Sequence[Statement]:
         return (
-            "SELECT coordlock.guard({sessions}, {ids}, {tokens}, {seconds}, {removes})",
-            {
-                "sessions": [each.session for each in contenders],
-                "ids": [each.id for each in contenders],
-                "tokens": [each.order for each in contenders],
-                "seconds": seconds,
-                "removes": removes,
-            },
+            (
+                "SELECT CASE {database} WHEN concat_ws('/', system_identifier, current_database()) "
+                "THEN 'here' ELSE 'elsewhere' END FROM pg_control_system()",
+                {"database": self._database},
+            ),
+            (
+                "SELECT coordlock.guard({sessions}, {ids}, {tokens}, {seconds}, {removes})",
+                {
+                    "sessions": [each.session for each in contenders],
+                    "ids": [each.id for each in contenders],
+                    "tokens": [each.order for each in contenders],
+                    "seconds": seconds,
+                    "removes": removes,
+                },
+            ),
         )
 
     def snapshot(

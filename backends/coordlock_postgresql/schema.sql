@@ -233,9 +233,10 @@ CREATE FUNCTION _admit(keys key[]) RETURNS boolean LANGUAGE sql AS $$
 $$;
 
 -- For the program's own transaction: keep contenders in their queues until it ends, also if their
--- session ends meanwhile, or remove them with its commit. A program that hangs in it is ended after
--- the seconds that the session has `left`. The answer is held, lost, or snapshot: for a snapshot that is
--- older than the contender shows neither. The advisory lock only shows who guards: see `withdraw`.
+-- session ends meanwhile, or remove them with its commit. A program that hangs in it, or reads no answer,
+-- is ended after the seconds that the session has `left`. The answer is held, lost, or snapshot: for a
+-- snapshot that is older than the contender shows neither. The advisory lock only shows who guards: see
+-- `withdraw`.
 CREATE FUNCTION guard(
     sessions text[], ids text[], tokens bigint[], seconds_left double precision, removes boolean
 ) RETURNS text LANGUAGE plpgsql AS $$
@@ -243,8 +244,8 @@ DECLARE
     keys constant key[] := ARRAY(SELECT (s, i, t, 0)::key FROM unnest(sessions, ids, tokens) AS g(s, i, t));
     latest epoch;
     is_there boolean;
-    timeout constant bigint := greatest(1, seconds_left * 1000)::bigint;
-    usual constant bigint := (SELECT setting FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout');
+    timeout constant interval := make_interval(secs => greatest(0.001, seconds_left));
+    name text;
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(t) FROM unnest(tokens) AS t;
     IF current_setting('transaction_isolation') = 'read committed' THEN
@@ -268,9 +269,11 @@ BEGIN
     IF removes THEN
         DELETE FROM contender c USING unnest(keys) AS k WHERE (c.session, c.id) = (k.session, k.id);
     END IF;
-    IF usual = 0 OR usual > timeout THEN
-        PERFORM set_config('idle_in_transaction_session_timeout', timeout::text, true);
-    END IF;
+    FOREACH name IN ARRAY ARRAY['idle_in_transaction_session_timeout', 'tcp_user_timeout'] LOOP
+        IF current_setting(name)::interval NOT BETWEEN '1 ms' AND timeout THEN
+            PERFORM set_config(name, ceil(1000 * extract(epoch FROM timeout))::text, true);
+        END IF;
+    END LOOP;
     RETURN 'held';
 END $$;
 
@@ -287,9 +290,17 @@ BEGIN
               'or set it with `coordlock setup postgresql --max-ttl`',
               extract(epoch FROM a.ttl)::real, extract(epoch FROM latest.pause)::real USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    -- A session that no standby has is granted nothing, because enqueue and heartbeats wait for one.
+    PERFORM set_config('synchronous_commit', 'local', true);
     INSERT INTO session (id, epoch, ttl, expires_at) VALUES (a.session, latest.number, a.ttl, clock_timestamp() + a.ttl);
+    -- What the client has given up there may still wait for a standby: it does not repeat it.
+    PERFORM FROM session WHERE id = ANY (a.former) ORDER BY id FOR UPDATE;
     done.gone := _tidy() || ARRAY(SELECT gone FROM unnest(a.former) AS old, unnest(_end(old, NULL)) AS gone);
-    done.answer := to_json(clock_timestamp() + greatest(a.ttl, interval '60 s'));
+    -- What names the database, also after a failover.
+    done.answer := (
+        SELECT json_build_object('until', clock_timestamp() + greatest(a.ttl, interval '60 s'),
+                                 'database', concat_ws('/', system_identifier, current_database()))
+        FROM pg_control_system());
 END $$;
 
 CREATE FUNCTION heartbeat(a arguments, OUT until json) LANGUAGE plpgsql AS $$
@@ -543,15 +554,18 @@ BEGIN
     IF pg_catalog.current_setting('synchronous_commit') IN ('off', 'local') THEN
         PERFORM pg_catalog.set_config('synchronous_commit', 'on', true);
     END IF;
+    -- A client that has given up leaves its connection to the server, which may wait for a standby
+    -- with a queue's lock: not one connection for each repetition.
+    PERFORM pg_catalog.set_config('lock_timeout', '5s', true);
     revision := coordlock._revision();
     arguments := pg_catalog.jsonb_populate_record(NULL::coordlock.arguments, given);
     EXECUTE pg_catalog.format('SELECT * FROM coordlock.%I($1)', verb) INTO done USING arguments;
     IF NOT ROW(done.gone, done.changed, done.places) IS NULL THEN
         COMMIT;
-        revision := coordlock._revision();
         -- This transaction sees who waits by now. It waits for no disk, for it has a lock that all
         -- commits with a NOTIFY in this cluster want.
-        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+        SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE;
+        revision := coordlock._revision();
         PERFORM pg_catalog.set_config('synchronous_commit', 'off', true);
         PERFORM coordlock._notify(arguments.caller, done);
     END IF;

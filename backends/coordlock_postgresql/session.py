@@ -65,6 +65,8 @@ class PostgresqlSession(Backend):
         self._session: OneSession[str] = OneSession(SERVICE, self._lock, self._watches.reset)
         self._listening: Final = Listening(server, self._channel, self, timers)
         self._listens: Final = listens
+        #: Names the database that has the locks.
+        self._database = ""
         self._opened = 0
         #: The sessions whose end the server has not acknowledged, the current one last.
         self._sessions: list[str] = []
@@ -81,10 +83,11 @@ class PostgresqlSession(Backend):
             self._sessions.append(session)
         self._listen()
 
-        def begun(_: int, until: str) -> SessionInfo:
+        def begun(_: int, answer: dict[str, str]) -> SessionInfo:
             with self._lock:
+                self._database = answer["database"]
                 self._sessions = self._sessions[self._sessions.index(session) :]
-                self._common["until"] = until
+                self._common["until"] = answer["until"]
             if not self._session.begin(session, listener):
                 raise client_closed()
             return SessionInfo(session, self._ttl)

@@ -45,7 +45,10 @@ if TYPE_CHECKING:  # most programs need neither
     from coordlock.backend.data import Listing, Operation, Written
     from coordlock.backend.observation import Observation, Queue
 
-__all__ = ["Backend", "ServiceInfo", "SessionInfo", "SessionListener"]
+__all__ = ["Backend", "ServiceInfo", "SessionInfo", "SessionListener", "Statement"]
+
+#: A query, and its parameters.
+Statement = tuple[str, dict[str, object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,15 +356,16 @@ class Backend(ABC):
         """
         raise Unsupported(f"{cls.scheme}:// needs no setup")
 
-    def guard_statement(
+    def guard_statements(
         self, contenders: Sequence[Contender], seconds: float, *, removes: bool
-    ) -> tuple[str, dict[str, object]]:
-        """A query for the program's own transaction, and its parameters, which stand in braces.
+    ) -> Sequence[Statement]:
+        """Queries for the program's own transaction, and their parameters, which stand in braces.
 
         Until the transaction ends, ``contenders`` of one session stay in their queues, also if that
         session ends. With ``removes``, they leave with its commit. The server ends a transaction
-        that is idle for ``seconds``. The query returns ``held``, ``lost`` for contenders that have
-        left, or ``snapshot`` if the transaction's snapshot is older than the contenders.
+        that is idle for ``seconds``. The last query returns ``held``, ``lost`` for contenders that
+        have left, or ``snapshot`` if the transaction's snapshot is older than the contenders. In
+        another database an earlier query returns ``elsewhere``, after which no other is sent.
         """
         raise Unsupported(
             f"the {self.scheme} backend keeps its locks outside of your database, so a grant is no "

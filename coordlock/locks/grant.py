@@ -15,6 +15,7 @@ from coordlock.runtime.promise import Promise, all_of
 
 if TYPE_CHECKING:
     from coordlock.backend import Backend, Listing, Operation, VersionedValue, Written
+    from coordlock.backend.contract import Statement
     from coordlock.locks.transaction import AsyncTransaction, Transaction
     from coordlock.model.contender import Contender
 
@@ -71,15 +72,20 @@ class _GuardingGrant(BaseGrant):
         sending = self._engine.send(lambda: service.write(operations, mine), "the transaction")
         yield from self._guarded(sending)
 
-    def _in_transaction(self, *, removes: bool = False) -> tuple[str, dict[str, object]]:
+    def _in_transaction(self, *, removes: bool = False) -> Sequence[Statement]:
         """What to ask in the program's transaction."""
         self.check()
         contenders = self._ticket.contenders
         backend = self._engine.backend
-        return backend.guard_statement(contenders, self.remaining(), removes=removes)
+        return backend.guard_statements(contenders, self.remaining(), removes=removes)
 
     def _check_guard(self, answer: str) -> None:
         """Raise what the ``answer`` to that means."""
+        if answer == "elsewhere":
+            raise ValueError(
+                f"the connection is to another database than the one with the lock {self.name!r}: "
+                "use a connection to that one, or a fence, such as coordlock.fencing.sql.SQLFence"
+            )
         if answer == "snapshot":
             raise ValueError(
                 "the transaction may have begun before the lock was granted, and does not see it: "
@@ -119,14 +125,14 @@ class Grant(EnteredByWith, BlockingSignals, _GuardingGrant):
         this grant is lost meanwhile. So what the transaction commits was done under the lock. If
         the program does nothing in it until the grant's deadline, the server ends it.
 
-        ``connection`` is one of psycopg or SQLAlchemy, or a session of the latter, to the database
-        that has the locks. Raises `LockLost` if another client may have the lock already,
-        `Unsupported` on other services, and ValueError for a connection without a transaction, or
-        with one whose snapshot is older than the grant.
+        ``connection`` is one of psycopg, SQLAlchemy or Django, or a session of SQLAlchemy, to the
+        database that has the locks. Raises `LockLost` if another client may have the lock already,
+        `Unsupported` on other services, and ValueError for a connection to another database,
+        without a transaction, or with one whose snapshot is older than the grant.
         """
         from coordlock.locks.guard import ask
 
-        self._check_guard(ask(connection, *self._in_transaction()))
+        self._check_guard(ask(connection, self._in_transaction()))
 
     def release_with(self, connection: Any) -> None:
         """Release the lock by the transaction of ``connection``, on PostgreSQL: see `guard`.
@@ -135,7 +141,7 @@ class Grant(EnteredByWith, BlockingSignals, _GuardingGrant):
         """
         from coordlock.locks.guard import ask
 
-        self._check_guard(ask(connection, *self._in_transaction(removes=True)))
+        self._check_guard(ask(connection, self._in_transaction(removes=True)))
         self.release()
 
     def transaction(self) -> Transaction:
@@ -193,13 +199,13 @@ class AsyncGrant(EnteredByAsyncWith, AwaitingSignals, _GuardingGrant):
         """
         from coordlock.locks.guard import ask_async
 
-        self._check_guard(await ask_async(connection, *self._in_transaction()))
+        self._check_guard(await ask_async(connection, self._in_transaction()))
 
     async def release_with(self, connection: Any) -> None:
         """Release the lock by the transaction of ``connection``: see `Grant.release_with`."""
         from coordlock.locks.guard import ask_async
 
-        self._check_guard(await ask_async(connection, *self._in_transaction(removes=True)))
+        self._check_guard(await ask_async(connection, self._in_transaction(removes=True)))
         await self.release()
 
     def transaction(self) -> AsyncTransaction:

@@ -19,9 +19,11 @@ log = Log("coordlock")
 MOST_FAILURES: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Event:
     """Something that a client has done, or that has happened to it.
+
+    All listeners are given the same event: none may change it.
 
     Attributes:
         client: the number of the client, unique in its process; 0 for events without a client.
@@ -81,14 +83,14 @@ class Recorder:
         The first failure of a listener is logged. One that has failed `MOST_FAILURES` times in a
         row is dropped. Ctrl-C passes once all listeners were called.
         """
-        thread = self._thread
-        thread.events.append(event)
-        if thread.calling.locked():
+        events, calling = self._thread.events, self._thread.calling
+        events.append(event)
+        if calling.locked():
             return
         struck: BaseException | None = None
-        with thread.calling:
-            while thread.events:
-                event = thread.events.popleft()
+        with calling:
+            while events:
+                event = events.popleft()
                 for listener in self.listeners:
                     try:
                         listener(event)

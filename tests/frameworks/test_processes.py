@@ -90,7 +90,7 @@ def free(url: str) -> None:
         eventually(lambda: client.admin.contenders("ledger") == ())
 
 
-@pytest.mark.long_on("forkserver")
+@pytest.mark.long_on("forkserver", "zookeeper")
 @pytest.mark.parametrize("work", ["book", "run_book_async"])
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_a_pool_of_processes_shares_a_modules_client(

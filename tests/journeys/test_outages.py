@@ -130,6 +130,7 @@ def test_a_web_service_refuses_at_once_what_cannot_be_locked_and_works_again_soo
     assert back < 4
 
 
+@pytest.mark.long  # it measures seconds, which a machine that stands still takes, too
 def test_a_leader_in_the_shell_is_back_about_as_soon_as_one_in_a_program(
     service: tuple[str, str, FaultProxy], tmp_path: Path
 ) -> None:
