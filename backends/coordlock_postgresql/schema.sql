@@ -87,6 +87,8 @@ CREATE TYPE key AS (session text, id text, token bigint, beat bigint);
 CREATE TYPE entry AS (name text, id text, claim text, owner text, value bytea, nearest integer);
 CREATE TYPE operation AS (verb text, folder text, name text, version bigint, value bytea);
 
+-- Functions are in PL/pgSQL where they matter, which keeps their plans.
+
 -- What a request is about; each has some of it.
 CREATE TYPE arguments AS (
     root text, caller text, session text, until timestamptz, ttl interval, former text[], entries entry[],
@@ -99,17 +101,19 @@ CREATE TYPE outcome AS (answer json, gone contender[], changed contender[], plac
 
 -- Names the history of the data: the cluster, the timeline that is written now, and the table, which a
 -- restored dump makes anew. The control file would name the timeline of the last checkpoint.
-CREATE FUNCTION _timeline() RETURNS text LANGUAGE sql AS $$
-    SELECT concat_ws('/', system_identifier, left(pg_walfile_name(pg_current_wal_insert_lsn()), 8),
-                     'coordlock.epoch'::regclass::oid)
-    FROM pg_control_system()
-$$;
+CREATE FUNCTION _timeline() RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN concat_ws('/', (pg_control_system()).system_identifier,
+                     left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), 'coordlock.epoch'::regclass::oid);
+END $$;
 
 -- The timeline and the place in its log. A reading that begins after this shows what was committed.
-CREATE FUNCTION _revision() RETURNS numeric LANGUAGE sql AS $$
-    SELECT ('x' || left(pg_walfile_name(lsn), 8))::bit(32)::bigint * 18446744073709551616 + (lsn - '0/0')
-    FROM pg_current_wal_insert_lsn() AS lsn
-$$;
+CREATE FUNCTION _revision() RETURNS numeric LANGUAGE plpgsql AS $$
+DECLARE
+    lsn constant pg_lsn := pg_current_wal_insert_lsn();
+BEGIN
+    RETURN ('x' || left(pg_walfile_name(lsn), 8))::bit(32)::bigint * 18446744073709551616 + (lsn - '0/0');
+END $$;
 
 -- Minutes since 2026. Epochs are dated, for a number that only counts on comes again when another copy
 -- of the same data is promoted or restored. Two copies can't both grant in the epochs of one minute,
@@ -153,11 +157,12 @@ END $$;
 
 -- Those of these contenders that are there. Each is found by the index on session and id, which a join
 -- or a condition with arrays would read whole, or not use, while the table has no statistics.
-CREATE FUNCTION _find(keys key[]) RETURNS SETOF contender LANGUAGE sql STABLE AS $$
-    SELECT c.* FROM unnest(keys) AS k, LATERAL (
+CREATE FUNCTION _find(keys key[]) RETURNS SETOF contender LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY SELECT c.* FROM unnest(keys) AS k, LATERAL (
         SELECT * FROM contender WHERE session = k.session AND id = k.id AND token = coalesce(k.token, token) OFFSET 0
-    ) AS c
-$$;
+    ) AS c;
+END $$;
 
 -- The contenders of a queue up to a token in ascending order, behind how many others they stand. Of
 -- those before it the `nearest`, or without that those of no `compatible` claim.
@@ -184,17 +189,18 @@ BEGIN
 END $$;
 
 -- Remove contenders. Never waits: what another transaction has locked stays.
-CREATE FUNCTION _remove(keys key[]) RETURNS contender[] LANGUAGE sql AS $$
+CREATE FUNCTION _remove(keys key[], OUT gone contender[]) LANGUAGE plpgsql AS $$
+BEGIN
     WITH here AS (
         SELECT h.at FROM unnest(keys) AS k, LATERAL (
             SELECT ctid AS at FROM contender
             WHERE session = k.session AND id = k.id AND token = coalesce(k.token, token) FOR UPDATE SKIP LOCKED
         ) AS h
-    ), gone AS (
+    ), removed AS (
         DELETE FROM contender c WHERE ctid = ANY (ARRAY(SELECT at FROM here)) RETURNING c
     )
-    SELECT array_agg(c) FROM gone
-$$;
+    SELECT array_agg(c) INTO gone FROM removed;
+END $$;
 
 -- End a session unless its beat is another one; what has left. Never waits.
 CREATE FUNCTION _end(old text, at_beat bigint, OUT gone contender[]) LANGUAGE plpgsql AS $$
