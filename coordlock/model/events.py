@@ -23,6 +23,7 @@ __all__ = [
     "LossReason",
     "Lost",
     "Outcome",
+    "ReleaseRequested",
     "Released",
     "SessionChanged",
     "Upgraded",
@@ -144,6 +145,21 @@ class Lost(LockEvent):
     reason: LossReason
     text: str
     remaining: float
+
+
+@dataclass(slots=True)
+class ReleaseRequested(LockEvent):
+    """Another client has asked the holder to release the lock: see `Admin.request_release`.
+
+    Recorded for a holder that listens for requests, by `Grant.release_requested` or a callback.
+
+    Attributes:
+        token: the fencing token; 0 where the service has none.
+        reason: why, in the words of the one who asks.
+    """
+
+    token: int
+    reason: str
 
 
 @dataclass(slots=True)

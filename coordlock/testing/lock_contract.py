@@ -410,6 +410,8 @@ class LockContract(ClientSuite):
             assert client.read_lock("orders").owned()
         eventually(lambda: not theirs.locked())
         assert not mine.owned()
+        with client.lock("orders", mode=Mode.NL):
+            assert not theirs.locked()
 
     def test_the_label_of_the_lock_is_shown_in_the_queue_or_that_of_the_client(
         self, client: Any, other: Any

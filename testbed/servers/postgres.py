@@ -287,14 +287,8 @@ class PostgresStandby(PostgresServer):
 
     NAME: Final = "standby"
 
-    def __init__(
-        self,
-        directory: Path,
-        primary: PostgresServer,
-        *,
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(directory, replicates=True, environment=environment)
+    def __init__(self, directory: Path, primary: PostgresServer) -> None:
+        super().__init__(directory, replicates=True)
         self.primary = primary
 
     def _create_data(self) -> None:

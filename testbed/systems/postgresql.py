@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
@@ -28,8 +28,8 @@ _PAUSE: Final = 4
 class _Node(PostgresStandby):
     """A server, or what follows ``primary`` from the next time on that it has no data."""
 
-    def __init__(self, directory: Path, environment: Mapping[str, str]) -> None:
-        super().__init__(directory, self, environment=environment)
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, self)
 
     def _create_data(self) -> None:
         if self.primary is self:
@@ -57,7 +57,7 @@ class PostgresqlSystem(System):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         names = [f"n{number}" for number in range(1, self.size + 1)]
-        self.servers: Final = {name: _Node(directory / name, {}) for name in names}
+        self.servers: Final = {name: _Node(directory / name) for name in names}
         self.nodes = dict(self.servers)
 
     def _endpoint(self, *ports: int) -> Endpoint:

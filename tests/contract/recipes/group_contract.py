@@ -50,6 +50,7 @@ class GroupContract(ClientSuite):
             assert values(other) == [b"one"]
             with client.group("g").join(b"two"):
                 assert values(other) == [b"one", b"two"]
+                assert [one.value for one in other.admin.contenders("g")] == [b"one", b"", b"two"]
             one.check()
             assert one.state is GrantState.HELD
 
