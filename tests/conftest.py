@@ -255,7 +255,7 @@ def pytest_terminal_summary(
 def is_long(item: pytest.Item) -> bool:
     """Whether `make test` does without the test; CONTRIBUTING.md says why."""
     if TESTBED in item.path.parents:
-        return any(item.get_closest_marker(server) for server in ("etcd", "zookeeper"))
+        return any(item.get_closest_marker(server) for server in ("etcd", "postgres", "zookeeper"))
     call = getattr(item, "callspec", None)
     values = {value for value in call.params.values() if isinstance(value, str)} if call else set()
     return any(values.intersection(mark.args) for mark in item.iter_markers("long_on"))

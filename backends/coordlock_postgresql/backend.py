@@ -28,7 +28,6 @@ from coordlock_postgresql.session import PostgresqlSession, keys
 
 if TYPE_CHECKING:
     from coordlock.backend import Listing, Observation, Operation, Written
-    from coordlock.backend.contract import Statement
 
 __all__ = ["PostgresBackend", "PostgresqlBackend", "PostgresqlPsycopgBackend"]
 
@@ -204,11 +203,19 @@ class PostgresqlBackend(PostgresqlSession):
         answer.add_done_callback(report)
         return answer
 
-    def guard_statements(
-        self, contenders: Sequence[Contender], seconds: float, *, removes: bool
-    ) -> Sequence[Statement]:
+    def guard(
+        self,
+        connection: Any,
+        contenders: Sequence[Contender],
+        seconds: float,
+        *,
+        removes: bool,
+        awaits: bool,
+    ) -> Any:
+        from coordlock_postgresql.guard import ask, ask_async
+
         sessions, ids, tokens = keys(contenders)
-        return (
+        statements = (
             (
                 "SELECT CASE {database} WHEN concat_ws('/', system_identifier, current_database()) "
                 "THEN 'here' ELSE 'elsewhere' END FROM pg_control_system()",
@@ -225,6 +232,7 @@ class PostgresqlBackend(PostgresqlSession):
                 },
             ),
         )
+        return (ask_async if awaits else ask)(connection, statements)
 
     def snapshot(
         self,

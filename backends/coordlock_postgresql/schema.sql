@@ -306,6 +306,8 @@ BEGIN
     END IF;
     INSERT INTO session (id, epoch, ttl, expires_at)
     VALUES (new, latest.number, new_ttl, clock_timestamp() + new_ttl);
+    -- What the client has given up there may still wait for a standby: it does not repeat it.
+    PERFORM FROM session s WHERE s.id = ANY (former) ORDER BY s.id FOR UPDATE;
     FOREACH old IN ARRAY former LOOP
         gone := gone || _end(old, NULL);
     END LOOP;
@@ -596,6 +598,8 @@ DECLARE
     gone coordlock.contender[];
 BEGIN
     CALL coordlock._begin();
+    -- A session that no standby has is granted nothing, because enqueue and heartbeats wait for one.
+    PERFORM pg_catalog.set_config('synchronous_commit', 'local', true);
     SELECT o.answer, o.gone INTO answer, gone FROM coordlock._open(new, former, ttl) AS o;
     CALL coordlock._finish(root, pg_catalog.split_part(new, '-', 1), gone, '{}', '{}');
 END $$;
@@ -603,8 +607,6 @@ END $$;
 CREATE PROCEDURE heartbeat(session text, INOUT answer json DEFAULT NULL) LANGUAGE plpgsql AS $$
 BEGIN
     CALL coordlock._begin();
-    -- It waits for no standby, which would end the session with its promotion.
-    PERFORM pg_catalog.set_config('synchronous_commit', 'local', true);
     answer := pg_catalog.to_json(coordlock._heartbeat(session));
 END $$;
 

@@ -10,14 +10,15 @@ from typing import Any, Final
 from uuid import uuid4
 
 import grpc
+import psycopg
 import redis
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import rpc
 from kazoo.client import KazooClient
 
-from bench.contestants.contestant import Contestant
+from bench.contestants.contestant import SERVER, Contestant
 
-__all__ = ["EtcdFloor", "Flock", "RedisFloor", "ZooKeeperFloor"]
+__all__ = ["EtcdFloor", "Flock", "PostgresqlFloor", "RedisFloor", "ZooKeeperFloor"]
 
 _DELETE_RANGE: Final = rpc.Method(
     "/etcdserverpb.KV/DeleteRange", pb.DeleteRangeRequest, pb.DeleteRangeResponse
@@ -95,6 +96,36 @@ class EtcdFloor(Contestant):
 
     def close(self) -> None:
         self._channel.close()
+
+
+class PostgresqlFloor(Contestant):
+    """The two functions of the schema, called through psycopg, and a notification."""
+
+    def __init__(self, address: str, root: str) -> None:
+        super().__init__(address, root)
+        self._connection = psycopg.connect(SERVER.format(address), autocommit=True)
+        self._channel = f"floor_{uuid4().hex}"
+        self._session = f"{self._channel}-1"
+        self._call("open", root, self._session, [], "60 s")
+
+    def _call(self, function: str, *arguments: object) -> Any:
+        marks = ", ".join(["%s"] * len(arguments))
+        return self._connection.execute(f"CALL coordlock.{function}({marks})", arguments).fetchone()
+
+    def acquire(self, name: str) -> str:
+        id = uuid4().hex
+        self._call("enqueue", self.root, self._session, [name], [id], ["lock"], [""], [b""], [1])
+        return id
+
+    def release(self, held: str) -> None:
+        self._call("withdraw", self.root, self._channel, [self._session], [held], None, None)
+
+    def wait(self, name: str) -> float:
+        """When the notification came: a commit, a notice and its commit."""
+        self._connection.execute(f"LISTEN {self._channel}")
+        self._held[name] = self.acquire(name)
+        next(self._connection.notifies(stop_after=1))
+        return time.monotonic()
 
 
 class RedisFloor(Contestant):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from coordlock.backend.waiting import Waiting
 from coordlock.errors import ClientClosed, CoordlockError, Evicted, LockLost, SessionLost
@@ -20,6 +20,9 @@ from coordlock.runtime.caller import Caller
 from coordlock.runtime.clock import Timer, Timers, sleep
 from coordlock.runtime.driver import Call, Steps
 from coordlock.runtime.promise import Promise, copied, failed
+
+if TYPE_CHECKING:
+    from coordlock.kernel.recording import Recording
 
 __all__ = ["HAD_LEFT", "HoldLimit", "Ticket"]
 
@@ -63,8 +66,8 @@ class Ticket(Removable):
     blocker: tuple[str, Contender] | None = None
     waits_since: float | None = None
     is_wait_logged: bool = False
-    #: Called with it and the error if its grant is lost, while somebody listens to events.
-    on_loss: Callable[[Ticket, CoordlockError], object] | None = None
+    #: Records what becomes of its grant, while somebody listens to events.
+    recording: Recording | None = None
     #: Tells whether the session was lost, too, where the service has reported that it vanished.
     probe: Promise[float] | None = None
     #: How long it may be held, where that has a limit.

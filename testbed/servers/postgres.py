@@ -135,7 +135,7 @@ class PostgresServer(Postgres, ServerProcess):
         directory: for its data and log.
         durable: wait for the disk at each commit, as real servers do. Else a crash of the machine
             loses the data; a killed server loses nothing either way.
-        replicates: write what a `PostgresStandby` needs.
+        replicates: write what a `PostgresStandby` needs, and a `PostgresqlObserver`.
         max_connections: how many clients it serves, of which three are administrators.
         environment: what is put into its environment.
     """
@@ -191,7 +191,7 @@ class PostgresServer(Postgres, ServerProcess):
             "track_commit_timestamp": "on",
             "fsync": "on" if self._durable else "off",
             "full_page_writes": "on" if self._durable else "off",
-            "wal_level": "replica" if self._replicates else "minimal",
+            "wal_level": "logical" if self._replicates else "minimal",
             "max_wal_senders": 4 if self._replicates else 0,
             "autovacuum": "off",
         }
@@ -287,14 +287,8 @@ class PostgresStandby(PostgresServer):
 
     NAME: Final = "standby"
 
-    def __init__(
-        self,
-        directory: Path,
-        primary: PostgresServer,
-        *,
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(directory, replicates=True, environment=environment)
+    def __init__(self, directory: Path, primary: PostgresServer) -> None:
+        super().__init__(directory, replicates=True)
         self.primary = primary
 
     def _create_data(self) -> None:

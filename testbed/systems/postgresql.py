@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 import psycopg
 from coordlock_faults.journal import Journal
@@ -16,7 +16,7 @@ from testbed.servers.postgres import PostgresServer, PostgresStandby
 from testbed.servers.process import ServerProcess
 from testbed.systems.system import System, Uncertain
 from testbed.truth.observer import Observer
-from testbed.truth.postgresql import CONTENDERS, PostgresqlObserver
+from testbed.truth.postgresql import CONTENDERS, PostgresqlObserver, key_of, lock_of
 
 __all__ = ["PostgresqlStandbySystem", "PostgresqlSystem"]
 
@@ -28,11 +28,8 @@ _PAUSE: Final = 4
 class _Node(PostgresStandby):
     """A server, or what follows ``primary`` from the next time on that it has no data."""
 
-    def __init__(self, directory: Path, environment: Mapping[str, str]) -> None:
-        super().__init__(directory, self, environment=environment)
-
-    def _settings(self) -> dict[str, object]:
-        return {**super()._settings(), "wal_level": "logical"}
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, self)
 
     def _create_data(self) -> None:
         if self.primary is self:
@@ -60,7 +57,7 @@ class PostgresqlSystem(System):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         names = [f"n{number}" for number in range(1, self.size + 1)]
-        self.servers: Final = {name: _Node(directory / name, {}) for name in names}
+        self.servers: Final = {name: _Node(directory / name) for name in names}
         self.nodes = dict(self.servers)
 
     def _endpoint(self, *ports: int) -> Endpoint:
@@ -97,7 +94,7 @@ class PostgresqlSystem(System):
     def is_well(self) -> bool:
         return all(node.is_running and node.answers() for node in self.servers.values())
 
-    def __enter__(self) -> PostgresqlSystem:
+    def __enter__(self) -> Self:
         super().__enter__()
         try:
             self.servers["n1"].set_up()
@@ -115,25 +112,26 @@ class PostgresqlSystem(System):
 
     def queues(self, root: str) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
-        for queue, key, _ in self._ask(CONTENDERS, root):
-            found.setdefault(queue, []).append(key)
+        for queue, id in self._ask(CONTENDERS, root):
+            found.setdefault(lock_of(queue), []).append(key_of(queue, id))
         return found
 
     def remove(self, keys: Collection[str]) -> None:
-        tokens = [int(key.rpartition("/")[2]) for key in keys]
-        ids = [key.split("/")[-2] for key in keys]
-        self._ask(
-            "DELETE FROM coordlock.contender c USING unnest(%s::text[], %s::bigint[]) AS k(id, token) "
-            "WHERE c.id = k.id AND c.token = k.token RETURNING 1",
+        """As `coordlock evict` does, which notifies those who wait."""
+        ids = [key.rpartition("/")[2] for key in keys]
+        for root, session, id, token in self._ask(
+            "SELECT q.root, c.session, c.id, c.token FROM coordlock.contender c "
+            "JOIN coordlock.queue q ON q.id = c.queue WHERE c.id = ANY (%s)",
             ids,
-            tokens,
-        )
+        ):
+            call = "CALL coordlock.withdraw(%s, '', ARRAY[%s], ARRAY[%s], %s, NULL)"
+            self._ask(call, root, session, id, token)
 
     def remove_queue(self, queue: str, keys: Collection[str]) -> bool:
         self.remove(keys)
         return True
 
-    def _ask(self, query: str, *arguments: object) -> list[tuple[object, ...]]:
+    def _ask(self, query: str, *arguments: object) -> list[tuple[Any, ...]]:
         try:
             with self.servers[self.leader() or "n1"].administrator() as admin:
                 admin.execute("SET statement_timeout = '5s'")
@@ -152,11 +150,14 @@ class PostgresqlStandbySystem(PostgresqlSystem):
     size = 2
     keeps_data = False
 
-    def __enter__(self) -> PostgresqlStandbySystem:
+    def __enter__(self) -> Self:
         super().__enter__()
         with self.servers["n1"].administrator() as admin:
             admin.execute(f"UPDATE coordlock.epoch SET pause = '{_PAUSE} s'".encode())
         return self
+
+    def direct_url(self, root: str, **options: object) -> str:
+        return super().direct_url(root, **{"ttl": f"{_PAUSE}s", **options})
 
     def _configure(self) -> None:
         super()._configure()

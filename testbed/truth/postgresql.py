@@ -20,12 +20,14 @@ from testbed.truth import observer
 from testbed.truth.claims import at_first
 from testbed.truth.observer import Observer, TruthIncomplete
 
-__all__ = ["CONTENDERS", "PostgresqlObserver"]
+__all__ = ["CONTENDERS", "PostgresqlObserver", "key_of", "lock_of"]
 
-#: The queue, key and session of all contenders below a root.
-CONTENDERS: Final = """
-    SELECT q.name, format('%%s/%%s/%%s', q.name, c.id, c.token), c.session
-    FROM coordlock.contender c JOIN coordlock.queue q ON q.id = c.queue WHERE q.root = %s
+#: Queues of the recipes' own locks, which no client logs: all but where workers wait for items.
+_UNSEEN: Final = "^@(?!take-|work-)"
+#: The queue and id of all contenders below a root.
+CONTENDERS: Final = f"""
+    SELECT q.name, c.id FROM coordlock.contender c JOIN coordlock.queue q ON q.id = c.queue
+    WHERE q.root = %s AND q.name !~ '{_UNSEEN}'
 """
 _SLOT: Final = "truth"
 _LOOK_S: Final = 0.05
@@ -68,23 +70,25 @@ class PostgresqlObserver(Observer):
         return self._seen
 
     def agreed(self) -> int:
-        found: set[str] = set()
+        different: set[str] = set()
 
         def agrees() -> bool:
-            nonlocal found
+            nonlocal different
             with self._server.administrator() as admin:
-                found = {
-                    str(key) for _, key, _ in admin.execute(CONTENDERS.encode(), (self._root,))
-                }
+                found = self._contenders()
                 self._take(admin)
-            return found == set(self._there.values())
+            different = found ^ set(self._there.values())
+            return not different
 
         try:
             eventually(agrees, within=observer.AGREEMENT)
         except TimeoutError:
-            different = found ^ set(self._there.values())
             raise TruthIncomplete(f"PostgreSQL and its log differ: {different}") from self._failure
         return self._seen
+
+    def _contenders(self) -> set[str]:
+        with self._server.administrator() as admin:
+            return {key_of(*row) for row in admin.execute(CONTENDERS.encode(), (self._root,))}
 
     def close(self) -> None:
         if not self._closed.is_set():
@@ -143,17 +147,29 @@ class PostgresqlObserver(Observer):
         verb, _, columns = rest.partition(": ")
         row = dict(_columns(columns))
         match table.removeprefix("table coordlock."), verb:
-            case "queue", "INSERT" if row["root"] == self._root:
+            case "queue", "INSERT" if row["root"] == self._root and not re.match(
+                _UNSEEN, row["name"]
+            ):
                 self._queues[row["id"]] = row["name"]
             case "contender", "INSERT" if queue := self._queues.get(row["queue"]):
-                key = f"{queue}/{row['id']}/{row['token']}"
+                key = key_of(queue, row["id"])
                 self._there[row["queue"], row["token"]] = key
                 claim = at_first(parse_marker(row["claim"], b""))
-                lock, token, session = unescape(queue) or queue, int(row["token"]), row["session"]
+                lock, token, session = lock_of(queue), int(row["token"]), row["session"]
                 self._journal.log(ContenderAppeared, lock, key, token, claim, session, revision)
             case "contender", "DELETE":
                 if key := self._there.pop((row["queue"], row["token"]), ""):
                     self._journal.log(ContenderDisappeared, key, revision)
+
+
+def lock_of(queue: str) -> str:
+    """The lock of a queue."""
+    return unescape(queue) or queue
+
+
+def key_of(queue: str, id: str) -> str:
+    """The key of a contender."""
+    return f"{lock_of(queue)}/{id}"
 
 
 def _columns(text: str) -> Iterator[tuple[str, str]]:

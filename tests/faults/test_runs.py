@@ -32,7 +32,9 @@ RUNS: Final = [
     pytest.param(
         *(service, number, workload),
         marks=[
-            getattr(pytest.mark, service.partition("-")[0]),
+            getattr(
+                pytest.mark, {"postgresql": "postgres"}.get(kind := service.partition("-")[0], kind)
+            ),
             *(() if (service, workload) in ALWAYS else [pytest.mark.long]),
         ],
     )

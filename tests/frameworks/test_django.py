@@ -174,6 +174,20 @@ def test_lock_and_data_end_in_one_commit_in_the_database_that_has_the_locks(
 
 
 @pytest.mark.postgres
+def test_a_connection_of_django_can_be_guarded_within_a_transaction(
+    postgresql_database: str,
+) -> None:
+    own = connections[postgresql_database]
+    with get_client().lock("q") as grant:
+        with pytest.raises(ValueError, match="begin a transaction"):
+            grant.guard(own)
+        with transaction.atomic(using=postgresql_database):
+            grant.guard(own)
+            grant.release_with(own)
+            assert get_client().admin.contenders("q")
+
+
+@pytest.mark.postgres
 def test_a_database_without_the_locks_is_committed_before_the_release(
     postgresql: Postgres, postgresql_database: str
 ) -> None:

@@ -210,7 +210,7 @@ WRONG: dict[str, tuple[str, object]] = {
 }
 #: It is found after a hundred days.
 RARE = "the conversion does not end"
-WRONG[RARE] = ("coordlock.kernel.conversion.Conversions._give_up", _nothing)
+WRONG[RARE] = ("coordlock.locks.upgradeable._UpgradeableGrant._give_up", _nothing)
 
 
 @pytest.mark.long_on(RARE)

@@ -8,7 +8,8 @@ from itertools import count
 import pytest
 
 from coordlock.client import Client
-from coordlock.locks.queue_view import QueueEntry, cleared
+from coordlock.client.admin import cleared
+from coordlock.locks.queue_view import QueueEntry
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Owner
 from coordlock.runtime.driver import Call

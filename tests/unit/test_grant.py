@@ -12,8 +12,7 @@ import pytest
 
 from coordlock import AsyncClient, AsyncGrant, Client, Grant, GrantState, LockLost
 from coordlock.errors import AuthenticationFailed
-from coordlock.locks.base_lock import AcquireOptions
-from coordlock.locks.lock import Lock
+from coordlock.locks.lock import AcquireOptions, Lock
 from coordlock.model.claim import Mode
 from coordlock.runtime.log import flush
 from coordlock.runtime.process import THREAD

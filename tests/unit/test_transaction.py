@@ -22,7 +22,7 @@ from coordlock import (
 )
 from coordlock.backend import Put, Written
 from coordlock.errors import InvalidName
-from coordlock.locks.transaction import check_key
+from coordlock.records.transaction import check_key
 from coordlock.runtime.driver import run
 from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.waiting import eventually

@@ -21,9 +21,9 @@ from testbed.systems.system import System
 
 SERVICES = [
     pytest.param(
-        name, marks=[getattr(pytest.mark, name), pytest.mark.xdist_group(f"faults-{name}")]
+        name, marks=[getattr(pytest.mark, server), pytest.mark.xdist_group(f"faults-{name}")]
     )
-    for name in ("etcd", "zookeeper")
+    for name, server in (("etcd", "etcd"), ("postgresql", "postgres"), ("zookeeper", "zookeeper"))
 ]
 CLIENT = "import time; print('ready', flush=True); time.sleep(1000)"
 

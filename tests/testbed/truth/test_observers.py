@@ -17,15 +17,17 @@ from coordlock_faults.truth import Life
 import coordlock
 from coordlock.testing.waiting import eventually
 from testbed.servers.etcd import EtcdServer
+from testbed.servers.postgres import PostgresServer
 from testbed.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, classpath
 from testbed.truth.etcd import EtcdObserver
 from testbed.truth.observer import Observer
+from testbed.truth.postgresql import PostgresqlObserver
 from testbed.truth.zookeeper import ZooKeeperObserver
 from testbed.truth.zookeeper_log import Change, Transaction, read_log, read_logs
 
-Server = EtcdServer | ZooKeeperServer
+Server = EtcdServer | PostgresServer | ZooKeeperServer
 
-BACKENDS = ["etcd", "zookeeper"]
+BACKENDS = ["etcd", "postgres", "zookeeper"]
 
 
 @pytest.fixture(scope="module", params=BACKENDS)
@@ -34,8 +36,14 @@ def server(
 ) -> Iterator[Server]:
     """A server that the tests may stop and kill."""
     request.getfixturevalue(request.param)  # so that --without leaves it out
+    directory = tmp_path_factory.mktemp("own")
+    if request.param == "postgres":
+        with PostgresServer(directory, replicates=True) as postgres:
+            postgres.set_up()
+            yield postgres
+        return
     kind = {"etcd": EtcdServer, "zookeeper": ZooKeeperServer}[request.param]
-    with kind(tmp_path_factory.mktemp("own")) as server:
+    with kind(directory) as server:
         yield server
 
 
@@ -52,6 +60,9 @@ def truth(server: Server, root: str, journal: Journal) -> Iterator[Observer]:
 
 
 def observer(nodes: Sequence[Server], root: str, journal: Journal) -> Observer:
+    for node in nodes:
+        if isinstance(node, PostgresServer):
+            return PostgresqlObserver(node, root, journal)
     etcds = [node for node in nodes if isinstance(node, EtcdServer)]
     zookeepers = [node for node in nodes if isinstance(node, ZooKeeperServer)]
     return (

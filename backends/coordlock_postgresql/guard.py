@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from coordlock.backend.contract import Statement
+from typing import Any, Final
 
 __all__ = ["ask", "ask_async"]
+
+#: A query, and its parameters, which stand in braces in it.
+Statement = tuple[str, dict[str, object]]
 
 _AUTOCOMMIT: Final = "the connection is in autocommit mode: begin a transaction first"
 
