@@ -265,8 +265,11 @@ def test_where_readings_may_show_the_past_the_service_says_since_when_they_are_s
 
 
 def test_a_callback_that_raises_disturbs_no_other() -> None:
+    def fail() -> None:
+        raise ZeroDivisionError
+
     service = Service()
-    service.observers.observe("x", service.read, lambda: 1 // 0)
+    service.observers.observe("x", service.read, fail)
     observation = service.observe()
     service.answer(1)
     service.answer(2)
