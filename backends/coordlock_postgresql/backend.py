@@ -244,6 +244,18 @@ class PostgresqlBackend(PostgresqlSession):
 
         return self._ask(statement, arguments, seen)
 
+    def snapshots(self, queues: Sequence[str]) -> Promise[tuple[Snapshot, ...]]:
+        statement = (
+            "SELECT json_agg(coordlock.snapshot(%s, name, %s, NULL, NULL) ORDER BY place)"
+            " FROM unnest(%s::text[]) WITH ORDINALITY AS queues(name, place)"
+        )
+        arguments = self._root, _MAX_TOKEN, [escape(queue) for queue in queues]
+
+        def seen(parts: list[Any]) -> tuple[Snapshot, ...]:
+            return tuple(map(self._snapshot, queues, parts))
+
+        return self._ask(statement, arguments, seen)
+
     def _snapshot(self, queue: str, part: list[Any] | None) -> Snapshot:
         omitted, listed = part or (0, ())
         contenders = tuple([_contender(queue, *each) for each in listed])

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
+from coordlock_postgresql.requests import Requests
 
 import coordlock
 from coordlock.errors import AuthenticationFailed, JobNotRun
@@ -90,6 +91,26 @@ def test_a_survey_shows_what_is_in_the_service(url: str) -> None:
         assert found["coordlock.job.failed", "report"] == 0
         assert found["coordlock.job.failed", "broken"] == 1
         assert found["coordlock.service.deadlocks",] == 0
+
+
+@pytest.mark.postgres
+def test_a_survey_on_postgresql_reads_all_names_by_one_statement(
+    postgresql: Postgres, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statements: list[str] = []
+    ask = Requests.ask
+
+    def counted(requests: Requests, statement: str, *rest: Any) -> Any:
+        statements.append(statement)
+        return ask(requests, statement, *rest)
+
+    names = [f"n{number}" for number in range(50)]
+    with coordlock.connect(postgresql.url_for(root)) as client, client.multi_lock(names):
+        monkeypatch.setattr(Requests, "ask", counted)
+        found = values(Survey(client).read())
+    assert found["coordlock.service.holders", "all"] == 50
+    assert len([statement for statement in statements if "unnest(" in statement]) == 1
+    assert len(statements) < 20
 
 
 def test_a_survey_shows_the_oldest_waiter_but_candidates_stand_by(tmp_path: Path) -> None:
