@@ -233,6 +233,18 @@ class PostgresqlBackend(PostgresqlSession):
             return self._in_session("snapshot", seen, **part)
         return self._ask("snapshot", seen, **part)
 
+    def snapshots(self, queues: Sequence[str]) -> Promise[tuple[Snapshot, ...]]:
+        def seen(revision: int, parts: list[Any]) -> tuple[Snapshot, ...]:
+            return tuple(
+                [
+                    _snapshot(queue, revision, part)
+                    for queue, part in zip(queues, parts, strict=True)
+                ]
+            )
+
+        entries = [{"name": escape(queue)} for queue in queues]
+        return self._ask("snapshots", seen, entries=entries)
+
     def queues(self) -> Promise[list[str]]:
         def read(_: int, found: list[str]) -> list[str]:
             names = map(unescape, found)

@@ -437,6 +437,14 @@ BEGIN
     RETURN _part(here, a.upto, a.nearest, a.compatible);
 END $$;
 
+CREATE FUNCTION snapshots(a arguments) RETURNS json LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN (
+        SELECT coalesce(json_agg(_part(q, 9223372036854775807, NULL, NULL) ORDER BY place), '[]')
+        FROM unnest(a.entries) WITH ORDINALITY AS e(name, id, claim, owner, value, nearest, place)
+        LEFT JOIN queue q ON (q.root, q.name) = (a.root, e.name));
+END $$;
+
 CREATE FUNCTION queues(a arguments) RETURNS json LANGUAGE sql AS $$
     SELECT coalesce(json_agg(name), '[]') FROM queue q
     WHERE root = a.root AND EXISTS (SELECT FROM contender WHERE queue = q.id)

@@ -38,7 +38,7 @@ from coordlock.errors import Unsupported
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.model.handover import Departure
 from coordlock.runtime.clock import Timers
-from coordlock.runtime.promise import Promise, resolved
+from coordlock.runtime.promise import Promise, all_of, resolved
 from coordlock.settings import Option, Settings
 
 if TYPE_CHECKING:  # most programs need neither
@@ -216,6 +216,10 @@ class Backend(ABC):
         service reads few of them.
         """
         raise self._without("ordered")
+
+    def snapshots(self, queues: Sequence[str]) -> Promise[tuple[Snapshot, ...]]:
+        """Read all of up to some hundred ``queues``, with owners, each at a moment of its own."""
+        return all_of([self.snapshot(queue, owners=True) for queue in queues])
 
     def watch(
         self,
