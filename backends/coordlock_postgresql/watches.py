@@ -131,8 +131,10 @@ class Watches:
     def attend(self, contenders: Sequence[Contender]) -> None:
         """Check for a while whether the sessions of ``contenders`` die, without a watch."""
         until = self._timers.clock.now() + ATTENTION_S
+        # One's own would never be known: looks for it would follow each other without a pause.
+        others = [each for each in contenders if not self._is_own(each.session)]
         with self._lock:
-            seen = {each.session: (each, until) for each in contenders}
+            seen = {each.session: (each, until) for each in others}
             is_new = not seen.keys() <= self._beats.keys()
             self._attended.update(seen)
         if is_new:
