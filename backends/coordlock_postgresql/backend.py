@@ -186,9 +186,9 @@ class PostgresqlBackend(PostgresqlSession):
         removes: bool,
         awaits: bool,
     ) -> Any:
-        from coordlock_postgresql.guard import ask, ask_async
+        from coordlock_postgresql.guard import Statement, ask, ask_async
 
-        statements: Sequence[tuple[str, dict[str, object]]] = (
+        statements: tuple[Statement, ...] = (
             (
                 "SELECT CASE {database} WHEN concat_ws('/', system_identifier, current_database()) "
                 "THEN 'here' ELSE 'elsewhere' END FROM pg_control_system()",

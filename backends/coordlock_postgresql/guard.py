@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-__all__ = ["ask", "ask_async"]
+__all__ = ["Statement", "ask", "ask_async"]
 
 #: A query, and its parameters, which stand in braces in it.
 Statement = tuple[str, dict[str, object]]
