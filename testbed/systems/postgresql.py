@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final, Self
 
 import psycopg
 from coordlock_faults.journal import Journal
+from psycopg.types.json import Jsonb
 
 from testbed.servers.endpoint import Endpoint
 from testbed.servers.postgres import PostgresServer, PostgresStandby
@@ -119,13 +120,12 @@ class PostgresqlSystem(System):
     def remove(self, keys: Collection[str]) -> None:
         """As `coordlock evict` does, which notifies those who wait."""
         ids = [key.rpartition("/")[2] for key in keys]
-        for root, session, id, token in self._ask(
-            "SELECT q.root, c.session, c.id, c.token FROM coordlock.contender c "
-            "JOIN coordlock.queue q ON q.id = c.queue WHERE c.id = ANY (%s)",
-            ids,
+        for session, id, token in self._ask(
+            "SELECT session, id, token FROM coordlock.contender WHERE id = ANY (%s)", ids
         ):
-            call = "CALL coordlock.withdraw(%s, '', ARRAY[%s], ARRAY[%s], %s, NULL)"
-            self._ask(call, root, session, id, token)
+            contender = {"session": session, "id": id, "token": token}
+            call = "CALL coordlock.request('withdraw', %s)"
+            self._ask(call, Jsonb({"caller": "", "contenders": [contender]}))
 
     def remove_queue(self, queue: str, keys: Collection[str]) -> bool:
         self.remove(keys)

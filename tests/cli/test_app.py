@@ -441,3 +441,10 @@ def test_ages_and_texts_are_fit_to_be_read() -> None:
     ]
     assert printable("plain ü") == "plain ü"
     assert printable("a\x1b[2J\nb") == "a\\x1b[2J\\nb"
+
+
+def test_the_printed_schema_takes_no_options_that_it_would_ignore(cli: Cli) -> None:
+    for words in (["--restored"], ["--max-ttl", "90s"]):
+        done = cli.run("setup", "postgresql", "--print", *words)
+        assert done.returncode == 64
+        assert "run --max-ttl and --restored afterwards" in done.stderr

@@ -36,7 +36,7 @@ def converts_without_looking_behind() -> Changes:
 @mutant("A reader is let in while an upgrade is being done.", simulated=(ConvertingReaders,))
 def lets_in_those_whom_a_target_keeps_out() -> Changes:
     def by_mode_alone(self: Convertible, mode: Mode, _order: int, *, update: bool = False) -> bool:
-        return self._mode.conflicts(mode) or (update and self.update)
+        return self.mode.conflicts(mode) or (update and self.update)
 
     return [(Convertible, "excludes", by_mode_alone)]
 

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -164,17 +165,16 @@ def test_a_connection_that_ends_in_a_step_of_a_request_costs_no_lock(
         connection(postgresql) as admin,
     ):
         held = one.lock("a").acquire()
+        wait = partial(pool.submit, two.lock("a").acquire, timeout=60)
         with other.transaction():
-            if "release" in step or step == "listen":
-                waiter = pool.submit(two.lock("a").acquire, timeout=60)
+            waiter = wait() if step.startswith(("release", "listen")) else None
+            if waiter is not None:
                 eventually(lambda: len(one.admin.contenders("a")) == 2)
             other.execute(STEPS[step].encode())
-            if "acquire" in step or step == "heartbeat":
-                waiter = pool.submit(two.lock("a").acquire, timeout=60)
-            elif "release" in step:
-                release = pool.submit(held.release)
+            release = pool.submit(held.release) if step.startswith("release") else None
+            waiter = waiter or wait()
             eventually(lambda: admin.execute(ending).fetchall(), within=20)
-        if "release" in step:
+        if release is not None:
             release.result(60)
         else:
             held.check()

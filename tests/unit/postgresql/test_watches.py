@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from coordlock_memory import VirtualTime, VirtualTimers
 from coordlock_postgresql.watches import Watches
@@ -11,20 +11,18 @@ from coordlock_postgresql.watches import Watches
 from coordlock.errors import BackendUnavailable
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Owner
-from coordlock.runtime.promise import Promise, resolved
+from coordlock.runtime.promise import Promise
 
 
 def test_a_look_that_fails_is_repeated_after_a_pause() -> None:
     time = VirtualTime()
     looks: list[Promise[Sequence[Sequence[object]]]] = []
 
-    def ask(contenders: Sequence[Contender]) -> Promise[Sequence[Sequence[object]]]:
+    def ask(_: Sequence[Contender], __: Mapping[str, int]) -> Promise[Sequence[Sequence[object]]]:
         looks.append(Promise())
         return looks[-1]
 
-    watches = Watches(
-        ask, lambda *_: resolved(None), lambda _: False, VirtualTimers(time), threading.RLock()
-    )
+    watches = Watches(ask, lambda _: False, lambda: False, VirtualTimers(time), threading.RLock())
     other = Contender("i", "a/i", Mode.EX, 1, 1, "other-1", Owner("x", 1))
     watches.attend([other])
     for _ in range(3):
