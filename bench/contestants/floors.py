@@ -100,7 +100,7 @@ class EtcdFloor(Contestant):
 
 
 class PostgresqlFloor(Contestant):
-    """The two functions of the schema, called through psycopg, and a notification."""
+    """The two requests of a lock, called through psycopg, and a notification."""
 
     def __init__(self, address: str, root: str) -> None:
         super().__init__(address, root)

@@ -229,8 +229,8 @@ def test_an_idle_client_sends_one_statement_for_each_third_of_its_ttl(
             grant.check()
     assert set(idle.requests) == {"heartbeat"}
     assert 4 <= idle.requests["heartbeat"] <= 7
-    assert set(holding.requests) == {"heartbeat", "other"}
-    assert holding.requests["other"] <= 7
+    assert set(holding.requests) == {"heartbeat", "look"}
+    assert holding.requests["look"] <= 7
 
 
 def test_a_thousand_waiters_have_three_connections_and_one_statement_at_a_time(
