@@ -15,6 +15,7 @@ import redis
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import rpc
 from kazoo.client import KazooClient
+from psycopg.types.json import Jsonb
 
 from bench.contestants.contestant import SERVER, Contestant
 
@@ -99,26 +100,28 @@ class EtcdFloor(Contestant):
 
 
 class PostgresqlFloor(Contestant):
-    """The two functions of the schema, called through psycopg, and a notification."""
+    """The two requests of a lock, called through psycopg, and a notification."""
 
     def __init__(self, address: str, root: str) -> None:
         super().__init__(address, root)
         self._connection = psycopg.connect(SERVER.format(address), autocommit=True)
         self._channel = f"floor_{uuid4().hex}"
         self._session = f"{self._channel}-1"
-        self._call("open", root, self._session, [], "60 s")
+        self._ask("open", former=[], ttl="60 s")
 
-    def _call(self, function: str, *arguments: object) -> Any:
-        marks = ", ".join(["%s"] * len(arguments))
-        return self._connection.execute(f"CALL coordlock.{function}({marks})", arguments).fetchone()
+    def _ask(self, verb: str, **arguments: object) -> None:
+        common = {"root": self.root, "caller": self._channel, "session": self._session}
+        given = Jsonb(common | arguments)
+        self._connection.execute(f"CALL coordlock.request('{verb}', %s)", [given])
 
     def acquire(self, name: str) -> str:
         id = uuid4().hex
-        self._call("enqueue", self.root, self._session, [name], [id], ["lock"], [""], [b""], [1])
+        entry = {"name": name, "id": id, "claim": "lock", "owner": "", "value": "", "nearest": 1}
+        self._ask("enqueue", entries=[entry])
         return id
 
     def release(self, held: str) -> None:
-        self._call("withdraw", self.root, self._channel, [self._session], [held], None, None)
+        self._ask("withdraw", contenders=[{"session": self._session, "id": held}], kept=[])
 
     def wait(self, name: str) -> float:
         """When the notification came: a commit, a notice and its commit."""

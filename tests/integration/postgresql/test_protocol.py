@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -13,9 +15,12 @@ from psycopg.types.json import Jsonb
 
 import coordlock
 from coordlock.errors import BackendError, LockLost
+from coordlock.testing.postgres_frames import PostgresFrames
+from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from testbed.servers.postgres import Postgres
 from tests.integration.postgresql.test_access import connection, excludes
+from tests.integration.postgresql.test_faults import through
 
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("no_leaks")]
 
@@ -169,3 +174,91 @@ def test_queues_of_names_that_are_used_once_do_not_pile_up(
             client.lock(f"order/{number}").acquire().release()
         [[left]] = admin.execute("SELECT count(*) FROM coordlock.queue WHERE root = %s", (root,))
         assert left <= 250
+
+
+@pytest.fixture
+def proxy(postgresql: Postgres) -> Iterator[FaultProxy]:
+    with FaultProxy(postgresql.host, postgresql.port, PostgresFrames) as proxy:
+        yield proxy
+
+
+def test_an_acquire_is_one_statement_and_so_is_a_release(
+    postgresql: Postgres, proxy: FaultProxy, root: str
+) -> None:
+    with coordlock.connect(through(proxy, postgresql, root, ttl="60s")) as client:
+        client.lock("a").acquire().release()
+        with proxy.counting() as sent:
+            for _ in range(10):
+                client.lock("a").acquire().release()
+    assert sent.requests == {"enqueue": 10, "withdraw": 10}
+
+
+def test_a_handover_is_one_release_and_one_look_at_the_queue(
+    postgresql: Postgres, proxy: FaultProxy, root: str
+) -> None:
+    url = through(proxy, postgresql, root, ttl="60s")
+    with coordlock.connect(url) as one, coordlock.connect(url) as two:
+        two.lock("b").acquire().release()
+        grant = one.lock("a").acquire()
+        with ThreadPoolExecutor() as pool:
+            waiter = pool.submit(lambda: two.lock("a").acquire())
+            eventually(lambda: len(one.admin.contenders("a")) == 2)
+            time.sleep(1)  # all that the waiter reads at the beginning
+            with proxy.counting() as sent:
+                grant.release()
+                waiter.result(30)
+    requests = {kind: number for kind, number in sent.requests.items() if kind != "look"}
+    assert requests == {"withdraw": 1, "snapshot": 1}
+
+
+def test_an_idle_client_sends_one_statement_for_each_third_of_its_ttl(
+    postgresql: Postgres, proxy: FaultProxy, root: str
+) -> None:
+    with coordlock.connect(through(proxy, postgresql, root, ttl="3s")) as client:
+        client.lock("a").acquire().release()
+        time.sleep(1)
+        with proxy.counting() as idle:
+            time.sleep(6)
+        grants = [client.lock(f"a{number}").acquire() for number in range(10)]
+        time.sleep(1)
+        with (
+            proxy.counting() as holding
+        ):  # which also proves that the connection that listens works
+            time.sleep(6)
+        for grant in grants:
+            grant.check()
+    assert set(idle.requests) == {"heartbeat"}
+    assert 4 <= idle.requests["heartbeat"] <= 7
+    assert set(holding.requests) == {"heartbeat", "look"}
+    assert holding.requests["look"] <= 7
+
+
+def test_a_thousand_waiters_have_three_connections_and_one_statement_at_a_time(
+    postgresql: Postgres, proxy: FaultProxy, root: str, admin: Admin
+) -> None:
+    waiters = 1000
+    url = through(proxy, postgresql, root, ttl="3s", application_name=root[1:])
+    query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
+
+    async def main() -> None:
+        async with coordlock.connect_async(url) as client:
+            grant = await client.lock("a").acquire()
+            waiting = [
+                asyncio.create_task(client.lock("a").acquire(timeout=120)) for _ in range(waiters)
+            ]
+            await asyncio.to_thread(
+                eventually, lambda: len(other.admin.contenders("a")) > waiters, within=120
+            )
+            await asyncio.sleep(2)
+            assert admin.execute(query, (root[1:],)).fetchone() == (3,)
+            with proxy.counting() as sent:
+                await asyncio.sleep(6)
+            assert sent.requests["heartbeat"] + sent.requests["look"] <= 20, sent.requests
+            await grant.release()
+            await (await waiting[0]).release()
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    with coordlock.connect(postgresql.url_for(root)) as other:
+        asyncio.run(main())
