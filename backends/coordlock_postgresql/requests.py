@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -31,11 +31,11 @@ class Requests:
     """Sends requests in the order in which they come. Safe for threads.
 
     Args:
-        common: arguments of all requests, as they are when one is sent.
+        common: arguments of all requests, as they are when one is sent; each answer sets the clock.
     """
 
     def __init__(
-        self, name: str, server: Server, timers: Timers, common: Mapping[str, object]
+        self, name: str, server: Server, timers: Timers, common: MutableMapping[str, object]
     ) -> None:
         self._server: Final = server
         self._timers: Final = timers
@@ -108,7 +108,8 @@ class Requests:
                     if repetition == _REPETITIONS:
                         raise
                 else:
-                    return answer
+                    revision, result, self._common["clock"] = answer
+                    return revision, result
         finally:
             if timer is not None:
                 timer.cancel()

@@ -91,7 +91,7 @@ CREATE TYPE operation AS (verb text, folder text, name text, version bigint, val
 
 -- What a request is about; each has some of it.
 CREATE TYPE arguments AS (
-    root text, caller text, session text, until timestamptz, ttl interval, former text[], entries entry[],
+    root text, caller text, session text, clock double precision, ttl interval, former text[], entries entry[],
     contenders key[], kept contender[], places text[], name text, upto bigint, nearest integer, compatible text[],
     folder text, operations operation[], value bytea, version bigint
 );
@@ -285,8 +285,7 @@ END $$;
 
 -- The requests. `request` calls them by their names.
 
--- Begin a session in place of the client's `former` ones. Its requests are taken until a time that each
--- heartbeat renews: a client looks for what comes late for 81 s.
+-- Begin a session in place of the client's `former` ones.
 CREATE FUNCTION open(a arguments, OUT done outcome) LANGUAGE plpgsql AS $$
 DECLARE
     latest constant epoch := _epoch();
@@ -304,15 +303,13 @@ BEGIN
     done.gone := _tidy() || ARRAY(SELECT gone FROM unnest(a.former) AS old, unnest(_end(old, NULL)) AS gone);
     -- What names the database, also after a failover.
     done.answer := (
-        SELECT json_build_object('until', clock_timestamp() + greatest(a.ttl, interval '60 s'),
-                                 'database', concat_ws('/', system_identifier, current_database()))
+        SELECT json_build_object('database', concat_ws('/', system_identifier, current_database()))
         FROM pg_control_system());
 END $$;
 
-CREATE FUNCTION heartbeat(a arguments, OUT until json) LANGUAGE plpgsql AS $$
+CREATE FUNCTION heartbeat(a arguments, OUT done outcome) LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE session SET beat = beat + 1, expires_at = clock_timestamp() + ttl WHERE id = a.session
-    RETURNING to_json(expires_at - ttl + greatest(ttl, interval '60 s')) INTO until;
+    UPDATE session SET beat = beat + 1, expires_at = clock_timestamp() + ttl WHERE id = a.session;
     -- Now, when nobody can end it.
     PERFORM _check(a.session);
 END $$;
@@ -347,8 +344,9 @@ BEGIN
         END LOOP;
         queues[place] := here;
     END LOOP;
-    -- The client has given it up meanwhile, and looks no more for what comes late.
-    IF clock_timestamp() > a.until THEN
+    -- The client has given it up meanwhile, and looks for what comes late for 81 s. It sent the `clock`
+    -- that it knew.
+    IF clock_timestamp() > to_timestamp(a.clock) + greatest((SELECT ttl FROM session WHERE id = a.session), interval '60 s') THEN
         RAISE 'the request came too late' USING ERRCODE = 'cannot_connect_now';
     END IF;
     PERFORM _check(a.session);
@@ -552,7 +550,7 @@ BEGIN
 END $$;
 
 -- Call a function above, commit, and notify others in a second transaction. A procedure that commits can
--- neither have a search_path nor run as another role. The answer comes with a revision.
+-- neither have a search_path nor run as another role. The answer comes with a revision and the clock.
 CREATE PROCEDURE request(verb text, given jsonb, INOUT answer json DEFAULT NULL) LANGUAGE plpgsql AS $$
 DECLARE
     arguments coordlock.arguments;
@@ -583,7 +581,8 @@ BEGIN
         PERFORM pg_catalog.set_config('synchronous_commit', 'off', true);
         PERFORM coordlock._notify(arguments.caller, done);
     END IF;
-    answer := pg_catalog.json_build_array(revision, done.answer);
+    answer := pg_catalog.json_build_array(
+        revision, done.answer, extract(epoch FROM pg_catalog.clock_timestamp()));
 END $$;
 
 INSERT INTO epoch SELECT _minute(), _timeline(), to_timestamp(0), interval '60 s' WHERE NOT EXISTS (SELECT FROM epoch);

@@ -45,7 +45,7 @@ class PostgresqlSession(Backend):
         self._timers: Final = timers
         #: The channel on which the client listens.
         self._channel: Final = f"coordlock_{uuid4().hex[:16]}"
-        #: What each request is sent with. The server takes those of the session ``until`` then.
+        #: What each request is sent with, and the server's clock as it is known then.
         self._common: Final[dict[str, object]] = {"root": root, "caller": self._channel}
         self._lock: Final = threading.RLock()
         self._requests: Final = Requests(
@@ -87,7 +87,6 @@ class PostgresqlSession(Backend):
             with self._lock:
                 self._database = answer["database"]
                 self._sessions = self._sessions[self._sessions.index(session) :]
-                self._common["until"] = answer["until"]
             if not self._session.begin(session, listener):
                 raise client_closed()
             return SessionInfo(session, self._ttl)
@@ -98,13 +97,11 @@ class PostgresqlSession(Backend):
         if not (session := self._session.current):
             return failed(self._session.missing())
 
-        def beaten(_: int, until: str) -> float:
-            self._common["until"] = until
-            return self._ttl
-
         # A part of the time-to-live, so that the session has time for another heartbeat.
         patience = min(self._ttl / 3, self._server.timeout)
-        answer = self._heartbeats.ask("heartbeat", {"session": session}, beaten, patience)
+        answer = self._heartbeats.ask(
+            "heartbeat", {"session": session}, lambda *_: self._ttl, patience
+        )
         answer.add_done_callback(partial(self._session.notice, session))
         return answer
 

@@ -14,7 +14,7 @@ __all__ = ["setup"]
 def setup(
     *, service: Service, what: str, prints: bool, max_ttl: float | None, restored: bool
 ) -> int:
-    """Make or upgrade the schema coordlock in the database of the URL, or show it.
+    """Make or upgrade the schema in the URL's database, or show it.
 
     Only PostgreSQL needs this, once for each database. The role must be allowed to create a schema.
     Each role that locks needs GRANT USAGE ON SCHEMA coordlock. Where the schema is there in

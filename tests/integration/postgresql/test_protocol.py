@@ -39,7 +39,7 @@ def admin(postgresql: Postgres) -> Iterator[Admin]:
 def request(admin: Admin, verb: str, **arguments: object) -> Any:
     """The answer to a request, without its revision."""
     statement = f"CALL coordlock.request('{verb}', %s)".encode()
-    [[(_, answer)]] = admin.execute(statement, (Jsonb(arguments),))
+    [[(_, answer, _)]] = admin.execute(statement, (Jsonb(arguments),))
     return answer
 
 
@@ -122,8 +122,8 @@ def test_an_enqueue_that_comes_too_late_adds_nothing(root: str, admin: Admin) ->
     request(admin, "open", session=DEAD, ttl="20 s")
     try:
         with pytest.raises(psycopg.errors.CannotConnectNow, match="came too late"):
-            enqueue(admin, root, until="2026-01-01")
-        enqueue(admin, root, until="2099-01-01")
+            enqueue(admin, root, clock=0)
+        enqueue(admin, root, clock=2**32)
     finally:
         request(admin, "close", session=DEAD)
 
