@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from coordlock.backend.waiting import Waiting
 from coordlock.errors import ClientClosed, CoordlockError, Evicted, LockLost, SessionLost
@@ -21,9 +21,6 @@ from coordlock.runtime.clock import Timer, Timers, sleep
 from coordlock.runtime.driver import Call, Steps
 from coordlock.runtime.promise import Promise, copied, failed
 
-if TYPE_CHECKING:
-    from coordlock.kernel.recording import Recording
-
 __all__ = ["HAD_LEFT", "HoldLimit", "Ticket"]
 
 T = TypeVar("T")
@@ -34,6 +31,16 @@ HAD_LEFT: Final = "its contender had left the queue"
 #: A watch on the own contender is armed after this many seconds, so that short holds save its
 #: messages. It starts at a known revision, so nothing is missed; an eviction is only seen later.
 _WATCH_DELAY_S: Final = 0.2
+
+
+class Recording(Protocol):
+    """Records what becomes of a grant."""
+
+    def lost(self, ticket: Ticket, lost: CoordlockError) -> None:
+        """The grant has ended by ``lost``."""
+
+    def release_requested(self, reason: str) -> None:
+        """Another client has asked the holder to release it."""
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -378,7 +378,7 @@ def test_slots_of_a_schedule_that_no_host_has_started_are_logged_once_as_skipped
     day = [datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in range(8)]
     for catch_up in ("all", "latest"):
         for client in (locks.connect(), locks.connect()):
-            job = client.job(catch_up, schedule=coordlock.Every("1h"), catch_up=catch_up)  # type: ignore[arg-type]
+            job = client.job(catch_up, schedule=coordlock.Every("1h"), catch_up=catch_up)
             for slot in (day[1], day[2], day[6], day[4], day[7]):
                 with suppress(coordlock.JobNotRun), job.run(slot):
                     pass
