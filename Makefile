@@ -40,7 +40,7 @@ demo: ## Show locks, waiters and a crash; URL=... to use a running etcd, ZooKeep
 # Up to three tests that failed are repeated, once and alone, and named: a machine that stands still for
 # seconds must not stop a change. pytest's status 1 says that tests failed, and nothing else went wrong.
 # A test that a stall can fail is mended, or quarantined by name in tests/conftest.py.
-tests := $(python) -m pytest -n $(WORKERS) --durations=25
+tests = $(python) -m pytest -n $(WORKERS) --durations=25
 failed := .pytest_cache/v/cache/lastfailed
 test: check servers ## Set everything up, then run the linters and the tests; ARGS=... for pytest
 	@$(tests) --dist worksteal -m "not long" --cache-clear $(ARGS) || { \
@@ -48,6 +48,8 @@ test: check servers ## Set everything up, then run the linters and the tests; AR
 		echo "repeating alone what failed:" && grep ': true' $(failed) && \
 		$(python) -m pytest -m "not long" --last-failed $(ARGS) -n 0; }
 
+# They wait little, and each worker collects them all.
+test-fast: WORKERS := 4
 test-fast: setup ## Run the tests that need no servers; ARGS=... for pytest
 	$(tests) --dist worksteal --without=etcd,pgbouncer,postgres,prometheus,redis,spin,zookeeper \
 		-m "not faults and not long and not slow" tests/contract tests/docs tests/simulation tests/unit $(ARGS)

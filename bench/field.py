@@ -45,9 +45,8 @@ def field(
             root = f"/bench-{len(there)}"
             try:
                 quiet = one.role == "peer"
-                workers = [
-                    Worker(subject, where.address, root, quiet=quiet) for _ in range(processes)
-                ]
+                address = where.url(root) if one.role == "coordlock" else where.address
+                workers = [Worker(subject, address, root, quiet=quiet) for _ in range(processes)]
                 there[one] = stack.enter_context(crew(workers))
             except WorkerFailed as reason:
                 notes.append(f"{one.name} ({one.service}) was left out: {reason}")

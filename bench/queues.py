@@ -17,7 +17,7 @@ __all__ = ["measure"]
 
 _LENGTHS = (10, 100, 1_000)
 #: Only their speed is measured. etcd looks at all of a queue for each who comes: it takes minutes.
-_LONGEST = {"zookeeper": 10_000, "etcd": 3_000, "redis": 10_000}
+_LONGEST = {"etcd": 3_000}
 #: How many come at once.
 _AT_ONCE = 1_000
 _PROCESSES, _EACH = 20, 50
@@ -40,7 +40,7 @@ def measure(_: int) -> Iterator[Table]:
     for name in SERVERS:
         with service(name) as server:
             first: float | None = None
-            for waiters in (*_LENGTHS, _LONGEST[name]):
+            for waiters in (*_LENGTHS, _LONGEST.get(name, 10_000)):
                 with _leaving_out(f"{waiters} waiters on {name}", speed):
                     first = _speed(server, waiters, first, speed)
     waiting = Table(

@@ -9,13 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from bench.contestants.ours import url_of
+from bench.contestants.contestant import SERVER
 from coordlock.testing.frames import Framer, RawFrames
 from coordlock.testing.grpc_frames import GrpcFrames
+from coordlock.testing.postgres_frames import PostgresFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.redis_frames import RedisFrames
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
 from testbed.servers.etcd import EtcdServer
+from testbed.servers.postgres import PostgresServer
 from testbed.servers.redis import RedisServer
 from testbed.servers.zookeeper import ZooKeeperServer
 
@@ -24,7 +26,7 @@ __all__ = ["CLUSTERS", "SERVERS", "Service", "messages", "service"]
 #: Those that a cluster keeps.
 CLUSTERS = ("zookeeper", "etcd")
 #: Those with a server.
-SERVERS = (*CLUSTERS, "redis")
+SERVERS = (*CLUSTERS, "redis", "postgresql")
 
 _HEARTBEATS = frozenset({"ping", "PING", "heartbeat", "LeaseKeepAlive", "Status"})
 
@@ -46,7 +48,12 @@ class Service:
 
     def url(self, root: str = "/bench", ttl: float = 60.0) -> str:
         """What coordlock connects to."""
-        return url_of(self.name, self.address, root, ttl)
+        server = f"{self.name}://{self.address}"
+        if self.name == "postgresql":
+            server = SERVER.format(self.address)
+        # Redis was just started.
+        fresh = "&restart_delay=0" if self.name == "redis" else ""
+        return f"{server}{root}?ttl={ttl:g}s{fresh}"
 
     def proxy(self) -> FaultProxy:
         """A proxy before it, which counts and delays."""
@@ -68,6 +75,11 @@ def service(name: str) -> Iterator[Service]:
         elif name == "redis":
             with RedisServer(Path(directory)) as redis:
                 yield Service(name, f"{redis.host}:{redis.port}", redis.pid, RedisFrames)
+        elif name == "postgresql":
+            with PostgresServer(Path(directory), durable=True) as postgresql:
+                postgresql.set_up()
+                address = f"{postgresql.host}:{postgresql.port}"
+                yield Service(name, address, postgresql.pid, PostgresFrames)
         elif name == "zookeeper":
             # Empty queues are removed as seldom as by default: once a minute.
             with ZooKeeperServer(Path(directory), container_check=60_000) as zookeeper:

@@ -17,11 +17,10 @@
     ├── StaleToken (RuntimeError)            a fence has seen a newer token
     ├── InvalidToken (ValueError)            not a fencing token, nor a sequencer
     ├── WorkQueueFull (RuntimeError)         a work queue holds ``max_depth`` items
-    ├── JobNotRun                            a call did not run the slot of a job
-    │   ├── AlreadyDone (RuntimeError)       the slot is done
-    │   ├── AlreadyFailed (RuntimeError)     the slot has failed, or was interrupted
-    │   ├── AlreadyPassed (RuntimeError)     the slot has left the job's history
-    │   └── AlreadyRunning (RuntimeError)    the job is at work elsewhere
+    ├── JobNotRun (RuntimeError)             a call did not run the slot of a job
+    │   ├── AlreadyDone                      the slot is done
+    │   ├── AlreadyFailed                    the slot has failed, or was interrupted
+    │   └── AlreadyRunning                   the job is at work elsewhere
     ├── VersionMismatch (RuntimeError)       a key is not at the version that a write expected
     ├── Unsupported (NotImplementedError)    the backend, or the grant, cannot do this
     ├── ClientClosed                         the client was closed, or is a parent's
@@ -45,7 +44,6 @@ __all__ = [
     "AcquireTimeout",
     "AlreadyDone",
     "AlreadyFailed",
-    "AlreadyPassed",
     "AlreadyRunning",
     "AuthenticationFailed",
     "BackendError",
@@ -361,28 +359,13 @@ class WorkQueueFull(CoordlockError, RuntimeError):
         return f"work queue {self.name!r} is full: {self.max_depth} items wait to be taken"
 
 
-class JobNotRun(CoordlockError):
-    """The base of the errors that say that a call did not run a slot of a job.
+@dataclass(eq=False, repr=False)
+class JobNotRun(CoordlockError, RuntimeError):
+    """A call did not run a slot of a job: the slot has left the job's history.
 
-    These are expected where several hosts start each slot: all but one get such an error.
+    So its outcome is unknown. The other reasons are errors of this class, of which all but one of
+    several hosts that start each slot get one.
     """
-
-
-@dataclass(eq=False, repr=False)
-class AlreadyDone(JobNotRun, RuntimeError):
-    """The slot was done before, by ``owner``."""
-
-    name: str
-    slot: str
-    owner: str
-
-    def __str__(self) -> str:
-        return f"job {self.name!r}: slot {self.slot} was done by {self.owner}"
-
-
-@dataclass(eq=False, repr=False)
-class AlreadyPassed(JobNotRun, RuntimeError):
-    """Later slots have pushed the slot out of the job's history, so nobody knows if it was done."""
 
     name: str
     slot: str
@@ -395,7 +378,17 @@ class AlreadyPassed(JobNotRun, RuntimeError):
 
 
 @dataclass(eq=False, repr=False)
-class AlreadyFailed(JobNotRun, RuntimeError):
+class AlreadyDone(JobNotRun):
+    """The slot was done before, by ``owner``."""
+
+    owner: str
+
+    def __str__(self) -> str:
+        return f"job {self.name!r}: slot {self.slot} was done by {self.owner}"
+
+
+@dataclass(eq=False, repr=False)
+class AlreadyFailed(JobNotRun):
     """The slot was started and not done, and is not started again now.
 
     ``state`` is ``"failed"``, or ``"interrupted"`` where its holder has ended, or lost the lock, at
@@ -404,8 +397,6 @@ class AlreadyFailed(JobNotRun, RuntimeError):
     interrupted.
     """
 
-    name: str
-    slot: str
     state: str
     owner: str
     retry_at: str = ""
@@ -422,14 +413,12 @@ class AlreadyFailed(JobNotRun, RuntimeError):
 
 
 @dataclass(eq=False, repr=False)
-class AlreadyRunning(JobNotRun, RuntimeError):
+class AlreadyRunning(JobNotRun):
     """The job is at work, with this slot or another one. ``holder`` describes who has its lock.
 
     ``slot`` is empty where none was to be run.
     """
 
-    name: str
-    slot: str
     holder: str
 
     def __str__(self) -> str:

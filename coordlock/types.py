@@ -48,12 +48,6 @@ from coordlock.locks.several import (
 )
 from coordlock.locks.signals import AsyncSignal as AsyncSignal
 from coordlock.locks.signals import Signal as Signal
-from coordlock.locks.transaction import (
-    AsyncTransaction as AsyncTransaction,
-)
-from coordlock.locks.transaction import (
-    Transaction as Transaction,
-)
 from coordlock.locks.upgradeable import (
     AsyncUpgradeableGrant as AsyncUpgradeableGrant,
 )
@@ -91,6 +85,12 @@ from coordlock.recipes.membership import (
 from coordlock.recipes.shared.observer import AsyncObserver as AsyncObserver
 from coordlock.recipes.shared.observer import Observer as Observer
 from coordlock.recipes.values import ValuesView as ValuesView
+from coordlock.records.transaction import (
+    AsyncTransaction as AsyncTransaction,
+)
+from coordlock.records.transaction import (
+    Transaction as Transaction,
+)
 from coordlock.work.view import ItemView as ItemView
 from coordlock.work.view import WorkQueueStats as WorkQueueStats
 

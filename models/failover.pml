@@ -6,16 +6,18 @@
  *
  * Bounds: one exclusive lock, two sessions that try once, FAILOVERS, and END ticks of time; the ttl
  * of both is TTL ticks. Requests, replies and clients may take any time. An operator may evict a
- * waiter. Only holders send heartbeats. With GUARD a client may tie transactions to its grant. Asserted at each grant, renewal
- * and guard: the other client does not believe to hold the lock, and has no guarded transaction;
- * and tokens grow from grant to grant. A reaper is assumed to know when a deadline is over. Two
- * sessions do not show that old grants must be lost: that takes an evicted waiter and a later holder.
+ * waiter. Only holders send heartbeats. With GUARD one of them may tie a transaction to its grant, by
+ * a request that may come late. Asserted at each grant, renewal and guard: the other client does not
+ * believe to hold the lock, and has no guarded transaction; and tokens grow from grant to grant. A
+ * reaper is assumed to know when a deadline is over.
  *
  * Each of these takes one rule away, and must fail:
  * NO_EPOCH        tokens are the sequence's alone
  * COUNTED_EPOCH   the number of an epoch is not dated (with RESTORE)
  * NO_PAUSE        a new epoch grants at once
  * OLD_WAITERS     a waiter of an earlier epoch may still be granted
+ * OLD_GRANTS      a heartbeat renews a session of an earlier epoch
+ * OLD_GUARDS      a contender of an earlier epoch may still be guarded (with GUARD)
  * FREE_GUARD      a guard does not keep its contender in the queue (with GUARD)
  */
 #ifndef FAILOVERS
@@ -52,11 +54,20 @@ byte last;                    /* the highest token that was granted */
 #else
 #define QUIET (db.epoch > 1 && now < db.since + PAUSE)
 #endif
+#ifdef OLD_GRANTS
+#define RENEWS(c) true
+#else
 #define RENEWS(c) (HAS(db.rows, c) && !IS_OLD(c))
+#endif
 #ifdef OLD_WAITERS
 #define MAY_HOLD(c) true
 #else
 #define MAY_HOLD(c) (db.timeline == timeline && !IS_OLD(c))
+#endif
+#ifdef OLD_GUARDS
+#define MAY_GUARD(c) true
+#else
+#define MAY_GUARD(c) MAY_HOLD(c)
 #endif
 #ifdef FREE_GUARD
 #define MAY_LEAVE(c) HAS(db.rows, c)
@@ -64,7 +75,7 @@ byte last;                    /* the highest token that was granted */
 #define MAY_LEAVE(c) (HAS(db.rows, c) && !HAS(guarded, c))
 #endif
 /* No heartbeat for a ttl was seen, so the deadline is over; or it is of an earlier epoch. */
-#define IS_OVER(c) (!QUIET && (now >= deadline[c] || IS_OLD(c)))
+#define IS_OVER(c) (now >= deadline[c] || IS_OLD(c))
 
 #define OTHER (1 - me)
 #define IS_FIRST (!HAS(db.rows, OTHER) || db.token[me] < db.token[OTHER])
@@ -141,13 +152,6 @@ proctype client(byte me) {
 			sent = 0
 		}
 	:: now >= deadline[me] -> break
-#ifdef GUARD
-	:: d_step {
-			HAS(granted, me) && now < deadline[me] && !HAS(guarded, me) && HAS(db.rows, me) && MAY_HOLD(me) ->
-			assert(IS_ALONE);
-			guarded = guarded | BIT(me)
-		}
-#endif
 	:: d_step {               /* a release */
 			HAS(granted, me) && !HAS(guarded, me) ->
 			granted = granted & ~BIT(me);
@@ -158,6 +162,21 @@ proctype client(byte me) {
 	granted = granted & ~BIT(me);
 	d_step { deadline[me] = 0; sent = 0 }
 }
+
+#ifdef GUARD
+/* A program asks for a guard while it holds the lock; the request may take any time. */
+proctype guard(byte me) {
+	HAS(granted, me) && now < deadline[me];
+	d_step {
+		if
+		:: HAS(db.rows, me) && MAY_GUARD(me) ->
+			assert(IS_ALONE);
+			guarded = guarded | BIT(me)
+		:: else
+		fi
+	}
+}
+#endif
 
 /* Time, the log, failovers, ends of guarded transactions, operators and reapers. */
 active proctype world() {
@@ -187,5 +206,8 @@ init {
 	atomic {
 		db.epoch = 1; db.timeline = 1;
 		run client(0); run client(1)
+#ifdef GUARD
+		; run guard(0)
+#endif
 	}
 }

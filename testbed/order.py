@@ -20,6 +20,8 @@ def is_told_in_order(backend: Backend, mine: Contender) -> bool:
     if isinstance(backend, RedisBackend):
         own = backend._watches._table.watched.get((mine.id, mine.order))
         return own is not None and own.is_reported
+    if backend.scheme == "postgresql":
+        return True  # never in order: nothing is to come
     assert isinstance(backend, ZookeeperBackend)
     current = backend._current
     return current is not None and current.session.watches.certain(mine.key)

@@ -24,6 +24,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
+from coordlock.runtime import log
 from coordlock.testing.waiting import eventually
 from testbed.servers.certificates import Certificates
 from testbed.servers.curator import curator_is_installed
@@ -103,7 +104,6 @@ SLOW: Final = {
         "simulation/test_deadlocks.py",
         "simulation/test_repeatable.py",
         "unit/local/test_leaving.py",
-        "unit/test_completion.py",
         "unit/test_interrupted_recipes.py",
         "unit/test_interrupts.py",
         "unit/test_platforms.py",
@@ -127,6 +127,7 @@ SLOW_TESTS: Final = {
     "test_nobody_waits_for_ever",
     "test_several_consumers_claim_each_item_once_and_soon_meet_seldom",
     "test_short_waits_at_a_barrier_that_was_used_often_end_as_at_a_new_one",
+    "test_the_same_bad_days_add_twice_where_nobody_keeps_who_has_added",
 }
 #: Tests that a stall of the machine can fail, by name, and why they are not mended yet: they run,
 #: and fail no run. Each run says how many there are.
@@ -196,11 +197,16 @@ def pytest_collection_modifyitems(
     left_out = config.stash[left_out_key]
     kept: list[pytest.Item] = []
     dropped: list[pytest.Item] = []
+    needed: set[str] = set()
     for item in items:
-        absent = [name for name in left_out if item.get_closest_marker(name)]
-        for name in absent:
+        needs = IS_INSTALLED.keys() & {mark.name for mark in item.iter_markers()}
+        for name in needs & left_out.keys():
             left_out[name] += 1
-        (dropped if absent else kept).append(item)
+        if needs & left_out.keys():
+            dropped.append(item)
+        else:
+            kept.append(item)
+            needed |= needs
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         items[:] = kept
@@ -209,9 +215,7 @@ def pytest_collection_modifyitems(
     missing = [
         name
         for name, is_installed in IS_INSTALLED.items()
-        if any(item.get_closest_marker(name) for item in items)
-        and not external_url(name)
-        and not is_installed()
+        if name in needed and not external_url(name) and not is_installed()
     ]
     if missing:
         raise pytest.UsageError(
@@ -251,7 +255,7 @@ def pytest_terminal_summary(
 def is_long(item: pytest.Item) -> bool:
     """Whether `make test` does without the test; CONTRIBUTING.md says why."""
     if TESTBED in item.path.parents:
-        return any(item.get_closest_marker(server) for server in ("etcd", "zookeeper"))
+        return any(item.get_closest_marker(server) for server in ("etcd", "postgres", "zookeeper"))
     call = getattr(item, "callspec", None)
     values = {value for value in call.params.values() if isinstance(value, str)} if call else set()
     return any(values.intersection(mark.args) for mark in item.iter_markers("long_on"))
@@ -320,6 +324,14 @@ def redlock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redlock]:
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     """An authority, a server's and a client's certificate for localhost."""
     return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """Without what earlier tests have logged: a thread writes it, which may be late."""
+    assert log.flush(60)
+    caplog.clear()
+    return caplog
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from coordlock.backend import (
 from coordlock.backend.watch_table import Watched, WatchTable
 from coordlock.errors import Evicted, SessionLost, VersionMismatch
 from coordlock.model.admission import is_blocked
-from coordlock.model.claim import Convertible, parse_marker
+from coordlock.model.claim import Convertible
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.model.names import is_internal
 from coordlock.runtime.clock import SystemTimers, Timer, Timers
@@ -340,7 +340,7 @@ class MemoryService:
         made = Contender(
             id=entry.id,
             key=f"{entry.queue}/{entry.claim.marker}-{entry.id}",
-            claim=parse_marker(entry.claim.marker, entry.value),
+            claim=entry.claim,
             order=token,
             token=token,
             session=session,

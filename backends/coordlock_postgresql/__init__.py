@@ -8,6 +8,7 @@
     listening     the connection that listens
     requests      requests, one after the other, over a connection of their own
     access        how to connect, by the settings; what a server must have
+    guard         the question of a grant in the program's own transaction
     schema        what ``coordlock setup postgresql`` makes, from the file ``schema.sql``
     describe      what ``coordlock doctor`` shows
     options       what can be configured; pure

@@ -16,7 +16,7 @@ from coordlock.settings import Settings
 from coordlock_postgresql.errors import SERVICE
 from coordlock_postgresql.options import conninfo
 
-__all__ = ["SCHEMA_VERSION", "Server", "check", "has_schema", "interrupt"]
+__all__ = ["SCHEMA_VERSION", "Server", "check", "interrupt", "schema_version"]
 
 #: The version of ``schema.sql``.
 SCHEMA_VERSION: Final = 1
@@ -59,10 +59,10 @@ def check(connection: Connection[Any]) -> None:
             SERVICE, "the server is a standby, which may be late: give the primary, or all hosts"
         )
     setup = "run `coordlock setup postgresql`, with a role that may create it"
-    if not has_schema(connection):
+    version = schema_version(connection)
+    if version is None:
         database = connection.info.dbname
         raise BackendError(SERVICE, f"the database {database!r} has no schema coordlock: {setup}")
-    [[version]] = connection.execute("SELECT coordlock.schema_version()")
     if version != SCHEMA_VERSION:
         advice = setup if version < SCHEMA_VERSION else "update coordlock here, too"
         raise BackendError(
@@ -72,12 +72,15 @@ def check(connection: Connection[Any]) -> None:
         )
 
 
-def has_schema(connection: Connection[Any]) -> bool:
-    """Whether the database has the schema, in any version."""
-    [[found]] = connection.execute(
-        "SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = 'coordlock'"
-    )
-    return bool(found)
+def schema_version(connection: Connection[Any]) -> int | None:
+    """The version of the database's schema; None without one."""
+    found = connection.execute(
+        "SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'coordlock'"
+    ).fetchone()
+    if found is None:
+        return None
+    [[version]] = connection.execute("SELECT coordlock.schema_version()")
+    return int(version)
 
 
 def interrupt(connection: Connection[Any]) -> None:

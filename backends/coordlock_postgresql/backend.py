@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar, overload
-
-from psycopg.types.json import Json
 
 from coordlock.backend import Capabilities, Departure, Queue, ServiceInfo
 from coordlock.errors import BackendError, BackendUnavailable, Evicted, VersionMismatch
@@ -24,10 +23,10 @@ from coordlock_postgresql import schema
 from coordlock_postgresql.access import Server
 from coordlock_postgresql.errors import SERVICE, client_closed
 from coordlock_postgresql.options import OPTIONS, place
-from coordlock_postgresql.session import PostgresqlSession, keys
+from coordlock_postgresql.session import PostgresqlSession, key
 
 if TYPE_CHECKING:
-    from coordlock.backend import Listing, Observation, Operation, Written
+    from coordlock.backend import Listing, Observation, Operation, VersionedValue, Written
 
 __all__ = ["PostgresBackend", "PostgresqlBackend", "PostgresqlPsycopgBackend"]
 
@@ -37,10 +36,10 @@ log = Log("coordlock")
 
 _MAX_TOKEN: Final = 2**63 - 1
 #: Seconds before another attempt to remove what a transaction keeps: doubled each time.
-KEPT_DELAY_S: Final = 0.01
+KEPT_DELAY_S: Final = 0.001
 MAX_KEPT_DELAY_S: Final = 1.0
-#: After this number of enqueues a client lets the server remove queues without contenders.
-ENQUEUES_A_TIDY: Final = 100
+#: Seconds for which an eviction waits for a transaction that keeps the contender.
+EVICTION_PATIENCE_S: Final = 1.0
 
 
 class PostgresqlBackend(PostgresqlSession):
@@ -92,131 +91,121 @@ class PostgresqlBackend(PostgresqlSession):
     def enqueue(
         self, entries: Sequence[Entry], *, unless_blocked: bool = False
     ) -> Promise[tuple[Snapshot, ...]]:
-        if not (session := self._session.current):
-            return failed(self._session.missing())
-        if unless_blocked:
-            return run_in_background(self._try(session, entries))
-        return self._enqueue(session, entries)
+        if unless_blocked and self._session.current:
+            return run_in_background(self._try(self._session.current, entries))
+        return self._enqueue(entries)
 
     def _try(self, session: str, entries: Sequence[Entry]) -> Steps[tuple[Snapshot, ...]]:
         present = yield from awaited(all_of([self.snapshot(entry.queue) for entry in entries]))
         if any(map(is_blocked, present, entries)):
             return present
-        return (yield from awaited(self._enqueue(session, entries)))
+        if session != self._session.current:
+            raise self._session.missing()
+        return (yield from awaited(self._enqueue(entries)))
 
-    def _enqueue(self, session: str, entries: Sequence[Entry]) -> Promise[tuple[Snapshot, ...]]:
-        def enqueued(answer: dict[str, Any]) -> tuple[Snapshot, ...]:
-            if "lost" in answer:
-                raise self._loss()
-            if "quiet" in answer:
-                raise BackendUnavailable(
-                    SERVICE,
-                    "another server answers, after a failover or from a backup: nothing is granted "
-                    f"for {answer['quiet']:.1f} s more, until earlier grants have expired",
-                )
-            parts = zip(entries, answer["parts"], strict=True)
-            return tuple([self._snapshot(entry.queue, part) for entry, part in parts])
+    def _enqueue(self, entries: Sequence[Entry]) -> Promise[tuple[Snapshot, ...]]:
+        given = [
+            {
+                "name": escape(entry.queue),
+                "id": entry.id,
+                "claim": entry.claim.marker,
+                "owner": entry.owner.encode().decode(),
+                "value": _bytes(entry.value),
+                "nearest": max(entry.claim.window, 1),
+            }
+            for entry in entries
+        ]
 
-        statement = "CALL coordlock.enqueue(%s, %s, %s, %s, %s, %s, %s, %s)"
-        arguments = (
-            self._root,
-            session,
-            [escape(entry.queue) for entry in entries],
-            [entry.id for entry in entries],
-            [entry.claim.marker for entry in entries],
-            [entry.owner.encode().decode() for entry in entries],
-            [entry.value for entry in entries],
-            [max(entry.claim.window, 1) for entry in entries],
-        )
-        answer = self._in_session(statement, arguments, enqueued)
-        if next(self._enqueued) % ENQUEUES_A_TIDY == 0:  # names that are used once, for weeks
-            self._ask("CALL coordlock.tidy(%s)", (self._root,), lambda _: None)
-        return answer
+        def enqueued(revision: int, parts: list[Any]) -> tuple[Snapshot, ...]:
+            pairs = zip(entries, parts, strict=True)
+            return tuple([_snapshot(entry.queue, revision, part) for entry, part in pairs])
+
+        return self._in_session("enqueue", enqueued, entries=given)
 
     def withdraw(self, entries: Sequence[Entry]) -> Promise[bool]:
         with self._lock:
             sessions = self._sessions.copy()
-        ids = [entry.id for entry in entries]
+        keys = [{"session": session, "id": entry.id} for session in sessions for entry in entries]
         kept: list[Any] = []
 
         def removed(answer: list[Any]) -> bool:
             gone, kept[:] = answer
-            return len(gone) + len(kept) == len(ids)
+            return len(gone) + len(kept) == len(entries)
 
-        def again(_: Promise[bool]) -> None:
+        def repeat(_: object) -> None:
             if kept:
-                log.debug("a transaction keeps %s: it is removed once that has ended", ids)
-                run_in_background(self._remove_later(sessions, ids, kept))
+                log.debug("a transaction keeps %s: it is removed once that has ended", keys)
+                run_in_background(self._remove_kept(keys, kept, math.inf))
 
-        answer = self._remove(sessions, ids, None, (), removed)
-        answer.add_done_callback(again)
+        answer = self._remove(keys, [], removed)
+        answer.add_done_callback(repeat)
         return answer
 
-    def _remove_later(self, sessions: list[str], ids: list[str], kept: list[Any]) -> Steps[None]:
-        """Remove what a transaction of the program keeps, by a guard, once that has ended."""
-        delay = KEPT_DELAY_S
-        while kept and self._closing is None:
+    def _remove_kept(self, keys: list[Any], kept: list[Any], patience: float) -> Steps[list[Any]]:
+        """Remove what transactions keep as soon as these have ended; what is kept after all."""
+        delay, until = KEPT_DELAY_S, self._timers.clock.now() + patience
+        while kept and self._closing is None and self._timers.clock.now() < until:
             yield sleep(self._timers, delay)
             delay = min(2 * delay, MAX_KEPT_DELAY_S)
             with suppress(BackendUnavailable):
-                kept = yield self._remove(sessions, ids, None, kept, lambda answer: answer[1])
+                kept = yield self._remove(keys, kept, lambda answer: answer[1])
+        return kept
 
     def evict(self, contender: Contender) -> Promise[bool]:
-        return run_in_background(self._evict(contender))
+        return run_in_background(self._evict([key(contender)]))
 
-    def _evict(self, contender: Contender) -> Steps[bool]:
-        session, id = contender.session, contender.id
-        removing = self._remove([session], [id], contender.order, (), lambda answer: answer)
-        gone, kept = yield from awaited(removing)
-        if kept:
-            statement = "SELECT coordlock.keeper(%s, %s)"
-            pid = yield self._ask(statement, (session, id), lambda pid: pid)
+    def _evict(self, keys: list[Any]) -> Steps[bool]:
+        gone, kept = yield from awaited(self._remove(keys, [], lambda answer: answer))
+        # Publications and guarded writes keep it for a moment, too.
+        for each in (yield from self._remove_kept(keys, kept, EVICTION_PATIENCE_S)):
+            pid = each["pid"]
             advice = f" (to end it: SELECT pg_terminate_backend({pid}))" if pid else ""
             raise BackendError(
                 SERVICE, f"a transaction of a program guards the contender until it ends{advice}"
             )
-        return bool(gone)
+        return bool(gone or kept)
 
     def _remove(
-        self,
-        sessions: list[str],
-        ids: list[str],
-        token: int | None,
-        kept: Sequence[Any],
-        read: Callable[[list[Any]], T],
+        self, keys: list[Any], kept: list[Any], read: Callable[[list[Any]], T]
     ) -> Promise[T]:
-        gone: list[Any] = []
+        """Remove contenders; ``read`` gets what has left, and what transactions keep."""
 
-        def removed(answer: list[Any]) -> T:
-            gone[:] = answer[0]
+        def removed(_: int, answer: list[Any]) -> T:
+            for id, token in answer[0]:  # others are notified
+                self._watches.on_left(id, token)
             return read(answer)
 
-        def report(_: Promise[T]) -> None:
-            # Others are notified, and this client's own waiters learn it here.
-            for id, left in gone:
-                self._watches.on_left(id, left, next(self._revisions))
+        return self._ask("withdraw", removed, contenders=keys, kept=kept)
 
-        statement = "CALL coordlock.withdraw(%s, %s, %s, %s, %s, %s)"
-        before = Json(kept) if kept else None
-        arguments = (self._root, self._channel, sessions, ids, token, before)
-        answer = self._ask(statement, arguments, removed)
-        answer.add_done_callback(report)
-        return answer
+    def guard(
+        self,
+        connection: Any,
+        contenders: Sequence[Contender],
+        seconds: float,
+        *,
+        removes: bool,
+        awaits: bool,
+    ) -> Any:
+        from coordlock_postgresql.guard import Statement, ask, ask_async
 
-    def guard_statement(
-        self, contenders: Sequence[Contender], seconds: float, *, removes: bool
-    ) -> tuple[str, dict[str, object]]:
-        sessions, ids, tokens = keys(contenders)
-        return (
-            "SELECT coordlock.guard({sessions}, {ids}, {tokens}, {seconds}, {removes})",
-            {
-                "sessions": sessions,
-                "ids": ids,
-                "tokens": tokens,
-                "seconds": seconds,
-                "removes": removes,
-            },
+        statements: tuple[Statement, ...] = (
+            (
+                "SELECT CASE {database} WHEN concat_ws('/', system_identifier, current_database()) "
+                "THEN 'here' ELSE 'elsewhere' END FROM pg_control_system()",
+                {"database": self._database},
+            ),
+            (
+                "SELECT coordlock.guard({sessions}, {ids}, {tokens}, {seconds}, {removes})",
+                {
+                    "sessions": [each.session for each in contenders],
+                    "ids": [each.id for each in contenders],
+                    "tokens": [each.order for each in contenders],
+                    "seconds": seconds,
+                    "removes": removes,
+                },
+            ),
         )
+        return (ask_async if awaits else ask)(connection, statements)
 
     def snapshot(
         self,
@@ -226,35 +215,42 @@ class PostgresqlBackend(PostgresqlSession):
         owners: bool = False,
         conflicting: bool = False,
     ) -> Promise[Snapshot]:
-        token, window, compatible = _MAX_TOKEN, None, None
+        part: dict[str, object] = {"name": escape(queue), "upto": _MAX_TOKEN}
         if upto is not None:
-            token, mine = upto.order, in_force(upto.claim)
+            part["upto"], mine = upto.order, in_force(upto.claim)
             if not conflicting:
-                window = max(upto.claim.window, 1)
+                part["nearest"] = max(upto.claim.window, 1)
             elif not isinstance(mine, Permit):
-                compatible = [mode.marker for mode in Mode if not mine.conflicts(mode)]
-        arguments = (self._root, escape(queue), token, window, compatible)
-        statement = "SELECT coordlock.snapshot(%s, %s, %s, %s, %s)"
+                part["compatible"] = [mode.marker for mode in Mode if not mine.conflicts(mode)]
 
-        def seen(part: list[Any] | None) -> Snapshot:
-            snapshot = self._snapshot(queue, part)
+        def seen(revision: int, part: list[Any]) -> Snapshot:
+            snapshot = _snapshot(queue, revision, part)
             if upto is None:
                 self._watches.attend(snapshot.contenders)
             return snapshot
 
-        return self._ask(statement, arguments, seen)
+        if upto is not None and upto.session == self._session.current:
+            return self._in_session("snapshot", seen, **part)
+        return self._ask("snapshot", seen, **part)
 
-    def _snapshot(self, queue: str, part: list[Any] | None) -> Snapshot:
-        omitted, listed = part or (0, ())
-        contenders = tuple([_contender(queue, *each) for each in listed])
-        return Snapshot(queue, contenders, next(self._revisions), omitted)
+    def snapshots(self, queues: Sequence[str]) -> Promise[tuple[Snapshot, ...]]:
+        def seen(revision: int, parts: list[Any]) -> tuple[Snapshot, ...]:
+            return tuple(
+                [
+                    _snapshot(queue, revision, part)
+                    for queue, part in zip(queues, parts, strict=True)
+                ]
+            )
+
+        entries = [{"name": escape(queue)} for queue in queues]
+        return self._ask("snapshots", seen, entries=entries)
 
     def queues(self) -> Promise[list[str]]:
-        def read(found: list[str]) -> list[str]:
+        def read(_: int, found: list[str]) -> list[str]:
             names = map(unescape, found)
             return [name for name in names if name is not None and not is_internal(name)]
 
-        return self._ask("SELECT coordlock.queues(%s)", (self._root,), read)
+        return self._ask("queues", read)
 
     def watch(
         self,
@@ -265,86 +261,77 @@ class PostgresqlBackend(PostgresqlSession):
         waiters: Sequence[Contender] = (),
         changes: bool = False,
     ) -> Callable[[], None]:
-        return self._watches.watch(contender, revision, on_departure, waiters, changes=changes)
+        return self._watches.watch(contender, on_departure, waiters, changes=changes)
 
     def publish(self, contender: Contender, value: bytes, version: int) -> Promise[None]:
-        def read(answer: dict[str, Any]) -> None:
-            if "evicted" in answer:
-                raise Evicted(contender.key.rpartition("/")[0])
-            if "version" in answer:
+        def read(_: int, answer: str) -> None:
+            if answer == "evicted":
+                raise _evicted(contender)
+            if answer == "version":
                 raise VersionMismatch(contender.key, version)
 
-        statement = "CALL coordlock.publish(%s, %s, %s, %s, %s, %s)"
-        mine = (contender.session, contender.id, contender.order)
-        return self._ask(statement, (self._root, *mine, value, version), read)
+        return self._in_session(
+            "publish", read, contenders=[key(contender)], value=_bytes(value), version=version
+        )
 
     # Data and observations
 
     def read(self, where: str, *, guard: Contender | None = None) -> Promise[Listing]:
-        from coordlock.backend import Listing, VersionedValue
+        from coordlock.backend import Listing
 
-        folder, _, name = where.rpartition("/")
+        folder, name = _parts(where)
+        guards = [] if guard is None else [guard]
 
-        def read(answer: list[Any]) -> Listing:
-            revision, found = answer
+        def read(revision: int, found: list[Any] | None) -> Listing:
             if found is None:
-                raise Evicted(guard.key.rpartition("/")[0] if guard is not None else "")
-            values = {
-                f"{folder}/{name}": VersionedValue(bytes.fromhex(value), version)
-                for name, value, version in found
-            }
-            return Listing(values, _number(revision))
+                raise _evicted(*guards)
+            return Listing(_values(found), revision)
 
-        guards = keys([] if guard is None else [guard])
-        statement = "CALL coordlock.read(%s, %s, %s, %s, %s, %s)"
-        return self._ask(statement, (self._root, f"{folder}/", name or None, *guards), read)
+        return self._ask(
+            "read", read, folder=folder, name=name or None, contenders=list(map(key, guards))
+        )
 
     def names(self, folder: str, first: int | None = None, split: str = "") -> Promise[list[str]]:
-        statement = "CALL coordlock.names(%s, %s, %s, %s)"
-        return self._ask(statement, (self._root, folder, first, split), list)
+        def read(_: int, names: list[str]) -> list[str]:
+            return names
+
+        return self._ask("names", read, folder=folder, nearest=first, name=split)
 
     def follow_news(self, key: str, news: Callable[[], None]) -> Observation[Listing]:
         from coordlock.backend import Listing
 
-        return self._observers.observe(f"key:{key}", lambda: resolved(Listing({}, 0)), news)
+        place = f"{self._root} key:{key}"
+        return self._observers.observe(place, lambda: resolved(Listing({}, 0)), news)
 
     def write(
         self, operations: Sequence[Operation], guards: Sequence[Contender] = ()
     ) -> Promise[Written]:
-        from coordlock.backend import Expect, Put, VersionedValue, Written
+        from coordlock.backend import Expect, Put, Written
 
-        def written(found: list[Any]) -> Written:
-            revision, answer = found
+        def written(revision: int, answer: dict[str, Any]) -> Written:
             if "evicted" in answer:
-                raise Evicted(guards[0].key.rpartition("/")[0])
+                raise _evicted(*guards)
             if "version" in answer:
                 unmet = operations[answer["version"]]
                 raise VersionMismatch(unmet.key, unmet.version if isinstance(unmet, Expect) else 0)
-            values = {
-                key: VersionedValue(bytes.fromhex(value), version)
-                for key, value, version in answer["values"]
-            }
-            return Written(_number(revision), answer["time"], values)
+            return Written(revision, answer["time"], _values(answer["values"]))
 
-        paths = [operation.key.rpartition("/") for operation in operations]
-        arguments = (
-            self._root,
-            *keys(guards),
-            [type(operation).__name__.lower() for operation in operations],
-            [f"{folder}/" for folder, _, _ in paths],
-            [name for _, _, name in paths],
-            [each.version if isinstance(each, Expect) else None for each in operations],
-            [each.data if isinstance(each, Put) else None for each in operations],
-        )
-        statement = (
-            "CALL coordlock.write(%s, %s::text[], %s::text[], %s::bigint[], %s::text[], "
-            "%s::text[], %s::text[], %s::bigint[], %s::bytea[])"
-        )
-        return self._ask(statement, arguments, written)
+        given = []
+        for each in operations:
+            folder, name = _parts(each.key)
+            given.append(
+                {
+                    "verb": type(each).__name__.lower(),
+                    "folder": folder,
+                    "name": name,
+                    "version": each.version if isinstance(each, Expect) else None,
+                    "value": _bytes(each.data) if isinstance(each, Put) else None,
+                }
+            )
+        return self._ask("write", written, contenders=list(map(key, guards)), operations=given)
 
     def service_time(self) -> Promise[float | None]:
-        statement = "SELECT extract(epoch FROM pg_catalog.clock_timestamp())"
-        return self._ask(statement, (), float)
+        return self._ask("clock", lambda _, seconds: float(seconds))
 
     @overload
     def follow(self, place: Queue, news: Callable[[], None]) -> Observation[Snapshot]: ...
@@ -357,7 +344,7 @@ class PostgresqlBackend(PostgresqlSession):
         else:
             kind = "folder" if place.endswith("/") else "key"
             name, read = f"{kind}:{place}", partial(self.read, place)
-        return self._observers.observe(name, read, news)
+        return self._observers.observe(f"{self._root} {name}", read, news)
 
 
 class PostgresBackend(PostgresqlBackend):
@@ -372,10 +359,31 @@ class PostgresqlPsycopgBackend(PostgresqlBackend):
     scheme: ClassVar[str] = "postgresql+psycopg"
 
 
-def _number(revision: str) -> int:
-    """The timeline, and 64 bits of the place in its log."""
-    timeline, high, low = (int(part, 16) for part in revision.split("/"))
-    return timeline << 64 | high << 32 | low
+def _parts(path: str) -> tuple[str, str]:
+    """The folder of a key, or the folder that it is, with its slash; and the name in it."""
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/", name
+
+
+def _bytes(value: bytes) -> str:
+    """``value`` as PostgreSQL reads it."""
+    return f"\\x{value.hex()}"
+
+
+def _values(found: list[Any]) -> dict[str, VersionedValue]:
+    from coordlock.backend import VersionedValue
+
+    return {key: VersionedValue(bytes.fromhex(value), version) for key, value, version in found}
+
+
+def _evicted(contender: Contender, *_: Contender) -> Evicted:
+    return Evicted(contender.key.rpartition("/")[0])
+
+
+def _snapshot(queue: str, revision: int, part: list[Any]) -> Snapshot:
+    omitted, listed = part
+    contenders = tuple([_contender(queue, *each) for each in listed])
+    return Snapshot(queue, contenders, revision, omitted)
 
 
 def _contender(

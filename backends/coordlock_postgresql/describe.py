@@ -66,6 +66,16 @@ def _findings(
             f"process {pid} ({application!r}) has had a transaction open for {minutes} minutes: "
             "VACUUM removes nothing meanwhile, and locks become slower",
         )
+    [[is_well]] = connection.execute(
+        "SELECT seqcache = 1 AND NOT seqcycle AND seqincrement = 1 AND seqmax <= 549755813887 "
+        "FROM pg_sequence WHERE seqrelid = 'coordlock.token'::regclass"
+    )
+    if not is_well:
+        yield (
+            False,
+            "the sequence coordlock.token was altered, and tokens may not grow: it needs "
+            "INCREMENT 1 MAXVALUE 549755813887 CACHE 1 NO CYCLE",
+        )
     [[standbys, names]] = connection.execute(
         "SELECT count(*), current_setting('synchronous_standby_names') FROM pg_stat_replication"
     )

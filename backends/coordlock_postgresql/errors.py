@@ -18,6 +18,8 @@ __all__ = ["SERVICE", "client_closed", "translate"]
 
 SERVICE: Final = "postgresql"
 
+#: The state of an error by which the schema's functions say that a session has ended.
+SESSION_LOST: Final = "CLOST"
 _SETUP: Final = "run `coordlock setup postgresql`, with a role that may create it"
 #: What to do about a refusal, by its class.
 _ADVICE: Final = (
@@ -25,7 +27,6 @@ _ADVICE: Final = (
         (errors.InvalidSchemaName, errors.UndefinedFunction, errors.UndefinedTable),
         f"the database has no schema coordlock of this version: {_SETUP}",
     ),
-    (errors.InsufficientPrivilege, "the role needs GRANT USAGE ON SCHEMA coordlock"),
     (errors.InvalidCatalogName, "the database is the first part of the URL's path"),
     (errors.TooManyConnections, "each client takes three connections: see max_connections"),
     (errors.DiskFull, "the server's disk is full"),
@@ -61,8 +62,12 @@ def translate(error: BaseException) -> BackendError:
         return error
     text = " ".join((str(error) or type(error).__name__).split("CONTEXT:")[0].split())
     advice = next((advice for kind, advice in _ADVICE if isinstance(error, kind)), "")
+    if isinstance(error, errors.InsufficientPrivilege) and "schema coordlock" in text:
+        advice = "the role needs GRANT USAGE ON SCHEMA coordlock"
     text += f"; {advice}" if advice else ""
     state = getattr(error, "sqlstate", None) or ""
+    if state == SESSION_LOST:
+        return SessionLost(SERVICE, text)
     if isinstance(error, errors.ForeignKeyViolation):
         return SessionLost(SERVICE, "it expired, or an operator deleted it")
     if isinstance(error, _LOGIN) or any(refused in text for refused in _REFUSED):

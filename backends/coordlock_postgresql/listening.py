@@ -7,13 +7,12 @@ connection of the client sends it a message, and nothing counts as listening bef
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
 from typing import Any, Final, Protocol
 
 import psycopg
 from psycopg import Connection, sql
 
-from coordlock.errors import BackendError, ClientClosed
+from coordlock.errors import BackendError
 from coordlock.runtime.clock import Timers
 from coordlock.runtime.log import Log
 from coordlock.runtime.process import THREAD
@@ -45,35 +44,26 @@ class NewsListener(Protocol):
         """A message came."""
 
     def on_silence(self, reason: str) -> None:
-        """Messages may be missed that were sent after `Listening.complete_until`."""
-
-    def is_followed(self) -> bool:
-        """Whether it matters if messages come."""
+        """Messages may be missed from now on."""
 
 
 class Listening:
     """A thread with a connection that listens on ``channel``, from `start` to `close`.
 
-    Args:
-        interval: seconds between two proofs that the connection works, where that matters.
-
     Attributes:
         is_live: whether messages arrive.
-        complete_until: what was sent before this moment has come.
         problem: why messages do not arrive, for people; empty where they do.
     """
 
     def __init__(
-        self, server: Server, channel: str, listener: NewsListener, timers: Timers, interval: float
+        self, server: Server, channel: str, listener: NewsListener, timers: Timers
     ) -> None:
         self.is_live = False
-        self.complete_until = 0.0
         self.problem = ""
         self._server: Final = server
         self._channel: Final = channel
         self._listener: Final = listener
         self._timers: Final = timers
-        self._interval: Final = interval
         self._lock: Final = threading.Lock()
         self._thread: threading.Thread | None = None
         self._connection: Connection[Any] | None = None
@@ -121,9 +111,8 @@ class Listening:
             connection.execute("SET idle_session_timeout = 0")
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
         self._listener.on_listening()
-        patience = ARRIVAL_S
         while not self._closed.is_set():
-            for notice in connection.notifies(timeout=patience):
+            for notice in connection.notifies(timeout=ARRIVAL_S):
                 if notice.payload != PROBE:
                     self._listener.on_message(notice.payload)
                 elif not self.is_live:
@@ -136,20 +125,3 @@ class Listening:
                     "give the server itself as listen=host:port"
                 )
                 log.warning("%s: %s", SERVICE, self.problem)
-            patience = self._interval
-            if self._listener.is_followed() or not self.is_live:
-                self._prove(connection)
-
-    def _prove(self, connection: Connection[Any]) -> None:
-        """See whether the connection works. Messages come before the answer."""
-        asked_at = self._timers.clock.now()
-        timer = None
-        with suppress(ClientClosed):
-            when = asked_at + self._server.timeout
-            timer = self._timers.call_at(when, lambda: interrupt(connection))
-        try:
-            connection.execute("SELECT")
-        finally:
-            if timer is not None:
-                timer.cancel()
-        self.complete_until = asked_at

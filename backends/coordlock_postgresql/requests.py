@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from psycopg import Connection, errors
+from psycopg.types.json import Jsonb
 
 from coordlock.errors import BackendError, ClientClosed, CoordlockError
 from coordlock.runtime.clock import Timers
@@ -27,26 +28,37 @@ _ROLLED_BACK: Final = (errors.SerializationFailure, errors.DeadlockDetected)
 
 
 class Requests:
-    """Sends requests in the order in which they come. Safe for threads."""
+    """Sends requests in the order in which they come. Safe for threads.
 
-    def __init__(self, name: str, server: Server, timers: Timers) -> None:
+    Args:
+        common: arguments of all requests, as they are when one is sent; each answer sets the clock.
+    """
+
+    def __init__(
+        self, name: str, server: Server, timers: Timers, common: MutableMapping[str, object]
+    ) -> None:
         self._server: Final = server
         self._timers: Final = timers
+        self._common: Final = common
         self._worker: Final = Worker(name, _IDLE_S, must_not_wait=True)
         self._connection: Connection[Any] | None = None
         self._is_closed = False
 
     def ask(
-        self, statement: str, arguments: Sequence[object], read: Callable[[Any], T], patience: float
+        self,
+        verb: str,
+        arguments: Mapping[str, object],
+        read: Callable[[int, Any], T],
+        patience: float,
     ) -> Promise[T]:
-        """What ``read`` makes of the answer to ``statement``, which has ``patience`` seconds."""
+        """What ``read`` makes of the revision and the answer, which has ``patience`` seconds."""
         if self._is_closed:
             return failed(client_closed())
         promise: Promise[T] = Promise()
 
         def answer() -> None:
             try:
-                promise.resolve(read(self._answer(statement, arguments, patience)))
+                promise.resolve(read(*self._answer(verb, arguments, patience)))
             except CoordlockError as error:
                 promise.fail(error)
             except Exception as error:
@@ -55,11 +67,9 @@ class Requests:
         self._worker.run(answer)
         return promise
 
-    def close(self, last: Callable[[], Promise[Any]] | None = None) -> Promise[None]:
-        """Send what ``last`` asks for, and close; what is under way has the time of a request."""
+    def close(self) -> Promise[None]:
+        """Close after the requests that were asked for, which have the time of one of them."""
         done: Promise[None] = Promise()
-        if last is not None:
-            last()
         self._is_closed = True
 
         def end() -> None:
@@ -81,7 +91,7 @@ class Requests:
         if (connection := self._connection) is not None:
             interrupt(connection)
 
-    def _answer(self, statement: str, arguments: Sequence[object], patience: float) -> Any:
+    def _answer(self, verb: str, arguments: Mapping[str, object], patience: float) -> Any:
         timer = None
         try:
             if self._connection is None:
@@ -89,10 +99,17 @@ class Requests:
             with suppress(ClientClosed):
                 when = self._timers.clock.now() + patience
                 timer = self._timers.call_at(when, self.interrupt)
-            for _ in range(_REPETITIONS):
-                with suppress(*_ROLLED_BACK):
-                    return self._connection.execute(statement, arguments).fetchone()
-            return self._connection.execute(statement, arguments).fetchone()
+            statement = f"CALL coordlock.request('{verb}', %s)".encode()
+            for repetition in range(_REPETITIONS + 1):
+                try:
+                    given = Jsonb({**self._common, **arguments})
+                    [[answer]] = self._connection.execute(statement, (given,))
+                except _ROLLED_BACK:
+                    if repetition == _REPETITIONS:
+                        raise
+                else:
+                    revision, result, self._common["clock"] = answer
+                    return revision, result
         finally:
             if timer is not None:
                 timer.cancel()

@@ -10,7 +10,7 @@ from psycopg import Connection, IsolationLevel
 
 from coordlock.errors import ConfigurationError
 from coordlock.settings import Settings
-from coordlock_postgresql.access import Server, check, has_schema
+from coordlock_postgresql.access import SCHEMA_VERSION, Server, check, schema_version
 from coordlock_postgresql.errors import translate
 
 __all__ = ["set_up", "source"]
@@ -28,7 +28,7 @@ def source() -> str:
 
 
 def set_up(settings: Settings, *, max_ttl: float | None = None, restored: bool = False) -> bool:
-    """Make the schema; False if it is there. Raises `BackendError`.
+    """Make or upgrade the schema; False if it is there. Raises `BackendError`.
 
     Args:
         settings: of a client to this database.
@@ -56,8 +56,9 @@ def set_up(settings: Settings, *, max_ttl: float | None = None, restored: bool =
 
 
 def _set_up(connection: Connection[Any], max_ttl: float | None, *, restored: bool) -> bool:
-    is_new = not has_schema(connection)
-    if is_new:
+    version = schema_version(connection)
+    is_old = version is None or version < SCHEMA_VERSION
+    if is_old:
         connection.execute(_SOURCE.read_bytes())
     check(connection)
     if restored:
@@ -66,4 +67,4 @@ def _set_up(connection: Connection[Any], max_ttl: float | None, *, restored: boo
         connection.execute(
             "UPDATE coordlock.epoch SET pause = make_interval(secs => %s)", (max_ttl,)
         )
-    return is_new
+    return is_old

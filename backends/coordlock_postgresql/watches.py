@@ -5,13 +5,13 @@ then. What depends on none of them coming:
 
 * A client looks at a contender once after it began to watch it, which is after its own commit.
 * It looks again after each gap, and every few seconds: one statement for all that it watches.
-* A session whose beat has not changed for its ttl, on this client's own clock, is dead: this client
-  ends it. The clock of the server counts for nothing here, for it may be set.
+* A session whose beat has not changed for its ttl, on this client's own clock, is dead: the next
+  look ends it. The clock of the server counts for nothing here, for it may be set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any, Final
@@ -21,89 +21,72 @@ from coordlock.backend.watch_table import Watched, WatchTable
 from coordlock.errors import ClientClosed
 from coordlock.model.contender import Contender
 from coordlock.runtime.clock import Timer, Timers
-from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 
-__all__ = ["Watches"]
+__all__ = ["MAX_POLL_S", "Seen", "Watches"]
 
-log = Log("coordlock")
-
-#: Seconds between the first two looks, and later ones.
+#: Seconds between two looks while notifications come: doubled from the first to the last.
 FIRST_LOOK_S: Final = 1.0
-LOOK_S: Final = 5.0
-#: The same where no notification arrives: doubled from the first to the last.
-POLL_S: Final = 0.02
+MAX_LOOK_S: Final = 5.0
+#: The same where none arrives.
+FIRST_POLL_S: Final = 0.02
 MAX_POLL_S: Final = 1.0
 #: Seconds for which a client checks the sessions that it saw in a queue and does not wait for.
 ATTENTION_S: Final = 25.0
-#: How many departures are remembered that nothing watched yet.
-MAX_REMEMBERED: Final = 4096
 
+#: An id and a token.
+_Key = tuple[str, int]
 #: A contender with its beat and ttl: see the function ``look``.
 Seen = Sequence[Any]
 
 
 class _Watched(Watched):
-    """A contender that is watched.
+    """A contender that is watched."""
 
-    Attributes:
-        is_wanted: whether to look at it soon.
-        is_reported: whether notifications report its departure from now on.
-    """
-
-    __slots__ = ("contender", "is_reported", "is_wanted")
+    __slots__ = ("contender",)
 
     def __init__(self, contender: Contender) -> None:
-        super().__init__((contender.id, contender.order))
+        super().__init__(_key(contender))
         self.contender: Final = contender
-        self.is_reported = self.is_wanted = False
 
 
 class Watches:
     """All watches of a client. Safe for threads; callbacks are called without the lock.
 
     Args:
-        ask: looks at contenders.
-        reap: ends a session that has a beat.
+        ask: looks at contenders. It ends the sessions that have the beat that is given for them.
         is_own: whether a session is the client's own.
+        is_followed: whether to look though nothing is watched.
         lock: a reentrant lock.
     """
 
     def __init__(
         self,
-        ask: Callable[[Sequence[Contender]], Promise[Sequence[Seen]]],
-        reap: Callable[[str, int], Promise[None]],
+        ask: Callable[[Sequence[Contender], Mapping[str, int]], Promise[Sequence[Seen]]],
         is_own: Callable[[str], bool],
+        is_followed: Callable[[], bool],
         timers: Timers,
         lock: AbstractContextManager[Any],
     ) -> None:
         self._ask: Final = ask
-        self._reap: Final = reap
         self._is_own: Final = is_own
+        self._is_followed: Final = is_followed
         self._timers: Final = timers
         self._lock: Final = lock
         self._table: Final[WatchTable[_Watched]] = WatchTable(lock)
-        #: What has left, the latest last, and the state's revision by then.
-        self._departed: Final[dict[tuple[str, int], int]] = {}
+        #: What the next look is about.
+        self._wanted: dict[_Key, Contender] = {}
         #: Of each session that was seen in a queue: one of its contenders, and until when to look.
-        self._attended: Final[dict[str, tuple[Contender, float]]] = {}
-        #: Of the sessions that are looked at: the beat, and when it was seen first.
-        self._beats: dict[str, tuple[int, float]] = {}
-        #: All that left after this revision was reported, and is remembered; None while nothing is.
-        self._live_since: int | None = None
-        self._is_looking = self._is_closed = False
-        self._delay = POLL_S
+        self._attended: dict[str, tuple[Contender, float]] = {}
+        #: Of the sessions that are looked at: the beat, when it was seen first, and the ttl.
+        self._beats: dict[str, tuple[int, float, float]] = {}
+        self._is_live = self._is_due = self._is_looking = self._is_closed = False
+        self._delay = 0.0
         self._timer: Timer | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is watched."""
-        return not self._table.watched
 
     def watch(
         self,
         contender: Contender,
-        revision: int,
         on_departure: Callable[[Departure], None],
         waiters: Sequence[Contender],
         *,
@@ -114,65 +97,45 @@ class Watches:
         with self._lock:
             if self._is_closed:
                 return lambda: None
-            watched, cancel = self._table.add(_Watched(contender), on_departure, waiters, version)
-            has_left = watched.key in self._departed
-            is_own = self._is_own(contender.session)
-            # One's own is there since its commit, and nothing of it can be missed.
-            is_live = self._live_since is not None and revision >= self._live_since
-            watched.is_reported |= is_own and is_live
-            watched.is_wanted |= changes or not watched.is_reported
-            self._delay = POLL_S
-        if has_left:
-            self._table.report(watched)
-        elif watched.is_wanted:
-            self._look(is_due=False)
+            _, cancel = self._table.add(_Watched(contender), on_departure, waiters, version)
+            self._delay = 0.0
+            if not (waiters or changes) and self._is_own(contender.session):
+                # One's own grant, which is there since its commit: a later look will do.
+                self._look_again(self._timers.clock.now() + FIRST_LOOK_S)
+                return cancel
+        self._look([contender])
         return cancel
 
     def attend(self, contenders: Sequence[Contender]) -> None:
         """Check for a while whether the sessions of ``contenders`` die, without a watch."""
         until = self._timers.clock.now() + ATTENTION_S
         with self._lock:
-            seen = {each.session: (each, until) for each in contenders}
-            is_new = not seen.keys() <= self._beats.keys()
+            others = [each for each in contenders if not self._is_own(each.session)]
+            seen = {each.session: (each, until) for each in others}
+            new = [seen[session][0] for session in seen.keys() - self._beats.keys()]
             self._attended.update(seen)
-        if is_new:
-            self._look(is_due=False)
+        self._look(new)
 
-    def on_left(self, id: str, order: int, revision: int) -> None:
-        """A contender has left, before that ``revision``."""
-        with self._lock:
-            self._departed[id, order] = revision
-            if len(self._departed) > MAX_REMEMBERED:
-                forgotten = self._departed.pop(next(iter(self._departed)))
-                if self._live_since is not None:
-                    self._live_since = max(self._live_since, forgotten)
-            watched = self._table.watched.get((id, order))
-        if watched is not None:
+    def on_left(self, id: str, token: int) -> None:
+        """A contender has left."""
+        if (watched := self._table.watched.get((id, token))) is not None:
             self._table.report(watched)
 
-    def on_value(self, id: str, order: int, version: int) -> None:
+    def on_value(self, id: str, token: int, version: int) -> None:
         """A contender has published its value of that ``version``."""
-        if (watched := self._table.watched.get((id, order))) is not None:
+        if (watched := self._table.watched.get((id, token))) is not None:
             self._table.report_value(watched, version)
 
-    def on_live(self, revision: int) -> None:
-        """Notifications come since that ``revision``: what left before was not reported."""
-        self._live_since = revision
-        self.look()
-
-    def on_silence(self) -> None:
-        """No notification comes any more."""
+    def set_live(self, is_live: bool) -> None:
+        """Notifications come from now on, or come no more."""
         with self._lock:
-            self._live_since, self._delay = None, POLL_S
-            for watched in self._table.watched.values():
-                watched.is_reported = False
+            self._is_live, self._delay = is_live, 0.0
         self.look()
 
     def reset(self) -> None:
         """Drop all watches: their session has ended."""
         with self._lock:
             self._table.clear()
-            self._departed.clear()
 
     def close(self) -> None:
         """Report nothing any more."""
@@ -184,96 +147,86 @@ class Watches:
 
     def look(self) -> None:
         """See which of all that is watched are there."""
-        self._look(is_due=True)
-
-    def _look(self, *, is_due: bool) -> None:
-        """The same, of those alone that are wanted unless it ``is_due``. One look at a time."""
         now = self._timers.clock.now()
         with self._lock:
-            for session in [each for each, (_, until) in self._attended.items() if until < now]:
-                del self._attended[session]
-            if is_due:
-                for watched in self._table.watched.values():
-                    watched.is_wanted = True
-            wanted = [each for each in self._table.watched.values() if each.is_wanted]
-            contenders = [each.contender for each in wanted] + [
-                contender
-                for session, (contender, _) in self._attended.items()
-                if is_due or session not in self._beats
-            ]
-            if self._is_looking or self._is_closed or not contenders:
-                return
-            self._is_looking = True
-            for watched in wanted:
-                watched.is_wanted = False
-        answer = self._ask(contenders)
-        answer.add_done_callback(partial(self._looked, wanted, contenders))
-
-    def _looked(
-        self,
-        watched: Sequence[_Watched],
-        contenders: Sequence[Contender],
-        answer: Promise[Sequence[Seen]],
-    ) -> None:
-        now = self._timers.clock.now()
-        next_at = now + self._period()
-        dead: set[tuple[str, int]] = set()
-        if answer.exception() is None:
-            there: dict[Hashable, list[Any]] = {
-                (id, token): rest for id, token, *rest in answer.result()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            self._attended = {
+                session: (contender, until)
+                for session, (contender, until) in self._attended.items()
+                if until >= now
             }
-            with self._lock:
-                is_live = self._live_since is not None
-                for each in contenders:
-                    if (each.id, each.order) not in there:
-                        self._attended.pop(each.session, None)
-                for _, session, beat, ttl in there.values():
-                    if not self._is_own(session):
-                        known, since = self._beats.get(session, (beat, now))
-                        since = since if known == beat else now
-                        self._beats[session] = beat, since
-                        if beat < 0 or now >= since + ttl:
-                            dead.add((session, beat))
-                        next_at = min(next_at, max(since + ttl, now + POLL_S), now + ttl / 3)
-                for each_watched in watched:
-                    each_watched.is_reported |= is_live and each_watched.key in there
-            for each_watched in watched:
-                if (found := there.get(each_watched.key)) is None:
-                    self._table.report(each_watched)
-                else:
-                    self._table.report_value(each_watched, found[0])
-        for session, beat in dead:
-            # An ended one has contenders that transactions keep.
-            delay = MAX_POLL_S if beat < 0 else POLL_S
-            self._reap(session, beat).add_done_callback(partial(self._look_after, delay))
+            due = [watched.contender for watched in self._table.watched.values()]
+            due += [contender for contender, _ in self._attended.values()]
+            sessions = {contender.session for contender in due}
+            self._beats = {each: beat for each, beat in self._beats.items() if each in sessions}
+            self._is_due = self._is_followed()
+        self._look(due)
+
+    def _look(self, contenders: Sequence[Contender]) -> None:
+        """See whether ``contenders`` are there. One look at a time."""
+        now = self._timers.clock.now()
+        with self._lock:
+            self._wanted |= {_key(each): each for each in contenders}
+            if self._is_looking or self._is_closed or not (self._wanted or self._is_due):
+                return
+            self._is_looking, self._is_due = True, False
+            wanted, self._wanted = self._wanted, {}
+            dead = {
+                session: beat
+                for session, (beat, since, ttl) in self._beats.items()
+                if now >= since + ttl
+            }
+        answer = self._ask(list(wanted.values()), dead)
+        answer.add_done_callback(partial(self._looked, wanted))
+
+    def _looked(self, wanted: Mapping[_Key, Contender], answer: Promise[Sequence[Seen]]) -> None:
+        now = self._timers.clock.now()
         has_failed = answer.exception() is not None
+        seen = () if has_failed else answer.result()
+        there: dict[_Key, list[Any]] = {(id, token): rest for id, token, *rest in seen}
         with self._lock:
             self._is_looking = False
-            self._expect(min(next_at, now + FIRST_LOOK_S) if has_failed else next_at)
-        if not has_failed:  # or it would be repeated at once for as long as it fails
-            self._look(is_due=False)
-
-    def _period(self) -> float:
-        """Seconds until the next look; longer each time."""
-        if self._live_since is None:
-            self._delay = min(2 * self._delay, MAX_POLL_S)
-            return self._delay
-        is_first = self._delay < FIRST_LOOK_S
-        self._delay = FIRST_LOOK_S
-        return FIRST_LOOK_S if is_first else LOOK_S
-
-    def _look_after(self, delay: float, _: Promise[None]) -> None:
-        with self._lock:
-            self._expect(self._timers.clock.now() + delay)
-
-    def _expect(self, when: float) -> None:
-        timer = self._timer
-        if timer is not None and timer.action is not None and timer.when <= when:
+            pause = self._pause()
+            for _, session, beat, ttl in there.values():
+                known = self._beats.get(session)
+                if not self._is_own(session) and (known is None or known[0] != beat):
+                    self._beats[session] = beat, now, ttl
+                # An ended session has contenders that transactions keep.
+                pause = min(pause, ttl / 3 if beat >= 0 else MAX_POLL_S)
+            if has_failed:  # another one at once would fail, too
+                self._wanted = {**wanted, **self._wanted}
+            self._look_again(now + pause)
+        if has_failed:
             return
-        if timer is not None:
-            timer.cancel()
-        if self.is_empty and not self._attended:
-            self._beats.clear()
-        elif not self._is_closed:
+        for key, contender in wanted.items():
+            watched = self._table.watched.get(key)
+            if key in there:
+                if watched is not None:
+                    self._table.report_value(watched, there[key][0])
+                continue
+            with self._lock:
+                self._attended.pop(contender.session, None)
+            if watched is not None:
+                self._table.report(watched)
+        self._look([])
+
+    def _pause(self) -> float:
+        """Seconds until the next look; longer each time."""
+        first, longest = FIRST_POLL_S, MAX_POLL_S
+        if self._is_live:
+            first, longest = FIRST_LOOK_S, MAX_LOOK_S
+        self._delay = min(max(2 * self._delay, first), longest)
+        return self._delay
+
+    def _look_again(self, when: float) -> None:
+        if self._timer is None or when < self._timer.when:
+            if self._timer is not None:
+                self._timer.cancel()
             with suppress(ClientClosed):
                 self._timer = self._timers.call_at(when, self.look)
+
+
+def _key(contender: Contender) -> _Key:
+    return contender.id, contender.order

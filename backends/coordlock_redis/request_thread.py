@@ -15,12 +15,12 @@ from typing import Any, Final, TypeVar
 
 from redis import exceptions
 
+from coordlock.backend.poll import Poll
 from coordlock.errors import BackendError, BackendUnavailable, SessionLost
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.log import Log
 from coordlock.runtime.process import PROCESS, THREAD
 from coordlock.runtime.promise import Promise, failed
-from coordlock.runtime.sockets import Poll
 from coordlock_redis.errors import SERVICE, client_closed, is_elsewhere, translate
 from coordlock_redis.requests import Request, ScriptContext
 from coordlock_redis.servers import BROKEN, Connection, Servers, packed

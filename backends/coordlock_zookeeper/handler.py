@@ -22,10 +22,10 @@ from typing import Any, Final
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import Callback
 
+from coordlock.backend.poll import Poll
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.log import Log
 from coordlock.runtime.process import THREAD
-from coordlock.runtime.sockets import Poll
 from coordlock_zookeeper.buffered_socket import BufferedSocket
 from coordlock_zookeeper.connection import Connection
 from coordlock_zookeeper.io_thread import Wakeups

@@ -16,7 +16,7 @@ class Entrant:
 
     Attributes:
         name: in tables.
-        service: ``zookeeper``, ``etcd``, ``redis`` or ``local``.
+        service: ``zookeeper``, ``etcd``, ``redis``, ``postgresql`` or ``local``.
         role: a ``floor`` sends the messages of a lock and waits for no other client.
         subject: ``module:class`` under `bench.contestants`.
     """
@@ -29,20 +29,24 @@ class Entrant:
 
 ENTRANTS: Final = (
     Entrant("floor", "zookeeper", "floor", "floors:ZooKeeperFloor"),
-    Entrant("coordlock", "zookeeper", "coordlock", "ours:ZooKeeperSync"),
-    Entrant("coordlock asyncio", "zookeeper", "coordlock", "ours:ZooKeeperAsync"),
+    Entrant("coordlock", "zookeeper", "coordlock", "ours:Sync"),
+    Entrant("coordlock asyncio", "zookeeper", "coordlock", "ours:Async"),
     Entrant("kazoo", "zookeeper", "peer", "peers:KazooLock"),
     Entrant("floor", "etcd", "floor", "floors:EtcdFloor"),
-    Entrant("coordlock", "etcd", "coordlock", "ours:EtcdSync"),
-    Entrant("coordlock asyncio", "etcd", "coordlock", "ours:EtcdAsync"),
+    Entrant("coordlock", "etcd", "coordlock", "ours:Sync"),
+    Entrant("coordlock asyncio", "etcd", "coordlock", "ours:Async"),
     Entrant("etcdctl lock", "etcd", "peer", "peers:EtcdctlLock"),
     Entrant("floor", "redis", "floor", "floors:RedisFloor"),
-    Entrant("coordlock", "redis", "coordlock", "ours:RedisSync"),
-    Entrant("coordlock asyncio", "redis", "coordlock", "ours:RedisAsync"),
+    Entrant("coordlock", "redis", "coordlock", "ours:Sync"),
+    Entrant("coordlock asyncio", "redis", "coordlock", "ours:Async"),
     Entrant("redis-py", "redis", "peer", "peers:RedisPy"),
+    Entrant("floor", "postgresql", "floor", "floors:PostgresqlFloor"),
+    Entrant("coordlock", "postgresql", "coordlock", "ours:Sync"),
+    Entrant("coordlock asyncio", "postgresql", "coordlock", "ours:Async"),
+    Entrant("ShedLock's statements", "postgresql", "peer", "peers:ShedLock"),
     Entrant("flock(2)", "local", "floor", "floors:Flock"),
-    Entrant("coordlock", "local", "coordlock", "ours:LocalSync"),
-    Entrant("coordlock asyncio", "local", "coordlock", "ours:LocalAsync"),
+    Entrant("coordlock", "local", "coordlock", "ours:Sync"),
+    Entrant("coordlock asyncio", "local", "coordlock", "ours:Async"),
     Entrant("filelock", "local", "peer", "peers:FileLock"),
 )
 

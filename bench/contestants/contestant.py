@@ -6,9 +6,12 @@ import asyncio
 import resource
 import time
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Final
 
-__all__ = ["AsyncContestant", "Contestant", "Grant", "Times"]
+__all__ = ["SERVER", "AsyncContestant", "Contestant", "Grant", "Times"]
+
+#: What psycopg connects to, at an address.
+SERVER: Final = "postgresql://coord@{}/postgres"
 
 #: Seconds that an acquire took, and the release after it.
 Times = list[tuple[float, float]]
@@ -20,7 +23,7 @@ class Contestant(ABC):
     """One way to lock. Its public methods are the orders that a worker obeys; all names are locks.
 
     Args:
-        address: ``host:port`` of the service, or a directory.
+        address: ``host:port`` of the service, or a directory; for coordlock, its URL.
         root: under which it keeps what it writes, such as ``/bench``.
     """
 

@@ -10,14 +10,16 @@ from typing import Any, Final
 from uuid import uuid4
 
 import grpc
+import psycopg
 import redis
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import rpc
 from kazoo.client import KazooClient
+from psycopg.types.json import Jsonb
 
-from bench.contestants.contestant import Contestant
+from bench.contestants.contestant import SERVER, Contestant
 
-__all__ = ["EtcdFloor", "Flock", "RedisFloor", "ZooKeeperFloor"]
+__all__ = ["EtcdFloor", "Flock", "PostgresqlFloor", "RedisFloor", "ZooKeeperFloor"]
 
 _DELETE_RANGE: Final = rpc.Method(
     "/etcdserverpb.KV/DeleteRange", pb.DeleteRangeRequest, pb.DeleteRangeResponse
@@ -95,6 +97,38 @@ class EtcdFloor(Contestant):
 
     def close(self) -> None:
         self._channel.close()
+
+
+class PostgresqlFloor(Contestant):
+    """The two requests of a lock, called through psycopg, and a notification."""
+
+    def __init__(self, address: str, root: str) -> None:
+        super().__init__(address, root)
+        self._connection = psycopg.connect(SERVER.format(address), autocommit=True)
+        self._channel = f"floor_{uuid4().hex}"
+        self._session = f"{self._channel}-1"
+        self._ask("open", former=[], ttl="60 s")
+
+    def _ask(self, verb: str, **arguments: object) -> None:
+        common = {"root": self.root, "caller": self._channel, "session": self._session}
+        given = Jsonb(common | arguments)
+        self._connection.execute(f"CALL coordlock.request('{verb}', %s)", [given])
+
+    def acquire(self, name: str) -> str:
+        id = uuid4().hex
+        entry = {"name": name, "id": id, "claim": "lock", "owner": "", "value": "", "nearest": 1}
+        self._ask("enqueue", entries=[entry])
+        return id
+
+    def release(self, held: str) -> None:
+        self._ask("withdraw", contenders=[{"session": self._session, "id": held}], kept=[])
+
+    def wait(self, name: str) -> float:
+        """When the notification came: a commit, a notice and its commit."""
+        self._connection.execute(f"LISTEN {self._channel}")
+        self._held[name] = self.acquire(name)
+        next(self._connection.notifies(stop_after=1))
+        return time.monotonic()
 
 
 class RedisFloor(Contestant):

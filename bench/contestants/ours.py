@@ -1,4 +1,4 @@
-"""coordlock itself, sync and asyncio, on any backend."""
+"""coordlock itself, sync and asyncio, on any backend: its address is a URL."""
 
 from __future__ import annotations
 
@@ -7,25 +7,15 @@ from contextlib import AsyncExitStack
 import coordlock
 from bench.contestants.contestant import AsyncContestant, Contestant
 
-__all__ = [
-    "EtcdAsync",
-    "EtcdSync",
-    "LocalAsync",
-    "LocalSync",
-    "RedisAsync",
-    "RedisSync",
-    "ZooKeeperAsync",
-    "ZooKeeperSync",
-    "url_of",
-]
+__all__ = ["Async", "Sync"]
 
 
-class _Sync(Contestant):
-    scheme: str
+class Sync(Contestant):
+    """With threads."""
 
     def __init__(self, address: str, root: str) -> None:
         super().__init__(address, root)
-        self._client = coordlock.connect(url_of(self.scheme, address, root))
+        self._client = coordlock.connect(address)
 
     def acquire(self, name: str) -> coordlock.Grant:
         return self._client.lock(name).acquire()
@@ -37,12 +27,12 @@ class _Sync(Contestant):
         self._client.close()
 
 
-class _Async(AsyncContestant):
-    scheme: str
+class Async(AsyncContestant):
+    """With asyncio."""
 
     async def open(self) -> None:
         self._open = AsyncExitStack()
-        connecting = coordlock.connect_async(url_of(self.scheme, self.address, self.root))
+        connecting = coordlock.connect_async(self.address)
         self._client = await self._open.enter_async_context(connecting)
 
     async def take(self, name: str) -> coordlock.AsyncGrant:
@@ -53,41 +43,3 @@ class _Async(AsyncContestant):
 
     def close(self) -> None:
         self.runner.run(self._open.aclose())
-
-
-def url_of(scheme: str, address: str, root: str, ttl: float = 30.0) -> str:
-    """What coordlock connects to, for ``root`` on a service that was just started."""
-    fresh = "&restart_delay=0" if scheme == "redis" else ""
-    return f"{scheme}://{address}{root}?ttl={ttl:g}s{fresh}"
-
-
-class ZooKeeperSync(_Sync):
-    scheme = "zookeeper"
-
-
-class ZooKeeperAsync(_Async):
-    scheme = "zookeeper"
-
-
-class EtcdSync(_Sync):
-    scheme = "etcd"
-
-
-class EtcdAsync(_Async):
-    scheme = "etcd"
-
-
-class LocalSync(_Sync):
-    scheme = "local"
-
-
-class LocalAsync(_Async):
-    scheme = "local"
-
-
-class RedisSync(_Sync):
-    scheme = "redis"
-
-
-class RedisAsync(_Async):
-    scheme = "redis"

@@ -6,15 +6,17 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from typing import Any
 
 import filelock
+import psycopg
 import redis
 from kazoo.client import KazooClient
 
-from bench.contestants.contestant import Contestant
+from bench.contestants.contestant import SERVER, Contestant
 
-__all__ = ["EtcdctlLock", "FileLock", "KazooLock", "RedisPy"]
+__all__ = ["EtcdctlLock", "FileLock", "KazooLock", "RedisPy", "ShedLock"]
 
 
 class KazooLock(Contestant):
@@ -82,6 +84,30 @@ class RedisPy(Contestant):
 
     def close(self) -> None:
         self._client.close()
+
+
+class ShedLock(Contestant):
+    """The two statements of ShedLock, which does not wait: here it asks again every 50 ms."""
+
+    def __init__(self, address: str, root: str) -> None:
+        super().__init__(address, root)
+        self._execute = psycopg.connect(SERVER.format(address), autocommit=True).execute
+        self._execute(
+            "SELECT pg_advisory_xact_lock(1); "  # others create it at the same time
+            "CREATE TABLE IF NOT EXISTS lock(name text PRIMARY KEY, until timestamptz)"
+        )
+
+    def acquire(self, name: str) -> str:
+        lock = (
+            "INSERT INTO lock AS l VALUES (%s, now() + interval '30 s') ON CONFLICT (name) "
+            "DO UPDATE SET until = excluded.until WHERE l.until <= now()"
+        )
+        while not self._execute(lock, [name]).rowcount:
+            time.sleep(0.05)
+        return name
+
+    def release(self, held: str) -> None:
+        self._execute("UPDATE lock SET until = now() WHERE name = %s", [held])
 
 
 class FileLock(Contestant):

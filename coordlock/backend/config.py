@@ -26,7 +26,7 @@ from coordlock.settings.sources import DEFAULT_ORIGIN, find, read_secret, variab
 
 __all__ = ["NOT_CONFIGURED", "Target", "configure", "settings_from_env", "warn_unless_chosen"]
 
-#: What is told of a configuration whose origin is the default.
+#: The warning about a configuration whose origin is the default.
 NOT_CONFIGURED: Final = (
     "no configuration was found, so locks cover this machine only: "
     "set COORDLOCK_URL to a service, or to local:// if that is meant"
@@ -96,7 +96,7 @@ def settings_from_env(prefix: str) -> Settings:
             if name not in accepted:
                 raise ConfigurationError(
                     f"{prefix}{name} is not an option of {backend.scheme}://; "
-                    f"accepted are: {', '.join(prefix + one for one in sorted(accepted))}"
+                    f"accepted are: {', '.join(prefix + option for option in sorted(accepted))}"
                 )
         settings = _from_mapping({accepted[name]: value for name, value in given.items()})
     except ConfigurationError as error:

@@ -38,7 +38,7 @@ from coordlock.errors import Unsupported
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.model.handover import Departure
 from coordlock.runtime.clock import Timers
-from coordlock.runtime.promise import Promise, resolved
+from coordlock.runtime.promise import Promise, all_of, resolved
 from coordlock.settings import Option, Settings
 
 if TYPE_CHECKING:  # most programs need neither
@@ -78,7 +78,7 @@ class ServiceInfo:
 
 
 class SessionListener(Protocol):
-    """What a backend tells the kernel about its session, from any thread; they never block."""
+    """What a backend reports to the kernel about its session, from any thread; they never block."""
 
     def suspect(self, reason: str) -> None:
         """The connection is gone; the session may still live."""
@@ -87,7 +87,7 @@ class SessionListener(Protocol):
         """The connection is back, with the same session: the kernel sends a heartbeat at once."""
 
     def lost(self, reason: str) -> None:
-        """The service says that the session has ended."""
+        """The service has reported that the session has ended."""
 
 
 class Backend(ABC):
@@ -217,6 +217,10 @@ class Backend(ABC):
         """
         raise self._without("ordered")
 
+    def snapshots(self, queues: Sequence[str]) -> Promise[tuple[Snapshot, ...]]:
+        """Read all of up to some hundred ``queues``, with owners, each at a moment of its own."""
+        return all_of([self.snapshot(queue, owners=True) for queue in queues])
+
     def watch(
         self,
         contender: Contender,
@@ -233,8 +237,8 @@ class Backend(ABC):
         is idempotent. All watches of a contender share one watch in the service.
 
         With ``changes``, also when the contender has published another value than that at
-        ``contender.version``; this needs the capability ``publishing``. Other watches hear nothing
-        of publications.
+        ``contender.version``; this needs the capability ``publishing``. Other watches report
+        no publications.
 
         ``waiters`` are the contenders of this session that wait for ``contender``, are granted
         together, and are watched, too. The `Departure` says what they may conclude. It is
@@ -363,15 +367,23 @@ class Backend(ABC):
         """
         raise Unsupported(f"{cls.scheme}:// needs no setup")
 
-    def guard_statement(
-        self, contenders: Sequence[Contender], seconds: float, *, removes: bool
-    ) -> tuple[str, dict[str, object]]:
-        """A query for the program's own transaction, and its parameters, which stand in braces.
+    def guard(
+        self,
+        connection: Any,
+        contenders: Sequence[Contender],
+        seconds: float,
+        *,
+        removes: bool,
+        awaits: bool,
+    ) -> Any:
+        """Ask in the program's own transaction on ``connection``; the answer.
 
-        Until the transaction ends, ``contenders`` of one session stay in their queues, also if that
-        session ends. With ``removes``, they leave with its commit. The server ends a transaction
-        that is idle for ``seconds``. The query returns ``held``, ``lost`` for contenders that have
-        left, or ``snapshot`` if the transaction's snapshot is older than the contenders.
+        With ``awaits``, ``connection`` is one for asyncio, and the answer an awaitable. Until the
+        transaction ends, ``contenders`` of one session stay in their queues, also if that session
+        ends. With ``removes``, they leave with its commit. The server ends a transaction that is
+        idle for ``seconds``. The answer is ``held``, ``lost`` for contenders that have left,
+        ``snapshot`` if the transaction's snapshot is older than the contenders, or ``elsewhere`` in
+        another database.
         """
         raise Unsupported(
             f"the {self.scheme} backend keeps its locks outside of your database, so a grant is no "

@@ -21,7 +21,7 @@ class Queue:
 
 
 class Revised(Protocol):
-    """A state that says which of the service's revisions it shows."""
+    """A state that names the service's revision that it shows."""
 
     @property
     def revision(self) -> int:
@@ -49,7 +49,7 @@ class View(Generic[S_co]):
 
 
 class Observation(Generic[S]):
-    """Keeps the newest state, and tells that there is one. Safe for threads.
+    """Keeps the newest state, and reports that there is one. Safe for threads.
 
     The observer looks at `view` when ``news`` was called, and once after it got the observation,
     because the first news may come before. However slow it is, one view is kept: states that it
@@ -60,15 +60,15 @@ class Observation(Generic[S]):
     * A state is what the service had at one moment, as a whole. The service had the states in the
       order in which they are shown. The same one may be shown twice.
     * After a change, the view shows it or a later one in the end. That holds through lost
-      connections, states that the service no longer tells (compaction) and new sessions, until
+      connections, states that the service no longer has (compaction) and new sessions, until
       `cancel`, the backend's `close`, or an error that no repetition mends, such as
       `AuthenticationFailed`.
     * What changes all the time is shown, too, if not every state.
     * When a connection is lost or silent, ``stale_since`` says so, at the latest when a session
       with such a connection would be in doubt. It is not later than the last moment at which the
-      service certainly told all changes. It is None again only when the whole state was read anew.
-      A backend that reads a state in parts says it, too, when these change faster than it can read
-      them, until it has read a state.
+      service certainly reported all changes. It is None again only when the whole state was read
+      anew. A backend that reads a state in parts sets it, too, when these change faster than it can
+      read them, until it has read a state.
 
     ``news`` is called from any thread. It must neither block nor raise. After `cancel`, only a call
     that was under way may still come.
@@ -91,7 +91,7 @@ class Observation(Generic[S]):
         return self._view
 
     def cancel(self) -> None:
-        """End the observation; idempotent. The last view stays, and nothing is told.
+        """End the observation; idempotent. The last view stays, and nothing is reported.
 
         In the child of a fork it goes on for the parent, of which a thread may hold the lock.
         """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from typing import Any, Final, Protocol
 
 from coordlock.backend.observation import Observation, View
@@ -11,7 +12,7 @@ from coordlock.errors import BackendError, BackendUnavailable, ClientClosed, Coo
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
-from coordlock.runtime.promise import Promise
+from coordlock.runtime.promise import Promise, call_each
 
 __all__ = ["Observers", "Reporter"]
 
@@ -73,24 +74,20 @@ class _Observed:
         shown: View[Any] | None = None
         while shown is not self.view:
             shown = self.view
-            for observation in self.observers.copy():
-                try:
-                    if shown.stale_since is not None:
-                        observation.doubt(shown.stale_since)
-                    elif shown.state is not None:
-                        observation.show(shown.state)
-                except Exception:
-                    log.exception("the callback of an observation failed")
+            call_each(self.observers.copy(), partial(_show, shown))
 
     def end(self, error: CoordlockError, since: float) -> None:
         """End all observations because of ``error``. Until ``since``, all was shown."""
         if self.view.stale_since is not None:
             since = self.view.stale_since
-        for observation in self.observers.copy():
-            try:
-                observation.end(error, since)
-            except Exception:
-                log.exception("the callback of an observation failed")
+        call_each(self.observers.copy(), lambda observation: observation.end(error, since))
+
+
+def _show(view: View[Any], observation: Observation[Any]) -> None:
+    if view.stale_since is not None:
+        observation.doubt(view.stale_since)
+    elif view.state is not None:
+        observation.show(view.state)
 
 
 class Observers:

@@ -40,8 +40,8 @@ class Waiting:
         with self._lock:
             waiting = self._next = Promise()
             watches = self._watches or {}
-            missing = [one for one in blockers if one not in watches]
-            unwanted = [watches.pop(one) for one in watches.keys() - blockers.keys()]
+            missing = [blocker for blocker in blockers if blocker not in watches]
+            unwanted = [watches.pop(other) for other in watches.keys() - blockers.keys()]
             if blockers.keys() & self._departures.keys():
                 missing = []
                 waiting.resolve(None)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from coordlock.model.contender import Contender
 from coordlock.model.handover import Departure
-from coordlock.runtime.log import Log
 from coordlock.runtime.process import PROCESS
+from coordlock.runtime.promise import call_each
 
 __all__ = ["Watch", "WatchTable", "Watched"]
-
-log = Log("coordlock")
 
 
 class Watched:
@@ -111,21 +110,11 @@ class WatchTable(Generic[W]):
 
         ``proof`` says what this proves to a watch's waiters; it is called just before the watch.
         """
-        watch: Watch | None = None
         try:
-            while watched.watches:
-                with self._lock:
-                    if watched.watches:
-                        watch = watched.watches[0]
-                        watched.watches.remove(watch)
-                if watch is not None:
-                    self._call(watch, proof)
-                    watch = None
+            call_each(watched.watches, partial(self._call, proof))
+        finally:
             with self._lock:
                 self._forget(watched)
-        finally:  # a signal handler has ended the loop, perhaps before the watch was called
-            if watch is not None:
-                self._call(watch, None)
             if watched.watches:
                 self.report(watched)
 
@@ -133,25 +122,23 @@ class WatchTable(Generic[W]):
         """Its value has this ``version``: call the watches that know another."""
         for watch in tuple(watched.watches):
             if 0 < watch.version != version and self._cancel(watched, watch):
-                self._call(watch, None)
+                call_each([watch], partial(self._call, None))
 
-    def _call(self, watch: Watch, proof: Callable[[Sequence[Contender]], Departure] | None) -> None:
-        try:
-            departure = Departure.UNORDERED
-            if proof is not None and watch.waiters:
-                departure = proof(watch.waiters)
-            watch.on_departure(departure)
-        except Exception:
-            log.exception("the callback of a watch failed")
+    def _call(self, proof: Callable[[Sequence[Contender]], Departure] | None, watch: Watch) -> None:
+        departure = Departure.UNORDERED
+        if proof is not None and watch.waiters:
+            departure = proof(watch.waiters)
+        watch.on_departure(departure)
 
     def _cancel(self, watched: Watched, watch: Watch) -> bool:
         """Call ``watch`` no more; whether it was still to be called."""
         if self._pid != PROCESS.id:
             return False  # the parent has the watch, and a thread of it may hold the lock
         with self._lock:
-            if watch not in watched.watches:
+            try:
+                watched.watches.remove(watch)
+            except ValueError:
                 return False
-            watched.watches.remove(watch)
             self._forget(watched)
             return True
 

@@ -10,8 +10,7 @@ from typing import Final
 from coordlock.cli.text import echo
 from coordlock.client import Client
 from coordlock.model.events import AcquireStarted, AcquireWaiting, Lost, Released, SessionChanged
-from coordlock.runtime.recorder import Event
-from coordlock.runtime.subscription import Subscription
+from coordlock.runtime.recorder import Event, Subscription
 
 __all__ = ["VERSION", "EventLines"]
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from coordlock.jobs.ledger import State
 from coordlock.jobs.slots import shown
 from coordlock.jobs.view import JobInfo, output_key
-from coordlock.kernel.stored_record import MALFORMED
 from coordlock.model.record import NewerFormat, decode
+from coordlock.records.stored_record import MALFORMED
 from coordlock.runtime.driver import run
 
 if TYPE_CHECKING:

@@ -35,13 +35,8 @@ _WIDEST: Final = 78
 _MARGIN: Final = 34
 _NARROW_MARGIN: Final = 8
 
-#: Options of flock(1), and earlier names, with ours.
-_INSTEAD: Final = {
-    "-w": "--timeout",
-    "--wait": "--timeout",
-    "--slots": "--permits",
-    "--label": "--value",
-}
+#: What flock(1) or another command calls an option of this one.
+_INSTEAD: Final = {"-w": "--timeout", "--label": "--value"}
 
 #: What the shell offers for a word: given what is there of it, and the options before.
 Completer = Callable[..., Iterable[str]]

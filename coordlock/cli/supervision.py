@@ -12,8 +12,8 @@ from coordlock.cli.child import Child
 from coordlock.cli.signals import ENDING, Bell, Inbox
 from coordlock.cli.terminal import Terminal, alone_at_terminal, stop_myself
 from coordlock.locks.grant import Grant, GrantState
+from coordlock.runtime.caller import trace_context
 from coordlock.runtime.clock import SYSTEM_CLOCK
-from coordlock.runtime.tracing import trace_context
 
 __all__ = ["Limits", "Supervision"]
 

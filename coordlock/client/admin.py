@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from coordlock.backend import ServiceInfo
+from coordlock.errors import Evicted, LockLost
 from coordlock.kernel.access import Access
 from coordlock.kernel.deadlock_detector import deadlocks
 from coordlock.kernel.engine import Engine
-from coordlock.locks.queue_view import QueueEntry, cleared, queue_view
-from coordlock.model.contender import Contender
+from coordlock.locks.queue_view import QueueEntry, queue_view
+from coordlock.model.contender import Contender, are_same
 from coordlock.model.names import check_name
 from coordlock.model.waits import Deadlock
-from coordlock.runtime.driver import Steps
-from coordlock.runtime.methods import Resident, awaiting, blocking
+from coordlock.runtime.driver import Steps, awaiting, blocking
+from coordlock.runtime.guards import Resident
 
 if TYPE_CHECKING:
     from coordlock.client.records import Kind, Record
     from coordlock.jobs.view import JobInfo
 
-__all__ = ["Admin", "AsyncAdmin"]
+__all__ = ["Admin", "AsyncAdmin", "cleared"]
+
+#: How often `cleared` reads the queue for contenders that came meanwhile.
+_MAX_READS: Final = 20
 
 
 class _Admin(Resident):
@@ -118,9 +123,25 @@ class _Admin(Resident):
         their `Grant.release_requested`, with ``reason``, up to 1000 characters; they may keep the
         lock. Raises `Unsupported` where the backend keeps no data, and `BackendUnavailable`.
         """
-        from coordlock.locks.release_requests import ask
+        from coordlock.records.release_requests import ask, check_reason
 
-        return (yield from ask(self._engine, check_name(name), reason, contender))
+        check_reason(reason)
+        self._engine.backend.require("data")
+        members = yield from self._contenders(name)
+        asked = tuple(
+            member
+            for member in members
+            if (
+                member.holding
+                if contender is None
+                else are_same(member.contender, contender.contender)
+            )
+        )
+        if asked:
+            requests = {member.contender.place: reason for member in asked}
+            there = {member.contender.place for member in members}
+            yield from ask(self._engine, name, requests, there)
+        return asked
 
     def _verify_sequencer(self, sequencer: str) -> Steps[QueueEntry]:
         """Ask the service whether the grant with this `Grant.sequencer` is held; its queue entry.
@@ -129,9 +150,24 @@ class _Admin(Resident):
         consensus, was true at a moment during this call; later only a fence knows. Raises
         `LockLost` if the grant is no longer held, `InvalidToken`, and `BackendUnavailable`.
         """
-        from coordlock.locks.sequencer import verified
+        from coordlock.model.sequencer import parse_sequencer
 
-        return (yield from verified(self._engine, sequencer))
+        name, claim, token = parse_sequencer(sequencer)
+        queue = yield from queue_view(self._engine, name)
+        found = next((entry for entry in queue if entry.token == token), None)
+        if found is None:
+            raise LockLost(name, token, "no contender in its queue has this token any more")
+        if not found.holding:
+            raise LockLost(name, token, "its contender waits for others")
+        if found.claim != claim:
+            raise LockLost(name, token, f"its contender holds {found.claim}, not {claim}")
+        # A member that has lost its majority may have answered the reading; the whole service
+        # answers this. A contender that was admitted, and is still in its queue, holds the lock.
+        try:
+            yield from self._engine.ask(lambda: self._engine.backend.write((), [found.contender]))
+        except Evicted:
+            raise LockLost(name, token, "its contender has just left the queue") from None
+        return found
 
     def _describe(self) -> Steps[ServiceInfo]:
         """The service, its version and warnings about it. Raises `BackendUnavailable`."""
@@ -168,3 +204,27 @@ class AsyncAdmin(_Admin):
     describe = awaiting(_Admin._describe)
     request_release = awaiting(_Admin._request_release)
     verify_sequencer = awaiting(_Admin._verify_sequencer)
+
+
+def cleared(engine: Engine, queue: str) -> Steps[tuple[QueueEntry, ...]]:
+    """Evict all contenders of ``queue``; returns those that were there, in order.
+
+    A contender waits only for earlier ones, so the last leaves first, and its removal is
+    acknowledged before the next is asked for. What holds the lock stays until the queue shows no
+    waiter any more: an eviction from the head would grant the lock to the next in line, which may
+    start its work before it is evicted itself.
+
+    Contenders that come meanwhile are evicted too, where a later look finds them. If they come
+    faster than they can be evicted, the last look decides, and what came after it stays.
+    """
+    evicted: list[QueueEntry] = []
+    for left in reversed(range(_MAX_READS)):
+        seen = yield from queue_view(engine, queue)
+        waiting = tuple(entry for entry in seen if not entry.holding)
+        is_last = not waiting or not left
+        for entry in reversed(seen if is_last else waiting):
+            was_there = yield from engine.remove(partial(engine.backend.evict, entry.contender))
+            evicted += [entry] * was_there
+        if is_last:
+            break
+    return tuple(sorted(evicted, key=lambda entry: entry.contender.order))

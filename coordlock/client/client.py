@@ -17,22 +17,23 @@ from coordlock.kernel.access import Access, close
 from coordlock.kernel.engine import Engine
 from coordlock.runtime.clock import SystemTimers
 from coordlock.runtime.deadline import DeadlineReached
-from coordlock.runtime.driver import Steps, bounded, run, run_async, run_in_background
-from coordlock.runtime.log import Log
-from coordlock.runtime.methods import (
-    EnteredByAsyncWith,
-    EnteredByWith,
-    Resident,
+from coordlock.runtime.driver import (
+    Steps,
     awaiting,
     blocking,
+    bounded,
+    run,
+    run_async,
+    run_in_background,
 )
+from coordlock.runtime.guards import EnteredByAsyncWith, EnteredByWith, Resident
+from coordlock.runtime.log import Log
+from coordlock.runtime.recorder import Event, Subscription
 from coordlock.settings import Settings
 
 if TYPE_CHECKING:
     from coordlock.client.admin import Admin, AsyncAdmin
     from coordlock.client.state import ClientState
-    from coordlock.runtime.recorder import Event
-    from coordlock.runtime.subscription import Subscription
     from coordlock.settings.keywords import Options
 
 __all__ = ["AsyncClient", "Client", "Connecting", "connect", "connect_async"]
@@ -165,7 +166,6 @@ class _BaseClient(Resident):
 
         Returns what ends that when it is called.
         """
-        from coordlock.runtime.subscription import Subscription
 
         def is_mine(event: Event) -> bool:
             used = access()

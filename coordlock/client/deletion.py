@@ -4,7 +4,7 @@ A late client never changes a record that was made anew: see `StoredRecord`. Wha
 wrong is checked here before, and then the record is deleted only if it is as it was checked.
 
 * **A barrier**: a party that has left the queue finds out from the record whether it has passed. So
-  nobody may be in the queue; a party that is leaving then is told that its outcome is unknown.
+  nobody may be in the queue; a party that is leaving then gets an error: its outcome is unknown.
 * **A gate** that is shut would open, so it must be open.
 * **A job** must not be at work, or its holder could not record the end.
 * **A request to release a lock**: nobody may hold the lock or wait for it.
@@ -23,8 +23,8 @@ from coordlock.errors import NameConflict
 from coordlock.jobs.view import output_key, queue_of
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.retry import retried
-from coordlock.kernel.stored_record import Folder, StoredRecord
 from coordlock.recipes.shared.exactly_once import value_of
+from coordlock.records.stored_record import Folder, StoredRecord
 from coordlock.runtime.driver import Steps
 from coordlock.work.store import Store
 from coordlock.work.view import unlisted

@@ -7,10 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from coordlock.kernel.access import Access
-from coordlock.locks.base_lock import AcquireOptions
-from coordlock.locks.lock import AsyncLock, Lock
+from coordlock.locks.lock import AcquireOptions, AsyncLock, Lock
 from coordlock.model.claim import Mode, Permit
-from coordlock.runtime.methods import Resident
+from coordlock.runtime.guards import Resident
 from coordlock.settings import DEFAULT, Timeout
 
 if TYPE_CHECKING:

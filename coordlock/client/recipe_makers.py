@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from coordlock.kernel.access import Access
-from coordlock.runtime.methods import Resident
+from coordlock.runtime.guards import Resident
 from coordlock.settings import DEFAULT, Duration, Timeout
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from coordlock.jobs.job import AsyncJob, Job
     from coordlock.jobs.schedule import Schedule
-    from coordlock.locks.transaction import AsyncTransaction, Transaction
     from coordlock.recipes.barrier import AsyncBarrier, Barrier
     from coordlock.recipes.counter import AsyncCounter, Counter
     from coordlock.recipes.double_barrier import AsyncDoubleBarrier, DoubleBarrier
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from coordlock.recipes.latch import AsyncLatch, Latch
     from coordlock.recipes.value import AsyncValue, Value
     from coordlock.recipes.values import AsyncValues, Values
+    from coordlock.records.transaction import AsyncTransaction, Transaction
     from coordlock.work.queue import AsyncWorkQueue, WorkQueue
 
 __all__ = ["AsyncRecipes", "Recipes"]
@@ -225,8 +225,8 @@ class _Makers(
         No lock guards it: see `Grant.transaction` for one that does. Its ``commit`` raises
         `Unsupported` where the backend keeps no data.
         """
-        from coordlock.locks.transaction import AsyncTransaction, Transaction, root_of
         from coordlock.recipes.value import send
+        from coordlock.records.transaction import AsyncTransaction, Transaction, root_of
 
         root = root_of(self._access.engine)
         made: TransactionT = self._kind(Transaction, AsyncTransaction)(

@@ -14,12 +14,12 @@ from coordlock.backend import Listing
 from coordlock.errors import InvalidName
 from coordlock.jobs.ledger import Ledger
 from coordlock.kernel.engine import Engine
-from coordlock.kernel.stored_record import MALFORMED, Folder
-from coordlock.locks.release_requests import asked_in
 from coordlock.model.names import escape, name_in
 from coordlock.model.record import NewerFormat, decode
 from coordlock.recipes.shared.exactly_once import value_of
 from coordlock.recipes.shared.rendezvous import Generations
+from coordlock.records.release_requests import asked_in
+from coordlock.records.stored_record import MALFORMED, Folder
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import all_of
 from coordlock.work import layout
@@ -83,7 +83,7 @@ def records(engine: Engine, name: str | None = None) -> Steps[tuple[Record, ...]
         for kind, listing in zip(KINDS, listings, strict=True)
         for record in _in(listing, kind)
     ]
-    return tuple(sorted(found, key=lambda one: (one.name, one.kind)))
+    return tuple(sorted(found, key=lambda record: (record.name, record.kind)))
 
 
 def _in(listing: Listing, kind: Kind) -> list[Record]:

@@ -22,7 +22,7 @@ from coordlock.fencing.markfile import Damaged, MarkFile, Record, sync
 from coordlock.fencing.marks import Marks
 from coordlock.fencing.token import FencingToken, Presented, check_resource
 from coordlock.model.names import file_name
-from coordlock.runtime.functions import block
+from coordlock.runtime.guards import block
 from coordlock.runtime.shared_file import foreign
 
 __all__ = ["FileFence"]

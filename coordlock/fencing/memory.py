@@ -11,7 +11,7 @@ from coordlock.fencing.fence import AsyncGuardingFence, GuardingFence
 from coordlock.fencing.marks import Marks
 from coordlock.fencing.token import FencingToken, Presented, check_resource
 from coordlock.runtime.driver import Steps, run, run_async
-from coordlock.runtime.functions import block
+from coordlock.runtime.guards import block
 from coordlock.runtime.promise import Promise
 
 __all__ = ["AsyncMemoryFence", "MemoryFence"]

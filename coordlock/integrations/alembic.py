@@ -19,7 +19,7 @@ from alembic import context
 from sqlalchemy import Engine, event
 
 import coordlock
-from coordlock.runtime.functions import block
+from coordlock.runtime.guards import block
 
 __all__ = ["one_at_a_time"]
 

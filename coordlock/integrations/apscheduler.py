@@ -25,7 +25,7 @@ from apscheduler.triggers.interval import IntervalTrigger
 
 import coordlock
 from coordlock.integrations.slots import multiple_of
-from coordlock.runtime.functions import PlainFunction
+from coordlock.runtime.guards import PlainFunction
 
 __all__ = ["OncePerSlot", "current_run"]
 

@@ -30,7 +30,7 @@ from celery.utils.log import get_logger
 
 import coordlock
 from coordlock.integrations.slots import multiple_of
-from coordlock.runtime.functions import PlainFunction
+from coordlock.runtime.guards import PlainFunction
 
 __all__ = ["LockedTask", "OncePerSlot", "Scheduler", "get_client"]
 

@@ -16,7 +16,7 @@ import pytest
 
 import coordlock
 from coordlock import AsyncClient, Client
-from coordlock.runtime.functions import PlainFunction
+from coordlock.runtime.guards import PlainFunction
 from coordlock.testing.lock_service import LockService
 
 __all__ = ["async_lock_client", "lock_client", "lock_service", "once_per_run"]

@@ -26,12 +26,11 @@ from coordlock.jobs.view import JobInfo
 from coordlock.kernel.access import Access
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.ticket import Ticket
-from coordlock.locks.base_lock import AcquireOptions
+from coordlock.locks.lock import AcquireOptions
 from coordlock.model.claim import Mode
 from coordlock.recipes.shared.recipe import Recipe
 from coordlock.runtime.clock import within
-from coordlock.runtime.driver import Steps
-from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.driver import Steps, awaiting, blocking
 from coordlock.settings import DEFAULT, Duration, Timeout, seconds_of
 
 __all__ = ["AsyncJob", "Job"]
@@ -243,7 +242,7 @@ class Job(_BaseJob[JobRun]):
 
         To enter it raises a `JobNotRun`: `AlreadyDone`; `AlreadyFailed` for a slot that has failed,
         or was interrupted, and is not started again now; `AlreadyRunning` while the job is at work,
-        unless it queues; `AlreadyPassed` for a slot that has left the history. Other errors are
+        unless it queues; `JobNotRun` itself for one that has left the history. Other errors are
         `ConfigurationError` for an instant too far ahead of the service's own time, `NameConflict`
         for a slot of another kind, and what `Lock.acquire` raises. Raises TypeError and ValueError
         for what is no slot.

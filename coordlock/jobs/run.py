@@ -12,11 +12,11 @@ from coordlock.backend import Operation
 from coordlock.errors import (
     AlreadyDone,
     AlreadyFailed,
-    AlreadyPassed,
     BackendError,
     BackendUnavailable,
     CoordlockError,
     Evicted,
+    JobNotRun,
     LockLost,
     NameConflict,
     Unsupported,
@@ -31,15 +31,14 @@ from coordlock.locks.base_grant import BaseGrant, raise_or_chain
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.model.events import JobEnded
 from coordlock.runtime.deadline import DeadlineReached
-from coordlock.runtime.driver import Steps, bounded, run_in_background
+from coordlock.runtime.driver import Steps, awaiting, blocking, bounded, run_in_background
 from coordlock.runtime.log import Log, described
-from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.process import THREAD
 from coordlock.runtime.promise import Promise
 from coordlock.runtime.recorder import RECORDER
 
 if TYPE_CHECKING:
-    from coordlock.locks.transaction import AsyncTransaction, Transaction
+    from coordlock.records.transaction import AsyncTransaction, Transaction
 
 __all__ = ["AsyncJobRun", "JobRun", "check_kind", "refuse"]
 
@@ -70,7 +69,7 @@ def refuse(name: str, ledger: Ledger, slot: Slot, rules: Rules, *, is_locked: bo
     owner = "" if record is None else record.owner
     match ledger.refusal(slot, rules):
         case "passed":
-            raise AlreadyPassed(name, shown(slot))
+            raise JobNotRun(name, shown(slot))
         case State.DONE:
             raise AlreadyDone(name, shown(slot), owner)
         case State.FAILED | State.INTERRUPTED as state:
@@ -199,11 +198,26 @@ class _BaseJobRun(BaseGrant):
                 if interrupted is not None:
                     _record_end(self._engine, self.name, ledger.records.get(self.slot))
                     raise interrupted
+                self._log_skipped(self._ledger.next)
                 self._ledger = ledger
                 break
         assert self._mine is not None
         self.attempt = self._mine.attempts
         return 0.0
+
+    def _log_skipped(self, first: datetime | None) -> None:
+        """Log the slots of the schedule, from the ``first`` on, that no host has started.
+
+        Once for all hosts: this start has moved the next one behind them.
+        """
+        if self._rules.schedule is None or self._rules.makes_up or first is None:
+            return
+        if isinstance(self.slot, datetime) and first < self.slot:
+            missed, slot = shown(first), shown(self.slot)
+            facts = {"coordlock_slot": missed, "coordlock_outcome": "skipped"}
+            extra = {"coordlock_name": self.name, "coordlock_kind": "job", **facts}
+            text = "job %r: no host has started the slots from %s until %s: they are skipped"
+            log.warning(text, self.name, missed, slot, extra=extra)
 
     def _put_off(self, at: datetime, now: datetime) -> float:
         """The seconds until ``at``. Raises `AlreadyFailed` where they are too many."""
@@ -329,7 +343,7 @@ class JobRun(_BaseJobRun, Grant):
         effect of one comes through. A commit without an answer is settled by the record. Its
         ``commit`` raises what `Grant.transaction` tells.
         """
-        from coordlock.locks.transaction import Transaction
+        from coordlock.records.transaction import Transaction
 
         return Transaction(*self._not_writable(), self._finish_with)
 
@@ -341,6 +355,6 @@ class AsyncJobRun(_BaseJobRun, AsyncGrant):
 
     def finish(self) -> AsyncTransaction:
         """A transaction that records the slot as done, too: see `JobRun.finish`."""
-        from coordlock.locks.transaction import AsyncTransaction
+        from coordlock.records.transaction import AsyncTransaction
 
         return AsyncTransaction(*self._not_writable(), self._finish_with)

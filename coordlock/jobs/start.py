@@ -10,7 +10,7 @@ from coordlock.errors import LockLost
 from coordlock.jobs.run import AsyncJobRun, JobRun
 from coordlock.jobs.slots import shown
 from coordlock.runtime.driver import Steps, run, run_async
-from coordlock.runtime.methods import EnteredByAsyncWith, EnteredByWith, Resident
+from coordlock.runtime.guards import EnteredByAsyncWith, EnteredByWith, Resident
 
 __all__ = ["AsyncStart", "Start"]
 

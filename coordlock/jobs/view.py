@@ -9,10 +9,10 @@ from coordlock.errors import InvalidName
 from coordlock.jobs.ledger import Ledger, SlotInfo, State
 from coordlock.jobs.slots import Kind, Slot
 from coordlock.kernel.engine import Engine
-from coordlock.kernel.stored_record import MALFORMED, Folder, StoredRecord
 from coordlock.model.contender import Contender
 from coordlock.model.names import escape, internal, name_in
 from coordlock.model.record import NewerFormat, decode
+from coordlock.records.stored_record import MALFORMED, Folder, StoredRecord
 from coordlock.runtime.driver import Steps
 
 __all__ = ["JobInfo", "info", "jobs", "output_key", "queue_of", "record_of"]

@@ -22,6 +22,7 @@ from coordlock.runtime.driver import Steps, bounded, run_in_background
 from coordlock.runtime.log import Log
 from coordlock.runtime.process import PROCESS, THREAD
 from coordlock.runtime.promise import Promise, settled
+from coordlock.runtime.recorder import flush_all
 
 __all__ = ["Access", "close"]
 
@@ -218,8 +219,7 @@ def _close_all() -> None:
     closings = [access.close(_EXIT_PATIENCE_S) for access in [*_unclosed]]
     closings += [close(engine, _EXIT_PATIENCE_S) for engine in [*_abandoned]]
     _close_together(closings)
-    if (events := sys.modules.get("coordlock.runtime.subscription")) is not None:
-        events.flush_all(_EXIT_PATIENCE_S)
+    flush_all(_EXIT_PATIENCE_S)
 
 
 def _close_together(closings: list[Steps[None]]) -> None:

@@ -28,6 +28,7 @@ from coordlock.model.events import (
     Lost,
     Outcome,
     Released,
+    ReleaseRequested,
     Upgraded,
 )
 from coordlock.model.names import joined
@@ -82,9 +83,13 @@ class Recording:
         self._token, waited = ticket.contenders[0].token or 0, now - self._began
         granted = Granted(*self._facts, waited, self._is_contended, self._token, handoff)
         # First: where a signal strikes from here on, the ticket is withdrawn.
-        ticket.on_loss = self.lost
+        ticket.recording = self
         ticket.withdrawn.add_done_callback(partial(self._left, ticket))
         RECORDER.record(granted)
+
+    def release_requested(self, reason: str) -> None:
+        """Another client has asked the holder, which listens for that, to release it."""
+        RECORDER.record(ReleaseRequested(*self._facts, self._token, reason))
 
     def upgraded(self) -> None:
         """The grant is held in mode EX now: it was an upgrade, and the grant's end is recorded."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from coordlock.backend.waiting import Waiting
 from coordlock.errors import ClientClosed, CoordlockError, Evicted, LockLost, SessionLost
@@ -31,6 +31,16 @@ HAD_LEFT: Final = "its contender had left the queue"
 #: A watch on the own contender is armed after this many seconds, so that short holds save its
 #: messages. It starts at a known revision, so nothing is missed; an eviction is only seen later.
 _WATCH_DELAY_S: Final = 0.2
+
+
+class Recording(Protocol):
+    """Records what becomes of a grant."""
+
+    def lost(self, ticket: Ticket, lost: CoordlockError) -> None:
+        """The grant has ended by ``lost``."""
+
+    def release_requested(self, reason: str) -> None:
+        """Another client has asked the holder to release it."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -63,8 +73,8 @@ class Ticket(Removable):
     blocker: tuple[str, Contender] | None = None
     waits_since: float | None = None
     is_wait_logged: bool = False
-    #: Called with it and the error if its grant is lost, while somebody listens to events.
-    on_loss: Callable[[Ticket, CoordlockError], object] | None = None
+    #: Records what becomes of its grant, while somebody listens to events.
+    recording: Recording | None = None
     #: Tells whether the session was lost, too, where the service has reported that it vanished.
     probe: Promise[float] | None = None
     #: How long it may be held, where that has a limit.

@@ -217,8 +217,8 @@ class Tickets:
 
     def lost(self, ticket: Ticket, error: CoordlockError) -> None:
         """``ticket`` is lost with ``error``: log and record it, if it was held."""
-        if ticket.on_loss is not None:
-            ticket.on_loss(ticket, error)
+        if ticket.recording is not None:
+            ticket.recording.lost(ticket, error)
         if ticket.granted_at is None or isinstance(error, ClientClosed):
             return
         # An idle worker of a work queue has lost nothing; a `LockLost` ends what is at work.
@@ -306,7 +306,7 @@ class TicketLog:
             log.warning("%d more grants were lost in the same moments", omitted)
 
     def waits(self, ticket: Ticket, blocker: Contender, answer: Promise[Snapshot]) -> None:
-        """``ticket`` has waited long behind ``blocker``; the ``answer`` tells whose that is."""
+        """``ticket`` has waited long behind ``blocker``; the ``answer`` shows whose that is."""
         answer.add_done_callback(partial(_log_wait, ticket, blocker))
 
 

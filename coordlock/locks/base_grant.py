@@ -23,7 +23,7 @@ from coordlock.locks.blocks import Holding
 from coordlock.model.claim import Claim, in_force
 from coordlock.runtime.clock import within
 from coordlock.runtime.driver import Steps
-from coordlock.runtime.methods import Resident
+from coordlock.runtime.guards import Resident
 from coordlock.runtime.process import THREAD
 from coordlock.runtime.promise import Promise
 from coordlock.settings import DEFAULT, Duration, Timeout, max_hold_of, timeout_of
@@ -96,7 +96,7 @@ class BaseGrant(Resident):
         Send it to a server with a request; the server checks it with `Admin.verify_sequencer`.
         Raises what ``token`` raises.
         """
-        from coordlock.locks.sequencer import sequencer
+        from coordlock.model.sequencer import sequencer
 
         return sequencer(self.name, self.claim, self.token)
 

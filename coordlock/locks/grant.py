@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Self
 from coordlock.errors import CoordlockError
 from coordlock.locks.base_grant import BaseGrant, GrantState, raise_or_chain
 from coordlock.locks.signals import AwaitingSignals, BlockingSignals
-from coordlock.runtime.driver import Steps
-from coordlock.runtime.methods import EnteredByAsyncWith, EnteredByWith, awaiting, blocking
+from coordlock.runtime.driver import Steps, awaiting, blocking
+from coordlock.runtime.guards import EnteredByAsyncWith, EnteredByWith
 from coordlock.runtime.promise import Promise, all_of
 
 if TYPE_CHECKING:
     from coordlock.backend import Backend, Listing, Operation, VersionedValue, Written
-    from coordlock.locks.transaction import AsyncTransaction, Transaction
     from coordlock.model.contender import Contender
+    from coordlock.records.transaction import AsyncTransaction, Transaction
 
 __all__ = ["AsyncGrant", "Grant", "GrantState"]
 
@@ -49,7 +49,7 @@ class _GuardingGrant(BaseGrant):
         the lock. Raises `LockLost`, `InvalidName`, `Unsupported`, `BackendUnavailable`,
         `AuthenticationFailed`, `ClientClosed`.
         """
-        from coordlock.locks.transaction import check_key
+        from coordlock.records.transaction import check_key
 
         service, (me, *others) = self._service(), self._ticket.contenders
         check_key(key, *self._not_writable())
@@ -71,15 +71,21 @@ class _GuardingGrant(BaseGrant):
         sending = self._engine.send(lambda: service.write(operations, mine), "the transaction")
         yield from self._guarded(sending)
 
-    def _in_transaction(self, *, removes: bool = False) -> tuple[str, dict[str, object]]:
-        """What to ask in the program's transaction."""
+    def _ask_in(self, connection: Any, *, awaits: bool, removes: bool = False) -> Any:
+        """The answer of the service in the program's transaction; with ``awaits``, to await."""
         self.check()
-        contenders = self._ticket.contenders
-        backend = self._engine.backend
-        return backend.guard_statement(contenders, self.remaining(), removes=removes)
+        contenders, seconds = self._ticket.contenders, self.remaining()
+        return self._engine.backend.guard(
+            connection, contenders, seconds, removes=removes, awaits=awaits
+        )
 
     def _check_guard(self, answer: str) -> None:
         """Raise what the ``answer`` to that means."""
+        if answer == "elsewhere":
+            raise ValueError(
+                f"the connection is to another database than the one with the lock {self.name!r}: "
+                "use a connection to that one, or a fence, such as coordlock.fencing.sql.SQLFence"
+            )
         if answer == "snapshot":
             raise ValueError(
                 "the transaction may have begun before the lock was granted, and does not see it: "
@@ -90,7 +96,7 @@ class _GuardingGrant(BaseGrant):
 
     def _not_writable(self) -> tuple[str, list[str]]:
         """The root and the queues, where transactions must not write."""
-        from coordlock.locks.transaction import root_of
+        from coordlock.records.transaction import root_of
 
         return root_of(self._engine), [entry.queue for entry in self._ticket.entries]
 
@@ -119,23 +125,19 @@ class Grant(EnteredByWith, BlockingSignals, _GuardingGrant):
         this grant is lost meanwhile. So what the transaction commits was done under the lock. If
         the program does nothing in it until the grant's deadline, the server ends it.
 
-        ``connection`` is one of psycopg or SQLAlchemy, or a session of the latter, to the database
-        that has the locks. Raises `LockLost` if another client may have the lock already,
-        `Unsupported` on other services, and ValueError for a connection without a transaction, or
-        with one whose snapshot is older than the grant.
+        ``connection`` is one of psycopg, SQLAlchemy or Django, or a session of SQLAlchemy, to the
+        database that has the locks. Raises `LockLost` if another client may have the lock already,
+        `Unsupported` on other services, and ValueError for a connection to another database,
+        without a transaction, or with one whose snapshot is older than the grant.
         """
-        from coordlock.locks.guard import ask
-
-        self._check_guard(ask(connection, *self._in_transaction()))
+        self._check_guard(self._ask_in(connection, awaits=False))
 
     def release_with(self, connection: Any) -> None:
         """Release the lock by the transaction of ``connection``, on PostgreSQL: see `guard`.
 
         Other clients get the lock when it has committed or was rolled back, and not before.
         """
-        from coordlock.locks.guard import ask
-
-        self._check_guard(ask(connection, *self._in_transaction(removes=True)))
+        self._check_guard(self._ask_in(connection, awaits=False, removes=True))
         self.release()
 
     def transaction(self) -> Transaction:
@@ -149,7 +151,7 @@ class Grant(EnteredByWith, BlockingSignals, _GuardingGrant):
         works for grants of every kind, also of semaphores. Raises `Unsupported` at once if the
         backend keeps no data; ``commit`` raises the other errors of `read`.
         """
-        from coordlock.locks.transaction import Transaction
+        from coordlock.records.transaction import Transaction
 
         self._service()  # where the backend keeps no data, that is to be said before any key is
         return Transaction(*self._not_writable(), self._commit)
@@ -191,20 +193,16 @@ class AsyncGrant(EnteredByAsyncWith, AwaitingSignals, _GuardingGrant):
 
         ``connection`` is one for asyncio, of psycopg or SQLAlchemy, or a session of the latter.
         """
-        from coordlock.locks.guard import ask_async
-
-        self._check_guard(await ask_async(connection, *self._in_transaction()))
+        self._check_guard(await self._ask_in(connection, awaits=True))
 
     async def release_with(self, connection: Any) -> None:
         """Release the lock by the transaction of ``connection``: see `Grant.release_with`."""
-        from coordlock.locks.guard import ask_async
-
-        self._check_guard(await ask_async(connection, *self._in_transaction(removes=True)))
+        self._check_guard(await self._ask_in(connection, awaits=True, removes=True))
         await self.release()
 
     def transaction(self) -> AsyncTransaction:
         """Writes that the service makes only while this grant lives: see `Grant.transaction`."""
-        from coordlock.locks.transaction import AsyncTransaction
+        from coordlock.records.transaction import AsyncTransaction
 
         self._service()
         return AsyncTransaction(*self._not_writable(), self._commit)

@@ -10,9 +10,8 @@ from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar
 
 from coordlock.errors import AcquireTimeout
 from coordlock.locks.lock import DECORATED, DECORATED_COROUTINE, AsyncLock, Lock
-from coordlock.runtime.functions import PlainFunction, name_of
+from coordlock.runtime.guards import PlainFunction, Resident, name_of
 from coordlock.runtime.log import Log
-from coordlock.runtime.methods import Resident
 
 __all__ = ["AsyncKeyedLock", "KeyedLock", "OnBusy"]
 

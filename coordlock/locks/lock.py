@@ -1,22 +1,45 @@
-"""Locks for threads and for asyncio; the lock of one name, whose acquiring gives a grant."""
+"""Locks of every kind, for threads and for asyncio, and the lock of one name.
+
+Acquiring one gives a grant: alone, for a block, or for a function.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NoReturn, ParamSpec, TypeVar
 
+from coordlock.errors import AcquireTimeout
 from coordlock.kernel.access import Access
-from coordlock.locks.base_lock import AcquireOptions, BaseLock
-from coordlock.locks.blocks import Block, block_end, entering
+from coordlock.kernel.acquisition import acquisition
+from coordlock.kernel.engine import Engine
+from coordlock.kernel.ticket import Ticket
+from coordlock.locks.blocks import Block, ByHand, block_end, entering
 from coordlock.locks.grant import AsyncGrant, Grant
-from coordlock.model.claim import AnyClaim, Claim, in_force
+from coordlock.model.claim import AnyClaim, Claim, Mode, in_force
 from coordlock.model.names import check_name
-from coordlock.runtime.driver import Steps
-from coordlock.runtime.functions import CoroutineFunction, PlainFunction
-from coordlock.runtime.methods import EnteredByAsyncWith, EnteredByWith, awaiting, blocking
+from coordlock.runtime.caller import this_caller
+from coordlock.runtime.deadline import Cancellation
+from coordlock.runtime.driver import Steps, awaiting, blocking
+from coordlock.runtime.guards import (
+    CoroutineFunction,
+    EnteredByAsyncWith,
+    EnteredByWith,
+    PlainFunction,
+    Resident,
+)
+from coordlock.settings import (
+    DEFAULT,
+    Default,
+    Settings,
+    Timeout,
+    label_of,
+    max_hold_of,
+    timeout_of,
+)
 
 if TYPE_CHECKING:
     from coordlock.locks.queue_view import QueueEntry
@@ -24,8 +47,10 @@ if TYPE_CHECKING:
 __all__ = [
     "DECORATED",
     "DECORATED_COROUTINE",
+    "AcquireOptions",
     "AsyncLock",
     "AwaitingLock",
+    "BaseLock",
     "BlockingLock",
     "Lock",
     "NamedLock",
@@ -50,6 +75,177 @@ DECORATED_COROUTINE: Final = CoroutineFunction(
     "decorate it with a lock of connect()",
     "take the lock inside of it",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class AcquireOptions:
+    """How long to wait and to hold, and the label.
+
+    Attributes:
+        timeout: seconds to wait; None for ever, 0 tries once.
+        label: what queues show beside host and pid; None for the client's.
+        max_hold: for how many seconds a grant may be held before it is lost; None for no limit.
+    """
+
+    timeout: float | None
+    label: str | None
+    max_hold: float | None
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        timeout: Timeout = DEFAULT,
+        label: str | None = None,
+        max_hold: Timeout = DEFAULT,
+    ) -> AcquireOptions:
+        """The options of a lock; ``settings`` have the defaults.
+
+        Raises ValueError and TypeError that say what is accepted.
+        """
+        limit = settings.max_hold if isinstance(max_hold, Default) else max_hold_of(max_hold)
+        seconds = timeout_of("acquire", settings.timeout if timeout is DEFAULT else timeout)
+        return cls(seconds, label_of(label), limit)
+
+
+class BaseLock(Resident, Generic[G]):
+    """What sync and async locks share: the queues, how to claim them, and the waits."""
+
+    _instead = "pass its name instead, and make another object with a client there"
+
+    #: What `acquire` gives, made of the engine and the ticket.
+    _grant_kind: ClassVar[type[Any]]
+    #: Why it is not one of several locks that are acquired at once; None where it may be.
+    _acquired_alone: ClassVar[str | None] = None
+
+    def __init__(
+        self, access: Access, name: str, claims: Mapping[str, AnyClaim], options: AcquireOptions
+    ) -> None:
+        if any(claim is not Mode.EX for claim in claims.values()):
+            access.engine.backend.require("ordered")
+        self.name: Final = name
+        #: For how many seconds `acquire` waits; None for ever, 0 tries once.
+        self.timeout: Final = options.timeout
+        #: What queues show beside host and pid, in place of the client's; None for that.
+        self.label: Final = options.label
+        #: For how many seconds a grant may be held before it is lost; None for no limit.
+        self.max_hold: Final = options.max_hold
+        self._access = access
+        self._claims = claims
+        self._by_hand: ByHand[G] = ByHand(name)
+
+    if not TYPE_CHECKING:  # which then finds the mistake itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Refuse what is looked for here, as in other libraries, and belongs to a grant."""
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if not name.startswith("_") and hasattr(self._grant_kind, name):
+                text += ": a lock object holds nothing, and the grant that acquire() returns has it"
+            raise AttributeError(text, name=name, obj=self)
+
+    def _acquire(
+        self, timeout: Timeout = DEFAULT, *, cancellation: Cancellation | None = None
+    ) -> Steps[G]:
+        """Wait for the lock, first come first served; returns the grant.
+
+        ``timeout`` (seconds, or such as ``"30s"``) bounds the whole call, and defaults to the
+        lock's: None waits forever, 0 tries once. ``cancellation`` ends it from elsewhere.
+        When Ctrl-C or a task's cancellation ends the call, it leaves the queue and is never
+        granted. Raises `WaitError` when it ends without a grant: `AcquireTimeout` for a busy lock,
+        `WaitUnavailable` for a silent service, `WaitCancelled`, `DeadlockDetected` when it waits in
+        a cycle with others, `SessionLost` or `Evicted` when the place in the queue was lost.
+        Raises `NameConflict` when the name is in use as another kind of lock,
+        `AuthenticationFailed`, `ClientClosed` and `ClientClosed`.
+        """
+        seconds = self.timeout if timeout is DEFAULT else timeout_of("acquire", timeout)
+        return self._acquire_within(seconds, cancellation)
+
+    def _acquire_within(self, seconds: float | None, cancellation: Cancellation | None) -> Steps[G]:
+        """Acquire within ``seconds``; returns the grant."""
+        engine = self._access.engine
+        ticket = yield from acquisition(
+            engine, self._claims, seconds, this_caller(), self.label, cancellation
+        )
+        try:
+            if self.max_hold is not None:
+                engine.limit(ticket, self.max_hold)
+            return self._make(engine, ticket)
+        except BaseException:
+            ticket.withdraw()  # the caller never gets the grant
+            raise
+
+    def _make(self, engine: Engine, ticket: Ticket) -> G:
+        """The grant of ``ticket``."""
+        grant: G = self._grant_kind(engine, ticket)
+        return grant
+
+    def _try_acquire(self, *, cancellation: Cancellation | None = None) -> Steps[G | None]:
+        """The grant, or None when the lock is busy. Asks once and does not wait in the queue.
+
+        Raises what `acquire` raises; `WaitUnavailable` when no answer came within the client's
+        ``request_timeout``.
+        """
+        try:
+            return (yield from self._acquire(0, cancellation=cancellation))
+        except AcquireTimeout:
+            return None
+
+    def _entered(self, grant: G, block: Block | None) -> G:
+        """Note that ``block`` has entered with ``grant``; None for a call by hand."""
+        grant._is_entered = True
+        if block is not None:
+            block.grant = grant
+            grant._hold_while(block)
+        else:
+            self._by_hand.enter(grant)
+        return grant
+
+    def _ending(self, block: Block | None) -> list[G]:
+        """The grants to release as ``block`` ends: its own, or for a call by hand see `ByHand`."""
+        if block is not None and block.grant is not None:
+            return [block.grant]
+        return self._by_hand.leave()
+
+    def _locked(self) -> Steps[bool]:
+        """Whether any client holds the lock, as the service says. Raises `BackendUnavailable`.
+
+        It may have changed when this returns: `try_acquire` asks and acquires in one step.
+        """
+        from coordlock.locks.queue_view import queue_view
+
+        for name in self._claims:
+            members = yield from queue_view(self._access.engine, name)
+            if any(member.holding and member.claim is not Mode.NL for member in members):
+                return True
+        return False
+
+    def owned(self) -> bool:
+        """Whether this client holds the lock, by any of its lock objects. Does not ask the service.
+
+        It looks at the clock, as `Grant.state` does. False in a forked child for a lock that its
+        parent holds.
+        """
+        engine = self._access.engine
+        return not engine.inherited and all(engine.tickets.held(name) for name in self._claims)
+
+    def _refuse_placeholders(self, function: Callable[..., object]) -> None:
+        """Raise ValueError for a name in which a parameter of ``function`` is in braces."""
+        import inspect
+        import re
+
+        parameters = inspect.signature(function).parameters
+        for name in self._claims:
+            if found := [
+                parameter for parameter in re.findall(r"\{(\w+)", name) if parameter in parameters
+            ]:
+                raise ValueError(
+                    f"{name!r} would be one lock for all calls, because names are not formatted: "
+                    f"write @client.lock_by(lambda {', '.join(dict.fromkeys(found))}: f{name!r})"
+                )
+
+    def __repr__(self) -> str:
+        claims = ", ".join(dict.fromkeys(map(str, self._claims.values())))
+        return f"<{type(self).__name__} {self.name!r}: {claims} at {self._access.settings}>"
 
 
 class NamedLock(BaseLock[G]):

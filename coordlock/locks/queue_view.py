@@ -1,11 +1,9 @@
-"""The queue as people see it, holders and waiters in order, and how they clear it."""
+"""The queue as people see it: holders and waiters in order."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from functools import partial
-from typing import Final
 
 from coordlock.kernel.engine import Engine
 from coordlock.model.admission import holders
@@ -13,10 +11,7 @@ from coordlock.model.claim import Claim, Convertible, Mode
 from coordlock.model.contender import Contender, Owner
 from coordlock.runtime.driver import Steps
 
-__all__ = ["QueueEntry", "cleared", "queue_view"]
-
-#: How often `cleared` reads the queue for contenders that came meanwhile.
-_MAX_READS: Final = 20
+__all__ = ["QueueEntry", "queue_view"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,27 +70,3 @@ def queue_view(engine: Engine, queue: str) -> Steps[tuple[QueueEntry, ...]]:
         )
         for position, contender in enumerate(snapshot.contenders)
     )
-
-
-def cleared(engine: Engine, queue: str) -> Steps[tuple[QueueEntry, ...]]:
-    """Evict all contenders of ``queue``; returns those that were there, in order.
-
-    A contender waits only for earlier ones, so the last leaves first, and its removal is
-    acknowledged before the next is asked for. What holds the lock stays until the queue shows no
-    waiter any more: an eviction from the head would grant the lock to the next in line, which may
-    start its work before it is evicted itself.
-
-    Contenders that come meanwhile are evicted too, where a later look finds them. If they come
-    faster than they can be evicted, the last look decides, and what came after it stays.
-    """
-    evicted: list[QueueEntry] = []
-    for left in reversed(range(_MAX_READS)):
-        seen = yield from queue_view(engine, queue)
-        waiting = tuple(entry for entry in seen if not entry.holding)
-        is_last = not waiting or not left
-        for entry in reversed(seen if is_last else waiting):
-            was_there = yield from engine.remove(partial(engine.backend.evict, entry.contender))
-            evicted += [entry] * was_there
-        if is_last:
-            break
-    return tuple(sorted(evicted, key=lambda entry: entry.contender.order))

@@ -18,16 +18,14 @@ from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
 from coordlock.kernel.tickets import SWEEP_PAUSE_S
 from coordlock.locks.base_grant import BaseGrant, GrantState
-from coordlock.locks.base_lock import AcquireOptions
 from coordlock.locks.blocks import Holding
 from coordlock.locks.grant import AsyncGrant, Grant
-from coordlock.locks.lock import AwaitingLock, BlockingLock, NamedLock
+from coordlock.locks.lock import AcquireOptions, AwaitingLock, BlockingLock, NamedLock
 from coordlock.model.claim import Mode
 from coordlock.runtime.caller import Caller, described, this_caller
 from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import Cancellation, Cancelled, DeadlineReached
-from coordlock.runtime.driver import Call, Steps, awaited, bounded
-from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.driver import Call, Steps, awaited, awaiting, blocking, bounded
 from coordlock.runtime.promise import Promise
 
 __all__ = [

@@ -11,15 +11,13 @@ from coordlock.kernel.access import Access
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
 from coordlock.locks.base_grant import BaseGrant, no_token
-from coordlock.locks.base_lock import AcquireOptions, BaseLock
 from coordlock.locks.grant import AsyncGrant, Grant
-from coordlock.locks.lock import AwaitingLock, BlockingLock
+from coordlock.locks.lock import AcquireOptions, AwaitingLock, BaseLock, BlockingLock
 from coordlock.locks.queue_view import QueueEntry, queue_view
-from coordlock.locks.sequencer import sequencer
 from coordlock.model.claim import AnyClaim, Claim, Mode, Permit, in_force
 from coordlock.model.names import check_name, joined
-from coordlock.runtime.driver import Steps
-from coordlock.runtime.methods import awaiting, blocking
+from coordlock.model.sequencer import sequencer
+from coordlock.runtime.driver import Steps, awaiting, blocking
 
 __all__ = [
     "AsyncMultiGrant",

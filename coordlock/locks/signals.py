@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from coordlock.errors import ClientClosed, CoordlockError
 from coordlock.locks.base_grant import BaseGrant, GrantState
 from coordlock.runtime.driver import completion
-from coordlock.runtime.functions import PlainFunction
+from coordlock.runtime.guards import PlainFunction
 from coordlock.runtime.promise import Promise
 from coordlock.settings import Duration, timeout_of
 
 if TYPE_CHECKING:
-    from coordlock.locks.release_requests import Requests
+    from coordlock.records.release_requests import Requests
 
 __all__ = [
     "AsyncSignal",
@@ -143,7 +143,7 @@ class _Signals(BaseGrant):
 
     def _listen(self) -> Requests:
         """The requests to release, followed from the first call on."""
-        from coordlock.locks.release_requests import Requests
+        from coordlock.records.release_requests import Requests
 
         with self._engine.lock:
             if self._requests is None:

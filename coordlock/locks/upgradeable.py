@@ -1,23 +1,46 @@
-"""Locks for one holder that shares them with readers, and may become the writer in its place."""
+"""Locks for one holder that shares them with readers, and may become the writer in its place.
+
+Whatever ends an upgrade, it is taken back by one more publication behind it. A grant counts as
+weaker before that is published, and as stronger only when the service has acknowledged it. What
+comes next, `coordlock.model.conversion` decides.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from coordlock.errors import Unsupported
+from coordlock.errors import (
+    CoordlockError,
+    Evicted,
+    Unsupported,
+    WaitCancelled,
+    WaitTimeout,
+    WaitUnavailable,
+)
 from coordlock.kernel.access import Access
+from coordlock.kernel.deadlock_detector import DeadlockDetector
+from coordlock.kernel.engine import Engine
+from coordlock.kernel.publisher import Publisher
+from coordlock.kernel.retry import retried
+from coordlock.kernel.ticket import Ticket
 from coordlock.locks.base_grant import BaseGrant
-from coordlock.locks.base_lock import AcquireOptions
 from coordlock.locks.grant import AsyncGrant, Grant
-from coordlock.locks.lock import AwaitingLock, BlockingLock, NamedLock
+from coordlock.locks.lock import AcquireOptions, AwaitingLock, BlockingLock, NamedLock
+from coordlock.model import conversion
 from coordlock.model.claim import Convertible, Mode
-from coordlock.runtime.deadline import Cancellation
-from coordlock.runtime.driver import Steps
-from coordlock.runtime.methods import awaiting, blocking
+from coordlock.model.contender import Contender, Snapshot, are_same
+from coordlock.model.conversion import Publish, WaitFor
+from coordlock.runtime.deadline import ENDING, Cancellation, Cancelled, DeadlineReached
+from coordlock.runtime.driver import Steps, awaiting, blocking, bounded
+from coordlock.runtime.log import Log
+from coordlock.runtime.promise import Promise, resolved, settled
+from coordlock.runtime.recorder import RECORDER
 from coordlock.settings import DEFAULT, Timeout, timeout_of
 
 if TYPE_CHECKING:
-    from coordlock.kernel.conversion import Conversions
+    from coordlock.kernel.recording import Recording
 
 __all__ = [
     "AsyncUpgradeableGrant",
@@ -26,17 +49,33 @@ __all__ = [
     "UpgradeableLock",
 ]
 
+log = Log("coordlock")
+
+#: Seconds after which a reading is repeated that shows less than is known.
+_REREAD_PAUSE_S: Final = 0.1
+
 
 class _UpgradeableGrant(BaseGrant):
     """What sync and async grants of upgradeable locks share."""
 
-    #: None where it was never upgraded.
-    _conversions: Conversions | None = None
+    def __init__(self, engine: Engine, ticket: Ticket) -> None:
+        super().__init__(engine, ticket)
+        #: The mode that the holder may count on.
+        self._mode = Mode.PR
+        self._publisher = Publisher(engine, ticket)
+        #: What stands for the conversion that is under way.
+        self._under_way: object | None = None
+        #: Whether it asks once and waits for nobody.
+        self._once = False
+        #: What it waits for, and the contenders in its way.
+        self._news: Promise[None] = resolved(None)
+        self._blockers: Sequence[Contender] = ()
+        self._recording: Recording | None = None
 
     @property
     def claim(self) -> Mode:
         """The mode that is held now: PR, or EX while it is upgraded."""
-        return Mode.PR if self._conversions is None else self._conversions.mode
+        return self._mode
 
     @property
     def token(self) -> int:
@@ -44,7 +83,7 @@ class _UpgradeableGrant(BaseGrant):
 
         Raises `Unsupported` while the grant is upgraded.
         """
-        if self.claim is Mode.EX:
+        if self._mode is Mode.EX:
             problem = (
                 "was upgraded, and readers had the lock with newer tokens before that: a fence "
                 "would refuse it. Use grant.transaction(), or acquire a write lock at once"
@@ -85,17 +124,188 @@ class _UpgradeableGrant(BaseGrant):
     def _converted(
         self, mode: Mode, seconds: float | None, cancellation: Cancellation | None = None
     ) -> Steps[None]:
-        if mode is not self.claim:
-            yield from self._guarded(self._converting().convert(mode, seconds, cancellation))
+        if mode is not self._mode:
+            yield from self._guarded(self._convert(mode, seconds, cancellation))
         self.check()
 
-    def _converting(self) -> Conversions:
-        from coordlock.kernel.conversion import Conversions
+    def _convert(
+        self, target: Mode, seconds: float | None, cancellation: Cancellation | None = None
+    ) -> Steps[None]:
+        """Hold mode EX or PR, the ``target``, from now on, within ``seconds``; 0 tries once."""
+        mine, recording = object(), None
+        try:
+            with self._engine.lock:
+                if self._under_way is not None:
+                    raise RuntimeError(
+                        f"the grant of {self._ticket.name!r} is being converted already"
+                    )
+                self._under_way = mine
+            if RECORDER.listeners and target is Mode.EX:
+                recording = self._begun_recording()
+            self._recording = recording
+            yield from self._within(target, seconds, cancellation)
+            if recording is not None:
+                recording.upgraded()
+        except BaseException as error:
+            if recording is not None:
+                recording.failed(error, once=seconds == 0)
+            raise
+        finally:
+            if self._under_way is mine:  # in no step of which a signal handler can raise
+                self._under_way = None
 
-        with self._engine.lock:
-            if self._conversions is None:
-                self._conversions = Conversions(self._engine, self._ticket, self.check)
-            return self._conversions
+    def _within(
+        self, target: Mode, seconds: float | None, cancellation: Cancellation | None
+    ) -> Steps[None]:
+        started = self._engine.clock.now()
+        try:
+            self._once = seconds == 0
+            patience = self._engine.settings.request_timeout if self._once else seconds
+            yield from bounded(self._exchange(target), self._engine.until(patience, cancellation))
+        except Cancelled as cancelled:
+            raise WaitCancelled(
+                self._ticket.name, str(cancelled), problem=self._kept(target)
+            ) from cancelled.__cause__
+        except DeadlineReached as late:
+            is_in_doubt = not self._once and self._ticket.session.suspicion is not None
+            if not self._blockers or is_in_doubt:
+                silent, waited = self._engine.silent(late), self._engine.clock.now() - started
+                raise WaitUnavailable(
+                    *(silent.service, silent.reason, self._ticket.name, waited),
+                    problem=f"was not converted to {target.name}",
+                ) from late.__cause__
+            waited = self._engine.clock.now() - started
+            raise self._in_vain(target, waited) from None
+        finally:
+            self._blockers = ()
+            self._ticket.blocker = self._ticket.waits_since = None
+            self._publish(self._settled).add_done_callback(self._taken_back)
+
+    def _exchange(self, target: Mode) -> Steps[None]:
+        if target is self._mode:
+            return
+        if target is Mode.EX:
+            yield from self._become_exclusive()
+        else:
+            self.check()
+            self._mode = target
+            yield settled(self._publisher.last)
+            yield self._publish(self._settled)
+
+    def _become_exclusive(self) -> Steps[None]:
+        undetect: Callable[[], None] | None = None
+        try:
+            yield settled(self._publisher.last)
+            while True:
+                self.check()
+                snapshot = yield from self._read_queue()
+                decision = conversion.decide(snapshot, self._mine())
+                if self._once or ENDING.reason is not None:
+                    self._must_not_wait(snapshot, decision)
+                if isinstance(decision, Publish):
+                    claim = decision.claim
+                    yield self._publish(partial(_always, claim))
+                    if claim.mode is Mode.EX:
+                        self._mode = claim.mode
+                        return
+                else:
+                    self._blockers = conversion.upgrade_blockers(snapshot, self._mine())
+                    self._ticket.waits_for(snapshot.queue, decision.contender)
+                    self._note_wait()
+                    undetect = undetect or self._detect()
+                    yield from self._wait(decision.contender, snapshot.revision)
+        finally:
+            if undetect is not None:
+                undetect()
+
+    def _must_not_wait(self, snapshot: Snapshot, decision: Publish | WaitFor) -> None:
+        """Raise where it would have to wait, before what it publishes keeps anybody out."""
+        if isinstance(decision, WaitFor):
+            self._blockers = (decision.contender,)
+        else:
+            self._blockers = conversion.blockers_to_begin(snapshot, self._mine())
+        if self._blockers:
+            self._note_wait()
+            raise DeadlineReached if self._once else Cancelled(ENDING.reason)
+
+    def _begun_recording(self) -> Recording:
+        from coordlock.kernel.recording import Recording
+
+        ticket = self._ticket
+        claims = {ticket.entries[0].queue: Mode.EX}
+        return Recording(self._engine, "upgrade", ticket.called, claims)
+
+    def _note_wait(self) -> None:
+        if self._recording is not None:
+            self._recording.waits(len(self._blockers), once=self._once)
+
+    def _mine(self) -> Contender:
+        return self._ticket.contenders[0]
+
+    def _taken_back(self, answer: Promise[None]) -> None:
+        error = answer.exception()
+        if error is not None and not self._ticket.is_leaving and self._ticket.lost is None:
+            text = "lock %r: %s; it may keep others out needlessly until its release"
+            log.warning(text, self._ticket.name, error)
+
+    def _settled(self, claim: Convertible) -> Convertible:
+        """What to publish while no conversion is under way."""
+        return Convertible(self._mode, update=claim.update)
+
+    def _publish(self, make: Callable[[Convertible], Convertible]) -> Promise[None]:
+        """Publish what ``make`` gives for the claim that was published before."""
+        return self._publisher.publish(lambda value: make(Convertible.decode(value)).encode())
+
+    def _read_queue(self) -> Steps[Snapshot]:
+        backend, ticket = self._engine.backend, self._ticket
+        queue = ticket.entries[0].queue
+
+        def ask() -> Promise[Snapshot]:
+            return ticket.unless_lost(backend.snapshot(queue, owners=True))
+
+        while True:
+            snapshot = yield from retried(ask, self._engine.timers, pause=ticket.pause)
+            found = next(
+                (
+                    contender
+                    for contender in snapshot.contenders
+                    if are_same(contender, self._mine())
+                ),
+                None,
+            )
+            if found is None:
+                raise Evicted(queue)
+            if found.version >= self._mine().version:
+                return snapshot
+            yield ticket.pause(_REREAD_PAUSE_S)  # some servers show the past after a pause
+
+    def _wait(self, contender: Contender, revision: int) -> Steps[None]:
+        """Wait until ``contender`` has left, or the grant has ended."""
+        news = self._news = Promise[None]()
+        wake = partial(_tell, news)
+        cancel = self._engine.backend.watch(contender, revision, wake)
+        self._ticket.end.add_done_callback(wake)
+        try:
+            yield news
+        finally:
+            self._ticket.end.remove_done_callback(wake)
+            cancel()
+
+    def _detect(self) -> Callable[[], None] | None:
+        delay, caller = self._engine.settings.deadlock_delay, self._ticket.caller
+        if delay is None or caller is None or len(self._engine.held_by(caller)) < 2:
+            return None
+        return DeadlockDetector.of(self._engine, delay).watch(self._ticket, caller, self._give_up)
+
+    def _give_up(self, error: CoordlockError) -> bool:
+        return self._news.fail(error)
+
+    def _in_vain(self, target: Mode, waited: float) -> WaitTimeout:
+        problem = f"{self._kept(target)}: {self._blockers[-1]} is in the way, and did not leave"
+        return WaitTimeout(self._ticket.name, waited, problem=problem)
+
+    def _kept(self, target: Mode) -> str:
+        return f"was not converted to {target.name}, and is still held in mode {self._mode.name}"
 
 
 class UpgradeableGrant(_UpgradeableGrant, Grant):
@@ -150,3 +360,11 @@ class AsyncUpgradeableLock(
     _grant_kind = AsyncUpgradeableGrant
 
     contenders = awaiting(NamedLock[AsyncUpgradeableGrant]._contenders)
+
+
+def _always(claim: Convertible, _: Convertible) -> Convertible:
+    return claim
+
+
+def _tell(news: Promise[None], _: object) -> None:
+    news.resolve(None)

@@ -106,9 +106,9 @@ def _ranges(
         yield first, last
 
 
-def _mode_of(one: Contender) -> Mode:
+def _mode_of(contender: Contender) -> Mode:
     """The mode that it excludes others by now, whatever its target."""
-    claim = one.claim
+    claim = contender.claim
     if isinstance(claim, Convertible):
         return claim.mode
     return Mode.EX if isinstance(claim, Permit) else claim

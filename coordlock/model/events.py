@@ -23,6 +23,7 @@ __all__ = [
     "LossReason",
     "Lost",
     "Outcome",
+    "ReleaseRequested",
     "Released",
     "SessionChanged",
     "Upgraded",
@@ -35,7 +36,7 @@ Outcome = Literal["busy", "timeout", "cancelled", "deadlock", "error"]
 LossReason = Literal["deadline", "session", "evicted", "max_hold"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LockEvent(Event):
     """An event of one acquire, or of the grant that it gave.
 
@@ -53,12 +54,12 @@ class LockEvent(Event):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AcquireStarted(LockEvent):
     """An acquire has begun."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AcquireWaiting(LockEvent):
     """It has to wait: the lock is held. Recorded once for an acquire, and never for a try.
 
@@ -69,7 +70,7 @@ class AcquireWaiting(LockEvent):
     position: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AcquireEvent(LockEvent):
     """An acquire has ended.
 
@@ -82,7 +83,7 @@ class AcquireEvent(LockEvent):
     contended: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Granted(AcquireEvent):
     """It has the lock. For an election: the term has begun.
 
@@ -96,12 +97,12 @@ class Granted(AcquireEvent):
     handoff: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Upgraded(AcquireEvent):
     """The upgrade of a grant is done: from now on it is held in mode EX."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AcquireFailed(AcquireEvent):
     """It has ended without the lock.
 
@@ -114,7 +115,7 @@ class AcquireFailed(AcquireEvent):
     error: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Released(LockEvent):
     """The holder has released the lock. For an election: the leader has resigned.
 
@@ -127,7 +128,7 @@ class Released(LockEvent):
     held: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Lost(LockEvent):
     """The lock was lost while it was held.
 
@@ -146,7 +147,22 @@ class Lost(LockEvent):
     remaining: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
+class ReleaseRequested(LockEvent):
+    """Another client has asked the holder to release the lock: see `Admin.request_release`.
+
+    Recorded for a holder that listens for requests, by `Grant.release_requested` or a callback.
+
+    Attributes:
+        token: the fencing token; 0 where the service has none.
+        reason: why, in the words of the one who asks.
+    """
+
+    token: int
+    reason: str
+
+
+@dataclass(slots=True)
 class SessionChanged(Event):
     """What the client knows of its session has changed.
 
@@ -161,7 +177,7 @@ class SessionChanged(Event):
     away: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class HeartbeatAnswered(Event):
     """The service has answered a heartbeat, or a heartbeat has failed.
 
@@ -174,7 +190,7 @@ class HeartbeatAnswered(Event):
     error: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ItemEnded(Event):
     """This client has ended its work at an item of a work queue.
 
@@ -193,7 +209,7 @@ class ItemEnded(Event):
     duration: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class JobEnded(Event):
     """A run of a job has ended, and its slot is recorded.
 
@@ -212,7 +228,7 @@ class JobEnded(Event):
     error: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DeadlockFound(Event):
     """A wait of this client was ended because it was part of a deadlock.
 
@@ -225,7 +241,7 @@ class DeadlockFound(Event):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FenceRefused(Event):
     """A fence, of this process or of a server, has refused a stale token of a past holder.
 

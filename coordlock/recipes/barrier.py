@@ -5,8 +5,7 @@ from __future__ import annotations
 from coordlock.recipes.shared.participant import BarrierRecipe
 from coordlock.recipes.shared.recipe import wait_of
 from coordlock.runtime.deadline import Cancellation
-from coordlock.runtime.driver import Steps
-from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.driver import Steps, awaiting, blocking
 from coordlock.settings import DEFAULT, Timeout
 
 __all__ = ["AsyncBarrier", "Barrier"]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from coordlock.backend import Listing
-from coordlock.kernel.stored_record import Folder
 from coordlock.recipes.shared.exactly_once import ExactlyOnce
 from coordlock.recipes.shared.observer import AsyncObserver, Observer
-from coordlock.runtime.driver import Steps
-from coordlock.runtime.methods import awaiting, blocking
+from coordlock.records.stored_record import Folder
+from coordlock.runtime.driver import Steps, awaiting, blocking
 
 __all__ = ["AsyncCounter", "Counter"]
 

@@ -8,8 +8,8 @@ from coordlock.kernel.access import Access
 from coordlock.recipes.shared.participant import BarrierRecipe, Participant
 from coordlock.recipes.shared.recipe import wait_of
 from coordlock.runtime.deadline import Cancellation
-from coordlock.runtime.driver import Steps
-from coordlock.runtime.methods import EnteredByAsyncWith, EnteredByWith, awaiting, blocking
+from coordlock.runtime.driver import Steps, awaiting, blocking
+from coordlock.runtime.guards import EnteredByAsyncWith, EnteredByWith
 from coordlock.settings import DEFAULT, Default, Timeout, timeout_of
 
 __all__ = ["AsyncDoubleBarrier", "DoubleBarrier"]

@@ -24,10 +24,9 @@ from coordlock.recipes.term import AsyncTerm, LeadingBodies, Term, check_candida
 from coordlock.runtime.caller import this_caller
 from coordlock.runtime.clock import sleep
 from coordlock.runtime.deadline import Cancellation
-from coordlock.runtime.driver import Steps
-from coordlock.runtime.functions import PlainFunction
+from coordlock.runtime.driver import Steps, awaiting, blocking
+from coordlock.runtime.guards import PlainFunction
 from coordlock.runtime.log import Log
-from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.process import host_name
 from coordlock.settings import DEFAULT, Default, Duration, Timeout, max_hold_of, timeout_of
 

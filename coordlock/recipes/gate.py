@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from coordlock.errors import WaitTimeout
-from coordlock.kernel.stored_record import Folder
 from coordlock.recipes.shared.exactly_once import ExactlyOnce
+from coordlock.records.stored_record import Folder
 from coordlock.runtime.deadline import Cancellation
-from coordlock.runtime.driver import Steps
-from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.driver import Steps, awaiting, blocking
 from coordlock.settings import DEFAULT, Timeout
 
 __all__ = ["AsyncGate", "Gate"]

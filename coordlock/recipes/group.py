@@ -27,8 +27,7 @@ from coordlock.recipes.membership import AsyncMembership, AsyncPresence, Members
 from coordlock.recipes.shared.observer import AsyncObserver, Begin, Observer
 from coordlock.recipes.shared.publishing_grant import check_value
 from coordlock.recipes.shared.recipe import QueueRecipe
-from coordlock.runtime.driver import Steps
-from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.driver import Steps, awaiting, blocking
 from coordlock.settings import DEFAULT, Default, Duration, label_of, seconds_of
 
 __all__ = ["AsyncGroup", "Group", "GroupView", "Member", "view_of"]

@@ -6,11 +6,10 @@ from typing import Any, Final
 
 from coordlock.errors import NameConflict, WaitTimeout
 from coordlock.kernel.access import Access
-from coordlock.kernel.stored_record import Folder
 from coordlock.recipes.shared.exactly_once import ExactlyOnce
+from coordlock.records.stored_record import Folder
 from coordlock.runtime.deadline import Cancellation
-from coordlock.runtime.driver import Steps
-from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.driver import Steps, awaiting, blocking
 from coordlock.settings import DEFAULT, Timeout
 
 __all__ = ["AsyncLatch", "Latch"]
@@ -75,7 +74,7 @@ class _BaseLatch(ExactlyOnce):
             return WaitTimeout(self.name, waited, kind="latch", problem=problem)
 
         yield from self._wait_until(
-            lambda one: not self._left_of(one), timeout, in_vain, cancellation
+            lambda state: not self._left_of(state), timeout, in_vain, cancellation
         )
 
     def _left_of(self, value: Any) -> int:

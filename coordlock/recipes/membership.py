@@ -13,15 +13,9 @@ from coordlock.kernel.ticket import Ticket
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.recipes.shared.publishing_grant import PublishingGrant, check_value
 from coordlock.runtime.clock import sleep, within
-from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.driver import Steps, awaiting, blocking, run_in_background
+from coordlock.runtime.guards import EnteredByAsyncWith, EnteredByWith, Resident
 from coordlock.runtime.log import Log
-from coordlock.runtime.methods import (
-    EnteredByAsyncWith,
-    EnteredByWith,
-    Resident,
-    awaiting,
-    blocking,
-)
 from coordlock.runtime.promise import Promise, settled
 
 __all__ = ["AsyncMembership", "AsyncPresence", "Membership", "Presence"]

@@ -10,9 +10,8 @@ from coordlock.errors import LockLost
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.model.contender import Owner
 from coordlock.recipes.shared.publishing_grant import PublishingGrant, check_value
-from coordlock.runtime.driver import Steps
+from coordlock.runtime.driver import Steps, awaiting, blocking
 from coordlock.runtime.log import Log
-from coordlock.runtime.methods import awaiting, blocking
 
 __all__ = ["AsyncTerm", "LeadingBodies", "Term", "check_candidate_value"]
 

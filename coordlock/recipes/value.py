@@ -16,11 +16,10 @@ from typing import Final
 from coordlock.backend import Delete, Expect, Listing, Observation, Operation, Put, VersionedValue
 from coordlock.errors import VersionMismatch
 from coordlock.kernel.access import Access
-from coordlock.locks.transaction import check_data, check_key, check_version, root_of
 from coordlock.recipes.shared.observer import AsyncObserver, Observer
-from coordlock.runtime.driver import Steps
-from coordlock.runtime.functions import PlainFunction
-from coordlock.runtime.methods import Resident, awaiting, blocking
+from coordlock.records.transaction import check_data, check_key, check_version, root_of
+from coordlock.runtime.driver import Steps, awaiting, blocking
+from coordlock.runtime.guards import PlainFunction, Resident
 
 __all__ = ["AsyncValue", "BaseData", "Value", "send"]
 

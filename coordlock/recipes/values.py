@@ -12,8 +12,7 @@ from coordlock.errors import InvalidName
 from coordlock.kernel.access import Access
 from coordlock.recipes.shared.observer import AsyncObserver, Observer
 from coordlock.recipes.value import BaseData
-from coordlock.runtime.driver import Steps
-from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.driver import Steps, awaiting, blocking
 
 __all__ = ["AsyncValues", "Values", "ValuesView"]
 

@@ -16,7 +16,11 @@ import weakref
 from contextvars import ContextVar
 from typing import Any, Final
 
-__all__ = ["Caller", "described", "running_loop", "this_caller"]
+from coordlock.runtime.log import Log
+
+__all__ = ["Caller", "described", "running_loop", "this_caller", "trace_context"]
+
+log = Log("coordlock")
 
 #: Weak: a lock that is held does not keep the thread or task alive that acquired it.
 Caller = weakref.ref[Any]
@@ -71,3 +75,19 @@ def described(holder: Caller | None, me: Caller | None) -> str:
     if me is not None and holder == me:
         return f"in this {kind}"
     return f"in {kind} {name or one.get_name()!r}"
+
+
+def trace_context() -> dict[str, str]:
+    """The headers of the span in which the caller is, such as ``traceparent``; none without one.
+
+    Where the application uses OpenTelemetry.
+    """
+    headers: dict[str, str] = {}
+    if "opentelemetry.trace" in sys.modules:
+        try:
+            from opentelemetry import propagate
+
+            propagate.inject(headers)
+        except Exception:  # a propagator may be anybody's
+            log.exception("the context of the trace could not be passed on")
+    return headers

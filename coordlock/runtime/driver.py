@@ -1,17 +1,19 @@
 """The drivers that run protocols: one blocks, one awaits, one goes on in the background.
 
 A protocol is a generator that yields promises and gets their values. It only advances in its
-driver, so a caller that gives up has stopped it: nothing is granted to a caller that has gone.
+driver, so a caller that gives up has stopped it: nothing is granted to a caller that has gone. A
+protocol makes two methods, one that blocks and one to await.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
 from coordlock.errors import ClientClosed
 from coordlock.runtime.deadline import Deadline, DeadlineReached
@@ -25,6 +27,8 @@ __all__ = [
     "Call",
     "Steps",
     "awaited",
+    "awaiting",
+    "blocking",
     "bounded",
     "completion",
     "or_undo",
@@ -33,7 +37,10 @@ __all__ = [
     "run_in_background",
 ]
 
+S = TypeVar("S")
+P = ParamSpec("P")
 T = TypeVar("T")
+M = TypeVar("M", bound=Callable[..., Any])
 
 _LONGEST_WAIT_S: Final = 5.0
 #: A task that has no deadline wakes up for its promise, and now and then lest that be forgotten.
@@ -311,3 +318,39 @@ def _remaining(deadline: Deadline | None) -> float:
     in the moment before a wait is seen only after it.
     """
     return _LONGEST_WAIT_S if deadline is None else min(deadline.left(), _LONGEST_WAIT_S)
+
+
+# The two public methods of a protocol: one that blocks, one to await
+
+
+def blocking(protocol: Callable[Concatenate[S, P], Steps[T]]) -> Callable[Concatenate[S, P], T]:
+    """The method that runs ``protocol`` in the calling thread.
+
+    It has the name of ``protocol`` without the underscore, and its docstring and parameters.
+    """
+
+    @functools.wraps(protocol)
+    def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return run(protocol(self, *args, **kwargs))
+
+    return _public(method, protocol)
+
+
+def awaiting(
+    protocol: Callable[Concatenate[S, P], Steps[T]],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """The coroutine method that runs ``protocol`` in the current task, presented likewise."""
+
+    @functools.wraps(protocol)
+    async def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await run_async(protocol(self, *args, **kwargs))
+
+    return _public(method, protocol)
+
+
+def _public(method: M, protocol: Callable[..., Any]) -> M:
+    """``method`` with the public name; that of ``protocol`` is in the errors of wrong calls."""
+    method.__name__ = protocol.__name__.removeprefix("_")
+    owner = protocol.__qualname__.rpartition(".")[0].lstrip("_")
+    method.__qualname__ = protocol.__qualname__ = f"{owner}.{method.__name__}"
+    return method

@@ -8,12 +8,14 @@ from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
 
 from coordlock.runtime.log import Log
+from coordlock.runtime.process import THREAD
 from coordlock.runtime.worker import Worker
 
 __all__ = [
     "Condition",
     "Promise",
     "all_of",
+    "call_each",
     "copied",
     "failed",
     "in_thread",
@@ -26,13 +28,46 @@ log = Log("coordlock")
 T = TypeVar("T")
 
 
+def call_each(waiting: list[T], call: Callable[[T], object]) -> None:
+    """``call`` with each of ``waiting``, taking it out; also with what is added meanwhile.
+
+    Once, but again where a signal handler has raised during that call, or before it began. What is
+    raised goes on once all were called: it may be of a handler, and so is for the program. In
+    coordlock's own threads no handler runs: there it is a fault, and is logged.
+    """
+    taken: T | None = None
+    try:
+        while waiting:
+            try:
+                taken = waiting.pop(0)
+            except IndexError:
+                return  # another thread has taken it
+            _call_with(taken, call)
+            taken = None
+    finally:
+        try:
+            if taken is not None:
+                _call_with(taken, call)
+        finally:
+            if waiting:
+                call_each(waiting, call)
+
+
+def _call_with(taken: T, call: Callable[[T], object]) -> None:
+    try:
+        call(taken)
+    except Exception:
+        if not THREAD.must_not_wait:
+            raise
+        log.exception("a callback failed")
+
+
 class Promise(Generic[T]):
     """A value to come. The first thread that completes it decides, and nothing cancels it.
 
     A waiter keeps several, so they are small: the condition of a `concurrent.futures.Future` alone
     takes a kilobyte. They are safe for threads because Python appends to a list and pops from it in
-    one step: the first outcome in the list counts, and each callback is popped once. So it is
-    called once; but again where a signal handler has raised during that call, or before it began.
+    one step: the first outcome in the list counts, and `call_each` pops each callback once.
 
     asyncio waits for one by `coordlock.runtime.driver.completion`.
     """
@@ -49,7 +84,7 @@ class Promise(Generic[T]):
             self._outcomes.append(outcome := (value, None))
             is_first = self._outcomes[0] is outcome
         if self._callbacks:  # also of an earlier call, which was struck before this line
-            self._call_back()
+            call_each(self._callbacks, self._call)
         return is_first
 
     def fail(self, error: BaseException) -> bool:
@@ -58,7 +93,7 @@ class Promise(Generic[T]):
             self._outcomes.append(outcome := (None, error))
             is_first = self._outcomes[0] is outcome
         if self._callbacks:
-            self._call_back()
+            call_each(self._callbacks, self._call)
         return is_first
 
     def follow(self, done: Promise[T]) -> None:
@@ -69,27 +104,8 @@ class Promise(Generic[T]):
         else:
             self.fail(error)
 
-    def _call_back(self) -> None:
-        callback: Callable[[Promise[T]], object] | None = None
-        try:
-            while self._callbacks:
-                try:
-                    callback = self._callbacks.pop(0)
-                except IndexError:
-                    return  # the thread that added it calls it itself
-                self._call(callback)
-                callback = None
-        finally:  # a signal handler has ended the loop, perhaps before the callback has begun
-            if callback is not None:
-                self._call(callback)
-            if self._callbacks:
-                self._call_back()
-
     def _call(self, callback: Callable[[Promise[T]], object]) -> None:
-        try:
-            callback(self)
-        except Exception:
-            log.exception("a callback of a promise failed")
+        callback(self)
 
     def add_done_callback(self, fn: Callable[[Promise[T]], object]) -> None:
         """Call ``fn`` with this promise once it is complete; at once, if it is."""
@@ -100,7 +116,7 @@ class Promise(Generic[T]):
                 self._callbacks.remove(fn)
             except ValueError:
                 return
-            self._call(fn)
+            fn(self)
 
     def remove_done_callback(self, fn: Callable[[Promise[T]], object]) -> None:
         """Do not call ``fn``, if that has not begun."""

@@ -19,10 +19,11 @@ from coordlock.model.events import (
     LockEvent,
     Lost,
     Released,
+    ReleaseRequested,
     SessionChanged,
     Upgraded,
 )
-from coordlock.runtime.subscription import Subscription, on_event
+from coordlock.runtime.recorder import Subscription, on_event
 from coordlock.telemetry.groups import by_prefix, collapse_ids
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "JobEnded",
     "LockEvent",
     "Lost",
+    "ReleaseRequested",
     "Released",
     "SessionChanged",
     "Subscription",

@@ -23,12 +23,12 @@ from coordlock.model.events import (
     Granted,
     LockEvent,
     Lost,
+    ReleaseRequested,
     SessionChanged,
     Upgraded,
 )
 from coordlock.runtime.process import PROCESS
-from coordlock.runtime.recorder import RECORDER, Event
-from coordlock.runtime.subscription import MAX_PENDING
+from coordlock.runtime.recorder import MAX_PENDING, RECORDER, Event
 from coordlock.runtime.worker import Worker
 from coordlock.telemetry.groups import Group, capped, constant
 from coordlock.telemetry.metrics import BUCKETS, METRICS, Measurements, Metric
@@ -182,7 +182,7 @@ class _Tracing:
             case LockEvent(acquire=acquire):
                 if acquire not in self._traced:
                     return
-                if not isinstance(event, AcquireWaiting | Granted):
+                if not isinstance(event, AcquireWaiting | Granted | ReleaseRequested):
                     self._traced.discard(acquire)
             case SessionChanged(state="in doubt"):
                 pass
@@ -219,6 +219,9 @@ class _Tracing:
         match event:
             case AcquireWaiting(position=position):
                 span.add_event("queued", {"coordlock.position": position}, _nanoseconds(event))
+                return
+            case ReleaseRequested(reason=reason):
+                span.add_event("asked", {"coordlock.reason": reason}, _nanoseconds(event))
                 return
             case Granted(token=token):
                 span.set_attributes({"coordlock.token": token, "coordlock.outcome": "granted"})

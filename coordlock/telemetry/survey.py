@@ -18,7 +18,6 @@ from coordlock.model.contender import Snapshot
 from coordlock.model.names import is_internal
 from coordlock.runtime.driver import Steps, run
 from coordlock.runtime.log import Log
-from coordlock.runtime.promise import Promise, all_of
 from coordlock.telemetry.groups import Group, capped, constant
 from coordlock.telemetry.metrics import Change, Metric
 from coordlock.work.view import live_items
@@ -289,9 +288,5 @@ def _snapshots(engine: Engine, names: Sequence[str], until: float) -> Steps[list
         if time.monotonic() >= until:
             break
         some = names[first : first + _AT_ONCE]
-
-        def read(some: Sequence[str] = some) -> Promise[tuple[Snapshot, ...]]:
-            return all_of([engine.backend.snapshot(name, owners=True) for name in some])
-
-        found += yield from engine.ask(read)
+        found += yield from engine.ask(partial(engine.backend.snapshots, some))
     return found

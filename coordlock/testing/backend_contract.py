@@ -18,7 +18,7 @@ from coordlock.backend import Backend, Capability, SessionInfo
 from coordlock.backend.config import configure
 from coordlock.errors import BackendUnavailable, SessionLost
 from coordlock.model.admission import is_blocked
-from coordlock.model.claim import AnyClaim, Claim, Convertible, Mode
+from coordlock.model.claim import AnyClaim, Convertible, Mode
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot, are_same
 from coordlock.runtime.clock import SystemTimers
 from coordlock.testing.waiting import eventually
@@ -58,7 +58,7 @@ class Party:
         self.listener = Listener()
         self.info: SessionInfo = backend.open(self.listener).result(BOUND)
 
-    def enqueue(self, queue: str, claim: Claim = Mode.EX) -> tuple[Entry, Contender, Snapshot]:
+    def enqueue(self, queue: str, claim: AnyClaim = Mode.EX) -> tuple[Entry, Contender, Snapshot]:
         """A new entry, its contender and the snapshot that came with it."""
         entry = Entry(queue, uuid.uuid4().hex, claim, OWNER)
         snapshot = self.add(entry)

@@ -14,7 +14,11 @@ from coordlock.testing.portal import Portal
 
 __all__ = ["DRIVERS", "ClientSuite"]
 
+#: No answer takes longer on a healthy service, however loaded the machine is.
+BOUND: Final = 60.0
 DRIVERS: Final = ("sync", "async")
+#: Starts a call in a thread; its outcome is a future.
+Start = Callable[..., Future[Any]]
 
 
 class ClientSuite:
@@ -52,7 +56,7 @@ class ClientSuite:
         return connect()
 
     @pytest.fixture
-    def start(self) -> Iterator[Callable[..., Future[Any]]]:
+    def start(self) -> Iterator[Start]:
         """Starts a call in a thread; its outcome is a future."""
         with ThreadPoolExecutor(32) as pool:
             yield pool.submit

@@ -105,10 +105,6 @@ class Pipe:
             due = max(due, self._queue[-1][0])
         self._queue.append((due, what))
 
-    def clear(self) -> None:
-        """Lose everything that waits."""
-        self._queue.clear()
-
     def release(self) -> None:
         """Everything that waits may go at once."""
         self.is_held = False
@@ -166,8 +162,6 @@ class Connection:
         self.client = client
         self.server = server
         self.is_closed = False
-        #: The client is gone, while its requests are still under way.
-        self.is_orphan = False
         self.requests = Pipe(client, server, requests, framer.requests)
         self.replies = Pipe(server, client, replies, framer.replies)
         self._selector = selector
@@ -216,16 +210,6 @@ class Connection:
         """The request arrives, its answer alone never does, and the connection goes on."""
         self._omits = message
 
-    def postpone_request(self, message: Message) -> None:
-        """The client is reset now; the request arrives at `heal`, when its sender is long gone."""
-        self._loses = message
-        self.is_orphan = True
-        self.requests.is_held = True
-        self.replies.clear()
-        self._watch(self.client, 0)
-        self.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
-        self.client.close()
-
     def loses(self, frame: Frame) -> bool:
         """Whether this frame of the server is the answer that must not arrive."""
         return _answers(frame, self._loses)
@@ -239,8 +223,7 @@ class Connection:
 
     def release(self) -> None:
         """Lift what actions did: forward what they held back, lose no reply any more."""
-        if not self.is_orphan:
-            self._loses = None
+        self._loses = None
         self.requests.release()
         self.replies.release()
 
@@ -280,8 +263,7 @@ class Connection:
                     self.close()
         if self.is_closed:
             return
-        if not self.is_orphan:
-            self._watch(self.client, _events(self.requests.is_reading, self.replies.is_blocked))
+        self._watch(self.client, _events(self.requests.is_reading, self.replies.is_blocked))
         self._watch(
             self.server,
             _events(

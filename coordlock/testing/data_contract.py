@@ -57,6 +57,8 @@ class DataContract(DisturbedSuite):
             assert listing.revision >= written.revision
         two.backend.write([Delete(key), Delete(folder + "none")]).result(BOUND)
         assert read(one, key) == {}
+        two.backend.write([Put(key, b"anew")]).result(BOUND)
+        assert read(one, key) == {key: VersionedValue(b"anew", 1)}
 
     def test_a_folder_lists_its_own_keys_in_order(self, one: Party, folder: str) -> None:
         keys = [folder + name for name in ("b", "a", "a b", "a0", "\u00e9", "b/below", "b/x/y")]

@@ -33,12 +33,6 @@ def enqueue(party: Party, entries: Sequence[Entry]) -> list[Contender]:
     return [one for one in found if one is not None]
 
 
-def ids(party: Party, queue: str) -> list[str]:
-    """Which contenders stand in the queue, in their order."""
-    seen = party.backend.snapshot(queue, owners=True).result(BOUND)
-    return [one.id for one in seen.contenders]
-
-
 class EntrySetContract(DisturbedSuite):
     """The suite."""
 
@@ -49,13 +43,13 @@ class EntrySetContract(DisturbedSuite):
         for made, entry in zip(enqueue(one, entries), entries, strict=True):
             assert (made.id, made.claim) == (entry.id, entry.claim)
             assert made.token is not None
-            assert ids(two, entry.queue) == [entry.id]
+            assert two.ids(entry.queue) == [entry.id]
 
     def test_a_set_may_have_one_entry_or_fifty(self, one: Party) -> None:
         for number in (1, 50):
             entries = entry_set([f"{number}-{index}" for index in range(number)])
             enqueue(one, entries)
-            assert all(ids(one, entry.queue) == [entry.id] for entry in entries)
+            assert all(one.ids(entry.queue) == [entry.id] for entry in entries)
             assert one.backend.withdraw(entries).result(BOUND) is True
 
     def test_the_snapshots_show_the_nearest_before_each(self, one: Party, two: Party) -> None:
@@ -75,7 +69,7 @@ class EntrySetContract(DisturbedSuite):
         first = two.enqueue("a")[1]
         made = enqueue(one, entry_set(["b", "a"]))[1]
         last = two.enqueue("a")[1]
-        assert ids(one, "a") == [first.id, made.id, last.id]
+        assert one.ids("a") == [first.id, made.id, last.id]
         tokens = [each.token for each in (first, made, last)]
         assert tokens == sorted(set(tokens))  # type: ignore[type-var]
 
@@ -96,7 +90,7 @@ class EntrySetContract(DisturbedSuite):
         with ThreadPoolExecutor(2) as pool:
             made = [set_ for done in pool.map(work, (one, two), (1, 2)) for set_ in done]
         number_of = {id: number for number, set_ in enumerate(made) for id in set_}
-        orders = [[number_of[id] for id in ids(one, queue)] for queue in queues]
+        orders = [[number_of[id] for id in one.ids(queue)] for queue in queues]
         before = {(a, b) for order in orders for i, a in enumerate(order) for b in order[i + 1 :]}
         assert not {(b, a) for a, b in before} & before
 
@@ -107,21 +101,21 @@ class EntrySetContract(DisturbedSuite):
         assert [(c.key, c.order, c.token) for c in again] == [
             (c.key, c.order, c.token) for c in first
         ]
-        assert ids(one, "a") == [entries[0].id]
+        assert one.ids("a") == [entries[0].id]
 
     def test_a_set_is_blocked_as_a_whole(self, one: Party, two: Party) -> None:
         entries = entry_set(["a", "b", "c"])
         ahead, _, _ = two.enqueue("b")
         blocked = one.backend.enqueue(entries, unless_blocked=True).result(BOUND)
         assert [[each.id for each in one.contenders] for one in blocked] == [[], [ahead.id], []]
-        assert [ids(two, queue) for queue in "abc"] == [[], [ahead.id], []]
+        assert [two.ids(queue) for queue in "abc"] == [[], [ahead.id], []]
         two.remove(ahead)
         free = one.backend.enqueue(entries, unless_blocked=True).result(BOUND)
         assert [[each.id for each in one.contenders] for one in free] == [
             [entry.id] for entry in entries
         ]
         one.backend.enqueue(entries, unless_blocked=True).result(BOUND)
-        assert [ids(two, queue) for queue in "abc"] == [[entry.id] for entry in entries]
+        assert [two.ids(queue) for queue in "abc"] == [[entry.id] for entry in entries]
 
     @pytest.mark.parametrize("unless_blocked", [False, True])
     def test_a_set_whose_reply_was_lost_is_found_again(
@@ -134,8 +128,8 @@ class EntrySetContract(DisturbedSuite):
         self.repeated(lambda: two.backend.snapshot("a"))
         two.enqueue("a")
         self.repeated(lambda: one.backend.enqueue(entries, unless_blocked=unless_blocked))
-        assert ids(two, "a")[0] == entries[0].id
-        assert ids(two, "b") == [entries[1].id]
+        assert two.ids("a")[0] == entries[0].id
+        assert two.ids("b") == [entries[1].id]
 
     def test_a_try_whose_reply_was_lost_is_found_again(self, one: Party, two: Party) -> None:
         [entry] = entry_set(["a"])
@@ -147,7 +141,7 @@ class EntrySetContract(DisturbedSuite):
         two.enqueue("a")
         [again] = self.repeated(lambda: one.backend.enqueue([entry], unless_blocked=True))
         assert again.find(entry.id) is not None
-        assert ids(two, "a")[0] == entry.id
+        assert two.ids("a")[0] == entry.id
 
     def test_a_set_of_which_a_part_is_gone_is_not_adopted(self, one: Party, two: Party) -> None:
         """Behind the gap others may have been granted: what is left stands in the wrong order."""
@@ -158,7 +152,7 @@ class EntrySetContract(DisturbedSuite):
         again = enqueue(one, entries)
         for queue, old, new, other in zip("abc", first, again, behind, strict=True):
             assert new.order > old.order
-            assert ids(two, queue) == [other, new.id]
+            assert two.ids(queue) == [other, new.id]
 
     def test_a_set_of_another_session_is_not_adopted(self, one: Party, two: Party) -> None:
         entries = entry_set(["a", "b"])
@@ -174,7 +168,7 @@ class EntrySetContract(DisturbedSuite):
         enqueue(one, entries)
         waiting = [two.enqueue(queue)[0].id for queue in "ab"]
         assert one.backend.withdraw(entries).result(BOUND) is True
-        assert ids(two, "a") + ids(two, "b") == waiting
+        assert two.ids("a") + two.ids("b") == waiting
         assert one.backend.withdraw(entries).result(BOUND) is False
 
     def test_what_is_gone_keeps_no_other_from_leaving(self, one: Party, two: Party) -> None:
@@ -182,7 +176,7 @@ class EntrySetContract(DisturbedSuite):
         made = enqueue(one, entries)
         two.backend.evict(made[1]).result(BOUND)
         assert one.backend.withdraw(entries).result(BOUND) is False
-        assert [ids(two, queue) for queue in "abc"] == [[], [], []]
+        assert [two.ids(queue) for queue in "abc"] == [[], [], []]
 
     def test_a_withdrawal_whose_reply_was_lost_can_be_repeated(self, one: Party) -> None:
         entries = entry_set(["a", "b"])
@@ -191,7 +185,7 @@ class EntrySetContract(DisturbedSuite):
         with pytest.raises(BackendUnavailable):
             one.backend.withdraw(entries).result(BOUND)
         self.repeated(lambda: one.backend.withdraw(entries))
-        assert ids(one, "a") + ids(one, "b") == []
+        assert one.ids("a") + one.ids("b") == []
 
     def test_withdrawing_a_set_is_a_departure_from_each_queue(self, one: Party, two: Party) -> None:
         entries = entry_set(["a", "b"])

@@ -11,6 +11,7 @@ Subclass `FenceContract` in a test module and give it a fixture ``protected``, w
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from abc import ABC, abstractmethod
@@ -23,7 +24,7 @@ import coordlock
 from coordlock import LockLost, Mode, StaleToken
 from coordlock.errors import InvalidToken, Unsupported
 from coordlock.fencing import MAX_TOKEN, FencingToken, Marks, Presented
-from coordlock.testing.portal import Portal
+from coordlock.testing.portal import Portal, behind
 
 __all__ = ["FenceContract", "Protected"]
 
@@ -46,11 +47,15 @@ HOSTILE_NAMES: Final = [
 
 
 class Protected(ABC):
-    """Integers, one for each resource and 0 at first, and the fence that protects them.
+    """Integers, one for each resource and 0 at first, and the ``fence`` that protects them.
 
     ``read`` and ``write`` check and operate in one step, as users of the fence would. The other
-    methods are the fence's own. Async fences are waited for: see `coordlock.testing.portal.Portal`.
+    methods are the fence's own. An async fence is behind a front of
+    `coordlock.testing.portal.Portal`.
     """
+
+    def __init__(self, fence: Any) -> None:
+        self.fence = fence
 
     @abstractmethod
     def read(self, resource: str, token: Presented, shared: bool = False) -> int:
@@ -60,17 +65,18 @@ class Protected(ABC):
     def write(self, resource: str, token: Presented, value: int, shared: bool = False) -> None:
         """Check ``token`` and write the integer."""
 
-    @abstractmethod
     def check(self, resource: str, token: Presented, shared: bool = False) -> None:
         """`coordlock.fencing.Fence.check`."""
+        self.fence.check(resource, token, shared)
 
-    @abstractmethod
     def marks(self, resource: str) -> Marks:
         """`coordlock.fencing.Fence.marks`."""
+        found: Marks = self.fence.marks(resource)
+        return found
 
-    @abstractmethod
     def forget(self, resource: str) -> None:
         """`coordlock.fencing.Fence.forget`."""
+        self.fence.forget(resource)
 
 
 class FenceContract:
@@ -207,22 +213,15 @@ class FenceContract:
                 assert protected.read("alice", FencingToken.of(grant)) == 7
 
     def test_the_grant_of_an_async_client_is_one_too(self, protected: Protected) -> None:
-        portal = Portal()
-
-        async def connected() -> coordlock.AsyncClient:
-            return await coordlock.connect_async("memory://fences")
-
-        try:
-            client = portal.wait(connected())
-            grant = portal.wait(client.read_lock("r").acquire())
-            protected.check("alice", grant)
+        with contextlib.closing(Portal()) as portal:
+            client = portal.connect("memory://fences")
+            grant = client.read_lock("r").acquire()
+            protected.check("alice", behind(grant))
             assert protected.marks("alice") == Marks(shared=grant.token)
-            portal.wait(grant.release())
+            grant.release()
             with pytest.raises(LockLost, match="released"):
-                protected.check("alice", grant)
-            portal.wait(client.close())
-        finally:
-            portal.close()
+                protected.check("alice", behind(grant))
+            client.close()
 
     def test_a_grant_that_is_known_to_have_ended_is_refused_and_its_number_is_not(
         self, protected: Protected

@@ -23,7 +23,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final
 
@@ -31,7 +30,7 @@ import pytest
 
 import coordlock
 from coordlock import Mode
-from coordlock.testing.client_suite import DRIVERS, ClientSuite
+from coordlock.testing.client_suite import DRIVERS, ClientSuite, Start
 from coordlock.testing.waiting import eventually
 
 __all__ = ["LockContract"]
@@ -57,6 +56,7 @@ HOSTILE_NAMES: Final = [
     "*?[a]",
     "~root",
     "-rf",
+    "a}{b",
 ]
 
 #: A process that holds the lock until its input ends.
@@ -92,15 +92,6 @@ class LockContract(ClientSuite):
             else:
                 assert grant.remaining() == math.inf
         assert grant.remaining() == 0
-
-    def test_a_grant_that_was_released_is_not_entered_again(self, client: Any, other: Any) -> None:
-        grant = client.lock("orders").acquire()
-        with grant:
-            grant.check()
-        with other.lock("orders") as successor:
-            with pytest.raises(coordlock.LockLost, match="released"), grant:
-                pytest.fail("entered")
-            successor.check()
 
     def test_a_grant_that_was_lost_is_not_entered(self, client: Any, other: Any) -> None:
         grant = client.lock("orders").acquire()
@@ -150,7 +141,7 @@ class LockContract(ClientSuite):
         assert tokens == sorted(set(tokens))
 
     def test_waiters_are_granted_in_the_order_of_their_arrival(
-        self, client: Any, other: Any, start: Callable[..., Future[Any]]
+        self, client: Any, other: Any, start: Start
     ) -> None:
         granted: list[int] = []
 
@@ -166,20 +157,6 @@ class LockContract(ClientSuite):
         for waiter in waiters:
             waiter.result(30)
         assert granted == list(range(8))
-
-    def test_a_waiter_in_the_middle_that_gives_up_is_passed_over(
-        self, client: Any, other: Any, start: Callable[..., Future[Any]]
-    ) -> None:
-        grant = client.lock("orders").acquire()
-        quitter = start(other.lock("orders").acquire, 3.0)
-        eventually(lambda: len(client.admin.contenders("orders")) == 2)
-        last = start(client.lock("orders").acquire)
-        eventually(lambda: len(client.admin.contenders("orders")) == 3)
-        with pytest.raises(coordlock.AcquireTimeout):
-            quitter.result(30)
-        assert not last.done()
-        grant.release()
-        assert last.result(30).release()
 
     def test_release_is_idempotent_and_repeats_its_answer(self, client: Any) -> None:
         grant = client.lock("orders").acquire()
@@ -245,7 +222,7 @@ class LockContract(ClientSuite):
         assert told == []
 
     def test_an_evicted_waiter_gets_an_error_and_the_next_one_waits_on(
-        self, client: Any, other: Any, start: Callable[..., Future[Any]]
+        self, client: Any, other: Any, start: Start
     ) -> None:
         grant = client.lock("orders").acquire()
         first = start(other.lock("orders").acquire)
@@ -260,7 +237,7 @@ class LockContract(ClientSuite):
         assert second.result(30).release()
 
     def test_when_all_are_evicted_no_waiter_is_granted(
-        self, connect: Callable[..., Any], start: Callable[..., Future[Any]]
+        self, connect: Callable[..., Any], start: Start
     ) -> None:
         operator, *others = (connect() for _ in range(4))
         held = operator.lock("orders").acquire()
@@ -275,21 +252,8 @@ class LockContract(ClientSuite):
         assert held.lost.wait()
         assert operator.admin.evict_all("orders") == ()
 
-    def test_all_holders_of_a_semaphore_are_evicted_after_its_waiters(
-        self, connect: Callable[..., Any], start: Callable[..., Future[Any]]
-    ) -> None:
-        operator, other = connect(), connect()
-        held = [other.semaphore("permits", 2).acquire() for _ in range(2)]
-        waiters = [start(other.semaphore("permits", 2).acquire) for _ in range(3)]
-        eventually(lambda: self._length_is(operator, "permits", 5))
-        assert len(operator.admin.evict_all("permits")) == 5
-        for waiter in waiters:
-            with pytest.raises(coordlock.errors.Evicted):
-                waiter.result(30)
-        assert all(grant.lost.wait() for grant in held)
-
     def test_a_wait_is_cancelled_from_another_thread_and_the_next_one_waits_on(
-        self, client: Any, other: Any, start: Callable[..., Future[Any]]
+        self, client: Any, other: Any, start: Start
     ) -> None:
         stop = coordlock.Cancellation()
         grant = client.lock("orders").acquire()
@@ -331,7 +295,7 @@ class LockContract(ClientSuite):
     # Clients
 
     def test_closing_a_client_frees_its_locks_and_fails_its_waiters(
-        self, client: Any, other: Any, start: Callable[..., Future[Any]]
+        self, client: Any, other: Any, start: Start
     ) -> None:
         held = client.lock("held").acquire()
         with other.lock("busy"):
@@ -413,7 +377,7 @@ class LockContract(ClientSuite):
     # The queue as people see it
 
     def test_the_queue_shows_who_holds_and_who_waits(
-        self, connect: Callable[..., Any], start: Callable[..., Future[Any]]
+        self, connect: Callable[..., Any], start: Start
     ) -> None:
         client, other = connect(label="first"), connect(label="second")
         with client.read_lock("orders") as grant:
@@ -435,11 +399,6 @@ class LockContract(ClientSuite):
         assert tokens == sorted(set(tokens))
         assert writer.result(30).release()
 
-    def test_the_queues_in_use_are_listed(self, client: Any) -> None:
-        with client.lock("a/b"), client.lock("🔒"):
-            assert {"a/b", "🔒"} <= set(client.admin.names())
-        assert client.admin.contenders("never used") == ()
-
     def test_a_lock_says_whether_it_is_locked_and_whether_this_client_owns_it(
         self, client: Any, other: Any
     ) -> None:
@@ -451,6 +410,8 @@ class LockContract(ClientSuite):
             assert client.read_lock("orders").owned()
         eventually(lambda: not theirs.locked())
         assert not mine.owned()
+        with client.lock("orders", mode=Mode.NL):
+            assert not theirs.locked()
 
     def test_the_label_of_the_lock_is_shown_in_the_queue_or_that_of_the_client(
         self, client: Any, other: Any
@@ -507,23 +468,12 @@ class LockContract(ClientSuite):
         assert None not in grants
         assert all(grant.release() for grant in grants)
 
-    @pytest.mark.parametrize("name", ["", "x" * 256, "x" * 4096, "\ud800", b"x", None], ids=ascii)
-    def test_a_name_that_cannot_be_stored_is_refused_at_once(self, client: Any, name: Any) -> None:
-        with pytest.raises(coordlock.errors.InvalidName):
-            client.lock(name)
-
     # Modes
-
-    def test_a_late_reader_sees_a_writer_far_ahead(self, client: Any, other: Any) -> None:
-        with client.write_lock("orders"):
-            shadows = [client.lock("orders", mode=Mode.NL).acquire() for _ in range(20)]
-            assert other.read_lock("orders").try_acquire() is None
-            assert all(shadow.release() for shadow in shadows)
 
     # Semaphores
 
     def test_a_semaphore_never_has_too_many_holders(
-        self, client: Any, other: Any, start: Callable[..., Future[Any]]
+        self, client: Any, other: Any, start: Start
     ) -> None:
         holding, most, lock = 0, 0, threading.Lock()
 

@@ -157,19 +157,6 @@ class ObservationContract(DisturbedSuite):
         assert is_subsequence(observer.seen, writer.history)
         observer.observation.cancel()
 
-    def test_an_observer_that_does_not_look_keeps_one_state(self, one: Party, two: Party) -> None:
-        writer = Writer(one, "q", 3)
-        observation = two.backend.follow(Queue("q"), lambda: None)
-        for _ in range(30):
-            writer.step()
-
-        def newest() -> State:
-            state = observation.view.state
-            return () if state is None else shape(state.contenders)
-
-        eventually(lambda: newest() == writer.history[-1])
-        observation.cancel()
-
     def test_a_cancelled_observation_tells_nothing_and_leaves_others_alone(
         self, one: Party, two: Party
     ) -> None:

@@ -45,10 +45,13 @@ class Portal:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def front(self, value: Any) -> Any:
-        """``value``, behind a blocking front when it is one of coordlock's async objects."""
+        """``value``, behind a blocking front when it is one of coordlock's async objects.
+
+        Or when it is entered by ``async with``, as a fence's guard and its connection are.
+        """
         kind = type(value)
         is_async = kind.__module__.startswith("coordlock.") and kind.__name__.startswith("Async")
-        return _Front(self, value) if is_async else value
+        return _Front(self, value) if is_async or hasattr(kind, "__aenter__") else value
 
     def close(self) -> None:
         """End the loop and its thread."""

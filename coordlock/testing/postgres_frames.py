@@ -12,14 +12,14 @@ __all__ = ["PostgresFrames"]
 
 #: What a client sends before its first message with a type: whether TLS or GSSAPI is to be used.
 _NEGOTIATIONS: Final = (80877103, 80877104)
-_FUNCTION: Final = re.compile(rb"coordlock\.(\w+)")
+_VERB: Final = re.compile(rb"coordlock\.request\('(\w+)'")
 #: The types of the messages that end a request and its answer.
 _END_OF_REQUEST: Final = b"SQXp"
 _END_OF_REPLY: Final = b"ZR"
 
 
 class PostgresFrames:
-    """Names requests by coordlock's functions in them, such as ``enqueue``; others are ``other``.
+    """Names coordlock's requests by their verbs, such as ``enqueue``; others are ``other``.
 
     A frame is a whole request, which may be several of the protocol's messages, or its answer.
     Notifications come as answers to nothing.
@@ -50,7 +50,7 @@ class PostgresFrames:
             if body[:1] == b"p":
                 yield Frame(body)
                 continue
-            named = _FUNCTION.search(body)
+            named = _VERB.search(body)
             kind = named[1].decode() if named else "other"
             self._count += 1
             self._asked.append((self._count, kind))

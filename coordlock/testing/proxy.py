@@ -104,27 +104,14 @@ class FaultProxy:
         """Refuse new connections; open ones stay."""
         self._relay.run(self._relay.refuse)
 
-    def drop_connections(self, *, reset: bool = True) -> None:
-        """End all connections, with a reset or in order. New ones are accepted."""
+    def drop_connections(self) -> None:
+        """Reset all connections. New ones are accepted."""
 
         def drop() -> None:
             for connection in self._relay.connections:
-                if reset:
-                    connection.reset()
-                else:
-                    connection.close()
+                connection.reset()
 
         self._relay.run(drop)
-
-    @contextlib.contextmanager
-    def losing_replies(self) -> Iterator[None]:
-        """Within the block, requests arrive and replies do not; then all connections are reset."""
-        self.replies.black_hole()
-        try:
-            yield
-        finally:
-            self.drop_connections()
-            self.heal()
 
     def heal(self) -> None:
         """Lift all faults and traps. What was held back or delayed is delivered at once."""
@@ -133,8 +120,7 @@ class FaultProxy:
         def heal() -> None:
             relay.requests.heal()
             relay.replies.heal()
-            relay.request_traps.clear()
-            relay.reply_traps.clear()
+            relay.traps.clear()
             for connection in relay.connections:
                 connection.release()
             relay.listen()
@@ -147,24 +133,20 @@ class FaultProxy:
         """Do ``action`` once, when the ``nth`` fitting request comes, before it is forwarded.
 
         ``kind`` may be a pattern: ``create*``. Actions are `Connection.lose_reply`,
-        ``omit_reply``, ``lose_request``, ``postpone_request``, ``reset``, ``close``,
-        ``black_hole``, or your own function of a `Connection` and a `Message`. Needs a framer.
+        ``omit_reply``, ``lose_request``, ``reset``, ``close``, ``black_hole``, or your own
+        function of a `Connection` and a `Message`. Needs a framer.
         """
-        return self._set_trap(self._relay.request_traps, MessageTrap(kind, containing, action, nth))
-
-    def on_reply(self, kind: str, action: Action, *, containing: bytes = b"", nth: int = 1) -> Trap:
-        """The same for what the server sends."""
-        return self._set_trap(self._relay.reply_traps, MessageTrap(kind, containing, action, nth))
+        return self._set_trap(MessageTrap(kind, containing, action, nth))
 
     def on_bytes(self, pattern: bytes, action: Action, *, nth: int = 1) -> Trap:
         """Do ``action`` once, when a client has sent ``pattern``; needs no framer.
 
         What came before the frame in which the pattern ends may be forwarded already.
         """
-        return self._set_trap(self._relay.request_traps, BytesTrap(pattern, action, nth))
+        return self._set_trap(BytesTrap(pattern, action, nth))
 
-    def _set_trap(self, traps: list[Trap], trap: Trap) -> Trap:
-        self._relay.run(lambda: traps.append(trap))
+    def _set_trap(self, trap: Trap) -> Trap:
+        self._relay.run(lambda: self._relay.traps.append(trap))
         return trap
 
     def counts(self) -> Counts:

@@ -99,15 +99,6 @@ class PublishedValueContract(DisturbedSuite):
 
     # Watching
 
-    def test_a_change_is_told_to_who_watches_the_value(self, one: Party, two: Party) -> None:
-        mine = enqueue(one, b"a")
-        snapshot = two.backend.snapshot("q", owners=True).result(BOUND)
-        [seen_by_two] = snapshot.contenders
-        told = threading.Event()
-        two.backend.watch(seen_by_two, snapshot.revision, lambda _: told.set(), changes=True)
-        one.backend.publish(mine, b"b", 1).result(BOUND)
-        assert told.wait(BOUND)
-
     def test_the_own_session_is_told_too(self, one: Party) -> None:
         mine = enqueue(one, b"a")
         revision = one.backend.snapshot("q").result(BOUND).revision
@@ -230,10 +221,3 @@ class PublishedValueContract(DisturbedSuite):
             [claim, Mode.PR],
             [Mode.PR],
         ]
-
-    def test_who_does_not_know_the_marker_takes_it_for_exclusive(self, one: Party) -> None:
-        claim = Convertible(Mode.CR)
-        mine = enqueue(one, b"", claim=claim)  # as if its value were not known
-        [seen_again] = one.backend.snapshot("q", owners=True).result(BOUND).contenders
-        assert seen_again.key == mine.key
-        assert seen_again.claim == Convertible(Mode.EX)

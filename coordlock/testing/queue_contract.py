@@ -151,14 +151,6 @@ class QueueContract(PartySuite):
 
     # Enqueueing unless blocked
 
-    @pytest.mark.parametrize("claim", [*Mode, Permit(1), Permit(3)], ids=str)
-    def test_an_empty_queue_blocks_nobody(self, one: Party, claim: Claim) -> None:
-        entry, snapshot = one.try_to("q", claim)
-        contender = snapshot.find(entry.id)
-        assert contender is not None
-        assert (contender.claim, one.ids("q")) == (claim, [entry.id])
-        assert contender.token is not None
-
     @pytest.mark.parametrize("held", Mode, ids=str)
     @pytest.mark.parametrize("wanted", Mode, ids=str)
     def test_a_mode_is_blocked_by_what_conflicts_with_it(

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from coordlock.testing.connection import Connection, Faults
 from coordlock.testing.counts import Counts
-from coordlock.testing.frames import Frame, Framer
+from coordlock.testing.frames import Framer
 from coordlock.testing.loop import Loop
 from coordlock.testing.trap import Trap
 
@@ -45,8 +45,7 @@ class Relay:
         self._framer = framer
         self.requests = Faults()
         self.replies = Faults()
-        self.request_traps: list[Trap] = []
-        self.reply_traps: list[Trap] = []
+        self.traps: list[Trap] = []
         self.counts = Counts()
         self._loop = loop
         self._met = met
@@ -155,7 +154,8 @@ class Relay:
         now = time.monotonic()
         for frame in connection.requests.read(now):
             self.counts.add_request(frame)
-            _inspect(self.request_traps, connection, frame)
+            for trap in list(self.traps):
+                trap.inspect(connection, frame)
             if connection.is_closed or not connection.requests.is_reading:
                 return
             connection.requests.forward(frame.data, now)
@@ -164,18 +164,12 @@ class Relay:
         now = time.monotonic()
         for frame in connection.replies.read(now):
             self.counts.add_reply(frame)
-            _inspect(self.reply_traps, connection, frame)
             if not connection.is_closed and connection.loses(frame):
                 connection.reset()
             if connection.is_closed or not connection.replies.is_reading:
                 return
-            if not connection.is_orphan and not connection.omits(frame):
+            if not connection.omits(frame):
                 connection.replies.forward(frame.data, now)
-
-
-def _inspect(traps: list[Trap], connection: Connection, frame: Frame) -> None:
-    for trap in list(traps):
-        trap.inspect(connection, frame)
 
 
 def _bind(port: int) -> socket.socket:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final
 
@@ -20,7 +19,7 @@ from coordlock.backend import Expect, Put
 from coordlock.backend.config import configure
 from coordlock.errors import BackendUnavailable, Evicted, InvalidName, SessionLost, VersionMismatch
 from coordlock.testing.backend_contract import BOUND, Party, backend_for
-from coordlock.testing.client_suite import ClientSuite
+from coordlock.testing.client_suite import ClientSuite, Start
 from coordlock.types import VersionedValue
 
 __all__ = ["TransactionContract"]
@@ -40,30 +39,6 @@ NAMES: Final = [
     "x" * 900,
     "a/b/c/d/e/f/g",
 ]
-NO_KEYS: Final = [
-    "",
-    "/",
-    "relative",
-    "/a/",
-    "//a",
-    "/a//b",
-    "/a/./b",
-    "/../a",
-    "/nul\0byte",
-    "/line\nbreak",
-    "/del\x7f",
-    "/lone\ud800surrogate",
-    "/\ue000private",
-    "/🔒",
-    "/" + "x" * 1024,
-    "/" + "é" * 512,
-    "/zookeeper",
-    "/zookeeper/quota",
-    b"/a",
-    None,
-]
-
-Start = Callable[..., Future[Any]]
 
 
 def evict_all(client: Any, name: str = "orders") -> None:
@@ -109,22 +84,6 @@ class TransactionContract(ClientSuite):
 
     # Reading and writing
 
-    def test_nothing_is_read_where_nothing_was_written(self, grant: Any, key: str) -> None:
-        assert grant.read(key) is None
-
-    def test_what_was_put_is_read_with_the_number_of_its_writes(self, grant: Any, key: str) -> None:
-        for number, data in enumerate((b"one", b"two", b"two"), start=1):
-            grant.transaction().put(key, data).commit()
-            assert grant.read(key) == VersionedValue(data, number)
-
-    def test_a_deleted_key_is_gone_and_starts_again_at_one(self, grant: Any, key: str) -> None:
-        grant.transaction().put(key, b"one").commit()
-        grant.transaction().put(key, b"two").commit()
-        grant.transaction().delete(key).commit()
-        assert grant.read(key) is None
-        grant.transaction().put(key, b"three").commit()
-        assert grant.read(key) == VersionedValue(b"three", 1)
-
     def test_deleting_what_is_not_there_does_nothing_and_the_rest_is_done(
         self, grant: Any, key: str
     ) -> None:
@@ -144,11 +103,6 @@ class TransactionContract(ClientSuite):
         assert grant.read(below) is None
         assert grant.read(key) is None
 
-    @pytest.mark.parametrize("data", [b"", bytes(range(256)), b"x" * 100_000], ids=len)
-    def test_any_bytes_can_be_kept(self, grant: Any, key: str, data: bytes) -> None:
-        grant.transaction().put(key, data).commit()
-        assert grant.read(key) == VersionedValue(data, 1)
-
     @pytest.mark.parametrize("name", NAMES, ids=ascii)
     def test_a_key_may_have_any_printable_name(self, grant: Any, key: str, name: str) -> None:
         odd = f"{key}/{name}"
@@ -166,14 +120,6 @@ class TransactionContract(ClientSuite):
             transaction.commit()
         assert grant.read(key) == VersionedValue(b"one", 1)
 
-    def test_names_that_look_alike_are_different_keys(self, grant: Any, key: str) -> None:
-        keys = [key + name for name in ("a", "A", "á", "a\u0301", "%61", "a ", "a.")]
-        transaction = grant.transaction()
-        for number, one in enumerate(keys):
-            transaction.put(one, b"%d" % number)
-        transaction.commit()
-        assert [grant.read(one).data for one in keys] == [b"%d" % n for n in range(len(keys))]
-
     def test_a_hundred_operations_are_one_transaction(self, grant: Any, key: str) -> None:
         for turn in (1, 2):
             transaction = grant.transaction()
@@ -187,17 +133,6 @@ class TransactionContract(ClientSuite):
         transaction.commit()
         assert grant.read(f"{key}/50") is None
 
-    def test_many_transactions_at_a_time_are_all_made(
-        self, grant: Any, key: str, start: Start
-    ) -> None:
-        commits = [
-            start(grant.transaction().put(f"{key}/{number % 10}", b"%d" % number).commit)
-            for number in range(50)
-        ]
-        for commit in commits:
-            commit.result(BOUND)
-        assert [grant.read(f"{key}/{number}").version for number in range(10)] == [5] * 10
-
     # Who may write
 
     def test_grants_of_every_kind_can_write(self, client: Any, key: str) -> None:
@@ -208,23 +143,6 @@ class TransactionContract(ClientSuite):
                 grant.transaction().put(key, b"x").expect(key, version).commit()
                 version += 1
                 assert grant.read(key).version == version
-
-    def test_those_who_hold_a_lock_together_can_both_write(
-        self, client: Any, other: Any, key: str
-    ) -> None:
-        with client.semaphore("pool", 2) as first, other.semaphore("pool", 2) as second:
-            first.transaction().put(key, b"first").commit()
-            second.transaction().expect(key, 1).put(key, b"second").commit()
-            first.transaction().expect(key, 2).put(key, b"third").commit()
-            assert second.read(key) == VersionedValue(b"third", 3)
-
-    def test_a_transaction_with_nothing_in_it_proves_that_the_lock_is_held(
-        self, grant: Any, other: Any
-    ) -> None:
-        grant.transaction().commit()
-        evict_all(other)
-        with pytest.raises(LockLost):
-            grant.transaction().commit()
 
     def test_an_evicted_grant_writes_nothing_and_knows_at_once(
         self, grant: Any, other: Any, key: str
@@ -268,17 +186,6 @@ class TransactionContract(ClientSuite):
         with other.lock("orders", timeout=BOUND) as newer:
             assert newer.read(key) is None
 
-    def test_a_closed_client_neither_reads_nor_writes(
-        self, client: Any, other: Any, key: str
-    ) -> None:
-        grant = client.lock("orders").acquire()
-        client.close()
-        for use in (grant.transaction().put(key, b"late").commit, lambda: grant.read(key)):
-            with pytest.raises(LockLost, match="closed"):
-                use()
-        with other.lock("orders", timeout=BOUND) as newer:
-            assert newer.read(key) is None
-
     def test_the_backend_itself_says_that_a_contender_has_gone(self, url: str, key: str) -> None:
         party = Party(backend_for(self.backend, url))
         backend = party.backend
@@ -304,13 +211,6 @@ class TransactionContract(ClientSuite):
             backend.close().result(BOUND)
 
     # Versions
-
-    def test_an_expected_version_is_the_one_before(self, grant: Any, key: str) -> None:
-        grant.transaction().expect(key, 0).put(key, b"one").commit()
-        grant.transaction().put(key, b"two").expect(key, 1).commit()
-        grant.transaction().expect(key, 2).delete(key).commit()
-        grant.transaction().delete(key).expect(key, 0).commit()
-        assert grant.read(key) is None
 
     @pytest.mark.parametrize("expected", [0, 1, 3, 2**31, 2**32, 2**63 - 1])
     def test_another_version_than_expected_is_an_error_and_nothing_is_written(
@@ -393,16 +293,6 @@ class TransactionContract(ClientSuite):
 
     # What is refused before anything is sent
 
-    @pytest.mark.parametrize("key", NO_KEYS, ids=ascii)
-    def test_a_key_that_some_service_could_not_keep_is_refused(self, grant: Any, key: Any) -> None:
-        transaction = grant.transaction()
-        uses: list[Callable[..., object]] = [grant.read, transaction.delete]
-        uses += [partial(transaction.put, data=b""), partial(transaction.expect, version=1)]
-        for use in uses:
-            with pytest.raises(InvalidName):
-                use(key)
-        transaction.commit()
-
     def test_keys_of_the_locks_are_refused(self, client: Any, url: str, key: str) -> None:
         root = configure(url).root
         places = (root, f"{root}/orders", f"{root}/orders/x", f"{root}/other/y/z")
@@ -419,22 +309,3 @@ class TransactionContract(ClientSuite):
             beside = f"{root}-data/{key.rpartition('/')[2]}"
             grant.transaction().put(beside, b"x").commit()
             assert grant.read(beside) == VersionedValue(b"x", 1)
-
-    def test_a_key_is_written_once_in_a_transaction(self, grant: Any, key: str) -> None:
-        transaction = grant.transaction().put(key, b"1")
-        with pytest.raises(InvalidName, match="twice"):
-            transaction.put(key, b"2")
-        with pytest.raises(InvalidName, match="twice"):
-            transaction.delete(key)
-        transaction.commit()
-        assert grant.read(key) == VersionedValue(b"1", 1)
-
-    @pytest.mark.parametrize("data", ["text", bytearray(b"x"), None, 7], ids=repr)
-    def test_data_must_be_bytes(self, grant: Any, key: str, data: Any) -> None:
-        with pytest.raises(TypeError, match="bytes"):
-            grant.transaction().put(key, data)
-
-    @pytest.mark.parametrize("version", [-1, 2**63, True, 1.0, "1", None], ids=repr)
-    def test_a_version_that_is_none_is_refused(self, grant: Any, key: str, version: Any) -> None:
-        with pytest.raises(ValueError, match="version"):
-            grant.transaction().expect(key, version)

@@ -15,9 +15,8 @@ from coordlock.errors import (
 from coordlock.kernel.engine import Engine
 from coordlock.runtime.clock import sleep
 from coordlock.runtime.deadline import Cancellation, Cancelled
-from coordlock.runtime.driver import Steps, awaited, bounded
+from coordlock.runtime.driver import Steps, awaited, awaiting, blocking, bounded
 from coordlock.runtime.log import Log
-from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.promise import Condition, Promise
 from coordlock.work.item import AsyncItem, Item
 

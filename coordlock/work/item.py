@@ -24,9 +24,8 @@ from coordlock.model.claim import Claim, Mode
 from coordlock.model.events import ItemEnded
 from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import DeadlineReached
-from coordlock.runtime.driver import Steps
+from coordlock.runtime.driver import Steps, awaiting, blocking
 from coordlock.runtime.log import Log, described
-from coordlock.runtime.methods import awaiting, blocking
 from coordlock.runtime.process import THREAD
 from coordlock.runtime.promise import Promise
 from coordlock.runtime.recorder import RECORDER

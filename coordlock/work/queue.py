@@ -17,8 +17,8 @@ from coordlock.kernel.engine import Engine
 from coordlock.model.names import check_name
 from coordlock.recipes.shared.publishing_grant import check_value
 from coordlock.runtime.deadline import Cancellation, Cancelled, DeadlineReached, checked
-from coordlock.runtime.driver import Steps, bounded, or_undo
-from coordlock.runtime.methods import Resident, awaiting, blocking
+from coordlock.runtime.driver import Steps, awaiting, blocking, bounded, or_undo
+from coordlock.runtime.guards import Resident
 from coordlock.settings import (
     DEFAULT,
     Default,

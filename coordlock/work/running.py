@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from coordlock.errors import LockLost
 from coordlock.runtime.deadline import Cancellation, DeadlineReached
-from coordlock.runtime.driver import Steps, bounded
-from coordlock.runtime.functions import PlainFunction
+from coordlock.runtime.driver import Steps, awaiting, blocking, bounded
+from coordlock.runtime.guards import PlainFunction
 from coordlock.runtime.log import Log, described
-from coordlock.runtime.methods import awaiting, blocking
 from coordlock.work.consumption import _BaseConsumption
 from coordlock.work.item import AsyncItem, Item
 

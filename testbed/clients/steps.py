@@ -6,22 +6,15 @@ such as ``lock.acquire`` is right for both: it gives the result to one, an await
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
-__all__ = ["Steps", "at_once", "run", "run_async"]
+__all__ = ["Steps", "run", "run_async"]
 
 T = TypeVar("T")
 
 #: Steps with a result of type T.
 Steps = Generator[Callable[[], Any], Any, T]
-
-
-def at_once(parts: Sequence[Steps[T]]) -> Steps[list[T]]:
-    """Take all ``parts`` at once, each in a task of its own; for asyncio only."""
-    results: list[T] = yield lambda: asyncio.gather(*map(run_async, parts))
-    return results
 
 
 def run(steps: Steps[T]) -> T:

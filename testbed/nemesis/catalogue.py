@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from testbed.nemesis import clocks, links, nodes, operators, people, redis
+from testbed.nemesis import clocks, nodes, operators, people, postgresql, redis
 from testbed.nemesis.fault_maker import FaultMaker
+from testbed.nemesis.links import LINK_FAULTS
 
 __all__ = ["FAULTS", "fitting"]
 
 #: By name.
 FAULTS: Final[Mapping[str, type[FaultMaker]]] = {
     fault.name: fault
-    for module in (nodes, links, people, clocks, operators, redis)
-    for fault in (getattr(module, name) for name in module.__all__)
+    for fault in (
+        *LINK_FAULTS,
+        *(
+            getattr(module, name)
+            for module in (nodes, people, clocks, operators, postgresql, redis)
+            for name in module.__all__
+        ),
+    )
 }
 
 

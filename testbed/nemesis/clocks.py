@@ -10,7 +10,7 @@ from coordlock_faults.events import Reach
 
 from testbed.nemesis.fault_maker import Area, FaultMaker
 
-__all__ = ["JumpClientClock", "JumpLeaderClock", "JumpServerClocks"]
+__all__ = ["JumpClientClock", "JumpLeaderClock"]
 
 
 class _Jump(FaultMaker):
@@ -37,16 +37,6 @@ class JumpLeaderClock(_Jump):
 
     def choose(self) -> tuple[str, ...]:
         return self.leader()
-
-
-class JumpServerClocks(_Jump):
-    """The clocks of all servers jump, each to elsewhere."""
-
-    name = "jump-server-clocks"
-    systems = frozenset({"zookeeper"})
-
-    def choose(self) -> tuple[str, ...]:
-        return tuple(self.system.nodes)
 
 
 class JumpClientClock(_Jump):

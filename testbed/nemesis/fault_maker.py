@@ -18,9 +18,9 @@ from testbed.systems.system import System
 
 __all__ = ["CLUSTERS", "SERVICES", "Area", "Clients", "FaultMaker", "Ranges", "Scene"]
 
-#: All services, and those of several nodes.
-SERVICES: Final = frozenset({"etcd", "zookeeper", "redis", "redis-sentinel"})
-CLUSTERS: Final = SERVICES - {"redis"}
+#: The services whose nodes decide together who leads, and all.
+CLUSTERS: Final = frozenset({"etcd", "zookeeper", "redis-sentinel"})
+SERVICES: Final = CLUSTERS | {"postgresql", "postgresql-standby", "redis"}
 #: Of seconds: one is chosen, and then a time in it.
 Ranges = Sequence[tuple[float, float]]
 

@@ -4,32 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar, Final
 
 from coordlock_faults.events import Reach
 
-from testbed.nemesis.fault_maker import CLUSTERS, Area, FaultMaker, Ranges
+from testbed.nemesis.fault_maker import CLUSTERS, SERVICES, Area, FaultMaker, Ranges
 from testbed.network.disturbance import Disturbance
 
-__all__ = [
-    "DeafenClient",
-    "DeafenFollower",
-    "DeafenLeader",
-    "IsolateClient",
-    "IsolateFollower",
-    "IsolateLeader",
-    "LossyClient",
-    "LossyFollower",
-    "LossyLeader",
-    "MuteClient",
-    "MuteFollower",
-    "MuteLeader",
-    "PartLeader",
-    "ResetClient",
-    "SlowClient",
-    "SlowFollower",
-    "SlowLeader",
-]
+__all__ = ["LINK_FAULTS"]
 
 
 class _LinkFault(FaultMaker):
@@ -37,6 +19,12 @@ class _LinkFault(FaultMaker):
 
     reach = Reach.NETWORK
     lasts: ClassVar[Ranges] = (0.3, 1.5), (3.0, 6.0)
+    #: Whom it strikes.
+    role: ClassVar[str]
+
+    def choose(self) -> tuple[str, ...]:
+        choose = {"leader": self.leader, "follower": self.follower, "client": self.client}
+        return choose[self.role]()
 
     @abstractmethod
     def disturb(self, name: str) -> Iterator[Disturbance]:
@@ -53,28 +41,6 @@ class _LinkFault(FaultMaker):
         # Some of what was held back arrives late, some never: both happen.
         if self.random.random() < 0.5:
             self.system.network.reset(self.targets[0])
-
-
-class _OfLeader(_LinkFault):
-    area = Area.NODES
-
-    def choose(self) -> tuple[str, ...]:
-        return self.leader()
-
-
-class _OfFollower(_LinkFault):
-    area = Area.NODES
-    systems = CLUSTERS
-
-    def choose(self) -> tuple[str, ...]:
-        return self.follower()
-
-
-class _OfClient(_LinkFault):
-    area = Area.CLIENTS
-
-    def choose(self) -> tuple[str, ...]:
-        return self.client()
 
 
 class _Isolation(_LinkFault):
@@ -111,88 +77,14 @@ class _Slowness(_LinkFault):
         yield self.system.network.slow(name, self.random.uniform(0.02, 0.5))
 
 
-class _Lossiness(_LinkFault):
-    """Packets from and to it get lost: stalls, and connections that break."""
-
-    lasts = ((2.0, 6.0),)
-
-    def disturb(self, name: str) -> Iterator[Disturbance]:
-        yield self.system.network.lossy(name, self.random)
-
-
-class IsolateLeader(_Isolation, _OfLeader):
-    name = "isolate-leader"
-
-
-class IsolateFollower(_Isolation, _OfFollower):
-    name = "isolate-follower"
-
-
-class IsolateClient(_Isolation, _OfClient):
-    name = "isolate-client"
-
-
-class PartLeader(_OfLeader):
+class _Parting(_LinkFault):
     """It and the other nodes do not hear each other; its clients still hear it."""
-
-    name = "part-leader"
-    systems = CLUSTERS
 
     def disturb(self, name: str) -> Iterator[Disturbance]:
         for node in self.system.nodes:
             if node != name:
                 yield self.system.network.silence(name, node)
                 yield self.system.network.silence(node, name)
-
-
-class MuteLeader(_Muting, _OfLeader):
-    name = "mute-leader"
-    systems = CLUSTERS
-
-
-class MuteFollower(_Muting, _OfFollower):
-    name = "mute-follower"
-
-
-class MuteClient(_Muting, _OfClient):
-    name = "mute-client"
-
-
-class DeafenLeader(_Deafening, _OfLeader):
-    name = "deafen-leader"
-    systems = CLUSTERS
-
-
-class DeafenFollower(_Deafening, _OfFollower):
-    name = "deafen-follower"
-
-
-class DeafenClient(_Deafening, _OfClient):
-    name = "deafen-client"
-
-
-class SlowLeader(_Slowness, _OfLeader):
-    name = "slow-leader"
-
-
-class SlowFollower(_Slowness, _OfFollower):
-    name = "slow-follower"
-
-
-class SlowClient(_Slowness, _OfClient):
-    name = "slow-client"
-
-
-class LossyLeader(_Lossiness, _OfLeader):
-    name = "lossy-leader"
-
-
-class LossyFollower(_Lossiness, _OfFollower):
-    name = "lossy-follower"
-
-
-class LossyClient(_Lossiness, _OfClient):
-    name = "lossy-client"
 
 
 class ResetClient(FaultMaker):
@@ -207,3 +99,28 @@ class ResetClient(FaultMaker):
 
     def strike(self) -> None:
         self.system.network.reset(self.targets[0])
+
+
+_ROLES: Final = ("leader", "follower", "client")
+
+
+def _of(role: str, what: str, kind: type[_LinkFault], *, alone: bool = True) -> Any:
+    """The fault ``what``-``role``; ``alone``: a leader without followers may suffer it, too."""
+    facts = {
+        "name": f"{what}-{role}",
+        "role": role,
+        "area": Area.CLIENTS if role == "client" else Area.NODES,
+        "systems": SERVICES if alone and role != "follower" else CLUSTERS,
+    }
+    return type(f"{kind.__name__}-{role}", (kind,), facts)
+
+
+#: All of them.
+LINK_FAULTS: Final[tuple[type[FaultMaker], ...]] = (
+    ResetClient,
+    _of("leader", "part", _Parting, alone=False),
+    *(_of(role, "isolate", _Isolation) for role in _ROLES),
+    *(_of(role, "slow", _Slowness) for role in _ROLES),
+    *(_of(role, "mute", _Muting, alone=role == "client") for role in _ROLES),
+    *(_of(role, "deafen", _Deafening, alone=role == "client") for role in _ROLES),
+)

@@ -11,7 +11,7 @@ from coordlock_faults.events import Reach
 from testbed.nemesis.fault_maker import Area, FaultMaker
 from testbed.systems.etcd import EtcdSystem
 
-__all__ = ["Compact", "Defragment", "RemoveContender", "RemoveQueue", "RevokeSession"]
+__all__ = ["Compact", "RemoveContender", "RemoveQueue", "RevokeSession"]
 
 
 class RemoveContender(FaultMaker):
@@ -20,7 +20,7 @@ class RemoveContender(FaultMaker):
     name = "remove-contender"
     reach = Reach.OPERATOR
     area = Area.SERVICE
-    systems = frozenset({"etcd", "zookeeper"})
+    systems = frozenset({"etcd", "postgresql", "zookeeper"})
 
     def choose(self) -> tuple[str, ...]:
         keys = self.system.contenders(self.scene.root)
@@ -36,7 +36,7 @@ class RemoveQueue(FaultMaker):
     name = "remove-queue"
     reach = Reach.OPERATOR
     area = Area.SERVICE
-    systems = frozenset({"etcd", "zookeeper"})
+    systems = frozenset({"etcd", "postgresql", "zookeeper"})
 
     #: How often it is tried, where somebody always comes between the contenders and the parent.
     tries = 20
@@ -107,16 +107,3 @@ class Compact(_EtcdFault):
 
     def strike(self) -> None:
         self.system.compact(self._revision)
-
-
-class Defragment(_EtcdFault):
-    """A node rewrites its file, and answers nobody meanwhile."""
-
-    name = "defragment"
-    reach = Reach.SERVERS
-
-    def choose(self) -> tuple[str, ...]:
-        return (self.random.choice(sorted(self.system.nodes)),)
-
-    def strike(self) -> None:
-        self.system.defragment(self.targets[0])

@@ -9,7 +9,6 @@ once on the connections that are there as on those to come.
 from __future__ import annotations
 
 from collections.abc import Callable
-from random import Random
 from typing import Final, Self
 
 from coordlock.testing.connection import Connection, Faults
@@ -17,7 +16,7 @@ from coordlock.testing.frames import Framer, RawFrames
 from coordlock.testing.loop import Loop
 from coordlock.testing.relay import Relay
 from testbed.network.diallers import owns, socket_number
-from testbed.network.disturbance import Disturbance, Pair, Weather, Wire
+from testbed.network.disturbance import Disturbance, Pair, Wire
 
 __all__ = ["Network"]
 
@@ -85,19 +84,6 @@ class Network:
     def slow(self, name: str, seconds: float) -> Disturbance:
         """Delay what ``name`` sends and what it is sent, each by so much."""
         return self._disturb(Disturbance(_both_ways(name), delay=seconds))
-
-    def lossy(
-        self,
-        name: str,
-        random: Random,
-        *,
-        stalls: float = 0.05,
-        longest: float = 0.5,
-        breaks: float = 0.002,
-    ) -> Disturbance:
-        """Lose packets of what ``name`` sends and is sent; see `Weather`."""
-        weather = Weather(random, stalls, longest, breaks)
-        return self._disturb(Disturbance(_both_ways(name), weather=weather))
 
     def reset(self, name: str) -> None:
         """Reset all connections that ``name`` has."""

@@ -37,22 +37,15 @@ class Remote:
 
 
 class AsyncRemote:
-    """The resource, for asyncio. Connects when it is first used."""
+    """The same for asyncio, by a thread for each request."""
 
     def __init__(self, path: Path) -> None:
-        self._path: Final = path
-        self._writer: asyncio.StreamWriter | None = None
+        self._remote: Final = Remote(path)
 
     async def offer(self, request: Request) -> Answer:
-        """The resource's answer. Raises OSError when the resource is not there."""
-        if self._writer is None:
-            with address(self._path) as where:
-                self._reader, self._writer = await asyncio.open_unix_connection(where)
-        self._writer.write(request.encode())
-        return Answer.decode(await self._reader.readline())
+        """See `Remote.offer`."""
+        return await asyncio.to_thread(self._remote.offer, request)
 
     async def close(self) -> None:
         """Disconnect."""
-        if self._writer is not None:
-            self._writer.close()
-            await self._writer.wait_closed()
+        self._remote.close()

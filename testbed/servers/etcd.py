@@ -118,8 +118,6 @@ class EtcdServer(Etcd, ServerProcess):
 
     name = "etcd"
     cluster: Mapping[str, str] = {}
-    #: Whether it joins a cluster that exists.
-    joins = False
     #: The host and port that it tells clients to use; None for its own.
     client_address: str | None = None
     #: Milliseconds. The shortest lease is one and a half elections, rounded up to seconds: 1 s.
@@ -180,7 +178,7 @@ class EtcdServer(Etcd, ServerProcess):
             "listen-peer-urls": f"http://127.0.0.1:{self.peer_port}",
             "initial-advertise-peer-urls": self.peer_url,
             "initial-cluster": ",".join(f"{name}={url}" for name, url in members.items()),
-            "initial-cluster-state": "existing" if self.joins else "new",
+            "initial-cluster-state": "new",
             # Health on a plain port of its own, so that the probe needs no credentials.
             "listen-metrics-urls": f"http://127.0.0.1:{self._health_port}",
             "heartbeat-interval": str(self.heartbeat),
@@ -247,8 +245,6 @@ class EtcdCluster(Etcd):
     """An etcd cluster on this machine; ``members`` are stopped, killed and paused one by one."""
 
     def __init__(self, directory: Path, size: int = 3) -> None:
-        self._directory = directory
-        self._made = size
         self.members = [EtcdServer(directory / f"member{number}") for number in range(size)]
 
     @property
@@ -265,36 +261,6 @@ class EtcdCluster(Etcd):
 
         eventually(look, "a leader")
         return found[0]
-
-    def replace(self, member: EtcdServer) -> None:
-        """Have another server in the place of ``member``, as operators do: add one, remove one."""
-        peers = {one.name: one.peer_url for one in self.members}
-        number, self._made = self._made, self._made + 1
-        new = EtcdServer(self._directory / f"member{number}")
-        new.name, new.joins = f"etcd{number}", True
-        new.heartbeat, new.election = member.heartbeat, member.election
-        new.cluster = {**peers, new.name: new.peer_url}
-        self._change("add", new.name, f"--peer-urls={new.peer_url}")
-        self.members.append(new.start())
-        lines = self.etcdctl("member", "list").splitlines()
-        [id] = [line.partition(",")[0] for line in lines if f" {member.name}," in line]
-        self.members.remove(member)
-        self._change("remove", id)
-        member.kill()
-
-    def _change(self, *change: str) -> None:
-        """Change the members. A cluster refuses that while one of them has only just come."""
-
-        def is_done() -> bool:
-            try:
-                self.etcdctl("member", *change)
-            except subprocess.CalledProcessError as error:
-                if "unhealthy cluster" in error.stderr:
-                    return False
-                raise AssertionError(error.stderr) from None
-            return True
-
-        eventually(is_done, "the cluster to let its members change")
 
     def _configure(self) -> None:
         peers = {f"etcd{number}": member.peer_url for number, member in enumerate(self.members)}

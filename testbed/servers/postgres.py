@@ -135,7 +135,7 @@ class PostgresServer(Postgres, ServerProcess):
         directory: for its data and log.
         durable: wait for the disk at each commit, as real servers do. Else a crash of the machine
             loses the data; a killed server loses nothing either way.
-        replicates: write what a `PostgresStandby` needs.
+        replicates: write what a `PostgresStandby` needs, and a `PostgresqlObserver`.
         max_connections: how many clients it serves, of which three are administrators.
         environment: what is put into its environment.
     """
@@ -175,7 +175,13 @@ class PostgresServer(Postgres, ServerProcess):
                 os.chown(self._shelter.name, user.pw_uid, user.pw_gid)
                 self.data = Path(self._shelter.name) / "data"
             self._create_data()
-        settings = {
+        options = [f"-c{name}={value}" for name, value in self._settings().items()]
+        environment = [f"{name}={value}" for name, value in self._environment.items()]
+        program = _program("postgres")
+        return [*_as_user(), "env", *environment, *program, "-D", str(self.data), *options]
+
+    def _settings(self) -> dict[str, object]:
+        return {
             "listen_addresses": "127.0.0.1",
             "port": self._port,
             "unix_socket_directories": "",
@@ -185,14 +191,10 @@ class PostgresServer(Postgres, ServerProcess):
             "track_commit_timestamp": "on",
             "fsync": "on" if self._durable else "off",
             "full_page_writes": "on" if self._durable else "off",
-            "wal_level": "replica" if self._replicates else "minimal",
+            "wal_level": "logical" if self._replicates else "minimal",
             "max_wal_senders": 4 if self._replicates else 0,
             "autovacuum": "off",
         }
-        options = [f"-c{name}={value}" for name, value in settings.items()]
-        environment = [f"{name}={value}" for name, value in self._environment.items()]
-        program = _program("postgres")
-        return [*_as_user(), "env", *environment, *program, "-D", str(self.data), *options]
 
     def _create_data(self) -> None:
         """Make ``data``, where `USER` may do everything, without a password."""
@@ -255,6 +257,8 @@ class PostgresServer(Postgres, ServerProcess):
         for pid in children:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        # A server does not start while another has its memory.
+        eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children))
 
     def _children(self) -> list[int]:
         # The forked processes have sessions of their own.
@@ -285,13 +289,32 @@ class PostgresStandby(PostgresServer):
 
     def __init__(self, directory: Path, primary: PostgresServer) -> None:
         super().__init__(directory, replicates=True)
-        self._primary = primary
+        self.primary = primary
 
     def _create_data(self) -> None:
-        # -R: its settings say whom it follows.
-        source = f"host=127.0.0.1 port={self._primary.port} user={self.USER}"
-        source += f" application_name={self.NAME}"
-        _run("pg_basebackup", "-R", "-c", "fast", "-D", self.data, "-d", source)
+        """Copy the primary's, while it runs. Not by pg_basebackup, which not all releases bring."""
+        source = f"host=127.0.0.1 port={self.primary.port} user={self.USER}"
+        with self.primary.administrator() as admin:
+            is_old = admin.info.server_version < 150000
+            start, stop = (
+                ("pg_start_backup('standby', true, false)", "pg_stop_backup(false, false)")
+                if is_old
+                else ("pg_backup_start('standby', true)", "pg_backup_stop(false)")
+            )
+            admin.execute(f"SELECT {start}".encode())
+            ignored = shutil.ignore_patterns("postmaster.*", "pg_replslot", "pgsql_tmp*")
+            shutil.copytree(
+                self.primary.data, self.data, ignore=ignored, copy_function=_copy_if_there
+            )
+            [(label,)] = admin.execute(f"SELECT labelfile FROM {stop}".encode()).fetchall()
+        (self.data / "pg_replslot").mkdir()
+        (self.data / "backup_label").write_text(label)
+        (self.data / "standby.signal").touch()
+        with (self.data / "postgresql.auto.conf").open("a") as settings:
+            settings.write(f"primary_conninfo = '{source} application_name={self.NAME}'\n")
+        owner = self.data.parent.stat()
+        for path in (self.data, *self.data.rglob("*")):
+            os.chown(path, owner.st_uid, owner.st_gid)
 
     def lag(self) -> None:
         """Receive no more of what the primary writes."""
@@ -302,7 +325,7 @@ class PostgresStandby(PostgresServer):
 
     def catch_up(self) -> None:
         """Have all that the primary has written."""
-        with self._primary.administrator() as admin:
+        with self.primary.administrator() as admin:
             [(written,)] = admin.execute("SELECT pg_current_wal_insert_lsn()").fetchall()
         with self.administrator() as admin:
             eventually(
@@ -367,6 +390,12 @@ class PgBouncer(Postgres, ServerProcess):
                 return connection.execute("SELECT 1").fetchone() == (1,)
         except psycopg.Error:
             return False
+
+
+def _copy_if_there(source: str, target: str) -> None:
+    """Copy a file, which the server may have removed meanwhile."""
+    with suppress(FileNotFoundError):
+        shutil.copy2(source, target)
 
 
 def _program(name: str) -> list[str]:

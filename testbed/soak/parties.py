@@ -17,7 +17,7 @@ from testbed.clients.workloads import WORKLOADS
 from testbed.soak.crew import Crew, NoAnswer, Talker
 from testbed.soak.impasse import Impasse
 from testbed.soak.plan import Plan
-from testbed.systems.subject import Subject
+from testbed.systems.system import System
 
 __all__ = ["LOCKS", "Parties", "at_work"]
 
@@ -43,9 +43,9 @@ class Parties:
     """
 
     def __init__(
-        self, subject: Subject, plan: Plan, directory: Path, stack: contextlib.ExitStack
+        self, system: System, plan: Plan, directory: Path, stack: contextlib.ExitStack
     ) -> None:
-        self._subject = subject
+        self._system = system
         self._plan = plan
         self._stack = stack
         self._workload = WORKLOADS[plan.workload](LOCKS)
@@ -53,13 +53,13 @@ class Parties:
         self.root: Final = f"/{plan.name}"
         self.directory: Final = directory
         self.runner: Final = self.journal("runner")
-        self.truth: Final = subject.truth(self.root, self.journal("truth"))
+        self.truth: Final = system.truth(self.root, self.journal("truth"))
         self._log_began()
         if self.truth is not None:
             stack.enter_context(self.truth)
         self.resource: Final = self._start_resource()
         self.crew: Final = stack.enter_context(
-            Crew(directory, self._client, self._environment, subject.met, subject.parted)
+            Crew(directory, self._client, self._environment, system.met, system.parted)
         )
         for _ in range(plan.clients):
             self.crew.spawn()
@@ -82,13 +82,13 @@ class Parties:
 
     def impasse(self) -> Impasse:
         """Who waits, and for what."""
-        return Impasse.of(self._subject.direct_url(self.root), self.directory)
+        return Impasse.of(self._system.direct_url(self.root), self.directory)
 
     def end(self) -> None:
         """Let observers catch up, write down what is left, and stop everybody, in order."""
         self._await_late_requests()
         self.crew.ask("agree", "agreed")
-        self._workload.log_final(self._subject.direct_url(self.root), self.runner)
+        self._workload.log_final(self._system.direct_url(self.root), self.runner)
         self._count(baseline=False)
         self.resource.tell("finish")
         self.resource.expect("finished")
@@ -118,7 +118,7 @@ class Parties:
             if one.end is None
         }
         try:
-            with coordlock.connect(self._subject.direct_url(self.root)) as client:
+            with coordlock.connect(self._system.direct_url(self.root)) as client:
                 return all(
                     (name, one.token) in held
                     for name in client.admin.names()
@@ -149,7 +149,7 @@ class Parties:
         plan = self._plan
         return [
             *("-m", "testbed.clients.client", "--name", name),
-            *("--url", self._subject.url(self.root, ttl=f"{plan.ttl:g}s")),
+            *("--url", self._system.url(self.root, ttl=f"{plan.ttl:g}s")),
             *("--journal", str(self.directory / f"{name}.jsonl")),
             *("--seed", str(plan.seed * 1000 + number), "--locks", str(LOCKS)),
             *("--workload", plan.workload, "--resource", str(self._socket)),
@@ -157,16 +157,16 @@ class Parties:
 
     def _environment(self, name: str) -> Mapping[str, str]:
         # In a child of a process whose threads are in gRPC, gRPC starts threads that crash.
-        return {**self._subject.environment(name), "GRPC_ENABLE_FORK_SUPPORT": "0"}
+        return {**self._system.environment(name), "GRPC_ENABLE_FORK_SUPPORT": "0"}
 
     def _log_began(self) -> None:
         plan = self._plan
         self.runner.log(
             RunBegan,
             plan.seed,
-            self._subject.name,
+            self._system.name,
             truth=self.truth is not None,
-            versions=self._subject.versions(),
+            versions=self._system.versions(),
             parameters={
                 "workload": plan.workload,
                 "clients": str(plan.clients),
@@ -176,7 +176,7 @@ class Parties:
 
 
 @contextlib.contextmanager
-def at_work(subject: Subject, plan: Plan, directory: Path) -> Iterator[Parties]:
+def at_work(system: System, plan: Plan, directory: Path) -> Iterator[Parties]:
     """All parties of a run, at work in the block. Who is left at its end is killed.
 
     Whatever is to happen to them happens in the block, which ends with `Parties.drain` and
@@ -185,7 +185,7 @@ def at_work(subject: Subject, plan: Plan, directory: Path) -> Iterator[Parties]:
     """
     directory.mkdir(parents=True)
     with contextlib.ExitStack() as stack:
-        parties = Parties(subject, plan, directory, stack)
+        parties = Parties(system, plan, directory, stack)
         try:
             yield parties
         except NoAnswer as error:

@@ -149,10 +149,3 @@ class EtcdSystem(System):
     def compact(self, upto: int) -> None:
         """Forget all history before the revision ``upto``."""
         self._etcdctl("compaction", str(upto), "--physical=true")
-
-    def defragment(self, name: str) -> None:
-        """Rewrite a node's file; it answers nobody meanwhile."""
-        try:
-            self.nodes[name].etcdctl("--command-timeout=10s", "defrag")
-        except subprocess.CalledProcessError as error:
-            raise Uncertain(f"etcdctl defrag: {error.stderr}") from error

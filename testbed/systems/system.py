@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -15,8 +15,8 @@ from testbed.network.network import Network
 from testbed.servers.cluster import start_together
 from testbed.servers.endpoint import Endpoint
 from testbed.servers.process import ServerProcess
-from testbed.systems.subject import Subject
 from testbed.systems.wall_clocks import WallClocks
+from testbed.truth.observer import Observer
 
 __all__ = ["System", "Uncertain"]
 
@@ -25,13 +25,14 @@ class Uncertain(Exception):
     """What the operator asked for may be done, or may be yet, or never."""
 
 
-class System(Subject):
+class System(ABC):
     """Nodes, ``n1`` and so on, that reach each other, and that clients reach, by ``network``.
 
     A context manager that starts and kills them. Nodes die with the thread that started them; so
     whoever restarts them lives longer than the system.
 
     Attributes:
+        name: the service, such as ``etcd``; also the scheme of its URLs, unless it says otherwise.
         nodes: by name.
         network: all links.
         clocks: the wall clocks of processes.
@@ -39,6 +40,7 @@ class System(Subject):
         keeps_data: whether it keeps what it has acknowledged, whatever its nodes suffer.
     """
 
+    name: str
     size: ClassVar[int] = 3
     keeps_data: ClassVar[bool] = True
 
@@ -68,13 +70,27 @@ class System(Subject):
     def _configure(self) -> None:
         """Link everything, and tell the nodes where they find each other."""
 
+    @abstractmethod
+    def versions(self) -> dict[str, str]:
+        """The versions of the service's programs, by their names."""
+
+    def truth(self, root: str, journal: Journal) -> Observer | None:
+        """The observer of ``root``, which writes into ``journal``; not started yet.
+
+        None where the service has no record that could be read.
+        """
+        return None
+
     def environment(self, name: str) -> Mapping[str, str]:
+        """What the client process called ``name`` is to find in its environment."""
         return self.clocks.clock(name).environment
 
     def met(self, name: str, pid: int) -> None:
+        """The client process called ``name`` was started."""
         self.network.know(name, pid)
 
     def parted(self, name: str) -> None:
+        """It is gone. Idempotent."""
         self.network.forget(name)
 
     def watched(self, journal: Journal) -> AbstractContextManager[None]:

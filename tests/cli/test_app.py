@@ -160,16 +160,11 @@ def test_whoever_knows_flock_is_told_how_to_run_a_shell(cli: Cli, option: str) -
         assert f"no such option: {option}; for a shell, write -- sh -c 'COMMAND'" in done.stderr
 
 
-def test_options_of_flock_and_old_ones_are_refused_with_our_name(cli: Cli) -> None:
-    for words, name in (
-        (["run", "-w", "1", "x", "--", "true"], "--timeout"),
-        (["run", "--wait", "1", "x", "--", "true"], "--timeout"),
-        (["hold", "-w1", "x"], "--timeout"),
-        (["run", "x", "--slots", "3", "true"], "--permits"),
-    ):
+def test_whoever_knows_flock_is_told_our_name_for_its_timeout(cli: Cli) -> None:
+    for words in (["run", "-w", "1", "x", "--", "true"], ["hold", "-w1", "x"]):
         done = cli.run(*words)
         assert done.returncode == 64
-        assert f"write {name}; see `coordlock" in done.stderr
+        assert "write --timeout; see `coordlock" in done.stderr
 
 
 def test_the_service_may_be_named_before_the_command(cli: Cli, tmp_path: Path) -> None:
@@ -330,7 +325,7 @@ def test_every_command_works_on_closed_standard_files(cli: Cli, closed: str) -> 
     with cli.holding("x"):
         assert status("ls") == status("show", "x") == status("doctor") == 0
         assert status("evict", "x") == 64
-    assert status("hold", "y", "--for", "0") == 0
+    assert status("hold", "y", "--for", "0") == status("run", "y", "--", "true") == 0
     assert status("no-such-command") == 64
 
 
@@ -441,3 +436,10 @@ def test_ages_and_texts_are_fit_to_be_read() -> None:
     ]
     assert printable("plain ü") == "plain ü"
     assert printable("a\x1b[2J\nb") == "a\\x1b[2J\\nb"
+
+
+def test_the_printed_schema_takes_no_options_that_it_would_ignore(cli: Cli) -> None:
+    for words in (["--restored"], ["--max-ttl", "90s"]):
+        done = cli.run("setup", "postgresql", "--print", *words)
+        assert done.returncode == 64
+        assert "run --max-ttl and --restored afterwards" in done.stderr

@@ -168,13 +168,3 @@ def test_a_stopped_coordlock_does_not_leave_its_command_at_work(
         assert beating.last() < stopped + TTL
         process.send_signal(signal.SIGCONT)
         assert process.wait(60) == 79
-
-
-def test_hold_tells_of_the_loss_at_once(anywhere: Cli) -> None:
-    """The fault: an operator's `coordlock evict`."""
-    cli = anywhere
-    with cli.holding("x") as process:
-        assert cli.run("evict", "x", "--yes").returncode == 0
-        _, errors = process.communicate(timeout=60)
-        assert process.returncode == 79
-        assert "lock 'x' is lost" in errors

@@ -123,17 +123,6 @@ def test_a_file_that_cannot_be_executed_gives_126(cli: Cli, tmp_path: Path) -> N
     assert cli.run("run", "x", "--", str(tmp_path)).returncode == 126
 
 
-def test_the_command_runs_alone(cli: Cli, tmp_path: Path) -> None:
-    # Each takes the only token out of the box, and puts it back.
-    (tmp_path / "box").touch()
-    take = "mv box mine-$$ && sleep 0.05 && mv mine-$$ box"
-    commands = [cli.command("run", "x", "--", "sh", "-c", take) for _ in range(5)]
-    processes = [
-        subprocess.Popen(command, cwd=tmp_path, env=cli.environment) for command in commands
-    ]
-    assert [process.wait(60) for process in processes] == [0] * 5
-
-
 def test_a_busy_lock_gives_75_and_names_the_holder(cli: Cli) -> None:
     with cli.holding("x", "--label", "the holder"):
         done = cli.run("run", "-n", "x", "--", "echo", "ran")
@@ -165,16 +154,6 @@ def test_a_waiting_command_runs_when_the_lock_is_free(cli: Cli) -> None:
         holder.terminate()
         assert waiter.communicate(timeout=60)[0] == "ran\n"
         assert waiter.returncode == 0
-
-
-def test_slots_let_so_many_in(cli: Cli) -> None:
-    with cli.holding("x", "--permits", "2"):
-        assert cli.run("run", "-n", "--permits", "2", "x", "--", "true").returncode == 0
-        with cli.holding("x", "--permits", "2"):
-            assert cli.run("run", "-n", "--permits", "2", "x", "--", "true").returncode == 75
-        other = cli.run("run", "-n", "--permits", "3", "x", "--", "true")
-        assert other.returncode == 64
-        assert "a semaphore of 2" in other.stderr
 
 
 def test_the_owner_is_labelled_with_the_command_and_nothing_secret(cli: Cli) -> None:
@@ -235,10 +214,3 @@ def test_all_readers_that_keep_a_lock_busy_are_named(cli: Cli) -> None:
     with cli.holding("x", "-s", "--label", "one"), cli.holding("x", "-s", "--label", "two"):
         busy = cli.run("run", "-n", "x", "--", "true").stderr
         assert re.search(r"held by \S+ one \(token \d+\) and \S+ two \(token \d+\)$", busy)
-
-
-def test_a_command_works_on_closed_standard_files(cli: Cli) -> None:
-    line = " ".join(f"'{word}'" for word in cli.command("run", "x", "--", "true"))
-    for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
-        done = subprocess.run(["sh", "-c", f"{line} {closed}"], env=cli.environment, check=False)
-        assert done.returncode == 0, closed

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coordlock.errors import Unsupported
-from coordlock.fencing import Marks, Presented
+from coordlock.fencing import Presented
 from coordlock.fencing.files import FileFence
 from coordlock.model.names import file_name
 from coordlock.runtime import shared_file
@@ -18,7 +18,7 @@ class InFiles(Protected):
     """A file for each integer, which two processes could not write at the same time."""
 
     def __init__(self, directory: Path) -> None:
-        self.fence = FileFence(directory / "fences")
+        super().__init__(FileFence(directory / "fences"))
         self.directory = directory / "integers"
         self.directory.mkdir()
 
@@ -30,15 +30,6 @@ class InFiles(Protected):
     def write(self, resource: str, token: Presented, value: int, shared: bool = False) -> None:
         with self.fence.guard(resource, token, shared):
             self._file(resource).write_text(str(value), "ascii")
-
-    def check(self, resource: str, token: Presented, shared: bool = False) -> None:
-        self.fence.check(resource, token, shared)
-
-    def marks(self, resource: str) -> Marks:
-        return self.fence.marks(resource)
-
-    def forget(self, resource: str) -> None:
-        self.fence.forget(resource)
 
     def _file(self, resource: str) -> Path:
         return self.directory / file_name(resource)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
@@ -11,7 +12,7 @@ import httpx
 import pytest
 import requests
 
-from coordlock.fencing import AsyncMemoryFence, Marks, MemoryFence, Presented
+from coordlock.fencing import AsyncMemoryFence, MemoryFence, Presented
 from coordlock.fencing.http import (
     FencingMiddleware,
     WSGIFencingMiddleware,
@@ -56,76 +57,25 @@ class Integers:
 
 
 class OverHTTP(Protected):
-    def __init__(self, url: str) -> None:
+    def __init__(self, fence: Any, url: str, session: Callable[[Presented, bool], Any]) -> None:
+        """``session`` makes one whose requests have the token."""
+        super().__init__(fence)
         self.url = url
+        self.session = session
 
-    @abstractmethod
-    def send(
-        self, method: str, token: Presented, shared: bool, parameters: dict[str, Any]
-    ) -> str: ...
+    def send(self, method: str, token: Presented, shared: bool, **parameters: object) -> str:
+        response = self.session(token, shared).request(method, self.url, params=parameters)
+        response.raise_for_status()
+        return str(response.text)
 
     def read(self, resource: str, token: Presented, shared: bool = False) -> int:
-        return int(self.send("GET", token, shared, {"resource": resource}))
+        return int(self.send("GET", token, shared, resource=resource))
 
     def write(self, resource: str, token: Presented, value: int, shared: bool = False) -> None:
-        self.send("PUT", token, shared, {"resource": resource, "value": value})
+        self.send("PUT", token, shared, resource=resource, value=value)
 
     def check(self, resource: str, token: Presented, shared: bool = False) -> None:
-        self.send("POST", token, shared, {"resource": resource})
-
-
-class OverASGI(OverHTTP):
-    def __init__(self, url: str, fence: AsyncMemoryFence, portal: Portal) -> None:
-        super().__init__(url)
-        self.fence = fence
-        self.portal = portal
-
-    def marks(self, resource: str) -> Marks:
-        return self.portal.wait(self.fence.marks(resource))
-
-    def forget(self, resource: str) -> None:
-        self.portal.wait(self.fence.forget(resource))
-
-
-class WithHttpx(OverASGI):
-    def __init__(self, client: httpx.Client, url: str, fence: AsyncMemoryFence, portal: Portal):
-        super().__init__(url, fence, portal)
-        self.client = client
-
-    def send(self, method: str, token: Presented, shared: bool, parameters: dict[str, Any]) -> str:
-        response = fenced(self.client, token, shared).request(method, self.url, params=parameters)
-        return response.raise_for_status().text
-
-
-class WithAsyncHttpx(OverASGI):
-    def __init__(
-        self, client: httpx.AsyncClient, url: str, fence: AsyncMemoryFence, portal: Portal
-    ) -> None:
-        super().__init__(url, fence, portal)
-        self.client = client
-
-    def send(self, method: str, token: Presented, shared: bool, parameters: dict[str, Any]) -> str:
-        session = fenced_async(self.client, token, shared)
-        response = self.portal.wait(session.request(method, self.url, params=parameters))
-        return response.raise_for_status().text
-
-
-class WithRequests(OverHTTP):
-    def __init__(self, session: requests.Session, url: str, fence: MemoryFence) -> None:
-        super().__init__(url)
-        self.session = session
-        self.fence = fence
-
-    def send(self, method: str, token: Presented, shared: bool, parameters: dict[str, Any]) -> str:
-        response = fenced(self.session, token, shared).request(method, self.url, params=parameters)
-        response.raise_for_status()
-        return response.text
-
-    def marks(self, resource: str) -> Marks:
-        return self.fence.marks(resource)
-
-    def forget(self, resource: str) -> None:
-        self.fence.forget(resource)
+        self.send("POST", token, shared, resource=resource)
 
 
 class Mounted:
@@ -152,9 +102,8 @@ class OfASGI(FenceContract):
 
     @pytest.fixture
     def portal(self) -> Iterator[Portal]:
-        portal = Portal()
-        yield portal
-        portal.close()
+        with closing(Portal()) as portal:
+            yield portal
 
     @pytest.fixture
     def memory(self) -> AsyncMemoryFence:
@@ -177,7 +126,7 @@ class TestASGIWithHttpx(OfASGI):
     @pytest.fixture
     def protected(self, url: str, memory: AsyncMemoryFence, portal: Portal) -> Iterator[Protected]:
         with httpx.Client(verify=False) as client:
-            yield WithHttpx(client, url, memory, portal)
+            yield OverHTTP(portal.front(memory), url, partial(fenced, client))
 
 
 class TestASGIWithAsyncHttpx(OfASGI):
@@ -186,7 +135,11 @@ class TestASGIWithAsyncHttpx(OfASGI):
     @pytest.fixture
     def protected(self, url: str, memory: AsyncMemoryFence, portal: Portal) -> Iterator[Protected]:
         client = httpx.AsyncClient(verify=False)
-        yield WithAsyncHttpx(client, url, memory, portal)
+
+        def session(token: Presented, shared: bool) -> Any:
+            return portal.front(fenced_async(client, token, shared))
+
+        yield OverHTTP(portal.front(memory), url, session)
         portal.wait(client.aclose())
 
 
@@ -203,4 +156,4 @@ class TestWSGIWithRequests(FenceContract):
             require="all",
         )
         with wsgi_server(app) as url, requests.Session() as session:
-            yield WithRequests(session, url, memory)
+            yield OverHTTP(memory, url, partial(fenced, session))

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
 
 import pytest
 
-from coordlock.fencing import AsyncMemoryFence, Marks, MemoryFence, Presented
+from coordlock.fencing import AsyncMemoryFence, MemoryFence, Presented
 from coordlock.testing.fence_contract import FenceContract, Protected
 from coordlock.testing.portal import Portal
 
 
 class InMemory(Protected):
-    def __init__(self) -> None:
-        self.fence = MemoryFence()
+    def __init__(self, fence: Any) -> None:
+        super().__init__(fence)
         self.values: dict[str, int] = {}
 
     def read(self, resource: str, token: Presented, shared: bool = False) -> int:
@@ -24,52 +26,13 @@ class InMemory(Protected):
         with self.fence.guard(resource, token, shared):
             self.values[resource] = value
 
-    def check(self, resource: str, token: Presented, shared: bool = False) -> None:
-        self.fence.check(resource, token, shared)
-
-    def marks(self, resource: str) -> Marks:
-        return self.fence.marks(resource)
-
-    def forget(self, resource: str) -> None:
-        self.fence.forget(resource)
-
-
-class InMemoryAsync(Protected):
-    def __init__(self, portal: Portal) -> None:
-        self.fence = AsyncMemoryFence()
-        self.values: dict[str, int] = {}
-        self.portal = portal
-
-    def read(self, resource: str, token: Presented, shared: bool = False) -> int:
-        async def read() -> int:
-            async with self.fence.guard(resource, token, shared):
-                return self.values.get(resource, 0)
-
-        return self.portal.wait(read())
-
-    def write(self, resource: str, token: Presented, value: int, shared: bool = False) -> None:
-        async def write() -> None:
-            async with self.fence.guard(resource, token, shared):
-                self.values[resource] = value
-
-        self.portal.wait(write())
-
-    def check(self, resource: str, token: Presented, shared: bool = False) -> None:
-        self.portal.wait(self.fence.check(resource, token, shared))
-
-    def marks(self, resource: str) -> Marks:
-        return self.portal.wait(self.fence.marks(resource))
-
-    def forget(self, resource: str) -> None:
-        self.portal.wait(self.fence.forget(resource))
-
 
 class TestMemoryFence(FenceContract):
     fence = MemoryFence
 
     @pytest.fixture
     def protected(self) -> Protected:
-        return InMemory()
+        return InMemory(MemoryFence())
 
 
 class TestAsyncMemoryFence(FenceContract):
@@ -77,6 +40,5 @@ class TestAsyncMemoryFence(FenceContract):
 
     @pytest.fixture
     def protected(self) -> Iterator[Protected]:
-        portal = Portal()
-        yield InMemoryAsync(portal)
-        portal.close()
+        with closing(Portal()) as portal:
+            yield InMemory(portal.front(AsyncMemoryFence()))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
 
-from coordlock.fencing import Marks, Presented
+from coordlock.fencing import Presented
 from coordlock.fencing.redis import AsyncRedisFence, RedisFence, hash_tag
 from coordlock.testing.fence_contract import FenceContract, Protected
 from coordlock.testing.portal import Portal
@@ -20,8 +21,8 @@ PROTOCOLS = [
 
 
 class InRedis(Protected):
-    def __init__(self, client: Any, prefix: str) -> None:
-        self.fence = RedisFence(client, prefix=prefix)
+    def __init__(self, fence: Any, prefix: str) -> None:
+        super().__init__(fence)
         self.prefix = prefix
 
     def key(self, resource: str) -> str:
@@ -33,42 +34,6 @@ class InRedis(Protected):
 
     def write(self, resource: str, token: Presented, value: int, shared: bool = False) -> None:
         self.fence.execute(resource, token, "SET", self.key(resource), value, shared=shared)
-
-    def check(self, resource: str, token: Presented, shared: bool = False) -> None:
-        self.fence.check(resource, token, shared)
-
-    def marks(self, resource: str) -> Marks:
-        return self.fence.marks(resource)
-
-    def forget(self, resource: str) -> None:
-        self.fence.forget(resource)
-
-
-class InRedisAsync(Protected):
-    def __init__(self, portal: Portal, client: Any, prefix: str) -> None:
-        self.fence = AsyncRedisFence(client, prefix=prefix)
-        self.portal = portal
-        self.prefix = prefix
-
-    def key(self, resource: str) -> str:
-        return f"{self.prefix}value:{hash_tag(resource)}"
-
-    def read(self, resource: str, token: Presented, shared: bool = False) -> int:
-        reading = self.fence.execute(resource, token, "GET", self.key(resource), shared=shared)
-        return int(self.portal.wait(reading) or 0)
-
-    def write(self, resource: str, token: Presented, value: int, shared: bool = False) -> None:
-        key = self.key(resource)
-        self.portal.wait(self.fence.execute(resource, token, "SET", key, value, shared=shared))
-
-    def check(self, resource: str, token: Presented, shared: bool = False) -> None:
-        self.portal.wait(self.fence.check(resource, token, shared))
-
-    def marks(self, resource: str) -> Marks:
-        return self.portal.wait(self.fence.marks(resource))
-
-    def forget(self, resource: str) -> None:
-        self.portal.wait(self.fence.forget(resource))
 
 
 @pytest.fixture
@@ -84,7 +49,7 @@ class TestRedisFence(FenceContract):
     @pytest.fixture
     def protected(self, redis: Redis, prefix: str, options: dict[str, Any]) -> Iterator[Protected]:
         with redis.client(**options) as client:
-            yield InRedis(client, prefix)
+            yield InRedis(RedisFence(client, prefix=prefix), prefix)
 
 
 @pytest.mark.parametrize("options", PROTOCOLS)
@@ -93,8 +58,7 @@ class TestAsyncRedisFence(FenceContract):
 
     @pytest.fixture
     def protected(self, redis: Redis, prefix: str, options: dict[str, Any]) -> Iterator[Protected]:
-        portal = Portal()
         client = redis.async_client(**options)
-        yield InRedisAsync(portal, client, prefix)
-        portal.wait(client.aclose())
-        portal.close()
+        with closing(Portal()) as portal:
+            yield InRedis(portal.front(AsyncRedisFence(client, prefix=prefix)), prefix)
+            portal.wait(client.aclose())

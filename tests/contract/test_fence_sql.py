@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,8 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, sessionmaker
 
-from coordlock.fencing import Marks, Presented
-from coordlock.fencing.fence import AsyncFence, Fence
+from coordlock.fencing import Presented
 from coordlock.fencing.sql import (
     AsyncSQLFence,
     AsyncSQLGuardingFence,
@@ -61,124 +60,86 @@ class InDatabase(Protected):
     """Integers in a table.
 
     ``fenced`` takes a resource, a token and whether that is shared, and gives a connection or a
-    session on which they were checked; ``fence`` gives a fence.
+    session on which they were checked.
     """
 
-    def __init__(
-        self,
-        fenced: Callable[[str, Presented, bool], AbstractContextManager[Any]],
-        fence: Callable[[], AbstractContextManager[Fence]],
-    ) -> None:
-        self.fenced, self.fence = fenced, fence
+    def __init__(self, fence: Any, fenced: Callable[..., AbstractContextManager[Any]]) -> None:
+        super().__init__(fence)
+        self.fenced = fenced
 
     def read(self, resource: str, token: Presented, shared: bool = False) -> int:
         with self.fenced(resource, token, shared) as connection:
-            return read_value(connection, resource)
+            return int(on(connection, read_value, resource))
 
     def write(self, resource: str, token: Presented, value: int, shared: bool = False) -> None:
         with self.fenced(resource, token, shared) as connection:
-            write_value(connection, resource, value)
+            on(connection, write_value, resource, value)
 
-    def check(self, resource: str, token: Presented, shared: bool = False) -> None:
-        with self.fence() as fence:
-            fence.check(resource, token, shared)
 
-    def marks(self, resource: str) -> Marks:
-        with self.fence() as fence:
-            return fence.marks(resource)
+def on(connection: Any, function: Callable[..., Any], *arguments: object) -> Any:
+    """The result of ``function`` on a connection, which may be one for asyncio."""
+    if hasattr(connection, "run_sync"):
+        return connection.run_sync(function, *arguments)
+    return function(connection, *arguments)
 
-    def forget(self, resource: str) -> None:
-        with self.fence() as fence:
-            fence.forget(resource)
+
+class EachInATransaction:
+    """A fence that lives as long as a transaction: each call has its own, which ``begin`` makes."""
+
+    def __init__(self, begin: Callable[[], AbstractContextManager[Any]]) -> None:
+        self._begin = begin
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: object) -> Any:
+            with self._begin() as fence:
+                return getattr(fence, name)(*arguments)
+
+        return call
 
 
 def in_transactions(transactions: Engine | sessionmaker[Session]) -> Protected:
     @contextlib.contextmanager
-    def fenced(resource: str, token: Presented, shared: bool) -> Iterator[Any]:
+    def fenced(*presented: Any) -> Iterator[Any]:
         with transactions.begin() as connection:
-            SQLFence(connection, FENCE).check(resource, token, shared)
+            SQLFence(connection, FENCE).check(*presented)
             yield connection
 
     @contextlib.contextmanager
-    def fence() -> Iterator[Fence]:
+    def begin() -> Iterator[SQLFence]:
         with transactions.begin() as connection:
             yield SQLFence(connection, FENCE)
 
-    return InDatabase(fenced, fence)
+    return InDatabase(EachInATransaction(begin), fenced)
 
 
 def guarded(transactions: Engine | sessionmaker[Session]) -> Protected:
     fence = SQLGuardingFence(transactions, FENCE)
-    return InDatabase(fence.guard, lambda: contextlib.nullcontext(fence))
-
-
-class InDatabaseAsync(Protected):
-    """`InDatabase` for asyncio."""
-
-    def __init__(
-        self,
-        portal: Portal,
-        fenced: Callable[[str, Presented, bool], AbstractAsyncContextManager[Any]],
-        fence: Callable[[], AbstractAsyncContextManager[AsyncFence]],
-    ) -> None:
-        self.portal, self.fenced, self.fence = portal, fenced, fence
-
-    def read(self, resource: str, token: Presented, shared: bool = False) -> int:
-        async def read() -> int:
-            async with self.fenced(resource, token, shared) as connection:
-                return int(await connection.run_sync(read_value, resource))
-
-        return self.portal.wait(read())
-
-    def write(self, resource: str, token: Presented, value: int, shared: bool = False) -> None:
-        async def write() -> None:
-            async with self.fenced(resource, token, shared) as connection:
-                await connection.run_sync(write_value, resource, value)
-
-        self.portal.wait(write())
-
-    def check(self, resource: str, token: Presented, shared: bool = False) -> None:
-        async def check() -> None:
-            async with self.fence() as fence:
-                await fence.check(resource, token, shared)
-
-        self.portal.wait(check())
-
-    def marks(self, resource: str) -> Marks:
-        async def marks() -> Marks:
-            async with self.fence() as fence:
-                return await fence.marks(resource)
-
-        return self.portal.wait(marks())
-
-    def forget(self, resource: str) -> None:
-        async def forget() -> None:
-            async with self.fence() as fence:
-                await fence.forget(resource)
-
-        self.portal.wait(forget())
+    return InDatabase(fence, fence.guard)
 
 
 def in_async_transactions(
     portal: Portal, transactions: AsyncEngine | async_sessionmaker[Any]
 ) -> Protected:
     @contextlib.asynccontextmanager
-    async def fenced(resource: str, token: Presented, shared: bool) -> AsyncIterator[Any]:
+    async def fenced(*presented: Any) -> AsyncIterator[Any]:
         async with transactions.begin() as connection:
-            await AsyncSQLFence(connection, FENCE).check(resource, token, shared)
+            await AsyncSQLFence(connection, FENCE).check(*presented)
             yield connection
 
     @contextlib.asynccontextmanager
-    async def fence() -> AsyncIterator[AsyncFence]:
+    async def begin() -> AsyncIterator[AsyncSQLFence]:
         async with transactions.begin() as connection:
             yield AsyncSQLFence(connection, FENCE)
 
-    return InDatabaseAsync(portal, fenced, fence)
+    return InDatabase(
+        EachInATransaction(lambda: portal.front(begin())),
+        lambda *presented: portal.front(fenced(*presented)),
+    )
 
 
 def guarded_async(portal: Portal, transactions: AsyncEngine | async_sessionmaker[Any]) -> Protected:
-    fence = AsyncSQLGuardingFence(transactions, FENCE)
-    return InDatabaseAsync(portal, fence.guard, lambda: contextlib.nullcontext(fence))
+    fence = portal.front(AsyncSQLGuardingFence(transactions, FENCE))
+    return InDatabase(fence, fence.guard)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -197,9 +158,8 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
 
 @pytest.fixture
 def portal() -> Iterator[Portal]:
-    portal = Portal()
-    yield portal
-    portal.close()
+    with contextlib.closing(Portal()) as portal:
+        yield portal
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,13 +9,11 @@ from typing import Any, Final
 
 import pytest
 from coordlock_etcd import EtcdBackend
-from coordlock_etcd.observing import Observations
 from coordlock_zookeeper import ZookeeperBackend
 
 from coordlock.backend import Listing, Observation, Put, Queue
 from coordlock.backend.config import configure
 from coordlock.runtime.clock import SYSTEM_CLOCK, SystemTimers
-from coordlock.runtime.log import flush
 from coordlock.testing.backend_contract import BOUND
 from coordlock.testing.counts import Counts
 from coordlock.testing.frames import Framer
@@ -36,11 +33,6 @@ SERVERS: Final = {"etcd": EtcdServer, "zookeeper": ZooKeeperServer}
 FRAMES: Final[dict[str, type[Framer]]] = {"etcd": GrpcFrames, "zookeeper": ZooKeeperFrames}
 #: With these requests a client makes sure that nothing is missing.
 LOOKS: Final = {"etcd": ("Range",), "zookeeper": ("multi",)}
-#: These requests read or watch.
-READS: Final = {
-    "etcd": ("Range", "Watch"),
-    "zookeeper": ("multi", "getData", "getChildren2", "exists"),
-}
 
 
 @pytest.fixture(
@@ -137,50 +129,6 @@ def requests(counts: Counts, methods: tuple[str, ...]) -> int:
     return sum(n for kind, n in counts.requests.items() if kind.endswith(methods))
 
 
-def test_all_observations_of_a_place_are_one_for_the_server(
-    observer: Service, other: Service, proxy: FaultProxy, scheme: str, folder: str
-) -> None:
-    put(other, folder, a=b"1")
-    first = follow(observer, folder)
-    # The first reading may be shown before the watch is on its way.
-    eventually(lambda: scheme != "etcd" or requests(proxy.counts(), ("Watch",)) >= 1)
-    with proxy.counting() as sent:
-        more = [observer.follow(folder, lambda: None) for _ in range(50)]
-        eventually(lambda: all(is_fresh(one) and values(one) == {"a": b"1"} for one in more))
-        put(other, folder, a=b"2")
-        eventually(lambda: all(values(one) == {"a": b"2"} for one in (first, *more)))
-        for one in (first, *more[1:]):
-            one.cancel()
-        put(other, folder, a=b"3")
-        eventually(lambda: values(more[0]) == {"a": b"3"})
-    if scheme == "etcd":  # one that comes reads, and so does each change
-        assert requests(sent, ("Watch",)) == 0
-        assert requests(sent, READS["etcd"]) <= 50 + 4
-    else:
-        assert (sent.requests["getData"], sent.requests["getChildren2"]) == (2, 0)
-
-
-def test_after_the_last_observation_nothing_is_asked(
-    quick: Service, other: Service, proxy: FaultProxy, scheme: str, folder: str
-) -> None:
-    observed = follow(quick, folder)
-    before = proxy.counts()
-    eventually(lambda: requests(proxy.counts() - before, LOOKS[scheme]) >= 2, "looks")
-    observed.cancel()
-    put(other, folder, a=b"1")
-    observations = quick._observations
-    assert observations is not None
-    if isinstance(observations, Observations):
-        eventually(lambda: observations._timer is None)
-    else:
-        eventually(lambda: not observations._is_ticking)
-    with proxy.counting() as sent:
-        put(other, folder, a=b"2")
-        threading.Event().wait(2.5)
-    assert requests(sent, READS[scheme]) == sent.replies["Watch"] == 0
-    assert values(follow(quick, folder)) == {"a": b"2"}
-
-
 def test_nothing_is_in_doubt_while_nothing_changes(
     quick: Service, proxy: FaultProxy, scheme: str, folder: str
 ) -> None:
@@ -216,20 +164,6 @@ def test_a_silent_connection_is_in_doubt_since_before_it_fell_silent(
     proxy.heal()
     eventually(lambda: is_fresh(observed))
     assert values(observed) == {"a": b"2"}
-
-
-def test_a_callback_that_raises_disturbs_no_other(
-    observer: Service, other: Service, folder: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail() -> None:
-        raise RuntimeError("a bug in a callback")
-
-    broken = observer.follow(folder, fail)
-    observed = follow(observer, folder)
-    put(other, folder, a=b"1")
-    eventually(lambda: values(observed) == values(broken) == {"a": b"1"})
-    assert flush(30)
-    assert "a bug in a callback" in caplog.text
 
 
 def test_observations_outlive_a_server_that_is_killed(

@@ -60,7 +60,7 @@ NOT_RUN: Final = {
     "docs/backends/redlock.md": 1,
     "docs/how-to/configure.md": 1,
     "docs/how-to/elect-a-leader.md": 1,
-    "docs/how-to/locks-and-transactions.md": 1,
+    "docs/how-to/locks-and-transactions.md": 2,
     "docs/how-to/monitor.md": 3,
     "docs/how-to/write-a-backend.md": 1,
     "docs/integrations/celery.md": 1,

@@ -55,33 +55,6 @@ def test_the_readme_leads_to_the_index() -> None:
     assert INDEX in {path for path, _ in _local("README.md")}
 
 
-@pytest.mark.parametrize(
-    ("name", "target"),
-    [
-        ("README.md", "docs/before-production.md"),
-        ("README.md", "docs/how-to/choose-a-backend.md"),
-        ("README.md", "docs/how-to/coming-from.md"),
-        ("README.md", "docs/how-to/ttl-and-timeouts.md"),
-        ("docs/tutorial.md", "compose/README.md"),
-        ("docs/tutorial.md", "docs/how-to/ttl-and-timeouts.md"),
-        *(
-            (name, "docs/how-to/locks-and-transactions.md")
-            for name in (
-                "README.md",
-                "docs/fencing.md",
-                "docs/how-to/clients.md",
-                "docs/how-to/configure.md",
-                "docs/index.md",
-                "docs/integrations/fastapi.md",
-                "docs/tutorial.md",
-            )
-        ),
-    ],
-)
-def test_new_users_are_led_to_what_they_need_next(name: str, target: str) -> None:
-    assert target in {path for path, _ in _local(name)}
-
-
 def test_the_glossary_is_in_alphabetical_order() -> None:
     words = [row[0].strip("* ").casefold() for row in rows("docs/concepts.md", "## The words")]
     assert words
@@ -96,26 +69,6 @@ def test_every_design_note_is_in_their_index_and_ends_in_what_was_rejected() -> 
         assert (
             re.findall(r"^## (.*)$", page(name), re.MULTILINE)[-1] == "Considered and rejected"
         ), name
-
-
-def test_the_readme_keeps_its_order() -> None:
-    assert re.findall(r"^## (.*)$", page("README.md"), re.MULTILINE) == [
-        "Try it",
-        "Install",
-        "A lock in five lines",
-        "A line in the crontab of each host",
-        "A lock for a request",
-        "The token at the resource",
-        "What a lock cannot promise",
-        "What there is",
-        "Documentation",
-    ]
-
-
-def test_the_two_commands_are_on_the_first_screen() -> None:
-    screen = page("README.md").splitlines()[:25]
-    assert any("make demo" in line for line in screen)
-    assert any("make test" in line for line in screen)
 
 
 @pytest.mark.parametrize("name", PAGES)

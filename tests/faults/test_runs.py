@@ -27,12 +27,14 @@ SECONDS: Final = 20.0
 #: ZooKeeper 3.8.0 did it in 5 of some 160 runs on a busy machine: see `server_defects`.
 ATTEMPTS: Final = 3
 #: In ``make test``: processes, links and clocks are broken.
-ALWAYS: Final = {("etcd", "register"), ("redis", "register")}
+ALWAYS: Final = {("etcd", "register")}
 RUNS: Final = [
     pytest.param(
         *(service, number, workload),
         marks=[
-            getattr(pytest.mark, service.partition("-")[0]),
+            getattr(
+                pytest.mark, {"postgresql": "postgres"}.get(kind := service.partition("-")[0], kind)
+            ),
             *(() if (service, workload) in ALWAYS else [pytest.mark.long]),
         ],
     )

@@ -13,9 +13,6 @@ from typing import Any
 import pytest
 from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED, EVENT_JOB_MISSED
 from apscheduler.schedulers.background import BackgroundScheduler
-from apscheduler.triggers.combining import AndTrigger, OrTrigger
-from apscheduler.triggers.cron import CronTrigger
-from apscheduler.triggers.interval import IntervalTrigger
 
 import coordlock
 from coordlock.integrations.apscheduler import OncePerSlot, current_run, slot_of
@@ -125,18 +122,6 @@ def test_a_run_that_was_missed_leaves_the_slot_to_others(
         pass  # nobody has begun it
 
 
-def test_a_run_that_begins_late_because_its_claim_took_long_is_no_missed_one(
-    client: coordlock.Client, scheduler: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its slot is recorded as begun, so no other scheduler would run it."""
-    ran = []
-    monkeypatch.setattr("coordlock.integrations.apscheduler.is_missed", lambda *_: False)
-    at = datetime.now(UTC) - timedelta(hours=1)
-    scheduler.add_job(lambda: ran.append(1), "date", run_date=at, id="x", misfire_grace_time=1)
-    eventually(lambda: states(client) == ["done"])
-    assert ran == [1]
-
-
 def test_a_slot_of_an_interval_is_the_same_for_schedulers_that_began_at_other_times() -> None:
     scheduler = BackgroundScheduler(timezone="UTC")
     begun = datetime(2026, 3, 1, 12, 0, 7, tzinfo=UTC)
@@ -184,36 +169,6 @@ def test_a_job_whose_body_would_run_too_late_is_refused_and_its_slot_is_free(
         eventually(lambda: "whose body would run after its slot was recorded" in caplog.text)
     with client.job("x").run(at):
         pass  # nobody has begun it
-
-
-def test_a_job_that_hides_a_coroutine_has_failed(client: coordlock.Client, scheduler: Any) -> None:
-    told: list[Any] = []
-    scheduler.add_listener(told.append, EVENT_JOB_ERROR)
-    scheduler.add_job(lambda: LAZY[0](), "date", id="x")
-    eventually(lambda: told)
-    assert isinstance(told[0].exception, TypeError)
-    assert states(client) == ["failed"]
-
-
-@pytest.mark.parametrize("combined", [OrTrigger, AndTrigger])
-@pytest.mark.parametrize(
-    ("trigger", "told"),
-    [
-        (IntervalTrigger(seconds=1), "job 'x' has an interval inside of"),
-        (CronTrigger(second="*", jitter=1), "job 'x' has jitter"),
-        (OrTrigger([IntervalTrigger(seconds=1)]), "job 'x' has an interval inside of"),
-    ],
-)
-def test_triggers_inside_of_others_are_refused_like_those_outside(
-    scheduler: Any, combined: Any, trigger: Any, told: str
-) -> None:
-    every_second = CronTrigger(second="*")
-    job = scheduler.add_job(print, combined([every_second, trigger]), id="x", next_run_time=None)
-    with pytest.raises(ValueError, match=told):
-        slot_of(job, datetime.now(UTC))
-    job.modify(trigger=combined([every_second, CronTrigger(second="*/2")]))
-    assert slot_of(job, at := datetime.now(UTC)) == at
-    job.remove()
 
 
 @pytest.mark.parametrize(

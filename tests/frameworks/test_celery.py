@@ -266,15 +266,6 @@ def test_a_task_that_is_called_directly_or_eagerly_waits_for_the_lock() -> None:
         _ = owner.grant
 
 
-def test_a_task_without_a_name_for_its_lock_is_one_at_a_time() -> None:
-    app = Local("memory://by-name").app
-
-    def report() -> None:
-        assert len(get_client(app).admin.contenders("shop.report")) == 1
-
-    app.task(report, base=LockedTask, name="shop.report")()
-
-
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -297,17 +288,6 @@ def test_a_task_whose_body_would_run_without_the_lock_is_refused(function: Any) 
     app = Local("memory://lazy").app
     with pytest.raises(TypeError, match=r"makes a (coroutine|generator), whose body would run wit"):
         app.task(function, base=LockedTask, name="lazy", lazy=False, shared=False)
-
-
-def test_a_task_that_hides_a_coroutine_fails() -> None:
-    app = Local("memory://hidden").app
-
-    def hide() -> Any:
-        return BARE[0]()
-
-    with pytest.raises(TypeError, match=r"hide.* makes a coroutine, whose body"):
-        app.task(hide, base=LockedTask, name="hidden")()
-    assert get_client(app).admin.names() == []
 
 
 @pytest.mark.parametrize("end", [coordlock.SessionLost("local", "silent"), Evicted("x")])
@@ -461,20 +441,6 @@ class Month:
             every = timedelta(seconds=seconds)
             assert jobs[f"beat/{name}"][-1].slot == (newest := multiple_of(every, self.now))
             assert self.sent[name] == (newest - multiple_of(every, self.begun)) // every
-
-
-def test_no_slot_of_an_interval_is_passed_over_or_sent_twice_in_a_month_of_late_ticks() -> None:
-    month = Month(often=10_800, seldom=18_000)
-    while month.now.month == 1:
-        month.tick(lateness=0.1 if month.random.random() < 0.99 else 280.0)
-    month.check(often=10_800, seldom=18_000)
-
-
-def test_slots_of_an_interval_are_sent_after_a_tick_that_was_later_than_some_of_them() -> None:
-    month = Month(often=1)
-    while month.now.minute < 5:
-        month.tick(lateness=0.1 if month.random.random() < 0.9 else 7.0)
-    month.check(often=1)
 
 
 def test_slots_of_an_interval_are_sent_after_an_outage_of_the_lock_service(

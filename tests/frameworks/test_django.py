@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import subprocess
@@ -18,9 +17,10 @@ import django
 import pytest
 from django.conf import settings
 from django.core.management import call_command
-from django.db import connections, transaction
+from django.db import IntegrityError, connections, transaction
 from django.test import Client, TestCase, override_settings
 from django.urls import path
+from sqlalchemy import URL, create_engine, text
 
 import coordlock
 from coordlock.fencing import Marks, Presented
@@ -53,6 +53,31 @@ def database(tmp_path: Path) -> Iterator[str]:
     """A SQLite database with the table of fences; its alias."""
     with added({"ENGINE": "django.db.backends.sqlite3", "NAME": tmp_path / "db"}) as alias:
         yield alias
+
+
+@pytest.fixture
+def postgresql_database(postgresql: Postgres, root: str) -> Iterator[str]:
+    """A database of PostgreSQL, which has the locks, too; its alias."""
+    with (
+        postgresql.schema() as url,
+        added(in_postgresql(url)) as alias,
+        override_settings(COORDLOCK={"url": postgresql.url_for(root), "timeout": 60}),
+    ):
+        yield alias
+        get_client().close()
+
+
+def in_postgresql(url: URL) -> dict[str, Any]:
+    """The settings of a database."""
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": url.database,
+        "USER": url.username,
+        "PASSWORD": url.password,
+        "HOST": url.host,
+        "PORT": url.port,
+        "OPTIONS": dict(url.query),
+    }
 
 
 @contextlib.contextmanager
@@ -128,23 +153,75 @@ def test_autocommit_that_is_off_is_refused(database: str) -> None:
         locked_atomic("q", using=database).__enter__()
 
 
-def test_a_lock_of_asyncio_is_refused(database: str) -> None:
-    async def enter() -> None:
-        async with coordlock.AsyncClient("memory://tests") as client:
-            lock: Any = client.lock("q")
-            locked_atomic(lock, using=database).__enter__()
+@pytest.mark.postgres
+def test_lock_and_data_end_in_one_commit_in_the_database_that_has_the_locks(
+    postgresql_database: str,
+) -> None:
+    at_commit: list[object] = []
+    admin = get_client().admin
+    with locked_atomic("q", using=postgresql_database):
+        with pytest.raises(coordlock.errors.BackendError, match="a transaction of a program"):
+            admin.evict_all("q")
+        write(postgresql_database, "x")
+        transaction.on_commit(
+            lambda: at_commit.append(admin.contenders("q")), using=postgresql_database
+        )
+    assert at_commit == [()]
+    assert written(postgresql_database) == ["x"]
+    with pytest.raises(IntegrityError), locked_atomic("q", using=postgresql_database):
+        write(postgresql_database, "x")
+    eventually(lambda: not admin.contenders("q"), within=BOUND)
 
-    with pytest.raises(TypeError, match="sync_to_async"):
-        asyncio.run(enter())
+
+@pytest.mark.postgres
+def test_a_connection_of_django_can_be_guarded_within_a_transaction(
+    postgresql_database: str,
+) -> None:
+    own = connections[postgresql_database]
+    with get_client().lock("q") as grant:
+        with pytest.raises(ValueError, match="begin a transaction"):
+            grant.guard(own)
+        with transaction.atomic(using=postgresql_database):
+            grant.guard(own)
+            grant.release_with(own)
+            assert get_client().admin.contenders("q")
 
 
-def test_it_works_in_a_test_case_of_django(database: str) -> None:
+@pytest.mark.postgres
+def test_a_database_without_the_locks_is_committed_before_the_release(
+    postgresql: Postgres, postgresql_database: str
+) -> None:
+    at_commit: list[int] = []
+    engine = create_engine(postgresql.url, isolation_level="AUTOCOMMIT")
+    name = f"d{uuid.uuid4().hex[:12]}"
+    with engine.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+        with added(in_postgresql(postgresql.url.set(database=name))) as alias:
+            with locked_atomic("q", using=alias):
+                write(alias, "x")
+                transaction.on_commit(
+                    lambda: at_commit.append(len(get_client().admin.contenders("q"))), using=alias
+                )
+            assert written(alias) == ["x"]
+        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+    engine.dispose()
+    assert at_commit == [1]
+
+
+@pytest.mark.parametrize(
+    "alias",
+    ["database", pytest.param("postgresql_database", marks=pytest.mark.postgres)],
+)
+def test_it_works_in_a_test_case_of_django(request: pytest.FixtureRequest, alias: str) -> None:
+    database: str = request.getfixturevalue(alias)
+
     class Case(TestCase):  # type: ignore[misc]  # Django has no types
         databases = {database}  # noqa: RUF012 - as Django's users write it
 
         def runTest(self) -> None:  # noqa: N802 - unittest's name
-            with locked_atomic("q", using=database):
-                write(database, "x")
+            for resource in ("x", "y"):
+                with locked_atomic("q", using=database):
+                    write(database, resource)
 
     result = unittest.TestResult()
     unittest.TestSuite([Case()]).run(result)
@@ -223,15 +300,7 @@ class TestDjangoFence(FenceContract):
             if request.param == "postgres":
                 server: Postgres = request.getfixturevalue("postgres")
                 url = stack.enter_context(server.schema())
-                configuration = {
-                    "ENGINE": "django.db.backends.postgresql",
-                    "NAME": url.database,
-                    "USER": url.username,
-                    "PASSWORD": url.password,
-                    "HOST": url.host,
-                    "PORT": url.port,
-                    "OPTIONS": dict(url.query),
-                }
+                configuration = in_postgresql(url)
             alias = stack.enter_context(added(configuration))
             yield InDjango(alias, tmp_path)
 
@@ -342,31 +411,23 @@ def output(process: subprocess.Popen[str]) -> str:
     return process.communicate(timeout=BOUND)[0]
 
 
-def test_one_host_migrates_while_the_others_wait(shop: Shop, locks: coordlock.Client) -> None:
+def test_one_host_migrates_while_others_wait_and_another_when_that_one_is_killed(
+    shop: Shop, locks: coordlock.Client
+) -> None:
     hosts = [shop.start("locked", "migrate", "migrate", "--noinput") for _ in range(3)]
     eventually(lambda: len(locks.admin.contenders("migrate")) == 3, within=BOUND)
     eventually(shop.ledger, within=BOUND)
-    assert "manage.py migrate" in str(locks.admin.contenders("migrate")[0].owner)
-    shop.go_on()
-    told = [output(host) for host in hosts]
-    assert [host.returncode for host in hosts] == [0, 0, 0], told
-    assert shop.ledger() == "begin end "
-    assert sorted("No migrations to apply" in one for one in told) == [False, True, True]
-
-
-def test_another_host_migrates_when_the_first_one_is_killed(
-    shop: Shop, locks: coordlock.Client
-) -> None:
-    first = shop.start("locked", "migrate", "migrate")
-    eventually(shop.ledger, within=BOUND)
-    second = shop.start("locked", "migrate", "migrate")
-    eventually(lambda: len(locks.admin.contenders("migrate")) == 2, within=BOUND)
+    owner = locks.admin.contenders("migrate")[0].owner
+    assert owner is not None
+    assert "manage.py migrate" in str(owner)
+    [first] = [host for host in hosts if host.pid == owner.pid]
     first.kill()
     eventually(lambda: shop.ledger() == "begin begin ", within=BOUND)
     shop.go_on()
-    assert "shop.0001_initial... OK" in output(second)
-    assert second.returncode == 0
+    told = [output(host) for host in hosts if host is not first]
+    assert [host.returncode for host in hosts if host is not first] == [0, 0], told
     assert shop.ledger() == "begin begin end "
+    assert sorted("No migrations to apply" in one for one in told) == [False, True]
 
 
 def test_a_busy_lock_has_the_status_of_the_command_line(
@@ -405,16 +466,6 @@ def test_the_tests_of_a_project_lock_what_their_settings_name(
         tests = shop.start("test", "shop", coordlock='"memory://tests"')
         assert "OK" in output(tests)
     assert tests.returncode == 0
-
-
-def test_overridden_settings_are_those_of_the_client() -> None:
-    client = get_client()
-    with override_settings(COORDLOCK="memory://others"):
-        others = get_client()
-        assert str(others.settings) != str(client.settings)
-        with client.lock("q"), others.lock("q", timeout=0):
-            pass
-    assert str(get_client().settings) == str(client.settings)
 
 
 @pytest.mark.parametrize(

@@ -90,13 +90,12 @@ def free(url: str) -> None:
         eventually(lambda: client.admin.contenders("ledger") == ())
 
 
-@pytest.mark.long_on("forkserver")
-@pytest.mark.parametrize("work", ["book", "run_book_async"])
+@pytest.mark.long_on("forkserver", "zookeeper")
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_a_pool_of_processes_shares_a_modules_client(
-    environment: dict[str, str], ledger: Path, url: str, method: str, work: str
+def test_a_pool_of_processes_shares_a_modules_clients(
+    environment: dict[str, str], ledger: Path, url: str, method: str
 ) -> None:
-    line = [sys.executable, "-c", POOL, method, work, "unused"]
+    line = [sys.executable, "-c", POOL, method, "book_either", "unused"]
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=BOUND)
     assert done.returncode == 0, done.stderr
     assert "forks with" not in done.stderr

@@ -9,7 +9,6 @@ import pytest
 from pydantic import AnyUrl, BaseModel, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-import coordlock
 from coordlock.backend.config import configure
 
 
@@ -38,19 +37,3 @@ def test_a_nested_model_of_pydantic_settings(monkeypatch: pytest.MonkeyPatch) ->
     assert (settings.username, settings.password) == ("u", "hunter2")
     assert (settings.ttl, settings.timeout) == (20.0, 7.0)
     assert "hunter2" not in repr(settings)
-
-
-def test_a_model_names_a_file_with_the_password(tmp_path: Path) -> None:
-    file = tmp_path / "password"
-    file.write_text("hunter2\n")
-    model = LockSettings(url=AnyUrl("memory://models"), username="u", password_file=file)
-    assert configure(model.model_dump()).password == "hunter2"
-
-
-@pytest.mark.parametrize(
-    "target",
-    [LockSettings(url=AnyUrl("memory://h")), 7, ["memory://h"], b"x"],
-)
-def test_anything_else_is_refused(target: object) -> None:
-    with pytest.raises(coordlock.ConfigurationError, match="a mapping or Settings are needed"):
-        coordlock.Client(target)  # type: ignore[arg-type]  # on purpose

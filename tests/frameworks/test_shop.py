@@ -116,7 +116,7 @@ def variables(url: URL) -> dict[str, str]:
     return {name: str(value) for name, value in given.items() if value is not None}
 
 
-@pytest.mark.long_on("etcd")
+@pytest.mark.long
 def test_two_hosts_lose_no_order_and_do_nothing_twice(shop: Shop) -> None:
     with shop.wait_until_it_serves() as client, ThreadPoolExecutor(8) as customers:
         answers = customers.map(shop.order, range(60), ["alice", "bob", "carol"] * 20)

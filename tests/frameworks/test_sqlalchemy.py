@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import (
     async_sessionmaker,
     create_async_engine,
 )
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from sqlalchemy.orm import sessionmaker as make_sessions
 from sqlalchemy.orm.session import JoinTransactionMode
 
@@ -109,17 +109,6 @@ def test_a_savepoint_does_not_release(sessions: Sessions, lock: Lock) -> None:
     assert balance(sessions) == 8
 
 
-def test_a_scoped_session_holds_several_locks(sessions: Sessions, client: coordlock.Client) -> None:
-    session = scoped_session(sessions)
-    for kind in (client.read_lock("rates"), client.multi_lock(["alice", "bob"])):
-        hold(session, kind)
-    deposit(session())
-    assert client.admin.names() == ["alice", "bob", "rates"]
-    session.commit()
-    assert client.admin.names() == []
-    session.remove()
-
-
 def test_a_session_that_has_read_is_refused_and_told_what_to_write(
     sessions: Sessions, lock: Lock
 ) -> None:
@@ -191,18 +180,6 @@ def test_nothing_is_committed_after_a_loss(
         work()
     assert balance(sessions) == 7
     assert client.admin.names() == []
-
-
-def test_a_loss_does_not_mask_what_rolled_back(
-    sessions: Sessions, client: coordlock.Client, lock: Lock
-) -> None:
-    def work() -> None:
-        with sessions.begin() as session:
-            lose(client, hold(session, lock))
-            raise KeyError("mine")
-
-    with pytest.raises(KeyError, match="mine"):
-        work()
 
 
 def test_a_loss_during_the_commit_is_told(
@@ -309,14 +286,6 @@ def test_what_is_of_the_other_kind_is_refused(sessions: Sessions, lock: Lock) ->
                 await hold_async(session, lock)  # type: ignore[arg-type]  # on purpose
 
     asyncio.run(main())
-
-
-def test_a_session_that_is_closed_for_good_keeps_no_lock(client: coordlock.Client) -> None:
-    session = Session(close_resets_only=False)
-    session.close()
-    with pytest.raises(InvalidRequestError):
-        hold(session, client.lock("alice", timeout=0))
-    assert not client.admin.contenders("alice")
 
 
 def test_a_release_that_fails_keeps_no_other_lock(

@@ -158,14 +158,3 @@ def test_a_process_that_is_killed_leaves_its_locks_groups_and_leads(tmp_path: Pa
         coordination.LeaderElected,
     }
     coordinator.stop()
-
-
-def test_errors_are_toozs(tmp_path: Path) -> None:
-    wrong = coordination.get_coordinator(f"coordlock+local://{tmp_path}/tooz?tll=3", b"x")
-    with pytest.raises(tooz.ToozError, match="no option 'tll'"):
-        wrong.start()
-    silent = coordination.get_coordinator(
-        "coordlock+etcd://localhost:1/tooz", b"x", connect_timeout="200ms"
-    )
-    with pytest.raises(coordination.ToozConnectionError):
-        silent.start()

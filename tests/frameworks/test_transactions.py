@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 from sqlalchemy import URL, Engine, create_engine, text
+from sqlalchemy.orm import Session
 
 import coordlock
 from coordlock.fencing.sql import create_fence_table
@@ -104,9 +105,15 @@ class Bank:
         return self.engine.url.update_query_dict({"application_name": self.name})
 
 
-@pytest.fixture
-def locks_url(tmp_path: Path) -> str:
-    return f"local://{tmp_path}/locks"
+@pytest.fixture(params=["local"])
+def locks_url(request: pytest.FixtureRequest, tmp_path: Path, root: str) -> str:
+    if request.param == "local":
+        return f"local://{tmp_path}/locks"
+    postgresql: Postgres = request.getfixturevalue("postgresql")
+    return postgresql.url_for(root)
+
+
+IN_POSTGRESQL = pytest.mark.parametrize("locks_url", ["postgresql"], indirect=True)
 
 
 @pytest.fixture
@@ -160,6 +167,27 @@ def listening(http: httpx.Client, port: str) -> bool:
         return False
 
 
+@IN_POSTGRESQL
+@pytest.mark.parametrize("has_guard", [False, True])
+def test_a_commit_after_the_block_loses_updates_unless_its_transaction_releases_the_lock(
+    bank: Bank, has_guard: bool
+) -> None:
+    engine = create_engine(bank.requests_url)
+
+    def deposit() -> None:
+        with Session(engine) as session:
+            with bank.lock() as grant:
+                if has_guard:
+                    grant.release_with(session)
+                balance = session.scalar(text("SELECT balance FROM account"))
+                session.execute(text("UPDATE account SET balance = :new"), {"new": balance + 1})
+            session.commit()
+
+    balance = bank.balance_after(deposit)
+    engine.dispose()
+    assert (balance == REQUESTS) == has_guard
+
+
 def of_the_page(file: str, page: str) -> str:
     """The page's block of this name."""
     [block] = [block for block in blocks(page) if block.file == file]
@@ -211,7 +239,11 @@ urlpatterns = [path("<name>", views.deposit)]
 }
 
 
-@pytest.mark.parametrize("page", [PAGE, DJANGO_PAGE])
+@pytest.mark.parametrize(
+    ("page", "locks_url"),
+    [(PAGE, "local"), (DJANGO_PAGE, "local"), (DJANGO_PAGE, "postgresql")],
+    indirect=["locks_url"],
+)
 def test_django_loses_nothing_with_the_view_of_the_page(
     bank: Bank, serve: Serve, tmp_path: Path, page: str
 ) -> None:

@@ -33,7 +33,10 @@ def url(request: pytest.FixtureRequest, root: str, tmp_path: Path) -> str:
 
 
 @pytest.mark.filterwarnings("ignore:a client of:ResourceWarning")
-def test_a_waiter_whose_event_loop_was_closed_gives_its_place_up(url: str) -> None:
+def test_a_waiter_whose_event_loop_was_closed_gives_its_place_up(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coordlock.kernel.tickets.SWEEP_PAUSE_S", 0.5)
     clients: list[coordlock.AsyncClient] = []
     tasks: list[asyncio.Task[object]] = []
     loop = asyncio.new_event_loop()
@@ -53,7 +56,7 @@ def test_a_waiter_whose_event_loop_was_closed_gives_its_place_up(url: str) -> No
         grant.release()
         started = time.monotonic()
         other.lock("q").acquire(timeout=20).release()
-        assert time.monotonic() - started < 12  # a sweep is due each 5 s
+        assert time.monotonic() - started < 12  # a sweep is due each half second
         eventually(lambda: not other.admin.contenders("q"))
     for task in tasks:
         task._log_destroy_pending = False  # type: ignore[attr-defined]  # it never goes on

@@ -13,7 +13,7 @@ import redis as redis_py
 import redis.asyncio as async_redis_py
 from hypothesis import given
 from hypothesis import strategies as st
-from redis.backoff import ConstantBackoff, NoBackoff
+from redis.backoff import ConstantBackoff
 from redis.crc import key_slot
 from redis.exceptions import RedisClusterException, RedisError, ResponseError
 from redis.retry import Retry
@@ -214,18 +214,6 @@ class TestLostAnswers:
             fence.check("alice", 34)
             proxy.on_bytes(b"INCR", Connection.lose_reply)
             assert fence.execute("alice", 34, "INCR", "x") == 2
-
-    def test_without_retries_the_caller_is_told(self, server: RedisServer) -> None:
-        with (
-            FaultProxy("127.0.0.1", server.port) as proxy,
-            redis_py.Redis(port=proxy.port, retry=Retry(NoBackoff(), 0)) as client,
-        ):
-            fence = RedisFence(client)
-            fence.check("alice", 34)
-            proxy.on_bytes(b"INCR", Connection.lose_reply)
-            with pytest.raises(redis_py.ConnectionError):
-                fence.execute("alice", 34, "INCR", "x")
-            assert fence.execute("alice", 34, "GET", "x") == b"1"
 
     def test_what_is_sent_again_too_late_is_refused(self, server: RedisServer) -> None:
         with (

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 
 import pytest
 
@@ -93,24 +91,6 @@ def test_a_commit_is_one_request_whatever_is_in_it(
 def test_a_read_is_one_round_trip(wire: Wire, grant: coordlock.Grant, key: str) -> None:
     expected = {"etcd": {"Txn": 1}, "zookeeper": {"getData": 1, "exists": 1}}[wire.scheme]
     assert wire.requests(lambda: grant.read(key)) == expected
-    wire.proxy.delay(0.25)
-
-    def seconds(use: Callable[[], object]) -> float:
-        started = time.monotonic()
-        use()
-        return time.monotonic() - started
-
-    def is_quick(use: Callable[[], object]) -> bool:
-        return seconds(use) < 1.0
-
-    uses: list[Callable[[], object]] = [
-        partial(grant.read, key),
-        lambda: grant.transaction().commit(),
-    ]
-    for use in uses:
-        assert seconds(use) >= 0.5
-        eventually(partial(is_quick, use), "one round trip")
-    wire.proxy.heal()
 
 
 def test_nothing_is_sent_for_a_lock_that_is_known_to_be_lost(
@@ -155,6 +135,7 @@ def test_a_commit_that_arrives_after_the_lock_has_passed_on_is_not_made(
 # Processes that stop
 
 
+@pytest.mark.long_on("zookeeper")
 @pytest.mark.parametrize("scheme", ["etcd", "zookeeper"])
 def test_processes_that_stop_past_their_lease_lose_no_acknowledged_write(
     request: pytest.FixtureRequest, scheme: str, root: str, key: str

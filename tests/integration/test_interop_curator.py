@@ -120,15 +120,6 @@ def test_a_curator_mutex_is_excluded_by_every_mode(
     assert not excluded(curator, recipe, path)
 
 
-def test_a_null_contender_keeps_no_curator_recipe_out(
-    connect: Connect, curator: Curator, path: str
-) -> None:
-    with connect("curator").lock(QUEUE, mode=Mode.NL):
-        assert not excluded(curator, "Mutex", path)
-    with connect("curator-rw").lock(QUEUE, mode=Mode.NL):
-        assert not excluded(curator, "WriteLock", path)
-
-
 def test_curators_read_and_write_locks_are_excluded_as_the_matrix_says(
     connect: Connect, curator: Curator, path: str
 ) -> None:
@@ -245,14 +236,3 @@ def test_clients_with_different_names_exclude_each_other(
         assert connect(other).lock(QUEUE).try_acquire() is None
     with connect(one).read_lock(QUEUE), connect(other).read_lock(QUEUE):
         assert connect(other).lock(QUEUE).try_acquire() is None
-
-
-def test_the_queue_shows_a_curator_client_by_its_data(
-    connect: Connect, curator: Curator, path: str
-) -> None:
-    with curator.lock("Mutex", path):
-        [standing] = connect("kazoo").admin.contenders(QUEUE)
-        assert standing.owner is not None
-        assert standing.owner.label  # Curator writes the address of its host
-        assert standing.claim is Mode.EX
-        assert standing.token is not None

@@ -98,19 +98,6 @@ def test_coordlock_readers_and_kazoo_readers_share(
         assert length(client) == 3
 
 
-def test_a_coordlock_reader_excludes_a_kazoo_writer(
-    client: coordlock.Client, kazoo: Any, root: str, start: Start
-) -> None:
-    writer = WriteLock(kazoo, f"{root}/{QUEUE}")
-    with client.read_lock(QUEUE):
-        waiting = start(writer.acquire, timeout=60)
-        eventually(lambda: length(client) == 2)
-        assert client.read_lock(QUEUE).try_acquire() is None
-        assert not waiting.done()
-    assert waiting.result(60)
-    writer.release()
-
-
 def test_a_mixed_queue_is_served_in_order(
     client: coordlock.Client, zookeeper: ZooKeeper, root: str, start: Start
 ) -> None:
@@ -209,18 +196,6 @@ def test_the_top_of_a_client_with_a_chroot_is_its_chroot(
                     assert name in client.admin.names()
 
 
-def test_at_the_top_data_lies_outside_of_the_own_queue(
-    top: coordlock.Client, kazoo: Any, name: str
-) -> None:
-    with top.lock(name) as grant:
-        grant.transaction().put(f"/{name}-data/x", b"1").commit()
-        assert grant.read(f"/{name}-data/x") == coordlock.types.VersionedValue(b"1", 1)
-        for key in (f"/{name}", f"/{name}/x", "/@x", "/zookeeper/x"):
-            with pytest.raises(coordlock.errors.InvalidName):
-                grant.read(key)
-    assert kazoo.get(f"/{name}-data/x")[0] == b"1"
-
-
 # Conversions and sets
 
 
@@ -264,13 +239,6 @@ def test_an_upgrade_waits_for_kazoos_reader_and_lets_in_no_other(
         grant.release()
         assert waiting.result(BOUND)
     second.release()
-
-
-def test_kazoos_writer_excludes_an_upgradeable_lock(
-    client: coordlock.Client, kazoo: Any, root: str
-) -> None:
-    with WriteLock(kazoo, f"{root}/number", "a writer"):
-        assert client.upgradeable_lock("number").try_acquire() is None
 
 
 @pytest.mark.parametrize("style", ["kazoo", "curator", "curator-rw"])

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
+from coordlock_postgresql.requests import Requests
 
 import coordlock
 from coordlock.errors import AuthenticationFailed, JobNotRun
@@ -27,12 +28,14 @@ from coordlock.telemetry.metrics import Change
 from coordlock.telemetry.survey import SERVICE_METRICS, Survey
 from coordlock.testing.waiting import eventually
 from testbed.servers.etcd import Etcd, EtcdServer
+from testbed.servers.postgres import Postgres
 from testbed.servers.prometheus import PrometheusServer, promtool
 from testbed.servers.redis import Redis
 from testbed.servers.zookeeper import ZooKeeper
 from tests.cli.command import Cli
 
 SHIPPED: Final = Path(prometheus.__file__).parent
+POSTGRES: Final = "postgresql"
 RULES: Final = SHIPPED / "rules.yaml"
 DASHBOARD: Final = SHIPPED / "dashboard.json"
 
@@ -46,17 +49,17 @@ def values(found: list[Change]) -> dict[tuple[str, ...], float]:
 def url(request: pytest.FixtureRequest, root: str, tmp_path: Path) -> str:
     if request.param == "local":
         return f"local://{tmp_path}/state"
-    service: Etcd | Redis | ZooKeeper = request.getfixturevalue(request.param)
-    return service.endpoint.url(root, ttl="10s")
+    service: Etcd | Postgres | Redis | ZooKeeper = request.getfixturevalue(request.param)
+    return service.url_for(root, ttl="10s")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "url" in metafunc.fixturenames:
         services = [
-            name if name == "local" else pytest.param(name, marks=getattr(pytest.mark, name))
-            for name in ("etcd", "local", "redis", "zookeeper")
+            pytest.param(name, marks=getattr(pytest.mark, "postgres" if name == POSTGRES else name))
+            for name in ("etcd", POSTGRES, "redis", "zookeeper")
         ]
-        metafunc.parametrize("url", services, indirect=True)
+        metafunc.parametrize("url", ["local", *services], indirect=True)
 
 
 def test_a_survey_shows_what_is_in_the_service(url: str) -> None:
@@ -88,6 +91,26 @@ def test_a_survey_shows_what_is_in_the_service(url: str) -> None:
         assert found["coordlock.job.failed", "report"] == 0
         assert found["coordlock.job.failed", "broken"] == 1
         assert found["coordlock.service.deadlocks",] == 0
+
+
+@pytest.mark.postgres
+def test_a_survey_on_postgresql_reads_all_names_by_one_statement(
+    postgresql: Postgres, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verbs: list[str] = []
+    ask = Requests.ask
+
+    def counted(requests: Requests, verb: str, *rest: Any) -> Any:
+        verbs.append(verb)
+        return ask(requests, verb, *rest)
+
+    names = [f"n{number}" for number in range(50)]
+    with coordlock.connect(postgresql.url_for(root)) as client, client.multi_lock(names):
+        monkeypatch.setattr(Requests, "ask", counted)
+        found = values(Survey(client).read())
+    assert found["coordlock.service.holders", "all"] == 50
+    assert verbs.count("snapshots") == 1
+    assert len(verbs) < 20
 
 
 def test_a_survey_shows_the_oldest_waiter_but_candidates_stand_by(tmp_path: Path) -> None:
@@ -276,12 +299,3 @@ def test_the_dashboards_queries_have_answers_from_two_processes_and_the_exporter
         for name in sorted(names):
             if not name.startswith("coordlock_job_next"):  # no schedule
                 eventually(lambda: server.query(name), name)  # noqa: B023
-
-
-def test_dashboard_and_alerts_name_only_metrics_that_there_are() -> None:
-    from coordlock.telemetry.metrics import METRICS
-
-    known = {prometheus.exposed_name(metric) for metric in (*METRICS, *SERVICE_METRICS)}
-    for text in (RULES.read_text(), DASHBOARD.read_text()):
-        for name in set(re.findall(r"coordlock_[a-z_]+", text)):
-            assert re.sub(r"_(bucket|count|sum|total)$", "", name) in known, name

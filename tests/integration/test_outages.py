@@ -6,14 +6,13 @@ What networks do, and processes that die, is in the suite `FaultContract`, on ev
 from __future__ import annotations
 
 import logging
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -103,36 +102,6 @@ def bounded() -> Iterator[None]:
 
 
 # Connecting
-
-
-@pytest.fixture(params=["nothing listens", "silence", "another protocol"])
-def wrong_port(request: pytest.FixtureRequest, scheme: str) -> Iterator[int]:
-    """A port of this machine where no server of that scheme answers."""
-    if request.param == "another protocol":
-        other = {"etcd": "zookeeper", "zookeeper": "etcd"}[scheme]
-        server: Etcd | ZooKeeper = request.getfixturevalue(other)
-        yield server.port
-        return
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        port: int = listener.getsockname()[1]
-        if request.param == "nothing listens":
-            listener.close()
-        yield port
-
-
-@both
-def test_a_port_without_a_server_is_an_error_within_the_timeout(
-    scheme: str, wrong_port: int
-) -> None:
-    with bounded(), pytest.raises(coordlock.BackendUnavailable) as caught:
-        coordlock.connect(f"{scheme}://127.0.0.1:{wrong_port}", connect_timeout=1)
-    assert str(wrong_port) in str(caught.value)
-
-
-@both
-def test_a_host_that_does_not_exist_is_an_error_within_the_timeout(scheme: str) -> None:
-    with pytest.raises(coordlock.BackendUnavailable, match=r"nowhere\.invalid"):
-        coordlock.connect(f"{scheme}://nowhere.invalid", connect_timeout=1)
 
 
 # Restarts and outages
@@ -244,36 +213,6 @@ def test_closing_is_bounded_while_the_server_is_silent(own_server: Server, root:
 # Operators
 
 
-def test_an_operator_revokes_the_lease_under_holder_and_waiter(
-    etcd: Etcd, root: str, start: Start
-) -> None:
-    with coordlock.connect(etcd.url_for(root, ttl="60s")) as client:
-        lose_the_session(client, start, lambda session: etcd.etcdctl("lease", "revoke", session))
-
-
-def test_an_operator_ends_the_session_under_holder_and_waiter(
-    zookeeper: ZooKeeper, root: str, start: Start
-) -> None:
-    def end(session: str) -> None:
-        # Whoever knows a session's id and password may close it.
-        with zookeeper.kazoo(client_id=kazoo.client_id):
-            pass
-
-    with zookeeper.kazoo(timeout=60) as kazoo, coordlock.connect(client=kazoo, root=root) as client:
-        lose_the_session(client, start, end)
-
-
-def lose_the_session(client: coordlock.Client, start: Start, end: Callable[[str], object]) -> None:
-    """Hold and wait, end the session, and see that both are told."""
-    grant, waiting = hold_and_wait(start, client, client)
-    sessions = {standing.session for standing in client.admin.contenders("orders")}
-    end(next(iter(sessions)))
-    assert grant.lost.wait(60)
-    with pytest.raises(coordlock.SessionLost):
-        waiting.result(60)
-    assert client.lock("orders").acquire(60).token > grant.token
-
-
 # Processes
 
 FORKER = """
@@ -338,47 +277,7 @@ def test_the_parent_is_deleted_under_waiters(zookeeper: ZooKeeper, root: str, st
         assert grant.release()
 
 
-def test_history_is_compacted_under_waiters(etcd: Etcd, root: str, start: Start) -> None:
-    with coordlock.connect(etcd.url_for(root, ttl="60s")) as client:
-        holding, waiting = hold_and_wait(start, client, client)
-        etcd.etcdctl("put", "/elsewhere", "x")
-        etcd.compact()
-        assert not waiting.done()
-        holding.release()
-        assert waiting.result(60).release()
-
-
-def test_history_is_compacted_while_a_waiter_is_cut_off(
-    etcd: Etcd, root: str, start: Start
-) -> None:
-    with (
-        FaultProxy(etcd.host, etcd.port) as proxy,
-        coordlock.connect(f"etcd://127.0.0.1:{proxy.port}{root}?ttl=60s") as client,
-        coordlock.connect(etcd.url_for(root)) as other,
-    ):
-        holding, waiting = hold_and_wait(start, other, client)
-        proxy.refuse()
-        proxy.drop_connections()
-        holding.release()
-        etcd.etcdctl("put", "/elsewhere", "x")
-        etcd.compact()
-        proxy.heal()
-        assert waiting.result(60).release()
-
-
 # Limits
-
-
-def test_more_names_than_etcd_takes_in_one_step_are_refused_with_the_number(
-    etcd: Etcd, root: str
-) -> None:
-    names = [f"n{number}" for number in range(65)]
-    with coordlock.connect(etcd.url_for(root)) as client:
-        with pytest.raises(TooLarge, match="65 locks in one step are too many: they take 130"):
-            client.multi_lock(names).acquire()
-        assert client.admin.names() == []
-        with client.multi_lock(names[:64]) as grant:
-            assert len(grant.parts) == 64
 
 
 def test_more_names_than_zookeeper_takes_in_one_step_are_refused_with_the_size(

@@ -20,6 +20,9 @@ import coordlock
 from coordlock import Client
 from coordlock.testing.waiting import eventually
 
+#: They end the same way whatever the service; ZooKeeper has threads of its own, as etcd has.
+pytestmark = pytest.mark.long_on("zookeeper")
+
 BOUND = 60.0
 ENDED = 128 + signal.SIGTERM
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -130,6 +131,7 @@ def test_a_web_service_refuses_at_once_what_cannot_be_locked_and_works_again_soo
     assert back < 4
 
 
+@pytest.mark.long  # it measures seconds, which a machine that stands still takes, too
 def test_a_leader_in_the_shell_is_back_about_as_soon_as_one_in_a_program(
     service: tuple[str, str, FaultProxy], tmp_path: Path
 ) -> None:
@@ -229,10 +231,10 @@ def test_the_log_of_an_outage_names_each_loss_once(
         caplog.clear()
         with outage(proxy):
             eventually(lambda: waited, within=BOUND)
-            time.sleep(OUTAGE_S / 2)
+            time.sleep(2 * OUTAGE_S)
         eventually(lambda: "leads from now on" in caplog.text, within=BOUND)
         log.flush(10)
-        lines = [(one.levelname, one.getMessage()) for one in caplog.records]
+        lines = [f"{one.levelname} {one.getMessage()}" for one in caplog.records]
         losses = [one for one in caplog.records if hasattr(one, "coordlock_reason")]
         stop.cancel("the test ends")
         assert grant.state is coordlock.GrantState.LOST
@@ -246,15 +248,19 @@ def test_the_log_of_an_outage_names_each_loss_once(
         ("lock", "orders"),
     ]
     assert all(one["coordlock_held"] > 0 and one["coordlock_token"] for one in fields)
-    texts = [text for _, text in lines]
-    for what, times in {
-        "is in doubt": 1,
-        "; it had 3 grants and 1 waits": 1,
-        "is open, back after": 1,
-        "election 'scheduler': campaigns again": 1,
-        "election 'scheduler': leads from now on": 1,
-    }.items():
-        assert sum(what in text for text in texts) == times, (what, texts)
-    # One line more: why no session could be opened.
-    assert len([text for text in texts if mine in text]) == 3, texts
-    assert len(lines) <= 10, texts
+    loss = r"the \w+ session was lost: no heartbeat was acknowledged for 2 s"
+    held = rf"\(token \d+\) was lost: {loss}; it was held for [\d.]+ s"
+    expected = [
+        r"WARNING the \w+ session \S+ is in doubt: .+",
+        rf"WARNING lock 'orders' {held}",
+        rf"WARNING group 'web' {held}",
+        rf"WARNING election 'scheduler' {held}",
+        rf"WARNING {re.escape(mine)}: {loss}; it had 3 grants and 1 waits",
+        r"INFO election 'scheduler': campaigns again",
+        rf"WARNING {re.escape(mine)}: \w+ is unavailable: .+",  # why no session could be opened
+        rf"WARNING {re.escape(mine)}: session \S+ is open, back after (4|5)\d s",
+        r"INFO election 'scheduler': leads from now on, token \d+",
+    ]
+    for pattern in expected:
+        assert len([line for line in lines if re.fullmatch(pattern, line)]) == 1, (pattern, lines)
+    assert len(lines) == len(expected), lines

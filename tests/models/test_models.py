@@ -45,8 +45,9 @@ def check(directory: Path, model: str, switches: str) -> str:
         ("wakeup", "LOST_NEWS SAFETY_LOOK DEATH"),
         ("wakeup", "LOST_NEWS SAFETY_LOOK LOST_REPLIES CLIENTS=2 ROUNDS=2"),
         ("failover", ""),
+        ("failover", "TTL=2"),
         ("failover", "RESTORE FAILOVERS=2"),
-        ("failover", "GUARD FAILOVERS=0"),
+        ("failover", "GUARD END=2"),
     ],
 )
 def test_a_protocol_holds_within_the_bounds_of_its_model(
@@ -70,7 +71,9 @@ def test_a_protocol_holds_within_the_bounds_of_its_model(
         ("failover", "COUNTED_EPOCH RESTORE FAILOVERS=2", ORDER),
         ("failover", "NO_PAUSE", TWO_HOLD),
         ("failover", "OLD_WAITERS", TWO_HOLD),
-        ("failover", "GUARD FREE_GUARD FAILOVERS=0", TWO_HOLD),
+        ("failover", "OLD_GRANTS TTL=2", TWO_HOLD),
+        ("failover", "GUARD OLD_GUARDS END=2", TWO_HOLD),
+        ("failover", "GUARD FREE_GUARD END=2", TWO_HOLD),
     ],
 )
 def test_a_protocol_without_one_of_its_rules_fails(

@@ -10,8 +10,8 @@ from coordlock_memory import MemoryBackend
 import coordlock.kernel.acquisition
 import coordlock.model.conversion
 from coordlock.backend import Departure
-from coordlock.kernel.conversion import Conversions
 from coordlock.kernel.publisher import Publisher
+from coordlock.locks.upgradeable import _UpgradeableGrant
 from coordlock.model.admission import blockers
 from coordlock.model.claim import Convertible, Mode
 from coordlock.model.contender import Contender, Snapshot
@@ -61,42 +61,42 @@ def shares_upgradeable_locks() -> Changes:
 
 @mutant("A grant counts as stronger before the service knows.", simulated=(ConvertingReaders,))
 def counts_as_stronger_too_early() -> Changes:
-    upgrade = Conversions._upgrade
+    upgrade = _UpgradeableGrant._become_exclusive
 
-    def upgrade_early(self: Conversions) -> Steps[None]:
-        self.mode = Mode.EX
+    def upgrade_early(self: _UpgradeableGrant) -> Steps[None]:
+        self._mode = Mode.EX
         try:
             yield from upgrade(self)
         except BaseException:
-            self.mode = Mode.PR
+            self._mode = Mode.PR
             raise
 
-    return [(Conversions, "_upgrade", upgrade_early)]
+    return [(_UpgradeableGrant, "_become_exclusive", upgrade_early)]
 
 
 @mutant("A grant counts as strong when it is weaker already.", simulated=(ConvertingReaders,))
 def counts_as_weaker_too_late() -> Changes:
-    convert = Conversions._convert
+    convert = _UpgradeableGrant._exchange
 
-    def convert_late(self: Conversions, target: Mode) -> Steps[None]:
-        if target is Mode.EX or target is self.mode:
+    def convert_late(self: _UpgradeableGrant, target: Mode) -> Steps[None]:
+        if target is Mode.EX or target is self._mode:
             yield from convert(self, target)
         else:
-            self._check()
+            self.check()
             yield self._publish(lambda claim: Convertible(target, update=claim.update))
-            self.mode = target
+            self._mode = target
 
-    return [(Conversions, "_convert", convert_late)]
+    return [(_UpgradeableGrant, "_exchange", convert_late)]
 
 
 @mutant("An upgrade that was given up keeps readers out.", simulated=(ConvertingReaders,))
 def never_takes_a_conversion_back() -> Changes:
-    settled = Conversions._settled
+    settled = _UpgradeableGrant._settled
 
-    def left_as_it_is(self: Conversions, claim: Convertible) -> Convertible:
+    def left_as_it_is(self: _UpgradeableGrant, claim: Convertible) -> Convertible:
         return claim if claim.target is not None else settled(self, claim)
 
-    return [(Conversions, "_settled", left_as_it_is)]
+    return [(_UpgradeableGrant, "_settled", left_as_it_is)]
 
 
 @mutant(

@@ -10,12 +10,12 @@ from weakref import WeakKeyDictionary
 
 from coordlock.backend import Expect, Operation
 from coordlock.errors import BackendUnavailable
-from coordlock.kernel import stored_record
 from coordlock.kernel.access import Access
 from coordlock.kernel.publisher import Publisher
 from coordlock.recipes import value
 from coordlock.recipes.membership import BasePresence
 from coordlock.recipes.shared.observer import BaseObserver
+from coordlock.records import stored_record
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, resolved, settled
 from coordlock.work import chores

@@ -11,8 +11,7 @@ import coordlock.kernel.removal
 import coordlock.kernel.tickets
 from coordlock.kernel.ticket import Ticket
 from coordlock.locks.grant import AsyncGrant, Grant
-from coordlock.runtime.driver import Steps
-from coordlock.runtime.methods import awaiting, blocking
+from coordlock.runtime.driver import Steps, awaiting, blocking
 from coordlock.runtime.promise import Promise, resolved
 from tests.mutants.mutant import SUITES, Changes, mutant, nothing
 from tests.simulation.contention import Contention

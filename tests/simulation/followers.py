@@ -36,6 +36,8 @@ class Followers(Generic[S]):
         self._observers: list[Observer[Any]] = []
         #: How far in the history each of them is.
         self._seen: list[int] = []
+        #: What each of them has shown last: it is compared once.
+        self._looked_at: list[object] = []
         service.observe(place, lambda: self._history.append(self.present))
 
     @property
@@ -53,11 +55,14 @@ class Followers(Generic[S]):
         """One more."""
         self._observers.append(observer)
         self._seen.append(0)
+        self._looked_at.append(None)
 
     def check(self) -> None:
         """What must hold after every event."""
         for number, observer in enumerate(self._observers):
-            if observer._observation.view.state is not None:
+            state = observer._observation.view.state
+            if state is not None and state is not self._looked_at[number]:
+                self._looked_at[number] = state
                 past = self._history[self._seen[number] :]
                 assert observer.state in past, "it never was so, or before"
                 self._seen[number] += past.index(observer.state)

@@ -21,7 +21,7 @@ from coordlock.errors import CoordlockError, DeadlockDetected
 from coordlock.kernel.acquisition import acquisition
 from coordlock.locks.grant import Grant
 from coordlock.locks.upgradeable import UpgradeableGrant
-from coordlock.model.admission import holders, keeps_out
+from coordlock.model.admission import holders
 from coordlock.model.claim import AnyClaim, Convertible, Mode, Permit
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.model.conversion import upgrade_blockers
@@ -197,30 +197,20 @@ def test_a_circle_ends_and_nobody_outside_of_one_is_its_victim(seed: int) -> Non
     town.end()
 
 
-# The simulation can fail: it finds what is wrong with kernels that are
+# The simulation can fail: it finds what is wrong with kernels that are. The graph: test_waits
 
 
 def _nothing(*_: object) -> None:
     """Do not."""
 
 
-def _only_ex(other: Contender, me: Contender) -> bool:
-    return other.claim is Mode.EX and keeps_out(other, me)
-
-
 WRONG: dict[str, tuple[str, object]] = {
     "nobody looks": ("coordlock.kernel.deadlock_detector.DeadlockDetector._start", _nothing),
     "who converts waits for nobody": ("coordlock.model.waits.upgrade_blockers", lambda *_: ()),
-    "who can go on counts as stuck": (
-        "coordlock.model.waits._Graph.stuck",
-        lambda self: self._before,
-    ),
-    "one holder of a semaphore is enough": ("coordlock.model.waits.Permit", ()),
-    "who reads is in nobody's way": ("coordlock.model.waits.keeps_out", _only_ex),
 }
 #: It is found after a hundred days.
 RARE = "the conversion does not end"
-WRONG[RARE] = ("coordlock.kernel.conversion.Conversions._give_up", _nothing)
+WRONG[RARE] = ("coordlock.locks.upgradeable._UpgradeableGrant._give_up", _nothing)
 
 
 @pytest.mark.long_on(RARE)

@@ -15,9 +15,11 @@ from tests.simulation.contention import (
     KINDS,
     Contention,
     InformedPermits,
+    OnePermit,
     SeveralDoubts,
     SeveralModes,
     SeveralTries,
+    ThreePermits,
 )
 from tests.simulation.converting import ConvertingIntentions, ConvertingReaders
 from tests.simulation.electing import Electing
@@ -26,8 +28,16 @@ from tests.simulation.scheduling import Scheduling
 from tests.simulation.valuing import Valuing
 from tests.simulation.working import Working
 
-#: ``make test-fast`` leaves these to ``make test``: they are others' days with more claims.
-LONGER: Final = {ConvertingIntentions, InformedPermits, SeveralDoubts, SeveralModes, SeveralTries}
+#: ``make test-fast`` leaves these to ``make test``: they are others' days with other claims.
+LONGER: Final = {
+    ConvertingIntentions,
+    InformedPermits,
+    OnePermit,
+    SeveralDoubts,
+    SeveralModes,
+    SeveralTries,
+    ThreePermits,
+}
 ALL: Final[list[type[Contention]]] = [*KINDS, ConvertingReaders, ConvertingIntentions]
 
 

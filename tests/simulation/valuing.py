@@ -13,11 +13,11 @@ from hypothesis.stateful import initialize, rule
 
 from coordlock.backend import Listing, Operation, Put, VersionedValue
 from coordlock.errors import VersionMismatch
-from coordlock.locks.transaction import Transaction
 from coordlock.model.contender import Contender
 from coordlock.recipes import value
 from coordlock.recipes.value import Value
 from coordlock.recipes.values import Values, ValuesView
+from coordlock.records.transaction import Transaction
 from coordlock.runtime.clock import sleep
 from coordlock.runtime.driver import Steps
 from tests.simulation.bad_day import HONEST, PARTIES, BadDayForData, delays, indices

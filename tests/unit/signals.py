@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dis import opmap, opname
 from importlib.util import find_spec
@@ -15,7 +16,7 @@ from typing import Any, Final, Self
 
 import coordlock
 
-__all__ = ["Signal", "interrupted", "struck"]
+__all__ = ["Signal", "interrupted", "moments", "struck"]
 
 
 _BACKENDS: Final = ("etcd", "local", "memory", "redis", "zookeeper")
@@ -135,3 +136,25 @@ def struck(act: Callable[[], object], number: int, error: type[BaseException]) -
     finally:
         sys.settrace(traced)
     return strike.place
+
+
+def moments(
+    least: int, within: ModuleType = coordlock, *, first: int = 1, every: int = 1
+) -> Iterator[Callable[[Callable[[], object]], bool]]:
+    """Does what the loop's body gives it, with Ctrl-C one moment later in each turn.
+
+    Its result is whether that came. The last turn, that in which all is done before, comes after
+    ``least`` others.
+    """
+    came = list[bool]()
+    for number in itertools.count(first, every):
+        came.clear()
+
+        def strike(act: Callable[[], object], number: int = number) -> bool:
+            came.append(interrupted(act, number, within))
+            return came[-1]
+
+        yield strike
+        if not any(came):
+            assert number > least
+            return

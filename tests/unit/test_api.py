@@ -29,7 +29,7 @@ from coordlock.fencing.sql import (
     SQLFence,
     SQLGuardingFence,
 )
-from coordlock.runtime.methods import EnteredByAsyncWith, EnteredByWith
+from coordlock.runtime.guards import EnteredByAsyncWith, EnteredByWith
 
 RECORD = Path(__file__).with_name("api.txt")
 #: The modules that applications use, each with its ``__all__``.
@@ -74,7 +74,7 @@ FOR_BACKENDS = (
     "coordlock.testing.published_value_contract",
     "coordlock.testing.transaction_contract",
     "coordlock.testing.waiting",
-    "coordlock.locks.transaction",
+    "coordlock.records.transaction",
 )
 MODULES = [importlib.import_module(name) for name in (*FOR_APPLICATIONS, *FOR_BACKENDS)]
 PUBLIC = [
@@ -274,7 +274,7 @@ def test_dir_shows_the_public_names_and_no_modules() -> None:
 
 
 def is_protocol(member: object) -> bool:
-    """Whether a method is one of `coordlock.runtime.methods.blocking`."""
+    """Whether a method is one of `coordlock.runtime.driver.blocking`."""
     return inspect.isfunction(member) and str(member.__annotations__.get("return")).startswith(
         "Steps["
     )

@@ -2,49 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
 from coordlock import BackendUnavailable, Client
-from coordlock.model.contender import Entry
 from coordlock.model.record import encode
 from coordlock.recipes.shared.rendezvous import Generations
-from coordlock.runtime.driver import Call
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service, backend
 
 BOUND = 30.0
 
 
-@pytest.fixture
-def service() -> Service:
-    return Service()
-
-
 def waiting(pool: ThreadPoolExecutor, client: Client, parties: int) -> Future[None]:
     """A party in another thread."""
     return pool.submit(client.barrier("b", parties).wait, BOUND)
-
-
-def test_a_party_that_has_passed_when_its_time_is_up_has_passed(service: Service) -> None:
-    """The barrier opens between its last look and its withdrawal."""
-    slow, fast = service.client(), service.client()
-    with ThreadPoolExecutor(2) as pool:
-        backend(slow).faults.latency = lambda: 0.2
-        late = pool.submit(slow.barrier("b", 2).wait, 0.5)
-        eventually(lambda: service.size("b") == 1)
-        removing = service.service.withdraw
-
-        def withdraw(entries: Sequence[Entry]) -> bool:
-            """Before it leaves, the other comes, and the barrier opens."""
-            service.service.withdraw = removing  # type: ignore[method-assign]
-            fast.barrier("b", 2).wait(BOUND)
-            return removing(entries)
-
-        service.service.withdraw = withdraw  # type: ignore[method-assign]
-        late.result(BOUND)
 
 
 def test_a_party_that_cannot_reach_the_service_says_that_it_may_have_passed(
@@ -59,20 +32,6 @@ def test_a_party_that_cannot_reach_the_service_says_that_it_may_have_passed(
             alone.result(BOUND)
         backend(client).faults.heal()
     eventually(lambda: service.size("b") == 0)
-
-
-def test_a_party_that_is_interrupted_leaves_nothing_behind(service: Service) -> None:
-    client = service.client()
-    for kind in ("wait", "enter"):
-        barrier = client.barrier("b", 2) if kind == "wait" else client.double_barrier("b", 2)
-        steps = getattr(barrier, f"_{kind}")()
-        step = next(steps)
-        while service.size("b") == 0 or step is Call or step.done():
-            step = steps.send(Call() if step is Call else step.result())
-        with pytest.raises(KeyboardInterrupt):
-            steps.throw(KeyboardInterrupt())
-        eventually(lambda: service.size("b") == 0)
-    assert not backend(client)._observers.places()
 
 
 # The record

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,7 @@ from coordlock import Cancellation, Client, Mode, WaitCancelled
 from coordlock.errors import WaitTimeout
 from coordlock.runtime.deadline import ENDING
 from coordlock.testing.waiting import eventually
-from tests.unit.clients import Service, backend
+from tests.unit.clients import Service
 
 
 @pytest.fixture
@@ -57,66 +56,19 @@ def test_one_cancellation_ends_many_waits_of_threads_and_tasks(
     assert not stop._wakers
 
 
-def test_a_wait_for_a_silent_service_is_cancelled(service: Service, client: Client) -> None:
-    stop = Cancellation()
-    backend(client).faults.partition()
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(client.lock("q").acquire, cancellation=stop)
-        eventually(lambda: bool(stop._wakers))
-        stop.cancel()
-        assert isinstance(waiting.exception(30), WaitCancelled)
-    backend(client).faults.heal()
-    eventually(lambda: service.size("q") == 0)
-
-
-def test_a_task_that_is_cancelled_at_any_step_of_a_block_leaves_nothing(service: Service) -> None:
-    async def main() -> None:
-        async with service.async_client() as client:
-            network = backend(client).faults
-            network.latency = lambda: 0.001
-            lock, entered = client.lock("q"), 0
-
-            async def block() -> None:
-                nonlocal entered
-                async with lock:
-                    entered += 1
-                    for _ in range(5):
-                        await asyncio.sleep(0.0005)
-
-            for number in itertools.count():
-                task = asyncio.create_task(block())
-                for _ in range(number):
-                    await asyncio.sleep(0.0002)
-                cancelled = task.cancel()
-                await asyncio.wait([task])
-                await asyncio.to_thread(eventually, lambda: service.size("q") == 0)
-                assert not lock.owned()
-                if not cancelled:
-                    break
-            assert entered > 1
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize("wrong", [threading.Event(), "stop", 0, Cancellation])
-def test_what_is_no_cancellation_is_refused_at_once(client: Client, wrong: object) -> None:
-    with pytest.raises(TypeError, match=r"must be a coordlock\.Cancellation"):
-        client.lock("q").acquire(cancellation=wrong)  # type: ignore[arg-type]
-
-
 def test_what_is_no_cancellation_is_refused_by_every_call_that_waits() -> None:
-    wrong: Any = "stop"
     with coordlock.connect("memory://refused") as client, client.upgradeable_lock("u") as grant:
-        calls: list[Callable[[], object]] = [
-            lambda: client.election("e").campaign(cancellation=wrong),
-            lambda: client.barrier("b", 2).wait(0, cancellation=wrong),
-            lambda: client.gate("g").wait(0, cancellation=wrong),
-            lambda: client.work_queue("w").take(0, cancellation=wrong),
-            lambda: grant.upgrade(cancellation=wrong),
+        calls: list[Callable[..., object]] = [
+            client.lock("q").acquire,
+            client.election("e").campaign,
+            client.barrier("b", 2).wait,
+            client.gate("g").wait,
+            client.work_queue("w").take,
+            grant.upgrade,
         ]
-        for call in calls:
+        for call, wrong in itertools.product(calls, (threading.Event(), "stop", 0, Cancellation)):
             with pytest.raises(TypeError, match=r"must be a coordlock\.Cancellation"):
-                call()
+                call(cancellation=wrong)
 
 
 def test_a_reason_is_a_text_and_the_first_one_counts() -> None:

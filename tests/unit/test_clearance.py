@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 
 import pytest
 
 from coordlock.client import Client
-from coordlock.locks.queue_view import QueueEntry, cleared
+from coordlock.client.admin import cleared
+from coordlock.locks.queue_view import QueueEntry
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Owner
 from coordlock.runtime.driver import Call
 from coordlock.runtime.promise import Promise
 from tests.unit.clients import Service, backend
 
-
-@pytest.fixture
-def service() -> Service:
-    return Service()
-
-
-@pytest.fixture
-def client(service: Service, no_leaks: None) -> Iterator[Client]:
-    with service.client() as client:
-        yield client
+pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
 def enter(client: Client, number: int) -> None:

@@ -23,11 +23,6 @@ BOUND = 30.0
 
 
 @pytest.fixture
-def service() -> Service:
-    return Service()
-
-
-@pytest.fixture
 def client(service: Service) -> Client:
     return service.client()
 

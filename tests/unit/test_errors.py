@@ -13,7 +13,6 @@ from coordlock.errors import (
     AcquireTimeout,
     AlreadyDone,
     AlreadyFailed,
-    AlreadyPassed,
     AlreadyRunning,
     AuthenticationFailed,
     BackendError,
@@ -66,9 +65,8 @@ EXAMPLES: list[CoordlockError] = [
     WorkQueueEmpty("mails", 1.25),
     NameConflict("n", "deleted", "gate", "", "the gate was not deleted: open it"),
     WorkQueueFull("mails", 100),
-    JobNotRun(),
     AlreadyDone("report", "2026-11-22T02:00:00Z", "host:1"),
-    AlreadyPassed("report", "17"),
+    JobNotRun("report", "17"),
     AlreadyFailed("report", "17", "failed", "host:1"),
     AlreadyRunning("report", "17", "host:1 (token 7)"),
     VersionMismatch("/app/config", 2),
@@ -166,47 +164,3 @@ def test_a_long_name_is_cut_in_messages_and_kept_in_the_field() -> None:
     error = InvalidName("x" * 5000, "is too long")
     assert len(str(error)) < 100
     assert len(error.name) == 5000
-
-
-@pytest.mark.parametrize(
-    ("error", "built_in"),
-    [
-        (ConfigurationError, ValueError),
-        (InvalidName, ValueError),
-        (NameConflict, ValueError),
-        (AcquireTimeout, TimeoutError),
-        (WaitTimeout, TimeoutError),
-        (WaitUnavailable, TimeoutError),
-        (WaitUnavailable, ConnectionError),
-        (Evicted, RuntimeError),
-        (LockLost, RuntimeError),
-        (BackendUnavailable, ConnectionError),
-        (AuthenticationFailed, PermissionError),
-        (SessionLost, ConnectionError),
-    ],
-)
-def test_an_error_is_the_built_in_that_fits(error: type, built_in: type) -> None:
-    assert issubclass(error, built_in)
-    assert issubclass(error, CoordlockError)
-
-
-def test_a_closed_client_does_not_pass_for_a_process_that_can_start_no_thread() -> None:
-    assert not issubclass(ClientClosed, RuntimeError)
-
-
-def test_every_end_of_a_wait_in_vain_is_a_wait_error_and_nothing_else_is() -> None:
-    assert {kind for kind in KINDS if issubclass(kind, WaitError)} == {
-        WaitError,
-        WaitTimeout,
-        AcquireTimeout,
-        WaitCancelled,
-        WorkQueueEmpty,
-        WaitUnavailable,
-        DeadlockDetected,
-        Evicted,
-        SessionLost,
-    }
-
-
-def test_a_silent_service_is_no_busy_lock() -> None:
-    assert not issubclass(WaitUnavailable, AcquireTimeout)

@@ -96,13 +96,6 @@ def test_a_secret_given_for_its_file_is_not_shown() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["memory://u:hunter2@h?password_file=/f", "memory://u:hunter2@h"])
-def test_both_a_password_and_a_file(url: str) -> None:
-    with pytest.raises(ConfigurationError, match="both password and password_file") as caught:
-        configure({"url": url, "password_file": "/f"})
-    assert "hunter2" not in str(caught.value)
-
-
 def test_a_password_of_the_call_replaces_the_file_of_the_mapping() -> None:
     mapping = {"url": "memory://u@h", "password_file": "/nowhere"}
     assert configure(mapping, {"password": "p"}).password == "p"

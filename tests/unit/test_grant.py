@@ -4,16 +4,15 @@ import asyncio
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from coordlock import Client, Grant, GrantState, LockLost
+from coordlock import AsyncClient, AsyncGrant, Client, Grant, GrantState, LockLost
 from coordlock.errors import AuthenticationFailed
-from coordlock.locks.base_lock import AcquireOptions
-from coordlock.locks.lock import Lock
+from coordlock.locks.lock import AcquireOptions, Lock
 from coordlock.model.claim import Mode
 from coordlock.runtime.log import flush
 from coordlock.runtime.process import THREAD
@@ -22,77 +21,7 @@ from coordlock.testing.waiting import eventually
 from tests.simulation.world import TTL, Party, World
 from tests.unit.clients import Service, backend
 
-
-@pytest.fixture
-def service() -> Service:
-    return Service()
-
-
-@pytest.fixture
-def client(service: Service, no_leaks: None) -> Iterator[Client]:
-    with service.client() as client:
-        yield client
-
-
-# States
-
-
-def test_a_grant_goes_through_doubt_and_back_but_not_back_from_loss(
-    world: World, party: Party
-) -> None:
-    grant = party.held()
-    seen = [grant.state]
-    party.cut_off()
-    world.advance(TTL / 2)
-    party.heal()
-    world.advance(TTL / 10)
-    seen.append(grant.state)
-    party.cut_off()
-    world.advance(TTL - 1)
-    seen.append(grant.state)
-    world.advance(TTL)
-    seen.append(grant.state)
-    party.heal()
-    world.advance(10 * TTL)
-    seen.append(grant.state)
-    HELD, SUSPECT, LOST = GrantState.HELD, GrantState.SUSPECT, GrantState.LOST  # noqa: N806
-    assert seen == [HELD, HELD, SUSPECT, LOST, LOST]
-    assert grant.remaining() == 0
-
-
-def test_remaining_runs_down_while_cut_off(world: World, party: Party) -> None:
-    grant = party.held()
-    party.cut_off()
-    for _ in range(3):
-        before = grant.remaining()
-        world.advance(3)
-        assert grant.remaining() == pytest.approx(before - 3)
-    world.advance(TTL)
-    assert grant.remaining() == 0
-
-
-def test_a_released_grant_stays_released_when_the_session_ends(world: World, party: Party) -> None:
-    grant = party.held()
-    release = party.run(grant._release())
-    world.settle()
-    assert release.result is True
-    world.service.expire(world.service.sessions()[0])
-    world.settle()
-    assert grant.state is GrantState.RELEASED
-    with pytest.raises(LockLost, match="released"):
-        grant.check()
-    assert grant.remaining() == 0
-
-
-def test_the_state_agrees_with_what_release_answered(world: World, party: Party) -> None:
-    grant = party.held()
-    world.service.remove(world.queue()[0])
-    release = party.run(grant._release())
-    world.settle()
-    assert release.result is False
-    assert grant.state is GrantState.LOST
-    world.service.expire(world.service.sessions()[0])
-    assert grant.state is GrantState.LOST
+pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
 # Release
@@ -184,24 +113,6 @@ def test_a_lock_whose_time_is_over_is_not_owned_though_no_timer_has_run(
     assert call.result.state is GrantState.LOST
 
 
-def test_leaving_a_body_that_raised_keeps_its_exception_over_the_loss(
-    service: Service, client: Client
-) -> None:
-    def work() -> None:
-        with client.lock("q").acquire():
-            service.evict("q")
-            try:
-                raise ZeroDivisionError
-            except ZeroDivisionError as cause:
-                raise KeyError from cause
-
-    with pytest.raises(KeyError) as caught:
-        work()
-    first = caught.value.__context__
-    assert isinstance(first, ZeroDivisionError)
-    assert isinstance(first.__context__, LockLost)
-
-
 def test_a_loss_that_the_body_raised_itself_is_not_chained_again(
     service: Service, client: Client
 ) -> None:
@@ -219,30 +130,18 @@ def test_a_loss_that_the_body_raised_itself_is_not_chained_again(
 # Callbacks and signals
 
 
-def test_a_callback_that_raises_is_logged_and_the_others_are_called(
+def test_a_callback_that_raises_or_exits_is_logged_and_the_others_are_called(
     service: Service, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     called = threading.Event()
     grant = client.lock("q").acquire()
     grant.on_lost(lambda _: 1 // 0)
+    grant.on_lost(lambda _: sys.exit(1))
     grant.on_lost(lambda _: called.set())
     service.evict("q")
     assert called.wait(30)
     assert flush(30)
     assert "ZeroDivisionError" in caplog.text
-
-
-def test_a_callback_that_exits_does_not_keep_others_from_being_called(
-    service: Service, client: Client
-) -> None:
-    called = threading.Event()
-    first, second = client.lock("one").acquire(), client.lock("two").acquire()
-    first.on_lost(lambda _: sys.exit(1))
-    second.on_lost(lambda _: called.set())
-    service.evict("one")
-    assert first.lost.wait(30)
-    service.evict("two")
-    assert called.wait(30)
 
 
 def test_a_callback_that_blocks_keeps_neither_the_client_nor_its_close(service: Service) -> None:
@@ -339,31 +238,29 @@ def test_closing_the_client_calls_no_callback_of_a_loss(service: Service) -> Non
         grant.check()
 
 
-def test_waiting_for_a_loss_is_bounded_and_ends_with_the_release(client: Client) -> None:
-    grant = client.lock("q").acquire()
-    assert grant.lost.wait(0.01) is False
-    answers: list[bool] = []
-    watcher = threading.Thread(target=lambda: answers.append(grant.lost.wait()))
-    watcher.start()
-    grant.release()
-    watcher.join(30)
-    assert answers == [False]
-
-
 # asyncio
 
 
-def in_loop(body: Callable[[Service], Any]) -> Any:
-    """Run the coroutine function ``body`` with a service; complaints of the loop are failures."""
+Body = Callable[[Service, AsyncClient, AsyncGrant], Awaitable[None]]
+
+
+def in_loop(body: Body) -> None:
+    """Run ``body`` with a service, a client and its grant; complaints of the loop are failures."""
     complaints: list[dict[str, Any]] = []
 
-    async def main() -> Any:
+    async def main() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, what: complaints.append(what))
-        return await body(Service())
+        service = Service()
+        async with service.async_client() as client:
+            await body(service, client, await client.lock("q").acquire())
 
-    result = asyncio.run(main())
+    asyncio.run(main())
     assert complaints == []
-    return result
+
+
+def is_not_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() == 0
 
 
 def test_in_a_forked_child_nobody_waits_for_a_loss_that_nobody_tells(
@@ -380,146 +277,126 @@ def test_in_a_forked_child_nobody_waits_for_a_loss_that_nobody_tells(
 
 
 def test_the_body_is_cancelled_at_the_loss_and_the_loss_is_raised() -> None:
-    async def body(service: Service) -> None:
-        async with service.async_client() as client:
-            grant = await client.lock("q").acquire()
-            reached = []
+    async def body(service: Service, client: AsyncClient, grant: AsyncGrant) -> None:
+        reached = []
 
-            async def work() -> None:
-                async with grant.cancel_on_loss():
-                    service.evict("q")
-                    await asyncio.sleep(30)
-                    reached.append("the end")
+        async def work() -> None:
+            async with grant.cancel_on_loss():
+                service.evict("q")
+                await asyncio.sleep(30)
+                reached.append("the end")
 
-            with pytest.raises(LockLost) as caught:
-                await work()
-            assert reached == []
-            assert isinstance(caught.value.__cause__, asyncio.CancelledError)
-            task = asyncio.current_task()
-            assert task is not None
-            assert task.cancelling() == 0
-            await asyncio.sleep(0)
+        with pytest.raises(LockLost) as caught:
+            await work()
+        assert reached == []
+        assert isinstance(caught.value.__cause__, asyncio.CancelledError)
+        assert is_not_cancelled()
+        await asyncio.sleep(0)
 
     in_loop(body)
 
 
 def test_closing_the_client_does_not_cancel_the_body_that_ends_in_the_loss() -> None:
-    async def body(service: Service) -> None:
-        async with service.async_client() as client:
-            grant = await client.lock("q").acquire()
-            reached = []
+    async def body(service: Service, client: AsyncClient, grant: AsyncGrant) -> None:
+        reached = []
 
-            async def work() -> None:
-                async with grant.cancel_on_loss():
-                    await client.close()
-                    await asyncio.sleep(0)
-                    reached.append("the end")
+        async def work() -> None:
+            async with grant.cancel_on_loss():
+                await client.close()
+                await asyncio.sleep(0)
+                reached.append("the end")
 
-            with pytest.raises(LockLost, match="closed"):
-                await work()
-            assert reached == ["the end"]
+        with pytest.raises(LockLost, match="closed"):
+            await work()
+        assert reached == ["the end"]
 
     in_loop(body)
 
 
 def test_a_cancellation_from_elsewhere_stays_one() -> None:
-    async def body(service: Service) -> None:
-        async with service.async_client() as client:
-            grant = await client.lock("q").acquire()
+    async def body(service: Service, client: AsyncClient, grant: AsyncGrant) -> None:
 
-            async def work() -> None:
-                async with grant.cancel_on_loss():
-                    await asyncio.sleep(30)
+        async def work() -> None:
+            async with grant.cancel_on_loss():
+                await asyncio.sleep(30)
 
-            task = asyncio.create_task(work())
-            await asyncio.sleep(0.01)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            assert task.cancelled()
-            assert await grant.release()
+        task = asyncio.create_task(work())
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert task.cancelled()
+        assert await grant.release()
 
     in_loop(body)
 
 
 def test_a_cancellation_beside_a_loss_stays_a_cancellation() -> None:
-    async def body(service: Service) -> None:
-        async with service.async_client() as client:
-            grant = await client.lock("q").acquire()
-            inside = asyncio.Event()
+    async def body(service: Service, client: AsyncClient, grant: AsyncGrant) -> None:
+        inside = asyncio.Event()
 
-            async def work() -> None:
-                async with grant.cancel_on_loss():
-                    inside.set()
-                    try:
-                        await asyncio.sleep(30)
-                    except asyncio.CancelledError:
-                        task.cancel()
-                        raise
+        async def work() -> None:
+            async with grant.cancel_on_loss():
+                inside.set()
+                try:
+                    await asyncio.sleep(30)
+                except asyncio.CancelledError:
+                    task.cancel()
+                    raise
 
-            task = asyncio.create_task(work())
-            await inside.wait()
-            service.evict("q")
-            with pytest.raises(asyncio.CancelledError):
-                await task
+        task = asyncio.create_task(work())
+        await inside.wait()
+        service.evict("q")
+        with pytest.raises(asyncio.CancelledError):
+            await task
 
     in_loop(body)
 
 
 def test_a_body_that_swallows_its_cancellation_still_ends_in_the_loss() -> None:
-    async def body(service: Service) -> None:
-        async with service.async_client() as client:
-            grant = await client.lock("q").acquire()
+    async def body(service: Service, client: AsyncClient, grant: AsyncGrant) -> None:
 
-            async def work() -> None:
-                async with grant.cancel_on_loss():
-                    service.evict("q")
-                    with suppress(asyncio.CancelledError):
-                        await asyncio.sleep(30)
+        async def work() -> None:
+            async with grant.cancel_on_loss():
+                service.evict("q")
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(30)
 
-            with pytest.raises(LockLost):
-                await work()
-            task = asyncio.current_task()
-            assert task is not None
-            assert task.cancelling() == 0
+        with pytest.raises(LockLost):
+            await work()
+        assert is_not_cancelled()
 
     in_loop(body)
 
 
 def test_a_body_that_raises_when_it_is_cancelled_raises_that() -> None:
-    async def body(service: Service) -> None:
-        async with service.async_client() as client:
+    async def body(service: Service, client: AsyncClient, grant: AsyncGrant) -> None:
+        async def work() -> None:
+            async with grant, grant.cancel_on_loss():
+                service.evict("q")
+                try:
+                    await asyncio.sleep(30)
+                except asyncio.CancelledError:
+                    raise KeyError from None
 
-            async def work() -> None:
-                async with client.lock("q") as grant, grant.cancel_on_loss():
-                    service.evict("q")
-                    try:
-                        await asyncio.sleep(30)
-                    except asyncio.CancelledError:
-                        raise KeyError from None
-
-            with pytest.raises(KeyError) as caught:
-                await work()
-            chain: list[BaseException | None] = [caught.value]
-            while chain[-1] is not None:
-                chain.append(chain[-1].__context__)
-            assert any(isinstance(error, LockLost) for error in chain)
-            task = asyncio.current_task()
-            assert task is not None
-            assert task.cancelling() == 0
+        with pytest.raises(KeyError) as caught:
+            await work()
+        chain: list[BaseException | None] = [caught.value]
+        while chain[-1] is not None:
+            chain.append(chain[-1].__context__)
+        assert any(isinstance(error, LockLost) for error in chain)
+        assert is_not_cancelled()
 
     in_loop(body)
 
 
 def test_a_loss_after_the_body_cancels_nothing() -> None:
-    async def body(service: Service) -> None:
-        async with service.async_client() as client:
-            grant = await client.lock("q").acquire()
-            async with grant.cancel_on_loss():
-                pass
-            service.evict("q")
-            assert await grant.lost.wait()
-            await asyncio.sleep(0.01)
+    async def body(service: Service, client: AsyncClient, grant: AsyncGrant) -> None:
+        async with grant.cancel_on_loss():
+            pass
+        service.evict("q")
+        assert await grant.lost.wait()
+        await asyncio.sleep(0.01)
 
     in_loop(body)
 
@@ -545,15 +422,13 @@ def test_an_async_callback_runs_in_the_loop_and_its_error_reaches_the_loops_hand
 
 
 def test_waiting_for_a_loss_in_small_steps_gathers_nothing() -> None:
-    async def body(service: Service) -> None:
-        async with service.async_client() as client:
-            grant = await client.lock("q").acquire()
-            for _ in range(50):
-                with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(grant.lost.wait(), 0.001)
-            assert len(grant._ticket.end._callbacks) <= 2
-            await grant.release()
-            assert await grant.lost.wait() is False
+    async def body(service: Service, client: AsyncClient, grant: AsyncGrant) -> None:
+        for _ in range(50):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(grant.lost.wait(), 0.001)
+        assert len(grant._ticket.end._callbacks) <= 2
+        await grant.release()
+        assert await grant.lost.wait() is False
 
     in_loop(body)
 

@@ -8,7 +8,6 @@ import pytest
 
 from coordlock.client import Client
 from coordlock.errors import AuthenticationFailed, ClientClosed, CoordlockError, NameConflict
-from coordlock.kernel.publisher import Publisher
 from coordlock.kernel.ticket import Ticket
 from coordlock.runtime.driver import Call, Steps
 from coordlock.runtime.process import PROCESS
@@ -43,21 +42,6 @@ def test_however_often_a_value_is_set_in_an_outage_the_newest_is_published_after
         eventually(lambda: values(other) == [b"%d" % (MANY - 1)])
         presence.publish(b"last")
         eventually(lambda: values(other) == [b"last"])
-
-
-def test_all_that_was_asked_in_an_outage_is_published_after_it_in_order(
-    client: Client, other: Client
-) -> None:
-    with client.group("g").join(b"") as member:
-        publisher = Publisher(member._engine, member._ticket)
-        faults = backend(client).faults
-        faults.partition()
-        publisher.publish(lambda _: b"0 ")
-        for _ in range(MANY):
-            publisher.publish(lambda value: value + b"x")
-        faults.heal()
-        publisher.last.result(BOUND)
-        assert values(other) == [b"0 " + MANY * b"x"]
 
 
 def test_a_presence_is_the_parents_in_a_forked_child(

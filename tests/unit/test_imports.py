@@ -152,19 +152,3 @@ def test_decisions_are_apart_from_time_and_io() -> None:
     for file in (CORE / "errors.py", CORE / "jobs/ledger.py", *(CORE / "model").glob("*.py")):
         imported = set(imported_packages(file.read_text("utf-8")))
         assert not imported & {"time", "threading", "asyncio", "socket", "os", "concurrent"}, file
-
-
-def test_importing_starts_no_thread_and_reads_no_configuration() -> None:
-    code = (
-        "import builtins, threading, coordlock\nassert threading.active_count() == 1\nprint('fine')"
-    )
-    environment = {**os.environ, "COORDLOCK_URL": "nonsense", "COORDLOCK_CONFIG": "missing"}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=environment,
-        check=False,
-    )
-    assert (done.stdout, done.stderr) == ("fine\n", "")

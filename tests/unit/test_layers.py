@@ -28,6 +28,7 @@ ROOMS: Final = (
         "model",
         "backend",
         "kernel",
+        "records",
         "locks",
         "recipes",
         "work",

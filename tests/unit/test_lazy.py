@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pickle
 import signal
 import threading
 import time
@@ -31,11 +30,6 @@ pytestmark = [
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     return f"local://{tmp_path}/state"
-
-
-@pytest.fixture
-def service() -> Service:
-    return Service()
 
 
 def in_child(check: Callable[[], object]) -> None:
@@ -73,19 +67,6 @@ def test_nothing_is_done_before_the_first_use(url: str, tmp_path: Path) -> None:
     assert client.admin.names() == []
     client.close()
     assert repr(client).endswith(" closed>")
-
-
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda client: client.admin.names(),
-        lambda client: client.admin.describe(),
-        lambda client: client.close(),
-    ],
-)
-def test_any_use_may_be_the_first(url: str, use: Callable[[Client], object]) -> None:
-    with Client(url) as client:
-        use(client)
 
 
 def test_what_is_wrong_with_the_configuration_is_said_at_once() -> None:
@@ -275,14 +256,6 @@ def test_a_client_of_another_library_stays_with_its_process(service: Service) ->
     client = Client._of(access)
     in_child(lambda: raises(ClientClosed, client))
     client.close()
-
-
-def test_a_lazy_client_is_not_pickled_and_says_what_to_write(url: str) -> None:
-    with (
-        Client(url) as client,
-        pytest.raises(TypeError, match="pass its settings or a URL instead"),
-    ):
-        pickle.dumps(client)
 
 
 def test_a_fork_with_a_connection_that_children_may_not_survive_is_warned_of(

@@ -21,15 +21,7 @@ from tests.unit.clients import Service, backend
 T = TypeVar("T")
 
 
-@pytest.fixture
-def service() -> Service:
-    return Service()
-
-
-@pytest.fixture
-def client(service: Service, no_leaks: None) -> Iterator[Client]:
-    with service.client() as client:
-        yield client
+pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
 def elsewhere(function: Callable[[], T]) -> T:
@@ -62,14 +54,6 @@ def tokens(client: Client) -> list[int | None]:
 
 
 # Statements
-
-
-def test_a_block_is_left_in_another_thread(client: Client) -> None:
-    body = held(client.lock("q"))
-    grant = elsewhere(lambda: next(body))
-    grant.check()
-    assert elsewhere(lambda: next(body, None)) is None
-    assert not tokens(client)
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (1, 2, 0)])
@@ -157,26 +141,6 @@ def test_an_end_that_the_collector_runs_in_the_clients_own_thread_waits_for_no_a
         eventually(lambda: not client.admin.names())
         eventually(lambda: queue.stats().waiting == 1)
         eventually(lambda: job.info().slots[0].state in ("failed", "interrupted"))
-
-
-def test_a_generator_that_is_dropped_releases_its_own(client: Client) -> None:
-    lock = client.read_lock("q")
-    with lock as mine:
-        body = held(lock)
-        next(body)
-        del body
-        eventually(lambda: tokens(client) == [mine.token])
-
-
-def test_the_loss_of_a_lock_is_raised_in_whatever_thread_its_body_ends(
-    service: Service, client: Client
-) -> None:
-    body = held(client.lock("q"))
-    grant = elsewhere(lambda: next(body))
-    service.evict("q")
-    assert grant.lost.wait(30)
-    with pytest.raises(LockLost):
-        elsewhere(lambda: next(body, None))
 
 
 # By hand
@@ -328,24 +292,5 @@ def test_async_bodies_by_hand_are_all_held_until_as_many_have_left() -> None:
         await asyncio.wait_for(lock.__aexit__(None, None, None), 60)
         with pytest.raises(RuntimeError, match="not entered"):
             await lock.__aexit__(None, None, None)
-
-    in_loop(body)
-
-
-def test_tasks_that_wait_inside_of_their_enter_do_not_mix_up_their_statements() -> None:
-    async def body(client: AsyncClient) -> None:
-        lock = client.lock("q")
-        tokens: list[int] = []
-
-        async def work() -> None:
-            async with lock as grant:
-                assert await async_tokens(client)
-                grant.check()
-                await asyncio.sleep(0)
-                tokens.append(grant.token)
-
-        await asyncio.gather(*(work() for _ in range(20)))
-        assert tokens == sorted(set(tokens))
-        assert len(tokens) == 20
 
     in_loop(body)

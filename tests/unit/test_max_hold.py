@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 
 import pytest
@@ -16,11 +15,6 @@ from tests.simulation.world import TTL, World
 from tests.unit.clients import Service
 
 REASON = "it was held for 10 s, the limit set by max_hold or extend"
-
-
-@pytest.fixture
-def service() -> Service:
-    return Service()
 
 
 def test_a_grant_is_lost_at_the_end_and_the_next_one_granted_after_a_notice(
@@ -144,14 +138,3 @@ def test_what_is_no_such_time_is_refused(service: Service, given: object) -> Non
             client.lock("q", max_hold=given)  # type: ignore[arg-type]
         with client.lock("q") as grant, pytest.raises(ValueError, match=r"a duration from 0\.1s"):
             grant.extend(given)  # type: ignore[arg-type]
-
-
-def test_a_task_is_cancelled_at_its_end(service: Service) -> None:
-    async def main() -> None:
-        client = service.async_client()
-        with pytest.raises(LockLost, match=r"0\.1 s"):
-            async with client.lock("q", max_hold=0.1) as grant, grant.cancel_on_loss():
-                await asyncio.sleep(60)
-        await client.close()
-
-    asyncio.run(main())

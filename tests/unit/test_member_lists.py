@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Snapshot
-from coordlock.recipes.member_list import IDENTITY, Member, MemberList, members_of, next_members
+from coordlock.recipes.member_list import IDENTITY, MemberList, members_of, next_members
 
 GRACE = 9.0
 
@@ -89,20 +88,3 @@ def test_whoever_is_dead_leaves_though_one_outage_follows_another() -> None:
 def test_a_member_is_listed_once_though_its_last_session_has_not_ended() -> None:
     [first, second] = members_of(snapshot((1, 0), (2, 0), (1, 1)))
     assert (int(first.id, 16), int(second.id, 16)) == (2, 1)
-
-
-def test_no_member_is_made_of_a_queue_that_nobody_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Snapshot] = []
-
-    def noted(queue: Snapshot) -> tuple[Member, ...]:
-        made.append(queue)
-        return members_of(queue)
-
-    monkeypatch.setattr("coordlock.recipes.member_list.members_of", noted)
-    listed: MemberList | None = None
-    queues = [snapshot(*((one, 0) for one in range(many))) for many in range(100)]
-    for queue in queues:
-        listed = next_members(listed, queue, 0.0, GRACE)
-    assert listed is not None
-    assert len(listed.members) == 99
-    assert made == [queues[-1]], "the list that was looked at"

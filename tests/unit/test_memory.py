@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import uuid
 from functools import partial
 
 import pytest
@@ -10,42 +9,7 @@ from hypothesis import strategies as st
 
 import coordlock
 from coordlock.errors import BackendUnavailable
-from coordlock.model.claim import Mode
-from coordlock.model.contender import Contender, Entry, Owner
-
-OWNER = Owner("here", 1)
-
-
-class Listener:
-    """Remembers what was said of a session."""
-
-    def __init__(self) -> None:
-        self.heard: list[str] = []
-
-    def suspect(self, reason: str) -> None:
-        self.heard.append("suspect")
-
-    def recovered(self) -> None:
-        self.heard.append("recovered")
-
-    def lost(self, reason: str) -> None:
-        self.heard.append("lost")
-
-
-class Peer:
-    """A backend with an open session, under virtual time."""
-
-    def __init__(self, service: MemoryService, time: VirtualTime, ttl: float = 10.0) -> None:
-        self.timers = VirtualTimers(time)
-        self.listener = Listener()
-        self.backend = MemoryBackend(service, ttl, self.timers)
-        self.info = self.backend.open(self.listener).result(0)
-
-    def enqueue(self, queue: str = "q") -> tuple[Entry, Contender]:
-        entry = Entry(queue, uuid.uuid4().hex, Mode.EX, OWNER)
-        contender = self.backend.enqueue([entry]).result(0)[0].find(entry.id)
-        assert contender is not None
-        return entry, contender
+from coordlock.testing.backend_contract import Party
 
 
 @pytest.fixture
@@ -56,16 +20,6 @@ def time() -> VirtualTime:
 @pytest.fixture
 def service(time: VirtualTime) -> MemoryService:
     return MemoryService(VirtualTimers(time))
-
-
-@pytest.fixture
-def one(service: MemoryService, time: VirtualTime) -> Peer:
-    return Peer(service, time)
-
-
-@pytest.fixture
-def two(service: MemoryService, time: VirtualTime) -> Peer:
-    return Peer(service, time)
 
 
 # Virtual time
@@ -106,9 +60,11 @@ def test_a_paused_party_does_nothing_until_it_goes_on(time: VirtualTime) -> None
 
 
 def test_a_partition_answers_nothing_and_then_fails_what_was_asked(
-    service: MemoryService, time: VirtualTime, one: Peer, two: Peer
+    service: MemoryService, time: VirtualTime
 ) -> None:
-    entry, contender = two.enqueue()
+    one, two = (Party(MemoryBackend(service, 10.0, VirtualTimers(time))) for _ in range(2))
+    assert isinstance(one.backend, MemoryBackend)
+    entry, contender, _ = two.enqueue("q")
     told: list[str] = []
     one.backend.watch(contender, 0, lambda _: told.append("departed"))
     one.backend.faults.partition()
@@ -117,12 +73,12 @@ def test_a_partition_answers_nothing_and_then_fails_what_was_asked(
     time.advance(20)
     assert not asked.done()
     assert told == []
-    assert one.listener.heard == []
+    assert one.listener.events == []
     assert service.sessions() == []
     one.backend.faults.heal()
     assert isinstance(asked.exception(0), BackendUnavailable)
     assert told == ["departed"]
-    assert one.listener.heard == ["lost"]
+    assert one.listener.ended.is_set()
 
 
 # In real time

@@ -14,24 +14,14 @@ from typing import Any
 import pytest
 
 import coordlock
-from coordlock import Client, Grant, LockLost
-from coordlock.errors import ClientClosed
+from coordlock import Client, LockLost
 from coordlock.fencing import MemoryFence
 from coordlock.fencing.http import FencingMiddleware, WSGIFencingMiddleware
 from coordlock.jobs.view import queue_of
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service, backend
 
-
-@pytest.fixture
-def service() -> Service:
-    return Service()
-
-
-@pytest.fixture
-def client(service: Service, no_leaks: None) -> Iterator[Client]:
-    with service.client() as client:
-        yield client
+pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
 class Coroutine:
@@ -164,17 +154,6 @@ def test_a_lock_decorates_nothing_but_functions(client: Client, what: Any) -> No
         client.lock("q")(what)
 
 
-def test_generators_are_told_to_take_the_lock_inside_by_either_lock(client: Client) -> None:
-    async def decorate() -> None:
-        async with coordlock.connect_async("memory://") as other:
-            other.lock("q")(async_generator)
-
-    with pytest.raises(TypeError, match="take the lock inside of it"):
-        client.lock("q")(async_generator)
-    with pytest.raises(TypeError, match="take the lock inside of it"):
-        asyncio.run(decorate())
-
-
 def test_a_grant_that_is_entered_is_not_entered_again_and_stays_held(client: Client) -> None:
     with client.lock("q") as grant:
         with pytest.raises(RuntimeError, match="entered already"), grant:
@@ -200,15 +179,6 @@ def test_the_start_of_a_job_is_entered_once_also_while_it_waits(client: Client) 
         waiting.result(30)
     start.__exit__(None, None, None)
     assert [slot.state for slot in client.job("j").info().slots] == ["done", "done"]
-
-
-@pytest.mark.parametrize("timeout", [-1, float("nan")])
-def test_no_wait_takes_less_than_no_time(client: Client, timeout: float) -> None:
-    grant = client.lock("q").acquire()
-    for call in (grant.release, grant.lost.wait, client.lock("q").acquire):
-        with pytest.raises(ValueError, match="0 or more"):
-            call(timeout)
-    assert grant.release()
 
 
 def test_a_wait_of_centuries_is_a_long_wait(client: Client) -> None:
@@ -291,41 +261,6 @@ def test_an_error_whose_contexts_make_a_circle_is_raised_with_a_note(
     with pytest.raises(ValueError, match="one") as caught:
         fail()
     assert "lock 'q'" in caught.value.__notes__[0]
-
-
-def test_a_callback_of_the_loss_may_close_the_client(service: Service) -> None:
-    client = service.client()
-    closed = threading.Event()
-    grant = client.lock("q").acquire()
-
-    def close(_: Grant) -> None:
-        client.close()
-        closed.set()
-
-    grant.on_lost(close)
-    service.service.expire(service.service.sessions()[0])
-    assert closed.wait(30)
-
-
-def test_acquiring_while_the_client_is_closed_says_so(service: Service) -> None:
-    client, other = service.client(), service.client()
-    held = other.lock("q").acquire()
-    errors: list[BaseException] = []
-
-    def wait() -> None:
-        try:
-            client.lock("q").acquire()
-        except coordlock.CoordlockError as error:
-            errors.append(error)
-
-    waiter = threading.Thread(target=wait)
-    waiter.start()
-    eventually(lambda: len(other.admin.contenders("q")) == 2)
-    client.close()
-    waiter.join(30)
-    assert isinstance(errors[0], ClientClosed)
-    held.release()
-    other.close()
 
 
 #: From Python 3.14 on, Python itself says which statement to use.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -78,68 +78,59 @@ def test_what_a_client_makes_has_the_clients_timeout_and_hold_by_default(method:
             assert parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
 
 
-@pytest.mark.parametrize(
-    ("kind", "wait"),
-    [
-        ("gate", lambda client: client.gate("g").wait()),
-        ("latch", lambda client: client.latch("n", 2).wait()),
-        ("barrier", lambda client: client.barrier("b", 2).wait()),
-        ("double barrier", lambda client: client.double_barrier("d", 2).enter()),
-        ("work queue", lambda client: client.work_queue("w").take()),
-        ("election", lambda client: client.election("e").campaign()),
-        ("semaphore", lambda client: client.semaphore("s", 1).acquire()),
-        ("lock", lambda client: client.lock("l").acquire()),
-    ],
-)
-def test_the_clients_timeout_bounds_every_wait_and_the_error_names_what_was_waited_for(
-    kind: str, wait: Any
-) -> None:
+Wait = Callable[..., object]
+
+#: Waits in vain by what is waited for, with a client's timeout or a cancellation.
+WAITS: dict[str, Wait] = {
+    "gate": lambda client, **how: client.gate("g").wait(**how),
+    "latch": lambda client, **how: client.latch("n", 2).wait(**how),
+    "barrier": lambda client, **how: client.barrier("b", 2).wait(**how),
+    "double barrier": lambda client, **how: client.double_barrier("d", 2).enter(**how),
+    "work queue": lambda client, **how: client.work_queue("w").take(**how),
+    "election": lambda client, **how: client.election("e").campaign(**how),
+    "semaphore": lambda client, **how: client.semaphore("s", 1).acquire(**how),
+    "lock": lambda client, **how: client.lock("l").acquire(**how),
+}
+
+
+@pytest.fixture
+def busy() -> Iterator[None]:
+    """A service on which each of the waits is in vain."""
     with (
-        coordlock.connect("memory://timeouts") as other,
-        coordlock.connect("memory://timeouts", timeout=0.05) as client,
+        coordlock.connect("memory://waits") as other,
         other.lock("l"),
         other.semaphore("s", 1),
         other.election("e").campaign(),
     ):
         other.gate("g").shut()
+        yield
+
+
+@pytest.mark.usefixtures("busy")
+@pytest.mark.parametrize(("kind", "wait"), WAITS.items())
+def test_the_clients_timeout_bounds_every_wait_and_the_error_names_what_was_waited_for(
+    kind: str, wait: Wait
+) -> None:
+    with coordlock.connect("memory://waits", timeout=0.05) as client:
         with pytest.raises(coordlock.WaitTimeout, match=f"^{kind} '.' .* within 0") as caught:
             wait(client)
         assert caught.value.kind == kind
 
 
-@pytest.mark.parametrize(
-    ("kind", "wait"),
-    [
-        ("gate", lambda client, stop: client.gate("g").wait(cancellation=stop)),
-        ("latch", lambda client, stop: client.latch("n", 2).wait(cancellation=stop)),
-        ("barrier", lambda client, stop: client.barrier("b", 2).wait(cancellation=stop)),
-        (
-            "double barrier",
-            lambda client, stop: client.double_barrier("d", 2).enter(cancellation=stop),
-        ),
-        ("work queue", lambda client, stop: client.work_queue("w").take(cancellation=stop)),
-        ("election", lambda client, stop: client.election("e").campaign(cancellation=stop)),
-        ("lock", lambda client, stop: client.lock("l").acquire(cancellation=stop)),
-        ("counter", lambda client, stop: _second(client.counter("c").observe(), stop)),
-    ],
-)
+def second(client: coordlock.Client, cancellation: coordlock.Cancellation) -> None:
+    with client.counter("c").observe() as numbers:
+        numbers.next()
+        numbers.next(cancellation=cancellation)
+
+
+@pytest.mark.usefixtures("busy")
+@pytest.mark.parametrize(("kind", "wait"), [*WAITS.items(), ("counter", second)])
 def test_a_cancellation_ends_every_wait_and_the_error_names_what_was_waited_for(
-    kind: str, wait: Any
+    kind: str, wait: Wait
 ) -> None:
     stop = coordlock.Cancellation()
     stop.cancel("enough")
-    with (
-        coordlock.connect("memory://cancellations") as client,
-        client.lock("l"),
-        client.election("e").campaign(),
-    ):
-        client.gate("g").shut()
+    with coordlock.connect("memory://waits") as client:
         with pytest.raises(coordlock.WaitCancelled, match=f"^{kind} '.' .*enough") as caught:
-            wait(client, stop)
+            wait(client, cancellation=stop)
         assert caught.value.kind == kind
-
-
-def _second(observer: Any, stop: coordlock.Cancellation) -> None:
-    with observer:
-        observer.next()
-        observer.next(cancellation=stop)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from coordlock_memory import Fault
@@ -62,37 +62,28 @@ def test_a_busy_client_takes_one_place_in_the_record(service: Service, client: C
     assert len(stored.data) < 100
 
 
+COUNTER: Final = ("get", "add")
+LATCH: Final = ("remaining", "count_down", "wait")
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept"),
+    [
+        ("counter", None),
+        *(("counter", kept) for kept in ('"17"', "[17]", "true", "1.5")),
+        *(("latch", kept) for kept in ("17", '"many"', "[3]", "[3, 2, 1]", '["3", "2"]', "{}")),
+    ],
+)
 def test_a_record_that_another_program_wrote_is_left_alone(
-    service: Service, client: Client
+    client: Client, kind: str, kept: str | None
 ) -> None:
-    client.counter("n").add()
-    [key] = [one for one in service.service._state.data if "@counters" in one]
-    backend(client).write([Put(key, b"17")]).result(0)
-    for call in (client.counter("n").get, client.counter("n").add):
+    """It is no record at all, or has a value of another kind."""
+    made: Any = client.counter("n") if kind == "counter" else client.latch("n", 3)
+    uses = COUNTER if kind == "counter" else LATCH
+    getattr(made, uses[1])()
+    [key] = [one for one in backend(client).service._state.data if f"@{kind}" in one]
+    written = "17" if kept is None else f'{{"format": 1, "value": {kept}, "last": []}}'
+    backend(client).write([Put(key, written.encode())]).result(0)
+    for use in uses:
         with pytest.raises(BackendError, match="not as coordlock writes it"):
-            call()
-
-
-@pytest.mark.parametrize("kept", ["17", '"many"', "[3]", "[3, 2, 1]", '["3", "2"]', "{}"])
-def test_a_latch_whose_record_has_no_pair_of_numbers_is_left_alone(
-    client: Client, kept: str
-) -> None:
-    client.latch("l", 3).count_down()
-    [key] = [one for one in backend(client).service._state.data if "@latches" in one]
-    written = f'{{"format": 1, "value": {kept}, "last": []}}'.encode()
-    backend(client).write([Put(key, written)]).result(0)
-    latch = client.latch("l", 3)
-    for call in (latch.remaining, latch.count_down, latch.wait):
-        with pytest.raises(BackendError, match="not as coordlock writes it"):
-            call()
-
-
-@pytest.mark.parametrize("kept", ['"17"', "[17]", "true", "1.5"])
-def test_a_counter_whose_record_has_no_integer_is_left_alone(client: Client, kept: str) -> None:
-    client.counter("n").add()
-    [key] = [one for one in backend(client).service._state.data if "@counters" in one]
-    written = f'{{"format": 1, "value": {kept}, "last": []}}'.encode()
-    backend(client).write([Put(key, written)]).result(0)
-    for call in (client.counter("n").get, client.counter("n").add):
-        with pytest.raises(BackendError, match="not as coordlock writes it"):
-            call()
+            getattr(made, use)()

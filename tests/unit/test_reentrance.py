@@ -115,18 +115,6 @@ def test_a_thread_is_another_owner_in_another_copy_of_a_context(client: Client) 
     assert client.admin.contenders("q") == ()
 
 
-def test_to_thread_enters_no_lock_that_an_earlier_call_has_left_held(service: Service) -> None:
-    async def main() -> None:
-        with service.client() as client, ThreadPoolExecutor(1) as one_thread:
-            asyncio.get_running_loop().set_default_executor(one_thread)
-            lock = client.reentrant_lock("q")
-            grant = await asyncio.to_thread(lock.acquire)
-            assert await asyncio.to_thread(lock.try_acquire) is None
-            assert grant.release()
-
-    asyncio.run(main())
-
-
 def test_tasks_of_one_loop_do_not_share_the_locks_of_a_sync_client(service: Service) -> None:
     async def main(client: Client) -> None:
         async def hold() -> bool:

@@ -14,7 +14,6 @@ import coordlock
 from coordlock import ConfigurationError, Settings
 from coordlock.settings import (
     COMMON_OPTIONS,
-    TLS_OPTIONS,
     Option,
     Parser,
     boolean,
@@ -120,11 +119,6 @@ def test_defaults_are_what_their_parsers_accept() -> None:
     assert Settings("memory").ttl == COMMON_OPTIONS[0].default
     for option in COMMON_OPTIONS:
         assert getattr(Settings("memory"), option.name) == option.default
-
-
-def test_every_option_has_a_line_for_the_table() -> None:
-    for option in (*COMMON_OPTIONS, *TLS_OPTIONS):
-        assert option.doc.endswith(".")
 
 
 def test_settings_are_frozen_and_copied_as_a_whole() -> None:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
-from coordlock_memory import Fault, MemoryBackend
+from coordlock_memory import Fault
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import coordlock
 from coordlock import (
     BackendUnavailable,
     Client,
@@ -26,10 +20,9 @@ from coordlock import (
     LockLost,
     SessionLost,
 )
-from coordlock.backend import Operation, Put, Written
-from coordlock.errors import InvalidName, Unsupported
-from coordlock.locks.transaction import check_key
-from coordlock.model.contender import Contender
+from coordlock.backend import Put, Written
+from coordlock.errors import InvalidName
+from coordlock.records.transaction import check_key
 from coordlock.runtime.driver import run
 from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.waiting import eventually
@@ -37,16 +30,7 @@ from coordlock.types import VersionedValue
 from tests.simulation.world import TTL, Call, Party, World
 from tests.unit.clients import Service, backend
 
-
-@pytest.fixture
-def service() -> Service:
-    return Service()
-
-
-@pytest.fixture
-def client(service: Service, no_leaks: None) -> Iterator[Client]:
-    with service.client() as client:
-        yield client
+pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
 # Keys
@@ -110,6 +94,60 @@ def test_an_overlong_key_is_not_shown_whole() -> None:
     with pytest.raises(InvalidName, match="1024 bytes") as caught:
         check_key("/" + "x" * 5000, "/locks", ["orders"])
     assert len(str(caught.value)) < 200
+
+
+NO_KEYS: list[Any] = [
+    "",
+    "/",
+    "relative",
+    "/a/",
+    "//a",
+    "/a//b",
+    "/a/./b",
+    "/../a",
+    "/nul\0byte",
+    "/line\nbreak",
+    "/del\x7f",
+    "/lone\ud800surrogate",
+    "/\ue000private",
+    "/🔒",
+    "/" + "x" * 1024,
+    "/" + "é" * 512,
+    "/zookeeper",
+    "/zookeeper/quota",
+    b"/a",
+    None,
+]
+
+
+@pytest.mark.parametrize("key", NO_KEYS, ids=ascii)
+def test_a_key_that_some_service_could_not_keep_is_refused(key: Any) -> None:
+    with pytest.raises(InvalidName):
+        check_key(key, "/locks", ["orders"])
+
+
+def test_what_no_transaction_takes_is_refused_at_once(client: Client) -> None:
+    with client.lock("q") as grant:
+        transaction = grant.transaction().put("/a", b"1")
+        refused: list[tuple[type[Exception], str, Any]] = [
+            (InvalidName, "twice", partial(transaction.put, "/a", b"2")),
+            (InvalidName, "twice", partial(transaction.delete, "/a")),
+            (InvalidName, "absolute", partial(grant.read, "a")),
+            (InvalidName, "absolute", partial(transaction.put, "a", b"")),
+            (InvalidName, "absolute", partial(transaction.delete, "a")),
+            (InvalidName, "absolute", partial(transaction.expect, "a", 1)),
+        ]
+        no_data: list[Any] = ["text", bytearray(b"x"), None, 7]
+        no_versions: list[Any] = [-1, 2**63, True, 1.0, "1", None]
+        refused += [(TypeError, "bytes", partial(transaction.put, "/b", one)) for one in no_data]
+        refused += [
+            (ValueError, "version", partial(transaction.expect, "/b", one)) for one in no_versions
+        ]
+        for error, text, act in refused:
+            with pytest.raises(error, match=text):
+                act()
+        transaction.commit()
+        assert grant.read("/a") == VersionedValue(b"1", 1)
 
 
 # Losses
@@ -212,6 +250,7 @@ def test_a_client_that_is_closed_under_a_commit_ends_it(service: Service) -> Non
     [error] = errors
     assert isinstance(error, BackendUnavailable)
     assert grant.lost.is_set()
+    service.service.expire(service.service.sessions()[0])  # its thread would end as late
 
 
 # Faults
@@ -249,101 +288,3 @@ def test_silence_ends_at_the_deadline_and_says_what_is_unknown(world: World, par
     assert isinstance(read.error, BackendUnavailable)
     assert "may have been made" not in str(read.error)
     assert not grant.lost.is_set()
-
-
-@pytest.mark.parametrize("use", ["write", "read"])
-def test_the_request_timeout_bounds_every_use(service: Service, use: str) -> None:
-    with service.client(request_timeout=0.3) as client, client.lock("q") as grant:
-        backend(client).faults.partition()
-        started = time.monotonic()
-        with pytest.raises(BackendUnavailable):
-            grant.transaction().commit() if use == "write" else grant.read("/k")
-        assert 0.3 <= time.monotonic() - started < 10
-        backend(client).faults.heal()
-
-
-def test_a_cancelled_commit_may_be_made(service: Service, no_leaks: None) -> None:
-    async def main() -> None:
-        async with service.async_client() as client, client.lock("q") as grant:
-            backend(client).faults.latency = lambda: 0.2
-            commit = asyncio.create_task(grant.transaction().put("/k", b"x").commit())
-            await asyncio.sleep(0)
-            commit.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await commit
-            assert await grant.read("/k") == VersionedValue(b"x", 1)
-            read = asyncio.create_task(grant.read("/k"))
-            await asyncio.sleep(0)
-            read.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await read
-            grant.check()
-
-    asyncio.run(main())
-
-
-def test_a_transaction_under_way_does_not_see_what_is_added_to_it(client: Client) -> None:
-    seen: list[list[Operation]] = []
-    with client.lock("q") as grant:
-        transaction = grant.transaction().put("/a", b"1")
-        kept: list[Any] = []
-        write = backend(client).service.write
-
-        def spy(operations: Any, guards: Sequence[Contender] = ()) -> Written:
-            kept.append(operations)
-            transaction.put("/b", b"2")
-            seen.append(list(operations))
-            return write(operations, guards)
-
-        backend(client).service.write = spy  # type: ignore[method-assign]
-        transaction.commit()
-        assert grant.read("/b") is None
-    assert seen == [[Put("/a", b"1")]]
-
-
-def test_a_backend_without_data_says_so_before_anything_else(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    dataless = replace(MemoryBackend.capabilities, data=False)
-    monkeypatch.setattr(MemoryBackend, "capabilities", dataless)
-    with coordlock.connect("memory://nodata") as client:
-        grant = client.lock("q").acquire()
-        grant.release()
-        with pytest.raises(Unsupported, match="memory backend"):
-            grant.transaction()
-        for key in ("/k", "no path"):
-            with pytest.raises(Unsupported, match=r"coordlock\.fencing\.files\.FileFence"):
-                grant.read(key)
-
-
-FORK = """
-import os, coordlock
-client = coordlock.connect("memory://fork")
-grant = client.lock("q").acquire()
-transaction = grant.transaction().put("/k", b"child")
-child = os.fork()
-if child == 0:
-    for use in (transaction.commit, lambda: grant.read("/k"), grant.transaction().commit):
-        try:
-            use()
-        except coordlock.errors.ClientClosed:
-            continue
-        os._exit(1)
-    os._exit(0)
-assert os.waitpid(child, 0)[1] == 0
-assert grant.read("/k") is None
-grant.transaction().put("/k", b"parent").commit()
-client.close()
-"""
-
-
-def test_a_forked_child_neither_reads_nor_writes() -> None:
-    done = subprocess.run(
-        # Python 3.12 and later warn of forks among threads, which this test is about.
-        [sys.executable, "-W", "ignore:This process:DeprecationWarning", "-c", FORK],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (done.returncode, done.stderr) == (0, "")

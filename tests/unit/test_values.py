@@ -54,20 +54,6 @@ def test_an_update_repeats_its_reading(client: Client) -> None:
     assert client.value(KEY).update(lambda _: b"1") == VersionedValue(b"1", 1)
 
 
-def test_an_update_sees_what_came_between(service: Service, client: Client) -> None:
-    other = service.client()
-    seen: list[bytes | None] = []
-
-    def change(data: bytes | None) -> bytes:
-        seen.append(data)
-        if len(seen) == 1:
-            other.value(KEY).set(b"other's")
-        return b"mine"
-
-    assert client.value(KEY).update(change) == VersionedValue(b"mine", 2)
-    assert seen == [None, b"other's"]
-
-
 def test_keys_of_coordlocks_own_are_refused(client: Client) -> None:
     root = client._engine.data_root
     for key in (f"{root}/@counters/x", f"{root}/@values"):

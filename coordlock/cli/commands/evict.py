@@ -45,7 +45,7 @@ def evict(
     if ask and everybody:
         raise UsageError("--ask asks all holders, and --all is for evicting: leave one of them out")
     if ask:
-        from coordlock.locks.release_requests import check_reason
+        from coordlock.records.release_requests import check_reason
 
         with usage_errors():
             check_reason(reason or "")

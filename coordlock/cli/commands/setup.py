@@ -5,6 +5,7 @@ from __future__ import annotations
 from coordlock.backend.registry import backend_for_scheme
 from coordlock.cli.connection import Service
 from coordlock.cli.exits import Exit, complain
+from coordlock.cli.parser import UsageError
 from coordlock.cli.text import echo
 
 __all__ = ["setup"]
@@ -13,13 +14,17 @@ __all__ = ["setup"]
 def setup(
     *, service: Service, what: str, prints: bool, max_ttl: float | None, restored: bool
 ) -> int:
-    """Make the schema coordlock in the database of the URL, or show it.
+    """Make or upgrade the schema in the URL's database, or show it.
 
     Only PostgreSQL needs this, once for each database. The role must be allowed to create a schema.
-    Each role that locks needs GRANT USAGE ON SCHEMA coordlock. Where the schema is there, nothing
-    changes but what an option asks for.
+    Each role that locks needs GRANT USAGE ON SCHEMA coordlock. Where the schema is there in
+    this version, nothing changes but what an option asks for. Locks stay.
     """
     if prints:
+        if restored or max_ttl is not None:
+            raise UsageError(
+                "--print shows the schema alone: run --max-ttl and --restored afterwards"
+            )
         echo(backend_for_scheme(what).setup_source())
         return Exit.OK
     settings = service.settings()

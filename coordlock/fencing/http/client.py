@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from coordlock.fencing.http.header import HEADER, format_token
 from coordlock.fencing.http.problem import may_be_stale, read_stale
 from coordlock.fencing.token import FencingToken, Presented
-from coordlock.runtime.tracing import trace_context
+from coordlock.runtime.caller import trace_context
 
 __all__ = [
     "AsyncFencedSession",

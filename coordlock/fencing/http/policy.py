@@ -11,7 +11,7 @@ from coordlock.errors import ConfigurationError, InvalidToken
 from coordlock.fencing.http.header import parse_token
 from coordlock.fencing.http.problem import INVALID, MISSING, Problem
 from coordlock.fencing.token import FencingToken
-from coordlock.runtime.functions import PlainFunction
+from coordlock.runtime.guards import PlainFunction
 
 __all__ = ["RESOURCE", "TOKEN_KEY", "Require", "check_options", "judge", "resource_of"]
 

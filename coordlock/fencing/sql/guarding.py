@@ -17,7 +17,7 @@ from coordlock.fencing.marks import Marks
 from coordlock.fencing.sql.fence import AsyncSQLFence, SQLFence
 from coordlock.fencing.sql.table import FENCE_TABLE
 from coordlock.fencing.token import Presented
-from coordlock.runtime.functions import block
+from coordlock.runtime.guards import block
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession

@@ -8,9 +8,10 @@ from typing import Final
 from django.db import transaction
 
 import coordlock
+from coordlock.errors import Unsupported
 from coordlock.integrations.django.client import get_client
 from coordlock.integrations.django.fence import DjangoFence
-from coordlock.runtime.functions import Block, PlainFunction, block
+from coordlock.runtime.guards import Block, PlainFunction, block
 
 __all__ = ["locked_atomic"]
 
@@ -29,7 +30,9 @@ def locked_atomic(
     """Hold ``lock``, and run the block in a transaction that ends before the release.
 
     A context manager that gives the grant, and a decorator. The transaction is rolled back, and
-    `LockLost` raised, where the lock is lost before the end of the block.
+    `LockLost` raised, where the lock is lost before the end of the block. If the database also has
+    the locks, the transaction guards the grant (see `Grant.guard`), and lock and data end in one
+    commit.
 
     Args:
         lock: a lock, or the name of one of `get_client`.
@@ -57,13 +60,30 @@ def _locked_atomic(
     _refuse_open_transaction(using)
     held = get_client().lock(lock) if isinstance(lock, str) else lock
     with held as grant, transaction.atomic(using=using, durable=True):
+        is_guarded = _guard(grant, using)
         if fenced:
             DjangoFence(using).check(held.name, grant)
         yield grant
-        grant.check()  # the last moment at which the transaction can still be rolled back
+        if is_guarded:
+            grant.release_with(transaction.get_connection(using))
+        else:
+            grant.check()  # the last moment at which the transaction can still be rolled back
 
 
 _block: Final = block(_locked_atomic, _DECORATED)
+
+
+def _guard(grant: coordlock.Grant, using: str | None) -> bool:
+    """Guard ``grant`` by the open transaction; False if that is in another database."""
+    connection = transaction.get_connection(using)
+    # The transaction of a TestCase ends long after the block.
+    if connection.vendor != "postgresql" or len(connection.atomic_blocks) > 1:
+        return False
+    try:
+        grant.guard(connection)
+    except (Unsupported, ValueError):
+        return False
+    return True
 
 
 def _refuse_open_transaction(using: str | None) -> None:

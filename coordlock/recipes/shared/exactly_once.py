@@ -22,9 +22,9 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from coordlock.backend import Listing
 from coordlock.errors import BackendError, BackendUnavailable, WaitTimeout
-from coordlock.kernel.stored_record import Folder, StoredRecord
 from coordlock.recipes.shared.observer import wait_until
 from coordlock.recipes.shared.recipe import Recipe, wait_of
+from coordlock.records.stored_record import Folder, StoredRecord
 from coordlock.runtime.deadline import Cancellation, DeadlineReached
 from coordlock.runtime.driver import Steps, bounded
 from coordlock.settings import Timeout

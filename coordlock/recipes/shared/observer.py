@@ -13,14 +13,8 @@ from coordlock.kernel.engine import Engine
 from coordlock.model.contender import Snapshot
 from coordlock.runtime.clock import soon
 from coordlock.runtime.deadline import Cancellation, Cancelled, DeadlineReached
-from coordlock.runtime.driver import Steps, bounded
-from coordlock.runtime.methods import (
-    EnteredByAsyncWith,
-    EnteredByWith,
-    Resident,
-    awaiting,
-    blocking,
-)
+from coordlock.runtime.driver import Steps, awaiting, blocking, bounded
+from coordlock.runtime.guards import EnteredByAsyncWith, EnteredByWith, Resident
 from coordlock.runtime.promise import Condition
 from coordlock.settings import Duration, timeout_of
 

@@ -35,13 +35,13 @@ from coordlock.kernel.access import Access
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.retry import retried
-from coordlock.kernel.stored_record import Folder, StoredRecord
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Announcement, Contender, Snapshot
 from coordlock.recipes.shared.observer import wait_until
 from coordlock.recipes.shared.recipe import Recipe
 from coordlock.recipes.shared.rendezvous import Generations, Rendezvous
+from coordlock.records.stored_record import Folder, StoredRecord
 from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import Cancellation, Cancelled, DeadlineReached
 from coordlock.runtime.driver import Steps, awaited, bounded

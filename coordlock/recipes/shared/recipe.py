@@ -10,7 +10,7 @@ from coordlock.kernel.access import Access
 from coordlock.model.contender import Snapshot
 from coordlock.model.names import check_name
 from coordlock.runtime.driver import Steps
-from coordlock.runtime.methods import Resident
+from coordlock.runtime.guards import Resident
 from coordlock.settings import Default, Timeout, timeout_of
 
 __all__ = ["QueueRecipe", "Recipe", "wait_of"]

@@ -155,6 +155,20 @@ class History:
             acts = (one for one in acts if one.meets(earliest, latest))
         return next(acts, None)
 
+    def eviction_of_set(self, attempt: Attempt, until: int) -> Fault | None:
+        """The same of any contender of its set, which is lost together."""
+        same = self._sets.get(attempt.invoked.together, (attempt,))
+        return next((act for one in same if (act := self.eviction(one, until))), None)
+
+    @cached_property
+    def _sets(self) -> dict[str, list[Attempt]]:
+        """The attempts that asked for several locks together."""
+        sets: dict[str, list[Attempt]] = {}
+        for attempt in self.attempts.values():
+            if attempt.invoked.together:
+                sets.setdefault(attempt.invoked.together, []).append(attempt)
+        return sets
+
     def _takers(self) -> dict[type[Event], Callable[[Any], None]]:
         told = (
             Enqueued,

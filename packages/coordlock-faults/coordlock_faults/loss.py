@@ -96,7 +96,7 @@ def _early(history: History, bounds: Bounds, attempt: Attempt) -> Iterator[Viola
     left = [one.at for one in (attempt.release_sent, attempt.killed) if one is not None]
     if gone >= deadline or gone >= min(left, default=FOREVER):
         return
-    if not history.eviction(attempt, gone):
+    if not history.eviction_of_set(attempt, gone):
         what = (
             f"the service removed token {attempt.token} of {attempt.process} from {attempt.lock} "
             f"{(deadline - gone) / 1e6:.3f} ms or more before the deadline"

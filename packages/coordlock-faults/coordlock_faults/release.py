@@ -40,10 +40,10 @@ def release(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation
       the client thought.
 
     It says "not held" only if the loss was signalled before, or an operator has removed the
-    contender, or the local deadline, as it was known when the lock was granted, had passed when it
-    returned. No fault of the network excuses more: the service keeps the contender until then. Nor
-    does one of servers where there is ground truth: what the service removed earlier is for `loss`
-    to tell.
+    contender or another one of its set, or the local deadline, as it was known when the lock was
+    granted, had passed when it returned. No fault of the network excuses more: the service keeps
+    the contender until then. Nor does one of servers where there is ground truth: what the service
+    removed earlier is for `loss` to tell.
     """
     found = (
         violation
@@ -104,7 +104,7 @@ def _falsely_lost(
             return
     elif life.gone != FOREVER and history.times.not_after(life.gone) < sent.at:
         return
-    if not history.eviction(attempt, answer.at):
+    if not history.eviction_of_set(attempt, answer.at):
         what = (
             f"{attempt.process} was told that it did not hold {attempt.lock} (token "
             f"{attempt.token}) any more, and nothing had ended its hold"

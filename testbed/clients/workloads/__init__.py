@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from testbed.clients.workloads.convert import Convert
-from testbed.clients.workloads.crowd import Crowd
 from testbed.clients.workloads.deadlock import Deadlock
 from testbed.clients.workloads.elect import Elect
 from testbed.clients.workloads.gather import Gather
@@ -25,7 +24,6 @@ WORKLOADS: Final[dict[str, type[Workload]]] = {
     "modes": Modes,
     "queue": Queue,
     "guarded": Guarded,
-    "crowd": Crowd,
     "multi": Multi,
     "tree": Tree,
     "deadlock": Deadlock,

@@ -6,26 +6,18 @@ Subclass `ConversionContract` as `coordlock.testing.lock_contract.LockContract`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future
-from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
 import coordlock
 from coordlock import LockLost, Mode
 from coordlock.errors import Unsupported, WaitTimeout
-from coordlock.testing.client_suite import ClientSuite
+from coordlock.testing.client_suite import BOUND, ClientSuite, Start
 from coordlock.testing.waiting import eventually
 from coordlock.types import Convertible
 
 __all__ = ["ConversionContract"]
-
-#: No answer takes longer on a healthy service, however loaded the machine is.
-BOUND: Final = 60.0
-
-Start = Callable[..., Future[Any]]
 
 
 def is_converting(client: Any, name: str) -> bool:
@@ -93,44 +85,6 @@ class ConversionContract(ClientSuite):
         mine.release()
         late.result(BOUND).release()
 
-    def test_an_upgrade_does_not_wait_for_a_writer_behind_it_nor_for_readers_behind_that(
-        self, client: Any, other: Any, start: Start
-    ) -> None:
-        """It stands at its old place: at the end of the queue it would wait for ever."""
-        mine = client.upgradeable_lock("a").acquire()
-        writer = start(other.lock("a").acquire)
-        eventually(lambda: waiters(other, "a") == 1)
-        reader = start(other.read_lock("a").acquire)
-        eventually(lambda: waiters(other, "a") == 2)
-        mine.upgrade(timeout=BOUND)
-        assert not writer.done()
-        mine.release()
-        writer.result(BOUND).release()
-        reader.result(BOUND).release()
-
-    def test_a_reader_is_not_let_in_when_a_writer_before_it_gives_up(
-        self, client: Any, other: Any, start: Start
-    ) -> None:
-        """The one that converts has not waited for that reader."""
-        reader = other.read_lock("a").acquire()
-        mine = client.upgradeable_lock("a").acquire()
-        giving_up = coordlock.Cancellation()
-        writer = start(partial(other.lock("a").acquire, cancellation=giving_up))
-        eventually(lambda: waiters(other, "a") == 1)
-        late = start(other.read_lock("a").acquire)
-        eventually(lambda: waiters(other, "a") == 2)
-        upgrade = start(mine.upgrade)
-        eventually(lambda: is_converting(other, "a"))
-        giving_up.cancel("enough")
-        with pytest.raises(coordlock.WaitCancelled):
-            writer.result(BOUND)
-        reader.release()
-        upgrade.result(BOUND)
-        assert not late.done()
-        assert waiters(other, "a") == 1
-        mine.release()
-        late.result(BOUND).release()
-
     def test_a_downgrade_lets_in_readers_up_to_the_next_writer(
         self, client: Any, other: Any, start: Start
     ) -> None:
@@ -151,29 +105,6 @@ class ConversionContract(ClientSuite):
         writer.result(BOUND).release()
         late.result(BOUND).release()
 
-    def test_a_grant_goes_up_and_down_as_often_as_it_likes(self, client: Any, other: Any) -> None:
-        with client.upgradeable_lock("a") as grant:
-            for _ in range(5):
-                assert other.lock("a").try_acquire() is None
-                grant.upgrade()
-                assert other.read_lock("a").try_acquire() is None
-                grant.downgrade()
-                with other.read_lock("a"):
-                    pass
-
-    def test_upgradeable_locks_exclude_each_other_and_writers_and_not_readers(
-        self, client: Any, other: Any
-    ) -> None:
-        with client.upgradeable_lock("a"):
-            assert other.upgradeable_lock("a").try_acquire() is None
-            assert other.write_lock("a").try_acquire() is None
-            with other.read_lock("a"):
-                pass
-        with other.read_lock("a"), client.upgradeable_lock("a"):
-            pass
-        with other.write_lock("a"):
-            assert client.upgradeable_lock("a").try_acquire() is None
-
     def test_a_conversion_that_times_out_leaves_the_grant_and_keeps_nobody_out(
         self, client: Any, other: Any
     ) -> None:
@@ -187,18 +118,6 @@ class ConversionContract(ClientSuite):
                 pass
         with client.lock("a"):
             pass
-
-    def test_an_upgrade_that_tries_once_succeeds_where_nobody_is_in_the_way(
-        self, client: Any, other: Any, start: Start
-    ) -> None:
-        with client.upgradeable_lock("a") as mine:
-            late = start(other.lock("a").acquire)  # it waits behind, and is in nobody's way
-            eventually(lambda: waiters(other, "a") == 1)
-            mine.upgrade(timeout=0)
-            assert mine.claim is Mode.EX
-            mine.downgrade()
-            mine.upgrade(timeout=0)
-        late.result(BOUND).release()
 
     def test_an_upgrade_that_tries_once_is_refused_without_a_wait(
         self, client: Any, other: Any
@@ -235,31 +154,6 @@ class ConversionContract(ClientSuite):
                 mine.downgrade()
             mine.release()
         assert client.admin.contenders("a") == ()
-
-    def test_a_holder_that_dies_while_it_converts_keeps_nobody_out(
-        self, client: Any, connect: Callable[..., Any], start: Start
-    ) -> None:
-        dying = connect()
-        with client.read_lock("a"):
-            mine = dying.upgradeable_lock("a").acquire()
-            upgrade = start(mine.upgrade)
-            eventually(lambda: is_converting(client, "a"))
-            late = start(client.read_lock("a").acquire)
-            dying.close()
-            with pytest.raises((LockLost, coordlock.errors.ClientClosed)):
-                upgrade.result(BOUND)
-            late.result(BOUND).release()
-
-    def test_a_grant_converts_one_at_a_time(self, client: Any, other: Any, start: Start) -> None:
-        with other.read_lock("a") as reader:
-            mine = client.upgradeable_lock("a").acquire()
-            upgrade = start(mine.upgrade)
-            eventually(lambda: is_converting(other, "a"))
-            with pytest.raises(RuntimeError, match="is being converted already"):
-                mine.upgrade()
-            reader.release()
-            upgrade.result(BOUND)
-            mine.release()
 
     def test_the_token_of_a_grant_that_became_stronger_is_no_fencing_token(
         self, client: Any

@@ -8,24 +8,17 @@ Subclass `CounterContract` as `coordlock.testing.lock_contract.LockContract`.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
 from coordlock.backend import Put
-from coordlock.errors import ClientClosed, NameConflict, WaitTimeout
-from coordlock.testing.client_suite import ClientSuite
+from coordlock.errors import NameConflict, WaitTimeout
+from coordlock.testing.client_suite import BOUND, ClientSuite, Start
 from coordlock.testing.waiting import eventually
 from coordlock.types import Record
 
 __all__ = ["CounterContract"]
-
-#: No answer takes longer on a healthy service, however loaded the machine is.
-BOUND: Final = 60.0
-
-Start = Callable[..., Future[Any]]
 
 
 class CounterContract(ClientSuite):
@@ -121,17 +114,6 @@ class CounterContract(ClientSuite):
         for wrong in (0, -1, 1.0, "1", True, 2**31):
             with pytest.raises(ValueError, match="count"):
                 client.latch(name, wrong)
-
-    def test_the_end_of_the_client_ends_the_wait(
-        self, connect: Callable[..., Any], client: Any, name: str, start: Start
-    ) -> None:
-        ending = connect()
-        waiting = start(ending.latch(name, 1).wait)
-        eventually(lambda: waiting.running())
-        ending.close()
-        with pytest.raises(ClientClosed):
-            waiting.result(BOUND)
-        assert client.latch(name, 1).remaining() == 1
 
     # What is kept
 

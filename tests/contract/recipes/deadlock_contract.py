@@ -76,34 +76,6 @@ class DeadlockContract:
         assert all(clients[0].admin.contenders(f"lock-{one}") == () for one in range(parties))
         assert clients[0].admin.deadlocks() == ()
 
-    def test_a_reader_behind_a_waiting_writer_is_part_of_a_circle(
-        self, connect: Connect, start: Start
-    ) -> None:
-        """The writer holds nothing, and is no victim: it stands between two that do."""
-        one, two = connect(), connect()
-        with one.read_lock("a"):
-            writer = start(two.lock("a").acquire)
-            eventually(lambda: len(one.admin.contenders("a")) == 2)
-
-            def reads() -> str:
-                with two.lock("b"):
-                    try:
-                        with two.read_lock("a"):
-                            return "both"
-                    except DeadlockDetected:
-                        return "victim"
-
-            reader = start(reads)
-            eventually(lambda: len(one.admin.contenders("a")) == 3)
-            try:
-                with one.lock("b"):
-                    me = "both"
-            except DeadlockDetected:
-                me = "victim"
-        grant: coordlock.Grant = writer.result(BOUND)  # type: ignore[assignment]
-        grant.release()
-        assert {me, reader.result(BOUND)} == {"both", "victim"}
-
     def test_several_locks_at_once_and_one_after_the_other_may_meet_in_a_circle(
         self, connect: Connect, start: Start
     ) -> None:
@@ -113,21 +85,6 @@ class DeadlockContract:
             eventually(lambda: len(one.admin.contenders("b")) == 2)
             with pytest.raises(DeadlockDetected), two.lock("a"):
                 pytest.fail("granted")
-        grant: coordlock.types.MultiGrant = waiting.result(BOUND)  # type: ignore[assignment]
-        assert grant.release()
-
-    def test_who_waits_behind_one_place_of_several_waits_for_all_of_them(
-        self, connect: Connect, start: Start
-    ) -> None:
-        """The places of a multi-lock are granted together, also where one is free before."""
-        one, two, outside = connect(), connect(), connect()
-        with outside.read_lock("b"):
-            with one.lock("a"):
-                waiting = start(two.multi_lock(["a", "b"]).acquire)
-                eventually(lambda: len(one.admin.contenders("b")) == 2)
-                with pytest.raises(DeadlockDetected):
-                    one.read_lock("b").acquire(timeout=BOUND).release()
-            assert not waiting.done()
         grant: coordlock.types.MultiGrant = waiting.result(BOUND)  # type: ignore[assignment]
         assert grant.release()
 
@@ -182,82 +139,6 @@ class DeadlockContract:
 
         calls = [start(work, "a", "b"), start(work, "b", "a")]
         assert sorted(call.result(BOUND) for call in calls) == ["both", "victim"]
-
-    def test_a_conversion_and_a_wait_for_another_lock_may_meet_in_a_circle(
-        self, connect: Connect, start: Start
-    ) -> None:
-        one, two = connect(), connect()
-        both_hold = threading.Barrier(2)
-
-        def converts() -> str:
-            with one.lock("b"), one.upgradeable_lock("a") as grant:
-                both_hold.wait(BOUND)
-                try:
-                    grant.upgrade()
-                except DeadlockDetected:
-                    return "victim"
-                return "both"
-
-        def waits() -> str:
-            with two.read_lock("a"):
-                both_hold.wait(BOUND)
-                try:
-                    with two.lock("b"):
-                        return "both"
-                except DeadlockDetected:
-                    return "victim"
-
-        calls = [start(converts), start(waits)]
-        assert sorted(call.result(BOUND) for call in calls) == ["both", "victim"]
-        assert one.admin.contenders("a") == one.admin.contenders("b") == ()
-
-    def test_a_full_semaphore_is_part_of_a_circle_if_all_its_holders_are(
-        self, connect: Connect, start: Start
-    ) -> None:
-        one, two, three = connect(), connect(), connect()
-        all_hold = threading.Barrier(3)
-
-        def work(client: Client, waits_for: str) -> str:
-            with client.semaphore("s", 2):
-                all_hold.wait(BOUND)
-                try:
-                    with client.lock(waits_for):
-                        return "both"
-                except DeadlockDetected:
-                    return "victim"
-
-        calls = [start(work, one, "x"), start(work, two, "x")]
-
-        def wants_a_permit() -> str:
-            with three.lock("x"):
-                all_hold.wait(BOUND)
-                try:
-                    with three.semaphore("s", 2):
-                        return "both"
-                except DeadlockDetected:
-                    return "victim"
-
-        calls.append(start(wants_a_permit))
-        ends = [call.result(BOUND) for call in calls]
-        assert sorted(ends) == ["both", "both", "victim"]
-
-    def test_who_merely_waits_is_no_victim(self, connect: Connect, start: Start) -> None:
-        """A long wait, of one that holds another lock, for one that holds a free permit's twin."""
-        one, two = connect(), connect()
-        with two.lock("b"):
-
-            def waits() -> str:
-                with one.lock("a"), one.lock("b"):
-                    return "both"
-
-            waiting = start(waits)
-            eventually(lambda: len(two.admin.contenders("b")) == 2)
-            with two.lock("c"), pytest.raises(coordlock.AcquireTimeout):
-                two.lock("a", timeout=0).acquire()
-            with pytest.raises(TimeoutError):
-                waiting.result(5 * DELAY)
-            assert two.admin.deadlocks() == ()
-        assert waiting.result(BOUND) == "both"
 
     def test_tasks_of_one_loop_are_told_apart(self, url: str) -> None:
         async def main() -> list[str]:

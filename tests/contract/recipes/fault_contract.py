@@ -18,7 +18,7 @@ from typing import Any, Final
 import pytest
 
 import coordlock
-from coordlock.errors import Evicted, WaitUnavailable
+from coordlock.errors import AlreadyFailed, Evicted, WaitUnavailable
 from coordlock.testing.backend_contract import Party
 from coordlock.testing.disturbed_suite import DisturbedSuite
 from coordlock.testing.waiting import eventually
@@ -225,6 +225,12 @@ PROGRAMS: Final = {
         "grant = client.lock('q').acquire(); print(grant.token, flush=True);"
         "sys.stdin.readline(); print(grant.state.name, flush=True)"
     ),
+    "take": (
+        "item = client.work_queue('w').take(); print('takes', flush=True); sys.stdin.readline()\n"
+        "try: item.ack()\n"
+        "except coordlock.LockLost: print('late', flush=True)"
+    ),
+    "run": "client.job('j', policy={!r}).run(1).__enter__(); print('begins', flush=True)",
 }
 
 
@@ -335,6 +341,59 @@ class KillContract:
         assert len(set(numbers)) == len(numbers)
         # Each may have added once more, and not said so.
         assert len(numbers) <= client.counter("q").get() <= len(numbers) + 2
+
+    def test_an_item_of_a_killed_worker_is_taken_by_another(
+        self, client: coordlock.Client, url: str
+    ) -> None:
+        queue = client.work_queue("w")
+        queue.put(b"one")
+        with self.process(url, PROGRAMS["take"]) as worker:
+            assert self.line(worker) == "takes"
+            [seen] = queue.items()
+            assert (seen.state, str(worker.pid) in seen.worker) == ("taken", True)
+            worker.kill()
+            # Nobody takes anything meanwhile.
+            eventually(lambda: queue.stats().waiting == 1, within=BOUND)
+            [seen] = queue.items()
+            assert (seen.state, seen.failures) == ("waiting", 1)
+            with queue.take(BOUND) as item:
+                assert (item.data, item.deliveries) == (b"one", 2)
+
+    @pytest.mark.parametrize("policy", ["at-most-once", "at-least-once"])
+    def test_a_run_of_a_killed_process_is_made_up_for_as_the_policy_says(
+        self, client: coordlock.Client, url: str, policy: Any
+    ) -> None:
+        job = client.job("j", policy=policy, overlap="queue", timeout=BOUND)
+        with self.process(url, PROGRAMS["run"].format(policy)) as process:
+            assert self.line(process) == "begins"
+            process.kill()
+            if policy == "at-least-once":
+                with job.run(1) as run:
+                    assert run.attempt == 2
+            else:
+                with pytest.raises(AlreadyFailed), job.run(1):
+                    pytest.fail("it was started before")
+                eventually(lambda: job.info().slots[0].state == "interrupted", within=BOUND)
+
+    def test_a_worker_that_stood_still_past_its_lease_is_refused(
+        self, client: coordlock.Client, url: str
+    ) -> None:
+        if not self.backend.capabilities.leased:
+            # The promise of leases; without them the opposite is promised, and tested for local.
+            pytest.skip("a process that stands still is alive, and keeps its items")
+        queue = client.work_queue("w")
+        queue.put(b"one")
+        with self.process(url, PROGRAMS["take"]) as worker:
+            assert self.line(worker) == "takes"
+            os.kill(worker.pid, signal.SIGSTOP)
+            with queue.take(BOUND) as item:
+                assert (item.data, item.deliveries) == (b"one", 2)
+            assert worker.stdin is not None
+            worker.stdin.write("go\n")
+            worker.stdin.flush()
+            os.kill(worker.pid, signal.SIGCONT)
+            assert self.line(worker) == "late"
+        assert queue.stats() == coordlock.types.WorkQueueStats(0, 0, 0, 0)
 
     def test_a_process_that_stood_still_past_its_lease_knows_as_soon_as_it_looks(
         self, client: coordlock.Client, url: str

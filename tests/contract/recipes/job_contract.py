@@ -7,12 +7,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
-from concurrent.futures import Future
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
-from unittest.mock import patch
 
 import pytest
 
@@ -21,24 +17,19 @@ from coordlock.backend import Put
 from coordlock.errors import (
     AlreadyDone,
     AlreadyFailed,
-    AlreadyPassed,
     AlreadyRunning,
     ConfigurationError,
 )
-from coordlock.jobs import job, ledger
 from coordlock.jobs.view import queue_of
-from coordlock.testing.client_suite import ClientSuite
+from coordlock.testing.client_suite import BOUND, ClientSuite, Start
 from coordlock.testing.waiting import eventually
 from coordlock.types import Record
 
 __all__ = ["JobContract"]
 
-#: No answer takes longer on a healthy service, however loaded the machine is.
-BOUND: Final = 60.0
 
 Policy = Literal["at-most-once", "at-least-once"]
 POLICIES: Final[tuple[Policy, ...]] = ("at-most-once", "at-least-once")
-Start = Callable[..., Future[Any]]
 
 
 class JobContract(ClientSuite):
@@ -170,22 +161,6 @@ class JobContract(ClientSuite):
         snapshot = client._access.engine.backend.snapshot(queue_of(name)).result(BOUND)
         return len(snapshot.contenders)
 
-    def test_slots_in_any_order_run_and_those_below_the_floor_are_passed(
-        self, client: Any, name: str
-    ) -> None:
-        counted = client.job(name)
-        with patch.object(ledger, "KEPT", 3):
-            for slot in (5, 3, 9, 4, 7):
-                with counted.run(slot):
-                    pass
-        info = counted.info()
-        assert info.floor is not None
-        assert info.kind == "integer"
-        with pytest.raises(AlreadyPassed, match="has passed"), counted.run(info.floor - 1):
-            pytest.fail("it is passed")
-        with counted.run(8):
-            pass
-
     def test_an_effect_is_written_together_with_the_record(
         self, client: Any, other: Any, name: str, root: str
     ) -> None:
@@ -224,53 +199,12 @@ class JobContract(ClientSuite):
         with client.job(name, schedule=Every("1h")).run(now + timedelta(minutes=58)):
             pass
 
-    def test_the_slots_of_a_host_with_a_fast_clock_do_not_push_out_the_present(
-        self, client: Any, other: Any, name: str
-    ) -> None:
-        now = datetime.now(UTC)
-        with patch.object(ledger, "KEPT", 1):
-            for number in range(1, 8):
-                with client.job(name).run(now + timedelta(minutes=7 * number)):
-                    pass
-            assert other.job(name).info().floor is None
-            with other.job(name).run(now):
-                pass
-            with other.job(name).run(now - timedelta(minutes=1)):
-                pass
-
     def test_the_service_tells_the_time(self, client: Any) -> None:
         engine = client._access.engine
         for _ in range(2):
             assert engine.backend.service_time().result(BOUND) == pytest.approx(
                 time.time(), abs=5.0
             )
-
-    def test_hosts_whose_clocks_are_half_a_minute_apart_run_a_slot_once(
-        self, client: Any, other: Any, name: str
-    ) -> None:
-        scheduled = datetime.now(UTC).replace(minute=0, second=0, microsecond=0).timestamp()
-        ran = []
-        for one, off in ((client, -29.0), (other, 0.0), (client, 29.0)):
-            with patch.object(job, "time", _Clock(scheduled + off)):
-                for slot in one.job(name, schedule=Every("1h")).due():
-                    with suppress(JobNotRun), one.job(name).run(slot):
-                        ran.append(slot.timestamp())
-        assert ran == [scheduled]
-
-    def test_of_missed_slots_all_are_due_or_the_latest(self, client: Any, name: str) -> None:
-        scheduled = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
-        before = [scheduled - timedelta(hours=number) for number in (5, 4, 3, 2, 1)]
-        with client.job(name, schedule=Every("1h")).run(before[0]):
-            pass
-        assert client.job(name).info().next == before[1]
-        with patch.object(job, "time", _Clock(scheduled.timestamp() + 1)):
-            every = client.job(name, schedule=Every("1h"), catch_up="all")
-            assert every.due() == (*before[1:], scheduled)
-            assert client.job(name, schedule=Every("1h")).due() == (scheduled,)
-            with every.run(scheduled):
-                pass
-            assert every.due() == tuple(before[1:])
-            assert client.job(name, schedule=Every("1h")).due() == ()
 
     def test_an_operator_lets_a_slot_start_again_or_forgets_all(
         self, client: Any, other: Any, name: str
@@ -344,13 +278,3 @@ class JobContract(ClientSuite):
         [mine] = [one for one in client.admin.jobs() if one.name == name]
         assert problem in mine.problem
         assert engine.backend.read(key).result(BOUND).values[key].data == data
-
-
-class _Clock:
-    """A host's clock, in place of the module ``time``."""
-
-    def __init__(self, now: float) -> None:
-        self._now = now
-
-    def time(self) -> float:
-        return self._now

@@ -5,22 +5,15 @@ Subclass `ReleaseRequestContract` as `coordlock.testing.lock_contract.LockContra
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
 from coordlock import GrantState
-from coordlock.testing.client_suite import ClientSuite
+from coordlock.testing.client_suite import BOUND, ClientSuite, Start
 from coordlock.testing.waiting import eventually
 
 __all__ = ["ReleaseRequestContract"]
-
-#: No answer takes longer on a healthy service, however loaded the machine is.
-BOUND: Final = 60.0
-
-Start = Callable[..., Future[Any]]
 
 
 class ReleaseRequestContract(ClientSuite):

@@ -5,24 +5,17 @@ Subclass `SequencerContract` as `coordlock.testing.lock_contract.LockContract`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
 import coordlock
 from coordlock import Mode
-from coordlock.testing.client_suite import ClientSuite
+from coordlock.testing.client_suite import BOUND, ClientSuite, Start
 from coordlock.testing.waiting import eventually
 from coordlock.types import Permit
 
 __all__ = ["SequencerContract"]
-
-#: No answer takes longer on a healthy service, however loaded the machine is.
-BOUND: Final = 60.0
-
-Start = Callable[..., Future[Any]]
 
 
 class SequencerContract(ClientSuite):

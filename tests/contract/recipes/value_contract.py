@@ -7,22 +7,16 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
 from coordlock.errors import ClientClosed, InvalidName, VersionMismatch
-from coordlock.testing.client_suite import ClientSuite
+from coordlock.testing.client_suite import BOUND, ClientSuite, Start
 from coordlock.testing.waiting import eventually
 from coordlock.types import VersionedValue
 
 __all__ = ["ValueContract"]
-
-#: No answer takes longer on a healthy service, however loaded the machine is.
-BOUND: Final = 60.0
-
-Start = Callable[..., Future[Any]]
 
 
 def one_more(data: bytes | None) -> bytes:
@@ -168,31 +162,6 @@ class ValueContract(ClientSuite):
             assert view.added == {c: VersionedValue(b"1", 1)}
             assert view.removed == {b: VersionedValue(b"1", 1)}
             assert views.state == view
-
-    def test_no_observer_sees_half_of_a_transaction(
-        self, client: Any, other: Any, folder: str, start: Start
-    ) -> None:
-        keys = [f"{folder}/{number}" for number in range(5)]
-        views = other.values(folder).observe()
-        seen: list[set[bytes]] = []
-
-        def follow() -> None:
-            for view in views:
-                seen.append({one.data for one in view.values.values()})
-                if seen[-1] == {b"29"}:
-                    return
-
-        following = start(follow)
-        for number in range(30):
-            transaction = client.transaction()
-            for key in keys:
-                transaction.put(key, b"%d" % number)
-            transaction.commit()
-        following.result(BOUND)
-        views.close()
-        assert all(len(one) <= 1 for one in seen)
-        numbers = [int(next(iter(one))) for one in seen if one]
-        assert numbers == sorted(numbers)
 
     def test_the_end_of_the_client_ends_its_observers(
         self, connect: Callable[..., Any], key: str, start: Start

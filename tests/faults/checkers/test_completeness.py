@@ -1,31 +1,17 @@
 from __future__ import annotations
 
-import pytest
 from coordlock_faults.completeness import completeness
 from coordlock_faults.events import (
     AcquireFailed,
-    AcquireInvoked,
     Act,
-    Called,
     ContenderAppeared,
     ContenderDisappeared,
     Counted,
     Enqueued,
-    Event,
-    FaultBegan,
-    FaultHealed,
-    Granted,
     Kind,
     LossSignalled,
-    Present,
-    Quiesced,
-    Raised,
     Reach,
     ReleaseAcknowledged,
-    ReleaseSent,
-    Returned,
-    RunBegan,
-    RunEnded,
     Shown,
     Withdrawn,
 )
@@ -81,31 +67,3 @@ def test_a_history_that_lacks_an_event_is_incomplete() -> None:
             continue
         history = History([*events[:number], *events[number + 1 :]])
         assert completeness(history, BOUNDS), event
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        AcquireInvoked,
-        AcquireFailed,
-        Called,
-        Enqueued,
-        FaultBegan,
-        FaultHealed,
-        Granted,
-        LossSignalled,
-        Present,
-        Quiesced,
-        Raised,
-        ReleaseAcknowledged,
-        ReleaseSent,
-        Returned,
-        RunBegan,
-        RunEnded,
-        Withdrawn,
-    ],
-)
-def test_an_event_that_comes_twice_does_not_fit(kind: type[Event]) -> None:
-    history = full().history()
-    again = next(event for event in history.events if type(event) is kind)
-    assert completeness(History([*history.events, again]), BOUNDS)

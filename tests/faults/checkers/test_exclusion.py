@@ -43,24 +43,6 @@ def test_one_holder_more_than_there_are_permits_is_found() -> None:
     assert broken(story) == ["HeldTogether"]
 
 
-@pytest.mark.parametrize(
-    ("began", "healed", "targets"),
-    [
-        (15, 80, ("c2",)),  # another one
-        (46, 80, ("c1",)),  # too late to be the reason
-        (15, 34, ("c1",)),  # over for longer than a signal takes
-    ],
-)
-def test_only_the_pause_of_the_older_holder_at_that_time_is_an_excuse(
-    began: int, healed: int, targets: tuple[str, ...]
-) -> None:
-    story = Story(truth=False)
-    story.attempt("c1", 5, invoked=1, granted=10, released=50)
-    story.attempt("c2", 6, invoked=2, granted=45, released=60)
-    story.fault(Reach.PAUSED, began, healed, *targets)
-    assert broken(story) == ["HeldTogether"]
-
-
 @pytest.mark.parametrize("target", ["c1", "etcd2"])
 def test_wrong_wall_clocks_excuse_nothing(target: str) -> None:
     story = Story(truth=False)

@@ -8,11 +8,10 @@ import pytest
 from coordlock_faults.events import (
     AcquireFailed,
     FinalSet,
-    Quiesced,
     Reach,
     Surveyed,
 )
-from coordlock_faults.journal import Journal, MalformedHistory, read
+from coordlock_faults.journal import Journal, read
 
 from coordlock.model.claim import Mode, Permit
 from tests.faults.checkers.reference import MODES, PERMITS, Reference
@@ -29,22 +28,6 @@ def test_a_torn_last_line_is_left_out_and_its_writer_known(tmp_path: Path, lengt
     history = read([whole, torn, only])
     assert history.torn == ("o", "c3")
     assert history.events == (Surveyed(1, "o", 7),) * 2
-
-
-def test_a_torn_line_before_others_is_an_error(tmp_path: Path) -> None:
-    file = tmp_path / "a"
-    file.write_bytes(GOOD[:20] + GOOD)
-    with pytest.raises(MalformedHistory, match="line 1"):
-        read([file])
-
-
-def test_files_are_merged_in_the_order_of_time(tmp_path: Path) -> None:
-    for name, times in (("a", [5, 3, 9]), ("b", [4, 8, 1])):
-        with Journal(tmp_path / name, name) as journal:
-            for at in times:
-                journal.write(Quiesced(at, name))
-    history = read([tmp_path / "a", tmp_path / "b"])
-    assert [event.at for event in history.events] == [1, 3, 4, 5, 8, 9]
 
 
 WRITER = """

@@ -19,8 +19,3 @@ def test_the_example_of_the_docstring_runs_as_it_is_printed(
     example, _, _ = rest.partition("\nWhat is to be logged")
     exec(compile(textwrap.dedent(example), "example", "exec"), {})
     assert capsys.readouterr().out
-
-
-def test_no_public_name_hides_a_module() -> None:
-    modules = {file.stem for file in Path(faults.__file__).parent.glob("*.py")}
-    assert modules & set(faults.__all__) == {"events"}

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from coordlock_faults.events import Reach
+from coordlock_faults.events import AcquireInvoked, Reach
 from coordlock_faults.release import release
 
-from tests.faults.checkers.story import BOUNDS, Story, broken
+from tests.faults.checkers.story import BOUNDS, Story
 
 
 def released(*, seen: int, held: bool, patience: int | None = 100, deadline: int = 890) -> Story:
@@ -38,11 +40,16 @@ def test_a_first_answer_may_be_lost_by_a_fault_and_the_second_one_say_less(reach
         assert found(story) == expected
 
 
-@pytest.mark.parametrize(("target", "right"), [("/a/key1", True), ("/a/key2", False)])
-def test_not_held_is_right_when_an_operator_removed_the_contender(target: str, right: bool) -> None:
+@pytest.mark.parametrize("other", ["c1-s1", ""])
+def test_not_held_is_right_when_an_operator_removed_another_one_of_the_set(other: str) -> None:
     story = released(seen=520, held=False)
-    story.fault(Reach.OPERATOR, 480, 490, target)
-    assert broken(story) == ([] if right else ["FalselyLost"])
+    story.lock = "b"
+    story.attempt("c1", 6, invoked=1, granted=10, deadline=890, gone=8, seen=520)
+    story.fault(Reach.OPERATOR, 480, 490, "/b/key1")
+    first, second = (one for one in story.events if isinstance(one, AcquireInvoked))
+    story.events[story.events.index(first)] = replace(first, together="c1-s1")
+    story.events[story.events.index(second)] = replace(second, together=other)
+    assert found(story) == ([] if other else ["FalselyLost"])
 
 
 def test_a_release_that_was_not_answered_says_nothing() -> None:

@@ -30,7 +30,9 @@ async def book_async(number: int) -> None:
     await asyncio.to_thread(ledger.write_text, f"{lines}{number}\n")
 
 
-def run_book_async(number: int) -> int:
-    """`book_async` in a loop of its own."""
-    asyncio.run(book_async(number))
-    return os.getpid()
+def book_either(number: int) -> int:
+    """`book`, or `book_async` in a loop of its own: each process uses both clients."""
+    if number % 2:
+        asyncio.run(book_async(number))
+        return os.getpid()
+    return book(number)

@@ -7,7 +7,9 @@ import grpc
 import pytest
 from coordlock_etcd import EtcdBackend
 
-from coordlock.testing.backend_contract import BOUND, Party, backend_for
+from coordlock.backend.config import configure
+from coordlock.runtime.clock import SystemTimers
+from coordlock.testing.backend_contract import BOUND, Party
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from testbed.servers.etcd import Etcd
@@ -30,14 +32,16 @@ class EtcdClient:
 @pytest.fixture
 def join(no_leaks: None) -> Iterator[Join]:
     parties: list[Party] = []
+    timers = SystemTimers("coordlock-test")
 
     def make(url: str) -> Party:
-        parties.append(Party(backend_for(EtcdBackend, url)))
+        parties.append(Party(EtcdBackend.configure(configure(url), timers=timers)))
         return parties[-1]
 
     yield make
     for party in parties:
         party.backend.close().result(BOUND)
+    timers.close()  # as a client does; its thread would end seconds later
 
 
 @pytest.fixture

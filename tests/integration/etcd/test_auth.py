@@ -18,7 +18,6 @@ from coordlock import connect
 from coordlock.backend import Put, Queue
 from coordlock.backend.config import configure
 from coordlock.errors import AuthenticationFailed, CoordlockError
-from coordlock.model.claim import Mode, Permit
 from coordlock.runtime.clock import SystemTimers
 from coordlock.runtime.log import flush
 from coordlock.testing.backend_contract import BOUND, Listener, Party, backend_for
@@ -76,15 +75,6 @@ def test_a_user_may_lock_below_the_root_that_is_granted(join: Join, url: str) ->
     assert told.wait(BOUND)
 
 
-def test_a_user_may_try_with_the_same_rights(join: Join, url: str) -> None:
-    party = join(url)
-    for claim in (Mode.EX, Mode.PR, Permit(2)):
-        entry, snapshot = party.try_to(f"q {claim}", claim)
-        assert snapshot.find(entry.id) is not None
-    assert party.try_to(f"q {Mode.EX}")[1].contenders
-    assert len(party.ids(f"q {Mode.EX}")) == 1
-
-
 def test_a_wrong_password_is_refused_and_not_shown(server: EtcdServer, no_leaks: None) -> None:
     wrong = replace(server.endpoint, password="s3cret")
     error = refusal(wrong.url("/coordlock/x"))
@@ -112,35 +102,29 @@ def test_a_root_without_rights_is_refused(join: Join, server: EtcdServer) -> Non
         party.enqueue("q")
 
 
-def test_a_token_that_has_ended_is_renewed_once_for_all_requests(
+def test_a_token_that_has_ended_is_renewed_once_and_watches_survive_its_end(
     server: EtcdServer, join: Join, root: str
 ) -> None:
     with FaultProxy(server.host, server.port, GrpcFrames) as proxy:
         through = replace(server.endpoint, hosts=(f"127.0.0.1:{proxy.port}",))
         party = join(through.url(f"/coordlock{root}", ttl="60s"))
-        party.enqueue("q")
+        entry, contender, snapshot = party.enqueue("q")
+        early, late = threading.Event(), threading.Event()
+        party.backend.watch(contender, snapshot.revision, lambda _: early.set())
         assert logins(proxy) == 1
         let_tokens_end()
         answers = [party.backend.snapshot("q") for _ in range(20)]
         assert all(len(answer.result(BOUND).contenders) == 1 for answer in answers)
         assert logins(proxy) == 2
+        other, another, seen = party.enqueue("q")
+        # On the stream that was opened with the token that has ended.
+        party.backend.watch(another, seen.revision, lambda _: late.set())
+        assert party.backend.withdraw([other]).result(BOUND)
+        assert late.wait(BOUND)
+        assert party.backend.withdraw([entry]).result(BOUND)
+        assert early.wait(BOUND)
+        assert party.listener.events == []  # nobody needs to know that a token has ended
         party.backend.close().result(BOUND)
-
-
-def test_a_watch_survives_the_end_of_its_streams_token(join: Join, url: str) -> None:
-    party = join(url)
-    entry, contender, snapshot = party.enqueue("q")
-    early, late = threading.Event(), threading.Event()
-    party.backend.watch(contender, snapshot.revision, lambda _: early.set())
-    let_tokens_end()
-    other, another, seen = party.enqueue("q")
-    # On the stream that was opened with the token that has ended.
-    party.backend.watch(another, seen.revision, lambda _: late.set())
-    assert party.backend.withdraw([other]).result(BOUND)
-    assert late.wait(BOUND)
-    assert party.backend.withdraw([entry]).result(BOUND)
-    assert early.wait(BOUND)
-    assert party.listener.events == []  # nobody needs to know that a token has ended
 
 
 def add_user(server: EtcdServer, name: str, root: str) -> str:
@@ -198,13 +182,14 @@ def test_what_is_given_up_while_a_right_is_missing_leaves_when_it_is_back(
         )
 
 
-def test_observations_survive_the_end_of_their_streams_token(
+def test_observations_survive_the_end_of_their_streams_token_and_watches_a_restart(
     server: EtcdServer, join: Join, root: str
 ) -> None:
     folder = f"/coordlock{root}-data/"
-    one, two = (join(server.url_for(f"/coordlock{root}", ttl="60s")).backend for _ in range(2))
+    url = server.url_for(f"/coordlock{root}", ttl="60s")
+    party, two = join(url), join(url).backend
+    one = party.backend
     assert isinstance(one, EtcdBackend)
-    assert isinstance(two, EtcdBackend)
     early = one.follow(folder, lambda: None)
     eventually(lambda: early.view.stale_since is None)
     let_tokens_end()
@@ -215,6 +200,9 @@ def test_observations_survive_the_end_of_their_streams_token(
     for observed in (early, late):
         eventually(lambda: observed.view.stale_since is None)  # noqa: B023
         assert observed.view.ended is None
+    entry, contender, snapshot = party.enqueue("q")
+    told = threading.Event()
+    one.watch(contender, snapshot.revision, lambda _: told.set())
     server.restart()  # which forgets all tokens
 
     def is_written() -> bool:
@@ -223,6 +211,8 @@ def test_observations_survive_the_end_of_their_streams_token(
     eventually(is_written)
     seen = two.read(folder).result(BOUND)
     eventually(lambda: early.view.state == seen and early.view.stale_since is None)
+    assert one.withdraw([entry]).result(BOUND)
+    assert told.wait(BOUND)
 
 
 @pytest.fixture
@@ -275,44 +265,6 @@ def test_an_observation_without_the_right_to_it_ends_alone(join: Join, url: str)
     assert allowed.view.ended is None
 
 
-def test_an_observation_with_a_wrong_password_ends(
-    server: EtcdServer, root: str, no_leaks: None
-) -> None:
-    wrong = replace(server.endpoint, password="s3cret")
-    backend = backend_for(EtcdBackend, wrong.url(f"/coordlock{root}"))
-    refused = backend.follow(Queue("q"), lambda: None)
-    eventually(lambda: refused.view.ended is not None)
-    assert isinstance(refused.view.ended, AuthenticationFailed)
-    backend.close().result(BOUND)
-
-
-def test_a_restarted_server_that_forgot_all_tokens_is_logged_in_to_again(
-    server: EtcdServer, join: Join, url: str
-) -> None:
-    party = join(url)
-    entry, contender, snapshot = party.enqueue("q")
-    told = threading.Event()
-    party.backend.watch(contender, snapshot.revision, lambda _: told.set())
-    server.restart()
-
-    def beats() -> bool:
-        return party.backend.heartbeat().exception(BOUND) is None
-
-    eventually(beats)
-    assert party.backend.withdraw([entry]).result(BOUND)
-    assert told.wait(BOUND)
-
-
-def test_rights_that_change_between_two_requests_do_not_matter(
-    server: EtcdServer, join: Join, url: str
-) -> None:
-    party = join(url)
-    # Every change makes etcd refuse requests whose token is of an older state of its rights.
-    for number in range(3):
-        server.etcdctl("role", "add", f"role{number}")
-        party.enqueue("q")
-
-
 def test_credentials_that_nobody_asks_for_do_no_harm(
     etcd: Etcd, join: Join, root: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -322,14 +274,6 @@ def test_credentials_that_nobody_asks_for_do_no_harm(
     assert flush(30)
     assert "authentication is not enabled" in caplog.text
     assert "s3cret" not in caplog.text
-
-
-def test_a_right_that_is_revoked_is_reported(server: EtcdServer, join: Join, root: str) -> None:
-    party = join(add_user(server, "brief", root))
-    party.enqueue("q")
-    revoke_right(server, "brief", root)
-    with pytest.raises(AuthenticationFailed):
-        party.enqueue("q")
 
 
 def test_a_given_clients_token_is_sent_as_it_is_at_the_time(

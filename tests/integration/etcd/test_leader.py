@@ -80,6 +80,7 @@ def follower(cluster: EtcdCluster, leader: EtcdServer) -> EtcdServer:
     return next(member for member in cluster.members if member is not leader)
 
 
+@pytest.mark.long  # it measures seconds, which a machine that stands still takes, too
 def test_what_was_asked_as_the_leader_died_is_done_soon_after_there_is_another(
     cluster: EtcdCluster,
     leader: EtcdServer,
@@ -114,30 +115,3 @@ def test_what_was_asked_as_the_leader_died_is_done_soon_after_there_is_another(
         print(f"writable after {writable - killed:.2f} s; {took}")
         assert max(late.values()) < SOON
         assert holding.state is coordlock.GrantState.RELEASED
-
-
-def test_a_transaction_that_may_be_lost_is_not_made_twice(
-    cluster: EtcdCluster, leader: EtcdServer, url: str, root: str, pool: ThreadPoolExecutor
-) -> None:
-    with coordlock.connect(url) as client:
-        grant = client.lock("orders").acquire()
-        keys = [f"{root}-data/{number}" for number in range(8)]
-
-        def commit(key: str) -> str:
-            try:
-                grant.transaction().put(key, b"once").commit()
-            except coordlock.BackendUnavailable as unavailable:
-                return unavailable.reason
-            return "made"
-
-        leader.kill()
-        outcomes = [pool.submit(commit, key) for key in keys]
-        reasons = {key: outcome.result(90) for key, outcome in zip(keys, outcomes, strict=True)}
-        for key, reason in reasons.items():
-            stored = grant.read(key)
-            if reason == "made":
-                assert stored is not None
-            else:
-                assert "may have been made" in reason
-            assert stored is None or stored.version == 1
-        assert grant.release()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,16 @@ from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.observing import Observations
 from coordlock_etcd.requests import watch
 
-from coordlock.backend import Delete, Expect, Listing, Observation, Put, Queue
-from coordlock.backend.config import configure
+from coordlock.backend import Delete, Expect, Put, Queue
 from coordlock.errors import VersionMismatch
-from coordlock.runtime.clock import SYSTEM_CLOCK, SystemTimers
+from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.testing.backend_contract import BOUND, Party
 from coordlock.testing.counts import Counts
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from testbed.servers.etcd import Etcd, EtcdCluster, EtcdServer
-from tests.integration.etcd.conftest import EtcdClient, Join, watches_in
+from tests.integration.etcd.conftest import Join, watches_in
+from tests.integration.observing import follow, is_fresh, is_stale, put, values
 
 #: With this time-to-live a client looks once in a second.
 QUICK = "3s"
@@ -68,38 +68,6 @@ def observations_of(backend: EtcdBackend) -> Observations:
     return backend._observations
 
 
-def put(backend: EtcdBackend, **values: bytes | str) -> Callable[[str], None]:
-    """What writes ``values`` as the keys of a folder, in one transaction."""
-
-    def write(folder: str) -> None:
-        raw = {key: v.encode() if isinstance(v, str) else v for key, v in values.items()}
-        backend.write([Put(folder + key, value) for key, value in raw.items()]).result(BOUND)
-
-    return write
-
-
-def values(observed: Observation[Listing]) -> dict[str, bytes] | None:
-    """By the names in the folder."""
-    if (state := observed.view.state) is None:
-        return None
-    return {key.rpartition("/")[2]: one.data for key, one in state.values.items()}
-
-
-def follow(backend: EtcdBackend, folder: str) -> Observation[Listing]:
-    """An observation that is up."""
-    observed = backend.follow(folder, lambda: None)
-    eventually(lambda: is_fresh(observed))
-    return observed
-
-
-def is_fresh(observed: Observation[Any]) -> bool:
-    return observed.view.state is not None and observed.view.stale_since is None
-
-
-def is_stale(observed: Observation[Any]) -> bool:
-    return observed.view.stale_since is not None
-
-
 def requests(counts: Counts, method: str) -> int:
     return sum(n for kind, n in counts.requests.items() if kind.endswith(method))
 
@@ -107,23 +75,10 @@ def requests(counts: Counts, method: str) -> int:
 # Compactions
 
 
-def test_a_compaction_does_not_disturb_an_observation(
-    etcd: Etcd, observer: EtcdBackend, other: EtcdBackend, folder: str
-) -> None:
-    put(other, a="1")(folder)
-    observed = follow(observer, folder)
-    etcd.compact()
-    put(other, a="2")(folder)
-    etcd.compact()
-    put(other, b="3")(folder)
-    eventually(lambda: values(observed) == {"a": b"2", "b": b"3"})
-    assert is_fresh(observed)
-
-
 def test_what_happened_before_a_compaction_while_the_stream_was_broken_is_shown(
     etcd: Etcd, observer: EtcdBackend, other: EtcdBackend, proxy: FaultProxy, folder: str
 ) -> None:
-    put(other, gone="1", left="1")(folder)
+    put(other, folder, gone="1", left="1")
     observed = follow(observer, folder)
     proxy.refuse()
     proxy.drop_connections()
@@ -145,7 +100,7 @@ def test_a_place_that_nobody_observes_any_more_is_not_watched(
     observed, other = follow(backend, folder), follow(backend, folder)
     eventually(lambda: watches_in(server) == 1)
     observed.cancel()
-    put(backend, a="1")(folder)
+    put(backend, folder, a="1")
     eventually(lambda: values(other) == {"a": b"1"})
     assert watches_in(server) == 1
     other.cancel()
@@ -154,50 +109,6 @@ def test_a_place_that_nobody_observes_any_more_is_not_watched(
 
 
 # Large revisions
-
-
-NAMES = [f"k{number:02}" for number in range(50)]
-
-
-class Whole:
-    """Looks at each news whether the folder has all keys with the same value."""
-
-    def __init__(self, backend: EtcdBackend, folder: str) -> None:
-        self.seen: list[int] = []
-        self.halves: list[Any] = []
-        self.observed: Observation[Listing] | None = None
-        self.observed = backend.follow(folder, self.look)
-
-    def look(self) -> None:
-        if self.observed is None or not (found := values(self.observed)):
-            return
-        numbers = {int(value[:8]) for value in found.values()}
-        if list(found) != NAMES or len(numbers) != 1:
-            self.halves.append(found)
-        self.seen.extend(numbers)
-
-    @property
-    def number(self) -> int | None:
-        return self.seen[-1] if self.seen else None
-
-
-def write_all(backend: EtcdBackend, folder: str, number: int, size: int = 8) -> None:
-    """All 50 keys in one transaction."""
-    value = b"%08d" % number + b"x" * (size - 8)
-    backend.write([Put(folder + name, value) for name in NAMES]).result(BOUND)
-
-
-def test_a_stream_that_breaks_in_the_middle_of_a_revision_shows_no_half_of_it(
-    observer: EtcdBackend, other: EtcdBackend, proxy: FaultProxy, folder: str
-) -> None:
-    whole = Whole(observer, folder)
-    for number in range(1, 6):
-        write_all(other, folder, number, 20_000)
-        eventually(lambda: whole.number == number)  # noqa: B023
-        proxy.replies.cut_after(500_000)  # of a million
-        write_all(other, folder, 100 + number, 20_000)
-        eventually(lambda: whole.number == 100 + number)  # noqa: B023
-    assert whole.halves == []
 
 
 # Many changes
@@ -209,9 +120,9 @@ def test_a_change_costs_one_reading_and_one_deeper_in_the_folder_none(
     observed = follow(observer, folder)
     with proxy.counting() as sent:
         for number in range(20):
-            put(other, a=str(number))(folder)
+            put(other, folder, a=str(number))
             eventually(lambda: values(observed) == {"a": b"%d" % number})  # noqa: B023
-            put(other, a=str(number))(f"{folder}deeper/")
+            put(other, f"{folder}deeper/", a=str(number))
     assert requests(sent, "Range") + requests(sent, "Watch") <= 20 + 3, "the first ones, and a look"
 
 
@@ -226,7 +137,7 @@ def test_a_stream_that_is_silent_though_calls_are_answered_is_in_doubt(
     monkeypatch.setattr("coordlock_etcd.probes._progress", pb.WatchRequest)
     eventually(lambda: is_stale(observed))
     monkeypatch.undo()
-    put(other, a="1")(folder)
+    put(other, folder, a="1")
     eventually(lambda: is_fresh(observed) and values(observed) == {"a": b"1"})
 
 
@@ -242,7 +153,7 @@ def test_an_event_that_the_server_never_sends_is_made_up_for(
     monkeypatch.setattr("coordlock_etcd.requests.watch", elsewhere)
     monkeypatch.setattr("coordlock_etcd.observing.REREAD_INTERVAL_S", 0.0)
     observed = follow(quick, folder)
-    put(other, a="1")(folder)
+    put(other, folder, a="1")
     eventually(lambda: values(observed) == {"a": b"1"})
     assert is_fresh(observed)
 
@@ -250,7 +161,7 @@ def test_an_event_that_the_server_never_sends_is_made_up_for(
 def test_an_answer_that_is_older_than_what_was_seen_is_not_shown(
     observer: EtcdBackend, other: EtcdBackend, folder: str
 ) -> None:
-    put(other, a="1")(folder)
+    put(other, folder, a="1")
     now = other.read(folder).result(BOUND).revision
     # The fault: a server that lags behind, as seen from a client that has seen more.
     seen = now + 300
@@ -258,11 +169,11 @@ def test_an_answer_that_is_older_than_what_was_seen_is_not_shown(
     observed = observer.follow(folder, lambda: None)
     threading.Event().wait(0.5)
     shown = observed.view.state
-    put(other, a="2")(folder)
+    put(other, folder, a="2")
     while (now := other.read(folder).result(BOUND).revision) < seen:
         assert shown is None
         shown = observed.view.state
-        put(other, a="2")(folder)
+        put(other, folder, a="2")
     eventually(lambda: values(observed) == {"a": b"2"})
 
 
@@ -281,7 +192,7 @@ def test_a_member_that_is_cut_off_from_the_others_is_in_doubt_since_before(
 ) -> None:
     alone, *others = cluster.members
     one = backend_of(join(alone.url_for(root, ttl="6s")))
-    put(one, a="1")(folder)
+    put(one, folder, a="1")
     observed = follow(one, folder)
     eventually(lambda: observations_of(one)._probes.delivered_until > 0, "a look is done")
     with ExitStack() as stack:
@@ -331,28 +242,3 @@ def test_other_programs_contenders_are_observed(etcd: Etcd, other: EtcdBackend, 
     assert contender.owner is not None
     assert contender.owner.label == "somebody"
     assert contender == other.snapshot("q", owners=True).result(BOUND).contenders[0]
-
-
-def test_a_thousand_places_are_read_anew_after_a_reconnect(
-    observer: EtcdBackend, other: EtcdBackend, proxy: FaultProxy, folder: str
-) -> None:
-    places = [observer.follow(f"{folder}{number}/", lambda: None) for number in range(1_000)]
-    eventually(lambda: all(map(is_fresh, places)))
-    proxy.drop_connections()
-    for start in range(0, 1_000, 100):
-        keys = [f"{folder}{number}/a" for number in range(start, start + 100)]
-        other.write([Put(key, b"1") for key in keys]).result(BOUND)
-    eventually(lambda: all(values(one) == {"a": b"1"} and is_fresh(one) for one in places))
-
-
-def test_a_given_clients_channel_carries_observations_and_is_not_closed(
-    etcd: Etcd, other: EtcdBackend, root: str, folder: str, no_leaks: None
-) -> None:
-    client, settings = EtcdClient(etcd.host, etcd.port), configure(f"etcd://ignored{root}")
-    for number in range(2):
-        backend = EtcdBackend.configure(settings, client, timers=SystemTimers())
-        observed = follow(backend, folder)
-        put(other, a=str(number))(folder)
-        eventually(lambda: values(observed) == {"a": b"%d" % number})  # noqa: B023
-        backend.close().result(BOUND)
-    client.channel.close()

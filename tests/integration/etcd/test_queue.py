@@ -114,20 +114,6 @@ def test_who_wait_to_be_sent_fail_with_their_session(
         assert len(sent) == 16
 
 
-def test_two_thousand_contenders_are_read_at_once(join: Join, etcd: Etcd, root: str) -> None:
-    party = join(etcd.url_for(root, ttl="600s", request_timeout="60s"))
-    entries = [Entry("q", uuid.uuid4().hex, Mode.EX, OWNER) for _ in range(2_000)]
-    last = 0
-    for start in range(0, 2_000, 100):
-        futures = [party.backend.enqueue([entry]) for entry in entries[start : start + 100]]
-        last = max(future.result(60)[0].contenders[-1].order for future in futures)
-    seen = party.backend.snapshot("q", owners=True).result(BOUND)
-    assert {c.id for c in seen.contenders} == {entry.id for entry in entries}
-    assert seen.contenders[-1].order == last
-    part = party.backend.snapshot("q", seen.contenders[999]).result(BOUND)
-    assert part.omitted + len(part.contenders) == 1_000
-
-
 def test_a_reading_that_a_compaction_disturbs_can_be_repeated(
     etcd: Etcd, party: Party, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

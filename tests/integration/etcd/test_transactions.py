@@ -19,7 +19,6 @@ from coordlock.errors import AuthenticationFailed, BackendError, TooLarge
 from coordlock.testing.backend_contract import BOUND
 from coordlock.types import VersionedValue
 from testbed.servers.etcd import Etcd, EtcdCluster, EtcdServer
-from tests.integration.counting import count_together
 from tests.integration.etcd.conftest import Join
 
 
@@ -57,19 +56,6 @@ def test_keys_are_plain_keys_that_stay(client: coordlock.Client, key: str, etcd:
         assert grant.read(key) == VersionedValue(b"etcdctl's", 2)
     client.close()
     assert etcd.etcdctl("get", key, "--print-value-only") == "etcdctl's\n"
-
-
-def test_a_transaction_without_writes_changes_nothing(
-    etcd: Etcd, join: Join, root: str, key: str
-) -> None:
-    party = join(etcd.url_for(root))
-    _, contender, _ = party.enqueue("q")
-    backend = party.backend
-    assert isinstance(backend, EtcdBackend)
-    for _ in range(3):
-        backend.write([], [contender]).result(BOUND)
-    assert etcd.etcdctl("get", "--prefix", f"{root}/", "--keys-only").split() == [contender.key]
-    assert backend.snapshot("q").result(BOUND).contenders[0].order == contender.order
 
 
 # Limits
@@ -234,37 +220,3 @@ def test_a_commit_with_a_token_of_the_past_is_made_once(server: EtcdServer, root
 
 
 # Several members
-
-
-def test_a_holder_on_another_member_reads_all_that_was_written_before(
-    cluster: EtcdCluster, root: str, key: str
-) -> None:
-    """No write expects a version, so a stale read would show."""
-
-    def work(client: coordlock.Client) -> None:
-        for _ in range(20):
-            with client.lock("orders") as grant:
-                found = grant.read(key) or VersionedValue(b"0", 0)
-                grant.transaction().put(key, b"%d" % (int(found.data) + 1)).commit()
-
-    options = {"ttl": "60s", "request_timeout": "60s"}
-    clients = [coordlock.connect(one.url_for(root, **options)) for one in cluster.members]
-    try:
-        with ThreadPoolExecutor() as pool:
-            for worker in [pool.submit(work, client) for client in clients]:
-                worker.result(4 * BOUND)
-        with clients[0].lock("orders") as grant:
-            assert grant.read(key) == VersionedValue(b"60", 60)
-    finally:
-        for client in clients:
-            client.close()
-
-
-@pytest.mark.long  # tests/integration/test_guarded_data.py does the same on one member
-def test_processes_that_stop_past_their_lease_lose_no_acknowledged_write(
-    cluster: EtcdCluster, root: str, key: str
-) -> None:
-    urls = [member.url_for(root, ttl="2s") for member in cluster.members]
-    census = count_together(urls, key, stops=3, writes=30)
-    with coordlock.connect(cluster.url_for(root)) as client, client.lock("counter") as grant:
-        census.check(grant.read(key))

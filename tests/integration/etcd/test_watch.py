@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -15,12 +14,12 @@ from coordlock_etcd.rpc import TXN
 from coordlock_etcd.transport.call import settle
 from coordlock_etcd.watcher import Watcher
 
-from coordlock.backend import Departure, Queue
+from coordlock.backend import Departure
 from coordlock.errors import BackendUnavailable
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.runtime.log import flush
 from coordlock.runtime.promise import Promise
-from coordlock.testing.backend_contract import BOUND, Party, backend_for
+from coordlock.testing.backend_contract import BOUND, Party
 from coordlock.testing.connection import Connection
 from coordlock.testing.counts import Counts
 from coordlock.testing.proxy import FaultProxy
@@ -103,27 +102,6 @@ def test_a_watch_thread_that_could_not_be_started_is_started_by_the_next_watch(
     assert told.once.wait(BOUND)
 
 
-def test_clients_that_lost_their_streams_together_do_not_reconnect_in_step(
-    root: str, monkeypatch: pytest.MonkeyPatch, no_leaks: None
-) -> None:
-    backends = [backend_for(EtcdBackend, f"etcd://127.0.0.1:1{root}") for _ in range(5)]
-    pauses: list[float] = []
-    wait_for = threading.Condition.wait_for
-
-    def noted(condition: Any, predicate: Any, timeout: float | None = None) -> bool:
-        if timeout is not None and threading.current_thread().name == "coordlock-etcd-observe":
-            pauses.append(timeout)
-        return bool(wait_for(condition, predicate, timeout))
-
-    monkeypatch.setattr(threading.Condition, "wait_for", noted)
-    for backend in backends:
-        backend.follow(Queue("q"), lambda: None)
-    eventually(lambda: len(pauses) >= 5)
-    for backend in backends:
-        backend.close().result(BOUND)
-    assert len(set(pauses)) == len(pauses)
-
-
 def test_a_deletion_whose_history_is_compacted_is_told(
     etcd: Etcd, watcher: Party, other: Party
 ) -> None:
@@ -133,17 +111,6 @@ def test_a_deletion_whose_history_is_compacted_is_told(
     etcd.compact()
     told = Told()
     watcher.backend.watch(contender, snapshot.revision, told)
-    assert told.once.wait(BOUND)
-
-
-def test_a_watch_behind_a_compaction_goes_on(etcd: Etcd, watcher: Party, other: Party) -> None:
-    entry, contender, snapshot = other.enqueue("q")
-    for _ in range(3):
-        other.enqueue("q")
-    etcd.compact()
-    told = watched(watcher, contender, snapshot)
-    assert told.times == 0
-    other.backend.withdraw([entry]).result(BOUND)
     assert told.once.wait(BOUND)
 
 
@@ -318,17 +285,3 @@ def test_own_watches_of_an_earlier_session_do_not_disturb_those_of_the_next(
     eventually(lambda: is_told_in_order(watcher.backend, mine))
     assert flush(30)
     assert "failed" not in caplog.text
-
-
-def test_a_thousand_watches_are_told_after_a_reconnect(
-    etcd: Etcd, watcher: Party, other: Party, proxy: FaultProxy, root: str
-) -> None:
-    made = [other.enqueue(f"q{number}") for number in range(1_000)]
-    told = [Told() for _ in made]
-    for (_, contender, snapshot), one in zip(made, told, strict=True):
-        watcher.backend.watch(contender, snapshot.revision, one)
-    proxy.drop_connections()
-    other.backend.close().result(BOUND)
-    for one in told:
-        assert one.once.wait(BOUND)
-    assert {one.times for one in told} == {1}

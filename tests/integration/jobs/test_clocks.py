@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from coordlock.testing.waiting import eventually
 from testbed.systems.wall_clocks import WallClocks
 from tests.cli.command import Cli
 
-pytestmark = [pytest.mark.faults, pytest.mark.long_on("redis", "zookeeper")]
+#: `JobContract` has the short ones, with clocks that are passed in.
+pytestmark = [pytest.mark.faults, pytest.mark.long]
 
-BOUND = 120.0
 Hosts = Callable[[int], Cli]
 
 
@@ -72,10 +70,7 @@ def shown(slot: datetime) -> str:
     return slot.isoformat().replace("+00:00", "Z")
 
 
-@pytest.mark.parametrize(
-    "catch_up",
-    ["latest", pytest.param("all", marks=pytest.mark.long)],
-)
+@pytest.mark.parametrize("catch_up", ["latest", "all"])
 def test_a_clock_that_is_an_hour_wrong_spends_its_own_times_alone(
     cli: Cli, host: Hosts, catch_up: str
 ) -> None:
@@ -98,22 +93,3 @@ def test_a_clock_that_is_an_hour_wrong_spends_its_own_times_alone(
     assert right.stdout == ("" if catch_up == "all" else f"{shown(scheduled)}\n")
     wanted = [shown(scheduled + number * hour) for number in (-1, 0, 1)]
     assert {slot: one["state"] for slot, one in slots(cli).items()} == dict.fromkeys(wanted, "done")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seconds", [3600, -3600])
-def test_a_clock_that_jumps_costs_neither_the_lock_nor_the_record(
-    cli: Cli, host: Hosts, clocks: WallClocks, seconds: int
-) -> None:
-    with host(0).started("run", "x", "--slot", "1", "--ttl", "20s", "--", "cat") as process:
-        eventually(lambda: slots(cli), within=BOUND)
-        clocks.clock("0").set(seconds)
-        time.sleep(22)  # more than a lease
-        assert slots(cli)["1"]["state"] == "running"
-        process.communicate("", timeout=BOUND)
-        assert process.returncode == 0
-    [slot] = slots(cli).values()
-    assert slot["state"] == "done"
-    began, ended = (datetime.fromisoformat(slot[name]) for name in ("started", "finished"))
-    assert timedelta(seconds=21) < ended - began < timedelta(minutes=5)
-    assert abs(ended - datetime.now(UTC)) < timedelta(minutes=5)

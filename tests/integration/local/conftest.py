@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -15,55 +14,38 @@ from coordlock_local import LocalBackend
 
 from coordlock.backend import SessionInfo
 from coordlock.model.claim import AnyClaim, Mode
-from coordlock.model.contender import Contender, Entry, Owner, Snapshot
+from coordlock.model.contender import Contender, Entry, Snapshot
+from coordlock.testing import backend_contract
+from coordlock.testing.backend_contract import BOUND as BOUND
+from coordlock.testing.backend_contract import OWNER as OWNER
 
-#: Seconds within which anything happens on two noisy cores.
-BOUND = 30.0
-
-OWNER: Final = Owner("host", 7, "a test", 1.0)
 WORKER: Final = Path(__file__).parent / "worker.py"
 
 
-class Party:
-    """One backend with a session, and what it says of it."""
+class Party(backend_contract.Party):
+    """A party whose session is never in doubt."""
+
+    backend: LocalBackend
 
     def __init__(self, root: str, request_timeout: float = 5.0) -> None:
-        self.backend = LocalBackend(root, request_timeout=request_timeout)
-        self.lost = threading.Event()
-        self.info = self.open()
+        super().__init__(LocalBackend(root, request_timeout=request_timeout))
+        self.lost = self.listener.ended
 
     def open(self) -> SessionInfo:
-        return self.backend.open(self._Listener(self)).result(BOUND)
+        return self.backend.open(self.listener).result(BOUND)
 
     def enqueue(
         self, queue: str = "q", claim: AnyClaim = Mode.EX
     ) -> tuple[Entry, Contender, Snapshot]:
-        entry = Entry(queue, uuid.uuid4().hex, claim, OWNER)
-        [snapshot] = self.backend.enqueue([entry]).result(BOUND)
-        contender = snapshot.find(entry.id)
-        assert contender is not None
-        return entry, contender, snapshot
+        return super().enqueue(queue, claim)
 
     def ids(self, queue: str = "q") -> list[str]:
-        return [one.id for one in self.backend.snapshot(queue).result(BOUND).contenders]
+        return super().ids(queue)
 
     def departure(self, contender: Contender) -> threading.Event:
         told = threading.Event()
         self.backend.watch(contender, 0, lambda _: told.set())
         return told
-
-    class _Listener:
-        def __init__(self, party: Party) -> None:
-            self._party = party
-
-        def suspect(self, reason: str) -> None:
-            raise AssertionError(f"local sessions are never in doubt: {reason}")
-
-        def recovered(self) -> None:
-            raise AssertionError("local sessions are never in doubt")
-
-        def lost(self, reason: str) -> None:
-            self._party.lost.set()
 
 
 class Worker:
@@ -117,6 +99,7 @@ def party(root: str) -> Iterator[Callable[..., Party]]:
 
     yield make
     for one in parties:
+        assert not [event for event in one.listener.events if not event.startswith("lost")]
         one.backend.close().result(BOUND)
 
 

@@ -63,9 +63,12 @@ def _live_and_die(root: str, at: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_a_process_killed_before_any_of_its_calls_disturbs_nobody(root: str) -> None:
+@pytest.mark.long_on("2", "3", "4")
+@pytest.mark.parametrize("first", ["1", "2", "3", "4"])
+def test_a_process_killed_before_any_of_its_calls_disturbs_nobody(root: str, first: str) -> None:
+    """Before each fourth of them, and in `make test-faults` before each."""
     tokens = [0]
-    for at in count(1):
+    for at in count(int(first), 4):
         child = os.fork()
         if child == 0:
             try:

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from coordlock_local import followers, watcher
@@ -90,21 +89,6 @@ def test_a_write_wakes_those_alone_that_follow_what_it_touches(
         writer.backend.write([Put("/busy/b", data)]).result(BOUND)
         eventually(lambda: all(_values(each) == [data] for each in busy))  # noqa: B023
     assert set(reads[before:]) == {"/busy/", "/busy/b"}
-
-
-def test_one_that_stops_following_keeps_none_of_the_others_from_hearing(
-    party: Callable[..., Party], root: str
-) -> None:
-    parties = [party() for _ in range(3)]
-    seen = [each.backend.follow("/app/", lambda: None) for each in parties]
-    eventually(lambda: all(each.view.state is not None for each in seen))
-    for number, each in enumerate(parties[:-1]):
-        each.backend.close().result(BOUND)
-        data = b"%d" % number
-        parties[-1].backend.write([Put("/app/a", data)]).result(BOUND)
-        eventually(lambda: all(_values(one) == [data] for one in seen[number + 1 :]))  # noqa: B023
-    parties[-1].backend.close().result(BOUND)
-    assert list((Path(root) / "changes").iterdir()) == []
 
 
 def _values(seen: Observation[Listing]) -> list[bytes]:

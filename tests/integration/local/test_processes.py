@@ -27,23 +27,6 @@ def _processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def test_the_dead_are_not_shown_to_who_was_there_before_and_watched_nobody(
-    party: Callable[..., Party], worker: Callable[..., Worker]
-) -> None:
-    one = party()
-    holders = [worker("hold", "q") for _ in range(3)]
-    for holder in holders:
-        holder.line()
-    entry, me, _ = one.enqueue()
-    for holder in holders:
-        holder.end()
-    assert one.backend.snapshot("q", me).result(BOUND).before(me) == ()
-    assert one.ids() == [entry.id]
-    one.backend.withdraw([entry]).result(BOUND)
-    one.enqueue()  # finds the dead, and takes them away
-    assert Slot.of(one.enqueue()[1]).number < 3
-
-
 def test_the_places_of_the_dead_are_free_again_those_of_the_evicted_too(
     party: Callable[..., Party], worker: Callable[..., Worker]
 ) -> None:
@@ -77,22 +60,22 @@ def test_a_stopped_holder_keeps_the_lock(
     assert told.wait(BOUND)
 
 
-def test_fifty_waiting_processes_are_served_in_order_and_sleep_meanwhile(
+def test_twenty_waiting_processes_are_served_in_order_and_sleep_meanwhile(
     party: Callable[..., Party], worker: Callable[..., Worker]
 ) -> None:
     one = party()
     entry, _, _ = one.enqueue()
-    waiters = [worker("wait", "q") for _ in range(50)]
+    waiters = [worker("wait", "q") for _ in range(20)]
     tokens = {int(waiter.line()): waiter for waiter in waiters}
     before = sum(_processor_seconds(waiter.pid) for waiter in waiters)
     time.sleep(3)  # not to synchronize but to measure
     used = sum(_processor_seconds(waiter.pid) for waiter in waiters) - before
-    print(f"50 waiters used {used / 3:.1%} of one processor")
-    assert used < 0.9
+    print(f"20 waiters used {used / 3:.1%} of one processor")
+    assert used < 0.4
     one.backend.withdraw([entry]).result(BOUND)
     moments = [float(tokens[token].line().split()[1]) for token in sorted(tokens)]
     assert moments == sorted(moments)
-    print(f"a handoff took {(moments[-1] - moments[0]) / 49 * 1000:.2f} ms on average")
+    print(f"a handoff took {(moments[-1] - moments[0]) / 19 * 1000:.2f} ms on average")
     eventually(lambda: one.ids() == [])
 
 
@@ -142,18 +125,6 @@ def test_a_process_stopped_inside_the_counter_is_named_and_nobody_blocks(
     [snapshot] = future.result(BOUND)
     assert snapshot.find(late.id) is not None
     assert one.ids() == [late.id]
-
-
-def test_closing_fails_what_waits_for_the_counter(
-    party: Callable[..., Party], worker: Callable[..., Worker], no_leaks: None
-) -> None:
-    one = party(request_timeout=600)
-    stopped = worker("stop")
-    assert stopped.line() == "inside"
-    entry = Entry("q", "f" * 32, Mode.EX, OWNER)
-    futures = [one.backend.enqueue([entry]) for _ in range(3)]
-    one.backend.close().result(BOUND)
-    assert all(future.exception(BOUND) is not None for future in futures)
 
 
 PERMIT = """

@@ -14,12 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from coordlock_local import LocalBackend
 from coordlock_local.directory import Directory
 from coordlock_local.slots import Slot, Slots, header
 
 import coordlock
-from coordlock.backend import SessionInfo
 from coordlock.errors import (
     AuthenticationFailed,
     BackendError,
@@ -32,6 +30,12 @@ from coordlock.model.contender import Entry
 from coordlock.testing.waiting import eventually
 from testbed.descriptors import open_descriptors
 from tests.integration.local.conftest import BOUND, OWNER, Party
+
+
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no message reports is found within a moment in place of five seconds."""
+    monkeypatch.setattr("coordlock_local.watcher._INTERVAL_S", 0.2)
 
 
 def _open_descriptors(root: str) -> list[str]:
@@ -123,20 +127,6 @@ def test_a_client_whose_directory_has_gone_is_told_and_starts_anew(
 
 
 @GONE
-def test_enqueueing_after_the_directory_was_made_again_loses_the_session(
-    party: Callable[..., Party], root: str, gone: Callable[[str], None]
-) -> None:
-    one = party()
-    one.enqueue("other")
-    gone(root)
-    two = party()
-    with pytest.raises(SessionLost, match=r"was moved|was removed"):
-        one.backend.enqueue([Entry("q", "a" * 32, Mode.EX, OWNER)]).result(BOUND)
-    assert one.lost.is_set()
-    assert two.ids() == []
-
-
-@GONE
 def test_of_two_clients_around_a_directory_that_was_made_again_the_later_one_holds(
     root: str, gone: Callable[[str], None]
 ) -> None:
@@ -164,26 +154,6 @@ def test_a_session_whose_file_was_removed_is_dead_to_itself_too(
     with pytest.raises(SessionLost):
         one.backend.enqueue([Entry("q", "a" * 32, Mode.EX, OWNER)]).result(BOUND)
     assert one.ids() == []
-
-
-def test_a_session_has_ended_when_its_listener_learns_of_the_loss(root: str) -> None:
-    backend = LocalBackend(root)
-
-    class Listener(_Deaf):
-        ended = False
-
-        def lost(self, reason: str) -> None:
-            self.ended = contenders is not None and contenders.session.has_ended
-
-    listener = Listener()
-    info = backend.open(listener).result(BOUND)
-    contenders = backend._session.current
-    assert contenders is not None
-    os.unlink(Path(root) / "sessions" / info.id)
-    with pytest.raises(SessionLost):
-        backend.heartbeat().result(BOUND)
-    assert listener.ended
-    backend.close().result(BOUND)
 
 
 def test_a_session_that_is_lost_while_its_watcher_sleeps_leaves_no_thread(
@@ -294,23 +264,6 @@ def test_a_queue_whose_file_was_removed_is_empty_and_its_holder_is_told(
     assert two.ids() == [next.id]
 
 
-def test_who_was_evicted_takes_nothing_away_from_who_came_later(
-    party: Callable[..., Party], root: str
-) -> None:
-    one, two = party(), party()
-    entry, evicted, _ = one.enqueue()
-    assert two.backend.evict(evicted).result(BOUND) is True
-    assert two.backend.evict(evicted).result(BOUND) is False
-    _, other, snapshot = two.enqueue()
-    assert snapshot.contenders == (other,)
-    assert Slot.of(other).number != Slot.of(evicted).number
-    assert one.backend.withdraw([entry]).result(BOUND) is False
-    assert two.ids() == [other.id]
-    third, _, _ = two.enqueue()  # now the place is free
-    assert two.ids() == [other.id, third.id]
-    assert Slot.of(two.backend.snapshot("q").result(BOUND).contenders[1]).number == 0
-
-
 def test_an_eviction_that_meets_a_release_leaves_the_place_free(
     party: Callable[..., Party], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -384,7 +337,7 @@ def test_a_client_that_uses_many_names_leaves_few_files(
 ) -> None:
     one = party()
     kept, _, _ = one.enqueue("kept")
-    for number in range(1000):
+    for number in range(400):
         entry, _, _ = one.enqueue(f"name {number}")
         assert one.backend.withdraw([entry]).result(BOUND)
     assert len(os.listdir(Path(root) / "queues")) < 300
@@ -412,12 +365,6 @@ def test_a_directory_writable_for_everybody_is_refused(root: str, mode: int) -> 
     os.mkdir(root)
     os.chmod(root, mode)
     with pytest.raises(ConfigurationError, match="writable for everybody"):
-        Party(root)
-
-
-def test_a_directory_that_is_a_file_is_refused_with_advice(root: str) -> None:
-    Path(root).write_text("")
-    with pytest.raises(BackendError, match="choose another directory"):
         Party(root)
 
 
@@ -453,21 +400,3 @@ def test_a_refusal_of_the_system_says_what_to_do_and_leaves_nothing(
     assert one.ids() == []
     one.backend.withdraw([entry]).result(BOUND)
     assert one.enqueue()[1].order > last
-
-
-def test_describing_names_the_directory(root: str) -> None:
-    backend = LocalBackend(root)
-    info = backend.describe().result(BOUND)
-    assert info.service == "local"
-    assert info.endpoints == (root,)
-    assert info.warnings == ()
-    assert isinstance(backend.open(_Deaf()).result(BOUND), SessionInfo)
-    backend.close().result(BOUND)
-
-
-class _Deaf:
-    def suspect(self, reason: str) -> None: ...
-
-    def recovered(self) -> None: ...
-
-    def lost(self, reason: str) -> None: ...

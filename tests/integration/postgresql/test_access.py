@@ -128,6 +128,50 @@ def test_a_role_needs_one_right(postgresql: Postgres, root: str) -> None:
         assert "s3cret" not in str(caught.value) + repr(caught.value)
 
 
+def test_a_role_that_may_not_make_the_schema_learns_what_it_lacks(
+    postgresql: Postgres, database: str
+) -> None:
+    with role(postgresql, may_lock=False) as url:
+        settings = configure(url.replace("/postgres", f"/{database}"))
+        with pytest.raises(AuthenticationFailed, match="permission denied for database") as caught:
+            set_up(settings)
+        assert "GRANT USAGE" not in str(caught.value)
+
+
+def test_setup_upgrades_an_older_schema_and_keeps_its_locks(
+    postgresql: Postgres, database: str
+) -> None:
+    url = postgresql.url_for().replace("/postgres", f"/{database}")
+    settings = configure(url)
+    assert set_up(settings)
+    older = "CREATE OR REPLACE FUNCTION coordlock.schema_version() RETURNS int LANGUAGE sql AS "
+    with coordlock.connect(url) as client, connection(postgresql, database) as admin:
+        held = client.lock("a").acquire()
+        admin.execute(f"{older} 'SELECT 0'".encode())
+        admin.execute("DROP FUNCTION coordlock.clock")
+        assert set_up(settings)
+        assert not set_up(settings)
+        held.check()
+        with coordlock.connect(url) as other:
+            assert other.lock("a").try_acquire() is None
+            held.release()
+            with other.lock("a").acquire(timeout=10) as later:
+                assert later.token > held.token
+        excludes(url)
+
+
+def test_doctor_names_a_sequence_whose_tokens_may_not_grow(
+    postgresql: Postgres, database: str
+) -> None:
+    url = postgresql.url_for().replace("/postgres", f"/{database}")
+    set_up(configure(url))
+    with coordlock.connect(url) as client, connection(postgresql, database) as admin:
+        assert "coordlock.token" not in str(client.admin.describe().warnings)
+        for change in ("CACHE 20", "CACHE 1 CYCLE", "NO CYCLE MAXVALUE 549755813888"):
+            admin.execute(f"ALTER SEQUENCE coordlock.token {change}".encode())
+            assert "coordlock.token was altered" in str(client.admin.describe().warnings)
+
+
 def test_a_missing_schema_is_named_with_the_command_that_makes_it(
     postgresql: Postgres, database: str
 ) -> None:

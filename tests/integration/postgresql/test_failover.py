@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
 import psycopg
 import pytest
+from coordlock_postgresql.schema import set_up
 
 import coordlock
-from coordlock.errors import CoordlockError, LockLost, SessionLost, StaleToken
+from coordlock.backend.config import configure
+from coordlock.client.state import ClientStatus
+from coordlock.errors import BackendError, CoordlockError, LockLost, SessionLost, StaleToken
 from coordlock.fencing import MemoryFence
 from coordlock.testing.waiting import eventually
 from testbed.servers.endpoint import Endpoint
@@ -23,6 +28,10 @@ from testbed.systems.wall_clocks import WallClock
 pytestmark = [pytest.mark.postgres, pytest.mark.faults, pytest.mark.usefixtures("no_leaks")]
 
 PAUSE: float = 5
+ENDING = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'coordlock'"
+)
+BACKENDS = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'coordlock'"
 
 
 @pytest.fixture
@@ -131,6 +140,96 @@ def test_who_waits_during_a_failover_is_not_granted_by_the_old_place(
             assert later.token >> 39 > holder.token >> 39
 
 
+@pytest.mark.long
+@pytest.mark.usefixtures("short_pause")
+def test_an_old_primary_without_its_synchronous_standby_ends_grants_before_the_new_one_gives_them(
+    primary: PostgresServer, tmp_path: Path
+) -> None:
+    options = {"ttl": f"{PAUSE:g}s", "request_timeout": "1s"}
+    with ExitStack() as stack:
+        standby = stack.enter_context(PostgresStandby(tmp_path / "standby", primary))
+        with pytest.raises(BackendError, match="standby"):
+            coordlock.connect(standby.url_for("/two"))
+        primary.set("synchronous_standby_names", PostgresStandby.NAME)
+        one, waiting = (
+            stack.enter_context(coordlock.connect(primary.url_for("/two", **options)))
+            for _ in range(2)
+        )
+        held, released = one.lock("a").acquire(), one.lock("b").acquire()
+        pool = stack.enter_context(ThreadPoolExecutor(3))
+        standby.promote()
+        releasing = pool.submit(released.release)
+        waits = [pool.submit(waiting.lock(name).acquire, timeout=20) for name in "ab"]
+        two = stack.enter_context(coordlock.connect(standby.url_for("/two", **options)))
+        with two.lock("a").acquire(timeout=60) as later:
+            assert held.lost.is_set()
+            assert later.token > held.token
+        releasing.result()
+        for each in waits:
+            assert isinstance(each.exception(), CoordlockError)
+        # What clients give up there does not take all connections.
+        with primary.administrator() as admin:
+            [(taken,)] = admin.execute(BACKENDS).fetchall()
+            assert taken < 20
+            admin.execute(ENDING)
+
+
+def test_a_synchronous_standby_that_comes_back_ends_an_outage(
+    primary: PostgresServer, tmp_path: Path
+) -> None:
+    url = primary.url_for("/outage", ttl="15s", request_timeout="1s")
+    with ExitStack() as stack:
+        standby = stack.enter_context(PostgresStandby(tmp_path / "standby", primary))
+        primary.set("synchronous_standby_names", PostgresStandby.NAME)
+        one, two = (stack.enter_context(coordlock.connect(url)) for _ in range(2))
+        kept, released = one.lock("kept").acquire(), one.lock("b").acquire()
+        pool = stack.enter_context(ThreadPoolExecutor(2))
+        standby.pause()
+        releasing = pool.submit(released.release)
+        waiter = pool.submit(two.lock("b").acquire, timeout=60)
+        eventually(lambda: one.state.status is ClientStatus.IN_DOUBT, within=30)
+        standby.resume()
+        with waiter.result() as later:
+            assert later.token > released.token
+        releasing.result()
+        kept.check()
+
+
+@pytest.mark.usefixtures("short_pause")
+def test_a_dump_that_is_restored_knows_no_grant_and_repeats_no_token(
+    primary: PostgresServer,
+) -> None:
+    url = primary.url_for("/dump", ttl=f"{PAUSE:g}s")
+    copy = url.replace("/postgres/", "/copy/")
+    source, target = (
+        primary.url.set(drivername="postgresql", database=name).render_as_string()
+        for name in ("postgres", "copy")
+    )
+    with coordlock.connect(url) as client:
+        held = client.lock("a").acquire()
+        held.transaction().put("/app/kept", b"1").commit()
+        dump = subprocess.run(["pg_dump", source], capture_output=True, check=False)
+        if b"version mismatch" in dump.stderr:
+            pytest.skip("the pg_dump on the path is older than the server")
+        held.transaction().put("/app/kept", b"2").commit()
+        newest = client.lock("b").acquire()
+        with primary.administrator() as admin:
+            admin.execute("CREATE DATABASE copy")
+        restore = ["psql", "-qv", "ON_ERROR_STOP=1", target]
+        subprocess.run(restore, input=dump.stdout, capture_output=True, check=True)
+        with coordlock.connect(copy) as later, later.lock("a").acquire(timeout=60) as grant:
+            assert grant.token > newest.token
+            kept = grant.read("/app/kept")
+            assert kept is not None
+            assert kept.data == b"1"
+        held.check()
+        # A copy of the server's files can't be recognised: the operator says so.
+        set_up(configure(url), restored=True)
+        assert held.lost.wait(PAUSE * 2)
+        with client.lock("a").acquire(timeout=60) as restored:
+            assert restored.token > newest.token
+
+
 def test_locks_outlive_a_killed_server_that_comes_back(primary: PostgresServer) -> None:
     url = primary.url_for("/killed", ttl="30s", request_timeout="2s")
     with coordlock.connect(url) as one, coordlock.connect(url) as two:
@@ -163,16 +262,12 @@ def test_a_server_that_stands_still_ends_grants_at_their_deadline(primary: Postg
 
 def test_connections_that_an_administrator_ends_cost_no_lock(primary: PostgresServer) -> None:
     url = primary.url_for("/ended", ttl="30s")
-    ending = (
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-        "WHERE application_name = 'coordlock'"
-    )
     stop = threading.Event()
 
     def end() -> None:
         with primary.administrator() as admin:
             while not stop.wait(0.15):
-                admin.execute(ending)
+                admin.execute(ENDING)
 
     with coordlock.connect(url) as one, coordlock.connect(url) as two:
         kept = one.lock("kept").acquire()

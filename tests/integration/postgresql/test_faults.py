@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 import pytest
+from coordlock_postgresql.schema import set_up
 
 import coordlock
-from coordlock.errors import BackendUnavailable
+from coordlock.backend.config import configure
+from coordlock.errors import BackendError, BackendUnavailable
 from coordlock.testing.postgres_frames import PostgresFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
@@ -127,6 +134,97 @@ def test_links_that_break_again_and_again_lose_no_wake_up(
             cutter.join()
         assert tokens == sorted(set(tokens))
         eventually(lambda: not two.admin.contenders("a"), within=30)
+
+
+#: What stops a request in a step, and what makes the request.
+STEPS: Final = {
+    "acquire": "SELECT FROM coordlock.queue FOR UPDATE",
+    "acquire, notifying": "LOCK coordlock.follower",
+    "release": "LOCK coordlock.contender IN EXCLUSIVE MODE",
+    "release, notifying": "LOCK coordlock.follower",
+    "heartbeat": "SELECT FROM coordlock.session FOR UPDATE",
+    "listen": "SELECT",
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_connection_that_ends_in_a_step_of_a_request_costs_no_lock(
+    postgresql: Postgres, root: str, step: str
+) -> None:
+    url = postgresql.url_for(root, ttl="15s")
+    where = "query LIKE 'LISTEN%'" if step == "listen" else "wait_event_type = 'Lock'"
+    ending = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        f"WHERE application_name = 'coordlock' AND {where}"
+    ).encode()
+    with (
+        coordlock.connect(url) as one,
+        coordlock.connect(url) as two,
+        ThreadPoolExecutor(2) as pool,
+        connection(postgresql) as other,
+        connection(postgresql) as admin,
+    ):
+        held = one.lock("a").acquire()
+        wait = partial(pool.submit, two.lock("a").acquire, timeout=60)
+        with other.transaction():
+            waiter = wait() if step.startswith(("release", "listen")) else None
+            if waiter is not None:
+                eventually(lambda: len(one.admin.contenders("a")) == 2)
+            other.execute(STEPS[step].encode())
+            release = pool.submit(held.release) if step.startswith("release") else None
+            waiter = waiter or wait()
+            eventually(lambda: admin.execute(ending).fetchall(), within=20)
+        if release is not None:
+            release.result(60)
+        else:
+            held.check()
+            held.release()
+        with waiter.result(60) as later:
+            assert later.token > held.token
+        eventually(lambda: not one.admin.contenders("a"), within=20)
+
+
+def test_a_full_disk_is_named_and_costs_no_lock(postgresql: Postgres, root: str) -> None:
+    if os.geteuid() != 0 or not isinstance(postgresql, PostgresServer):
+        pytest.skip("only root may mount a small file system, for a server of this machine")
+    with small_disk(postgresql.data.stat()) as disk, connection(postgresql) as admin:
+        admin.execute(f"CREATE TABLESPACE small LOCATION '{disk}'".encode())
+        admin.execute("CREATE DATABASE small TABLESPACE small")
+        url = postgresql.url_for(root, ttl="30s").replace("/postgres/", "/small/")
+        try:
+            set_up(configure(url))
+            with coordlock.connect(url) as client:
+                held = client.lock("a").acquire()
+                fill = disk / "fill"
+                with suppress(OSError), fill.open("wb", buffering=0) as file:
+                    while True:
+                        file.write(bytes(4096))
+                filling = (client.lock(f"b{number}").acquire(timeout=2) for number in range(5000))
+                with pytest.raises(BackendError, match="the server's disk is full"):
+                    list(filling)
+                fill.unlink()
+                held.check()
+                with client.lock("c").acquire(timeout=30) as later:
+                    assert later.token > held.token
+                held.release()
+        finally:
+            admin.execute("DROP DATABASE small WITH (FORCE)")
+            admin.execute("DROP TABLESPACE small")
+
+
+@contextmanager
+def small_disk(owner: os.stat_result) -> Iterator[Path]:
+    """A file system of 24 MB that the ``owner`` of the server's data may write to."""
+    with tempfile.TemporaryDirectory() as directory:
+        mount = Path(directory) / "disk"
+        mount.mkdir()
+        Path(directory).chmod(0o755)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", mount], check=True)
+        try:
+            os.chown(mount, owner.st_uid, owner.st_gid)
+            yield mount
+        finally:
+            subprocess.run(["umount", mount], check=True)
 
 
 def test_a_server_without_a_free_connection_is_named_and_costs_no_lock(

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import psycopg
 import pytest
+from coordlock_postgresql.schema import set_up
 from psycopg.rows import dict_row, namedtuple_row, scalar_row
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 import coordlock
+from coordlock.backend.config import configure
 from coordlock.errors import BackendError, LockLost, Unsupported
+from coordlock.testing.waiting import eventually
 from testbed.servers.postgres import Postgres
-from tests.integration.postgresql.test_access import connection
+from tests.integration.postgresql.test_access import connection, database
+
+__all__ = ["database"]  # a fixture
 
 pytestmark = [pytest.mark.postgres]
 
@@ -36,13 +45,6 @@ def own(postgresql: Postgres) -> Iterator[psycopg.Connection[Any]]:
         yield own
 
 
-@pytest.fixture
-def engine(postgresql: Postgres) -> Iterator[Engine]:
-    engine = create_engine(postgresql.url)
-    yield engine
-    engine.dispose()
-
-
 def granted(client: coordlock.Client, name: str) -> threading.Event:
     """Set once another client has the lock."""
     event = threading.Event()
@@ -55,28 +57,147 @@ def granted(client: coordlock.Client, name: str) -> threading.Event:
     return event
 
 
-def test_a_guarded_lock_is_granted_to_nobody_before_the_commit(
-    url: str, own: psycopg.Connection[Any]
+@contextmanager
+def program(postgresql: Postgres, kind: str) -> Iterator[Any]:
+    """A connection of the program's own."""
+    if kind == "psycopg":
+        with psycopg.connect(uri(postgresql)) as own:
+            yield own
+        return
+    engine = create_engine(postgresql.url)
+    with engine.connect() if kind == "connection" else Session(engine) as own:
+        yield own
+    engine.dispose()
+
+
+@asynccontextmanager
+async def async_program(postgresql: Postgres, kind: str) -> AsyncIterator[Any]:
+    """The same for asyncio."""
+    if kind == "psycopg":
+        async with await psycopg.AsyncConnection.connect(uri(postgresql)) as own:
+            yield own
+        return
+    engine = create_async_engine(postgresql.url)
+    async with engine.connect() if kind == "connection" else AsyncSession(engine) as own:
+        yield own
+    await engine.dispose()
+
+
+def uri(postgresql: Postgres) -> str:
+    return postgresql.url.set(drivername="postgresql").render_as_string()
+
+
+KINDS = pytest.mark.parametrize("kind", ["psycopg", "connection", "session"])
+ENDS = pytest.mark.parametrize("end", ["commit", "rollback"])
+
+
+@KINDS
+@ENDS
+def test_a_guarded_lock_is_granted_to_nobody_before_the_end_of_the_transaction(
+    postgresql: Postgres, url: str, kind: str, end: str
 ) -> None:
-    with coordlock.connect(url) as one, coordlock.connect(url) as two:
+    with (
+        coordlock.connect(url) as one,
+        coordlock.connect(url) as two,
+        program(postgresql, kind) as own,
+    ):
         grant = one.lock("a").acquire()
         grant.guard(own)
         other = granted(two, "a")
         began = time.monotonic()
         assert grant.release()
         assert time.monotonic() - began < 1
-        assert not other.wait(1.5)
-        own.commit()
+        assert not other.wait(1)
+        getattr(own, end)()
         assert other.wait(10)
 
 
-def test_an_evicted_grant_cannot_be_guarded(url: str, own: psycopg.Connection[Any]) -> None:
-    with coordlock.connect(url) as one, coordlock.connect(url) as two:
-        grant = one.lock("a").acquire()
-        contenders = two.admin.contenders("a")
-        two.admin.evict(contenders[0])
+@KINDS
+@ENDS
+def test_with_asyncio_a_guarded_lock_is_granted_to_nobody_before_the_end_of_the_transaction(
+    postgresql: Postgres, url: str, kind: str, end: str
+) -> None:
+    async def main() -> None:
+        async with (
+            coordlock.connect_async(url) as one,
+            coordlock.connect_async(url) as two,
+            async_program(postgresql, kind) as own,
+        ):
+            grant = await one.lock("a").acquire()
+            await grant.guard(own)
+            other = asyncio.create_task(two.lock("a").acquire(timeout=30))
+            began = time.monotonic()
+            assert await grant.release()
+            assert time.monotonic() - began < 1
+            assert not (await asyncio.wait([other], timeout=1))[0]
+            await getattr(own, end)()
+            await (await other).release()
+
+    asyncio.run(main())
+
+
+@KINDS
+def test_a_transaction_that_releases_ends_the_lock(
+    postgresql: Postgres, url: str, kind: str
+) -> None:
+    async def main() -> None:
+        async with (
+            coordlock.connect_async(url) as one,
+            coordlock.connect_async(url) as two,
+            async_program(postgresql, kind) as own,
+        ):
+            grant = await one.lock("a").acquire()
+            began = time.monotonic()
+            await grant.release_with(own)
+            assert time.monotonic() - began < 1
+            assert await two.lock("a").try_acquire() is None
+            await own.commit()
+            await two.lock("a").acquire(timeout=10)
+
+    asyncio.run(main())
+
+
+@KINDS
+def test_a_grant_whose_contender_has_left_cannot_be_guarded(
+    postgresql: Postgres, url: str, kind: str
+) -> None:
+    def leave() -> None:  # so that the client does not know
+        with connection(postgresql) as admin:
+            admin.execute("DELETE FROM coordlock.contender")
+
+    async def main() -> None:
+        async with (
+            coordlock.connect_async(url) as client,
+            async_program(postgresql, kind) as own,
+        ):
+            grant = await client.lock("a").acquire()
+            leave()
+            grant.check()
+            with pytest.raises(LockLost):
+                await grant.guard(own)
+
+    with coordlock.connect(url) as client, program(postgresql, kind) as own:
+        grant = client.lock("a").acquire()
+        leave()
+        grant.check()
         with pytest.raises(LockLost):
             grant.guard(own)
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("has_schema", [False, True])
+def test_another_database_is_refused_and_its_transaction_goes_on(
+    postgresql: Postgres, url: str, database: str, has_schema: bool
+) -> None:
+    if has_schema:
+        set_up(configure(postgresql.url_for().replace("/postgres", f"/{database}")))
+    with coordlock.connect(url) as client, client.lock("a") as grant:
+        with connection(postgresql, database) as other, other.transaction():
+            for method in (grant.guard, grant.release_with):
+                with pytest.raises(ValueError, match="another database than the one with the lock"):
+                    method(other)
+            other.execute("SELECT 1")
+        grant.check()
 
 
 def test_an_eviction_names_the_transaction_that_guards(
@@ -132,14 +253,44 @@ def test_a_lock_ends_with_the_commit_though_its_client_is_gone(
         two.lock("a").acquire(timeout=10)
 
 
-def test_a_transaction_that_hangs_is_ended_by_the_server(
-    postgresql: Postgres, root: str, own: psycopg.Connection[Any]
+#: Holds a lock, guards it, and does something in the transaction.
+HOLDER = """
+import sys, coordlock, psycopg
+url, uri, query = sys.argv[1:]
+own = psycopg.connect(uri)
+grant = coordlock.connect(url).lock("a").acquire()
+grant.guard(own)
+print("guarded", flush=True)
+own.execute(query)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize(
+    ("query", "state"),
+    [
+        ("SELECT 1", "idle in transaction"),
+        ("SELECT repeat('x', 100000), pg_sleep(0.01) FROM generate_series(1, 10000)", "active"),
+    ],
+)
+def test_a_paused_process_with_an_open_transaction_is_ended_by_the_server(
+    postgresql: Postgres, root: str, query: str, state: str
 ) -> None:
-    with coordlock.connect(postgresql.url_for(root, ttl="2s")) as client:
-        client.lock("a").acquire().guard(own)
-        time.sleep(3)
-        with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):
-            own.execute("SELECT 1")
+    url = postgresql.url_for(root, ttl="2s")
+    found = "SELECT 1 FROM pg_stat_activity WHERE query = %s AND state = %s"
+    with coordlock.connect(url) as client, connection(postgresql) as admin:
+        arguments = [sys.executable, "-c", HOLDER, url, uri(postgresql), query]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(arguments, stdin=pipe, stdout=pipe, text=True) as holder:
+            try:
+                assert holder.stdout is not None
+                assert holder.stdout.readline() == "guarded\n"
+                eventually(lambda: admin.execute(found, (query, state)).fetchone())
+                holder.send_signal(signal.SIGSTOP)
+                client.lock("a").acquire(timeout=30).release()
+                assert not admin.execute(found, (query, state)).fetchone()
+            finally:
+                holder.kill()
 
 
 def test_an_older_snapshot_is_refused_by_name(url: str, own: psycopg.Connection[Any]) -> None:
@@ -208,57 +359,3 @@ def test_other_services_say_what_to_use() -> None:
         pytest.raises(Unsupported, match="SQLFence"),
     ):
         grant.guard(object())
-
-
-def test_no_update_is_lost_though_the_commit_comes_after_the_block(
-    url: str, engine: Engine, root: str
-) -> None:
-    table = f"account_{root[3:]}"
-    with engine.begin() as setup:
-        setup.execute(text(f"CREATE TABLE {table} (balance integer)"))
-        setup.execute(text(f"INSERT INTO {table} VALUES (0)"))
-
-    def deposit() -> None:
-        with coordlock.connect(url) as client:
-            for _ in range(10):
-                with Session(engine) as session:
-                    with client.lock("a") as grant:
-                        grant.release_with(session)
-                        balance = session.scalar(text(f"SELECT balance FROM {table}"))
-                        time.sleep(0.005)
-                        session.execute(text(f"UPDATE {table} SET balance = {balance + 1}"))
-                    session.commit()
-
-    threads = [threading.Thread(target=deposit) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    with engine.begin() as end:
-        assert end.execute(text(f"SELECT balance FROM {table}")).scalar() == 40
-        end.execute(text(f"DROP TABLE {table}"))
-
-
-def test_asyncio_guards_and_releases(postgresql: Postgres, url: str) -> None:
-    async def main() -> None:
-        engine = create_async_engine(postgresql.url)
-        async with (
-            coordlock.connect_async(url) as one,
-            coordlock.connect_async(url) as two,
-            AsyncSession(engine) as session,
-        ):
-            grant = await one.lock("a").acquire()
-            await grant.guard(session)
-            async with await psycopg.AsyncConnection.connect(
-                postgresql.url.set(drivername="postgresql").render_as_string(), row_factory=dict_row
-            ) as own:
-                await grant.guard(own)
-            began = time.monotonic()
-            await grant.release_with(session)
-            assert time.monotonic() - began < 1
-            assert await two.lock("a").try_acquire() is None
-            await session.commit()
-            await two.lock("a").acquire(timeout=10)
-        await engine.dispose()
-
-    asyncio.run(main())

@@ -2,29 +2,51 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 import coordlock
 from coordlock.errors import BackendError, LockLost
+from coordlock.testing.postgres_frames import PostgresFrames
+from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from testbed.servers.postgres import Postgres
 from tests.integration.postgresql.test_access import connection, excludes
+from tests.integration.postgresql.test_faults import through
 
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("no_leaks")]
 
 Admin = psycopg.Connection[Any]
+
+#: A session of a client that is gone.
+DEAD = "coordlock_dead-1"
 
 
 @pytest.fixture
 def admin(postgresql: Postgres) -> Iterator[Admin]:
     with connection(postgresql) as admin:
         yield admin
+
+
+def request(admin: Admin, verb: str, **arguments: object) -> Any:
+    """The answer to a request, without its revision."""
+    statement = f"CALL coordlock.request('{verb}', %s)".encode()
+    [[(_, answer, _)]] = admin.execute(statement, (Jsonb(arguments),))
+    return answer
+
+
+def enqueue(admin: Admin, root: str, **arguments: object) -> None:
+    """A contender for the lock a, in the session `DEAD`."""
+    entry = {"name": "a", "id": "i", "claim": "lock", "owner": "x", "value": "", "nearest": 1}
+    request(admin, "enqueue", root=root, session=DEAD, entries=[entry], **arguments)
 
 
 def test_without_notifications_waiters_ask_again(postgresql: Postgres, root: str) -> None:
@@ -60,12 +82,8 @@ def test_a_waiter_ends_the_session_of_a_dead_holder(
     postgresql: Postgres, root: str, admin: Admin
 ) -> None:
     with coordlock.connect(postgresql.url_for(root)) as client:
-        admin.execute("CALL coordlock.open(%s, 'coordlock_dead-1', '{}', '2 s')", (root,))
-        admin.execute(
-            "CALL coordlock.enqueue(%s, 'coordlock_dead-1', '{a}', '{i}', '{lock}', '{x}', "
-            "ARRAY[''::bytea], '{1}')",
-            (root,),
-        )
+        request(admin, "open", session=DEAD, ttl="2 s")
+        enqueue(admin, root)
         # The server's clock says that it lives on, and counts for nothing.
         admin.execute("UPDATE coordlock.session SET expires_at = clock_timestamp() + '2 h'")
         began = time.monotonic()
@@ -83,8 +101,9 @@ def test_on_another_timeline_every_grant_is_lost_and_none_is_given_for_a_while(
         try:
             [[minute]] = admin.execute("SELECT coordlock._minute()")
             admin.execute("UPDATE coordlock.epoch SET timeline = 'another', pause = '3 s'")
-            [[gone]] = admin.execute("SELECT coordlock.look('{dead-1}', '{1}')")
-            assert gone is None, "a departure would admit a waiter of the earlier epoch"
+            with pytest.raises(psycopg.DatabaseError, match="failover") as lost_waiter:
+                request(admin, "snapshot", root=root, name="b", upto=1, session=DEAD)
+            assert lost_waiter.value.sqlstate == "CLOST", "it would be granted in an old session"
             lost = threading.Event()
             before.on_lost(lambda *_: lost.set())
             assert lost.wait(10)
@@ -95,10 +114,18 @@ def test_on_another_timeline_every_grant_is_lost_and_none_is_given_for_a_while(
                 assert time.monotonic() - began > 1
                 assert after.token >> 39 > before.token >> 39
                 assert after.token >> 39 >= minute, "another copy may have counted as far"
-            [[gone]] = admin.execute("SELECT coordlock.look('{dead-1}', '{1}')")
-            assert gone == []
         finally:
             admin.execute("UPDATE coordlock.epoch SET pause = '60 s', since = to_timestamp(0)")
+
+
+def test_an_enqueue_that_comes_too_late_adds_nothing(root: str, admin: Admin) -> None:
+    request(admin, "open", session=DEAD, ttl="20 s")
+    try:
+        with pytest.raises(psycopg.errors.CannotConnectNow, match="came too late"):
+            enqueue(admin, root, clock=0)
+        enqueue(admin, root, clock=2**32)
+    finally:
+        request(admin, "close", session=DEAD)
 
 
 def test_a_token_never_comes_again_though_its_queue_is_gone(
@@ -147,3 +174,91 @@ def test_queues_of_names_that_are_used_once_do_not_pile_up(
             client.lock(f"order/{number}").acquire().release()
         [[left]] = admin.execute("SELECT count(*) FROM coordlock.queue WHERE root = %s", (root,))
         assert left <= 250
+
+
+@pytest.fixture
+def proxy(postgresql: Postgres) -> Iterator[FaultProxy]:
+    with FaultProxy(postgresql.host, postgresql.port, PostgresFrames) as proxy:
+        yield proxy
+
+
+def test_an_acquire_is_one_statement_and_so_is_a_release(
+    postgresql: Postgres, proxy: FaultProxy, root: str
+) -> None:
+    with coordlock.connect(through(proxy, postgresql, root, ttl="60s")) as client:
+        client.lock("a").acquire().release()
+        with proxy.counting() as sent:
+            for _ in range(10):
+                client.lock("a").acquire().release()
+    assert sent.requests == {"enqueue": 10, "withdraw": 10}
+
+
+def test_a_handover_is_one_release_and_one_look_at_the_queue(
+    postgresql: Postgres, proxy: FaultProxy, root: str
+) -> None:
+    url = through(proxy, postgresql, root, ttl="60s")
+    with coordlock.connect(url) as one, coordlock.connect(url) as two:
+        two.lock("b").acquire().release()
+        grant = one.lock("a").acquire()
+        with ThreadPoolExecutor() as pool:
+            waiter = pool.submit(lambda: two.lock("a").acquire())
+            eventually(lambda: len(one.admin.contenders("a")) == 2)
+            time.sleep(1)  # all that the waiter reads at the beginning
+            with proxy.counting() as sent:
+                grant.release()
+                waiter.result(30)
+    requests = {kind: number for kind, number in sent.requests.items() if kind != "look"}
+    assert requests == {"withdraw": 1, "snapshot": 1}
+
+
+def test_an_idle_client_sends_one_statement_for_each_third_of_its_ttl(
+    postgresql: Postgres, proxy: FaultProxy, root: str
+) -> None:
+    with coordlock.connect(through(proxy, postgresql, root, ttl="3s")) as client:
+        client.lock("a").acquire().release()
+        time.sleep(1)
+        with proxy.counting() as idle:
+            time.sleep(6)
+        grants = [client.lock(f"a{number}").acquire() for number in range(10)]
+        time.sleep(1)
+        with (
+            proxy.counting() as holding
+        ):  # which also proves that the connection that listens works
+            time.sleep(6)
+        for grant in grants:
+            grant.check()
+    assert set(idle.requests) == {"heartbeat"}
+    assert 4 <= idle.requests["heartbeat"] <= 7
+    assert set(holding.requests) == {"heartbeat", "look"}
+    assert holding.requests["look"] <= 7
+
+
+def test_a_thousand_waiters_have_three_connections_and_one_statement_at_a_time(
+    postgresql: Postgres, proxy: FaultProxy, root: str, admin: Admin
+) -> None:
+    waiters = 1000
+    url = through(proxy, postgresql, root, ttl="3s", application_name=root[1:])
+    query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
+
+    async def main() -> None:
+        async with coordlock.connect_async(url) as client:
+            grant = await client.lock("a").acquire()
+            waiting = [
+                asyncio.create_task(client.lock("a").acquire(timeout=120)) for _ in range(waiters)
+            ]
+            await asyncio.to_thread(
+                eventually, lambda: len(other.admin.contenders("a")) > waiters, within=120
+            )
+            await asyncio.sleep(2)
+            assert admin.execute(query, (root[1:],)).fetchone() == (3,)
+            with proxy.counting() as sent:
+                await asyncio.sleep(6)
+            assert sent.requests["heartbeat"] + sent.requests["look"] <= 20, sent.requests
+            await grant.release()
+            await (await waiting[0]).release()
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    with coordlock.connect(postgresql.url_for(root)) as other:
+        asyncio.run(main())

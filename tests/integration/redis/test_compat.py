@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import redis as redis_py
-from redis.lock import Lock
 
 import coordlock
 from coordlock import BackendError, GrantState, LockLost, NameConflict
@@ -146,41 +145,6 @@ def test_the_lock_of_a_killed_process_ends_with_its_time_to_live(
         lock.release()
 
 
-def test_a_mixed_fleet_loses_no_update(
-    redis: Redis, url: str, store: redis_py.Redis, name: str
-) -> None:
-    """Each one reads a number, and writes the next one."""
-    number, rounds = 0, 40
-
-    def update() -> None:
-        nonlocal number
-        read = number
-        time.sleep(0.001)
-        number = read + 1
-
-    def ours() -> None:
-        with coordlock.connect(url) as client:
-            for _ in range(rounds):
-                with client.lock(name).acquire(timeout=60):
-                    update()
-                time.sleep(0.005)
-
-    def theirs() -> None:
-        with redis.client() as own:
-            for _ in range(rounds):
-                with own.lock(name, timeout=60, sleep=0.003):
-                    update()
-                time.sleep(0.005)
-
-    threads = [threading.Thread(target=one) for one in (ours, theirs, ours, theirs)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join(120)
-    assert number == 4 * rounds
-    assert store.exists(name) == 0
-
-
 def test_several_locks_wait_for_one_of_redis_py(
     client: coordlock.Client, store: redis_py.Redis, name: str
 ) -> None:
@@ -206,16 +170,6 @@ def test_readers_share_among_themselves_and_not_with_redis_py(
     with pytest.raises(NameConflict, match="redis-py"):
         client.semaphore(name, 2).acquire(timeout=1)
     store.delete(name)
-
-
-def test_two_roots_exclude_each_other_too(redis: Redis, root: str, name: str) -> None:
-    with (
-        coordlock.connect(redis.url_for(root, compat="redis-py")) as one,
-        coordlock.connect(redis.url_for(f"{root}2", compat="redis-py")) as two,
-    ):
-        with one.lock(name).acquire(timeout=5):
-            assert two.lock(name).try_acquire() is None
-        two.lock(name).acquire(timeout=5).release()
 
 
 def test_the_lock_is_lost_when_somebody_deletes_its_key_and_another_has_it(
@@ -281,16 +235,6 @@ def test_after_a_restart_the_key_stays_as_long_as_earlier_grants_may(
             assert lock.acquire(blocking_timeout=20)
             assert time.monotonic() > until
             lock.release()
-
-
-def test_without_the_option_no_key_of_a_name_is_touched(
-    redis: Redis, root: str, store: redis_py.Redis, name: str
-) -> None:
-    with coordlock.connect(redis.url_for(root)) as client, client.lock(name).acquire(timeout=5):
-        assert store.exists(name) == 0
-        lock: Lock = store.lock(name, timeout=60)
-        assert lock.acquire(blocking=False)
-        lock.release()
 
 
 def test_a_cluster_is_refused_because_scripts_reach_one_slot(

@@ -66,13 +66,6 @@ def test_a_policy_that_deletes_the_keys_shared_with_redis_py_is_refused(
         eventually(partial(is_lost, grant), within=10)
 
 
-def test_a_policy_without_a_limit_is_accepted(only: RedisServer, root: str) -> None:
-    with only.client() as admin:
-        admin.config_set("maxmemory-policy", "allkeys-lru")
-    with coordlock.connect(only.url_for(root)) as client:
-        client.lock("a").acquire(timeout=5).release()
-
-
 def test_an_eviction_ends_every_grant_and_says_why(only: RedisServer, root: str) -> None:
     limit(only, "allkeys-lru")
     url = only.url_for(root, ttl="3s", allow_eviction="true")

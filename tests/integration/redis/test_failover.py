@@ -15,6 +15,7 @@ from coordlock.errors import BackendUnavailable, WaitUnavailable
 from coordlock.testing.waiting import eventually
 from testbed.servers.redis import RedisCluster, RedisServer, Sentinel
 from testbed.systems.redis import RedisSentinelSystem
+from tests.integration.redis.test_access import costs_half_a_request
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("no_leaks")]
 
@@ -70,15 +71,7 @@ def test_a_sentinel_that_is_silent_costs_a_part_of_the_time_and_that_once(
     ):
         hosts = f"127.0.0.1:{silent.port},127.0.0.1:{sentinel.port}"
         options = f"sentinel={Sentinel.NAME}&restart_delay=0&request_timeout=2s"
-        silent.pause()
-        try:
-            began = time.monotonic()
-            with coordlock.connect(f"redis://{hosts}{root}?{options}") as client:
-                client.lock("a").acquire(timeout=10).release()
-            # Half of a request's time, though the client makes three connections.
-            assert 0.9 < time.monotonic() - began < 1.8
-        finally:
-            silent.resume()
+        costs_half_a_request(silent, f"redis://{hosts}{root}?{options}")
 
 
 def test_an_idle_holder_learns_that_another_server_is_the_primary(
@@ -122,6 +115,7 @@ def test_a_promoted_server_without_the_root_grants_nothing_at_first(
 
 
 @pytest.mark.faults
+@pytest.mark.long  # `test_what_no_replica_has_is_not_granted` is the short one
 @pytest.mark.parametrize("replicas", [0, 1])
 def test_who_still_reaches_the_earlier_primary_holds_on_unless_a_replica_must_know(
     tmp_path: Path, root: str, replicas: int
@@ -197,14 +191,6 @@ def test_what_no_replica_has_is_not_granted(
         eventually(lambda: held.state is GrantState.LOST, within=15)
         replica.resume()
         eventually(lambda: client.lock("c").try_acquire(), within=30)
-
-
-def test_a_server_without_replicas_grants_nothing_where_one_is_wanted(
-    only: RedisServer, root: str
-) -> None:
-    url = only.url_for(root, wait_replicas=1, request_timeout="1s", connect_timeout="2s")
-    with pytest.raises(BackendUnavailable, match="0 of the 1 replicas"):
-        coordlock.connect(url)
 
 
 # A cluster

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Self
+from typing import Self
 
 import coordlock_redis
 import pytest
 import redis
-from coordlock_redis.heartbeats import Heartbeats
 from coordlock_redis.request_thread import RequestThread
 from coordlock_redis.session import RedisSession
 
 import coordlock
 from coordlock import BackendError, GrantState, LockLost
 from coordlock.backend import Queue
-from coordlock.errors import BackendUnavailable, WaitUnavailable
 from coordlock.testing.connection import Connection as FaultConnection
 from coordlock.testing.frames import Message
 from coordlock.testing.proxy import FaultProxy
@@ -198,34 +194,6 @@ def test_credentials_that_cannot_be_had_for_a_moment_cost_nothing(
         grant.check()
 
 
-def test_credentials_that_cannot_be_had_are_told(only: RedisServer, root: str) -> None:
-    credentials = Credentials()
-    credentials.failures = 1000
-    with (
-        redis.Redis(port=only.port, credential_provider=credentials) as given,
-        pytest.raises(BackendUnavailable, match="RuntimeError: the vault is sealed"),
-    ):
-        coordlock.connect(client=given, root=root, connect_timeout="1s")
-
-
-def test_a_heartbeat_that_nobody_expected_to_fail_so_is_answered(
-    only: RedisServer, root: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with coordlock.connect(only.url_for(root, ttl="3s")) as client:
-        grant = client.lock("a").acquire(timeout=10)
-        errors = iter([RuntimeError("odd")])
-        ask = Heartbeats._ask
-
-        def fail(self: Heartbeats, *arguments: Any) -> Any:
-            for error in errors:
-                raise error
-            return ask(self, *arguments)
-
-        monkeypatch.setattr(Heartbeats, "_ask", fail)
-        time.sleep(4)
-        grant.check()
-
-
 def test_a_server_that_closes_idle_connections_casts_no_doubt_on_sessions(
     only: RedisServer, root: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -261,31 +229,6 @@ def test_a_client_whose_thread_fails_holds_nothing(
         with pytest.raises(BackendError, match="thread failed: RuntimeError: odd"):
             one.lock("b").acquire(timeout=10)
     assert "the thread of a Redis client failed" in caplog.text
-
-
-@contextmanager
-def paused(server: RedisServer) -> Iterator[None]:
-    server.pause()
-    try:
-        yield
-    finally:
-        server.resume()
-
-
-def test_a_short_pause_of_the_server_loses_nothing_and_nothing_is_left_in_the_queue(
-    only: RedisServer, root: str
-) -> None:
-    url = only.url_for(root, ttl="20s", request_timeout="1s")
-    with coordlock.connect(url) as one, coordlock.connect(url) as two:
-        grant = one.lock("b").acquire(timeout=10)
-        with paused(only):
-            # The server gets this request when it goes on, though the client has given up.
-            with pytest.raises(WaitUnavailable):
-                two.lock("a").acquire(timeout=0.5)
-            time.sleep(1.5)  # longer than a request may take
-        one.lock("a").acquire(timeout=15).release()
-        grant.check()
-        assert grant.release() is True
 
 
 def test_a_crowd_of_dead_waiters_costs_one_ttl_for_all(only: RedisServer, root: str) -> None:

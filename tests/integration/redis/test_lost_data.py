@@ -46,11 +46,12 @@ def test_a_restart_ends_every_grant_and_says_why(server: RedisServer, root: str)
         later.release()
 
 
+@pytest.mark.parametrize("server", [True], ids=["with a file"], indirect=True)
 def test_the_largest_restart_delay_of_all_clients_counts_whichever_comes_first(
     server: RedisServer, root: str
 ) -> None:
     """A dashboard without a delay asks first, for another lock, and the holder stands still."""
-    url = server.url_for(root, ttl="4s", restart_delay="auto")
+    url = server.url_for(root, ttl="3s", restart_delay="auto")
     dashboard = server.url_for(root, ttl="1s")
     command = [sys.executable, "-c", HOLDER, url]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
@@ -66,7 +67,7 @@ def test_the_largest_restart_delay_of_all_clients_counts_whichever_comes_first(
                     if grant := first.lock("b").try_acquire():
                         grant.release()
                 second.lock("a").acquire(timeout=20).release()
-                assert time.monotonic() - began >= 3.5
+                assert time.monotonic() - began >= 2.6
         finally:
             holder.kill()
 
@@ -74,7 +75,7 @@ def test_the_largest_restart_delay_of_all_clients_counts_whichever_comes_first(
 def test_a_client_that_knew_the_data_waits_though_another_one_came_first_after_its_loss(
     only: RedisServer, root: str
 ) -> None:
-    url = only.url_for(root, ttl="4s", restart_delay="auto")
+    url = only.url_for(root, ttl="2s", restart_delay="auto")
     with coordlock.connect(url) as holder, coordlock.connect(url) as client:
         holder.lock("a").acquire(timeout=20)
         client.lock("b").acquire(timeout=20)
@@ -83,7 +84,7 @@ def test_a_client_that_knew_the_data_waits_though_another_one_came_first_after_i
         began = time.monotonic()
         with coordlock.connect(url):
             client.lock("a").acquire(timeout=20).release()
-            assert time.monotonic() - began >= 3.9
+            assert time.monotonic() - began >= 1.9
 
 
 def test_a_longest_ttl_that_was_deleted_is_that_of_the_clients_that_live(
@@ -114,21 +115,6 @@ def test_a_start_is_not_dated_back(only: RedisServer) -> None:
         link = servers.connect()
         link.close()
         assert began <= link.started / 1_000_000 <= time.time()
-
-
-def test_doctor_tells_what_a_restart_costs_once_a_client_had_a_long_ttl(
-    tmp_path: Path, root: str
-) -> None:
-    """The data that comes back may be older than such a client's session."""
-    key = f"{{{root}}}:state"
-    with RedisServer(tmp_path / "redis", persistent=True) as server:
-        url = server.url_for(root, ttl="2s", restart_delay="auto")
-        with coordlock.connect(url) as client, server.client() as admin:
-            assert "is granted for 2 s" in "\n".join(client.admin.describe().notes)
-            with coordlock.connect(url, ttl="300s"):
-                pass
-            assert admin.hget(key, "ttl") == b"300000000"
-            assert "is granted for 300 s" in "\n".join(client.admin.describe().notes)
 
 
 def test_a_second_restart_does_not_shorten_the_pause_after_the_first(
@@ -234,23 +220,6 @@ def test_a_consumer_takes_what_is_put_after_the_data_was_lost(only: RedisServer,
         assert running.result(30) == 61
 
 
-def test_an_observer_whose_session_is_gone_still_sees_that_the_data_is(
-    only: RedisServer, root: str
-) -> None:
-    url = only.url_for(root, ttl="2s")
-    with (
-        coordlock.connect(url) as client,
-        client.value("/v").observe() as value,
-        only.client() as admin,
-    ):
-        for _ in range(2):  # the client opens no other session before the second loss
-            with coordlock.connect(url) as other:
-                other.value("/v").set(b"1")
-            eventually(lambda: value.state is not None)
-            admin.flushall()
-            eventually(lambda: value.state is None)
-
-
 def test_scripts_that_the_server_has_forgotten_are_sent_again(only: RedisServer, root: str) -> None:
     with coordlock.connect(only.url_for(root)) as client, only.client() as admin:
         for _ in range(3):
@@ -333,7 +302,7 @@ time.sleep(60)
 def test_a_dead_client_leaves_all_queues_but_one_that_another_program_uses(
     only: RedisServer, root: str, key: str
 ) -> None:
-    url = only.url_for(root, ttl="2s")
+    url = only.url_for(root, ttl="1s")
     command = [sys.executable, "-c", HOLDER_OF_MANY, url]
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE) as holder,
@@ -371,30 +340,11 @@ def test_a_key_of_another_type_is_refused_and_kept(only: RedisServer, root: str,
                 client.lock("b").acquire(timeout=5).release()
 
 
-def test_a_value_where_another_program_has_a_key_is_refused(only: RedisServer, root: str) -> None:
-    with coordlock.connect(only.url_for(root)) as client, only.client() as admin:
-        value = client.value("/folder/key")
-        value.set(b"1")
-        [key] = admin.keys(f"{{{root}}}:values:*")
-        admin.delete(key)
-        admin.set(key, "mine")
-        for request in (value.get, lambda: value.set(b"2")):
-            with pytest.raises(BackendError, match="another program"):
-                request()
-        assert admin.get(key) == b"mine"
-
-
 def test_a_replica_is_no_primary(only: RedisServer, tmp_path: Path, root: str) -> None:
     with RedisServer(tmp_path / "replica") as replica, replica.client() as admin:
         admin.replicaof("127.0.0.1", only.port)
         with pytest.raises(BackendError, match="is a replica, and its primary is"):
             coordlock.connect(replica.url_for(root, connect_timeout="2s"))
-
-
-@pytest.mark.parametrize("name", ["a}b", "{", "}{", "%7D"])
-def test_names_may_have_braces(only: RedisServer, root: str, name: str) -> None:
-    with coordlock.connect(only.url_for(root)) as client, client.lock(name):
-        assert client.lock(name).try_acquire() is None
 
 
 def test_a_wrong_password_is_told(only: RedisServer, root: str) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from coordlock_redis.servers import Servers
 
 import coordlock
 from coordlock import GrantState, LockLost
@@ -20,7 +19,6 @@ from coordlock.errors import (
     Unsupported,
     WaitUnavailable,
 )
-from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.testing.waiting import eventually
 from testbed.servers.redis import RedisCluster, RedisServer, Redlock
 
@@ -228,25 +226,3 @@ def test_nodes_of_a_cluster_have_no_vote(cluster: RedisCluster, root: str) -> No
     hosts = ",".join(f"{one.host}:{one.port}" for one in cluster.members)
     with pytest.raises(BackendError, match="is a node of a cluster"):
         coordlock.connect(f"redlock://{hosts}{root}?restart_delay=0")
-
-
-def test_a_server_does_not_count_from_before_its_start(tmp_path: Path) -> None:
-    """It tells the difference of whole seconds: 1 from 0.9 to 1.0."""
-    while time.time() % 1 < 0.8:
-        time.sleep(0.01)
-    before = time.time()
-    with RedisServer(tmp_path / "redis") as server:
-        while int(time.time()) == int(before):
-            time.sleep(0.01)
-        time.sleep(0.2)  # it reads its clock ten times a second
-        link = Servers([(server.host, server.port)], b"key", 5.0, SYSTEM_CLOCK, b"").connect()
-        link.close()
-    assert link.started >= before * 1_000_000
-
-
-def test_doctor_says_what_it_is(redlock: Redlock, root: str) -> None:
-    with coordlock.connect(redlock.url_for(root)) as client:
-        service = client.admin.describe()
-    assert service.version.split(".")[0].isdigit()
-    assert "no fence" in service.warnings[0]
-    assert len(service.endpoints) == 5

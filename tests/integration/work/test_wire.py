@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,10 +19,8 @@ from coordlock.testing.waiting import eventually
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
 from testbed.servers.etcd import Etcd
 from testbed.servers.zookeeper import ZooKeeper
-from tests.integration.work import worker
-from tests.integration.work.history import History
-from tests.integration.work.test_kills import BOUND, ended, started
 
+BOUND = 120.0
 #: Sent at intervals, whatever the queue does.
 KEEPING_ALIVE = {"ping", "sync", "LeaseKeepAlive", "MemberList", "Status"}
 #: How many items are taken and acknowledged while requests are counted.
@@ -150,30 +145,6 @@ def test_what_is_kept_is_told_without_reading_an_item(wire: Wire) -> None:
         assert client.work_queue("q").stats().waiting == 40
         spent = wire.proxy.counts() - before
     assert spent.received < 50_000, spent
-
-
-@pytest.mark.faults
-def test_an_item_of_a_dead_worker_counts_as_waiting_and_names_its_worker_before(
-    wire: Wire, tmp_path: Path
-) -> None:
-    log = tmp_path / "log"
-    url = wire.direct.replace("ttl=60s", "ttl=2s")
-    holder = started(url, log, "hold", stdin=subprocess.PIPE)
-    with ended([holder]), coordlock.connect(url) as client:
-        queue = client.work_queue(worker.QUEUE)
-        queue.put(b"one")
-        eventually(lambda: log.exists() and History(log).items("begins"), within=BOUND)
-        [seen] = queue.items()
-        assert (seen.state, str(holder.pid) in seen.worker) == ("taken", True)
-        assert seen.since is not None
-        holder.send_signal(signal.SIGKILL)
-        holder.wait()
-        assert holder.stdin is not None
-        holder.stdin.close()
-        # Nobody takes anything meanwhile.
-        eventually(lambda: queue.stats().waiting == 1, within=BOUND)
-        [seen] = queue.items()
-        assert (seen.state, seen.failures) == ("waiting", 1)
 
 
 def test_takes_that_find_nothing_leave_no_timers_behind(wire: Wire) -> None:

@@ -14,11 +14,13 @@ from coordlock_zookeeper import ZookeeperBackend, nodes
 from coordlock.backend import SessionInfo
 from coordlock.backend.config import configure
 from coordlock.errors import BackendUnavailable
-from coordlock.model.claim import Claim, Mode
-from coordlock.model.contender import Contender, Entry, Owner, Snapshot
+from coordlock.model.claim import AnyClaim, Claim, Mode
+from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.clock import SystemTimers
 from coordlock.runtime.promise import Promise
+from coordlock.testing import backend_contract
 from coordlock.testing.backend_contract import BOUND as BOUND
+from coordlock.testing.backend_contract import OWNER as OWNER
 from coordlock.testing.backend_contract import Listener
 from coordlock.testing.connection import Connection
 from coordlock.testing.frames import Message
@@ -27,37 +29,32 @@ from coordlock.testing.waiting import eventually
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
 from testbed.servers.zookeeper import ZooKeeper, ZooKeeperServer
 
-OWNER = Owner("host", 7, "a test", 1.0)
 
+class Party(backend_contract.Party):
+    """A party whose session is opened later, and what the backend says of it."""
 
-class Party:
-    """One backend and what it says of its session."""
+    backend: ZookeeperBackend
 
     def __init__(self, url: str, client: object | None = None) -> None:
-        self.backend = ZookeeperBackend.configure(
-            configure(url), client, timers=SystemTimers("coordlock-test")
-        )
-        self._listener = Listener()
-        self.events, self.lost = self._listener.events, self._listener.ended
+        self.timers = SystemTimers("coordlock-test")
+        self.backend = ZookeeperBackend.configure(configure(url), client, timers=self.timers)
+        self.listener = Listener()
+        self.events, self.lost = self.listener.events, self.listener.ended
 
     def opening(self) -> Promise[SessionInfo]:
-        return self.backend.open(self._listener)
+        return self.backend.open(self.listener)
 
     def open(self) -> SessionInfo:
         self.lost.clear()
         return self.opening().result(BOUND)
 
     def enqueue(
-        self, queue: str = "q", claim: Claim = Mode.EX
+        self, queue: str = "q", claim: AnyClaim = Mode.EX
     ) -> tuple[Entry, Contender, Snapshot]:
-        entry = new_entry(queue, claim)
-        [snapshot] = self.backend.enqueue([entry]).result(BOUND)
-        contender = snapshot.find(entry.id)
-        assert contender is not None
-        return entry, contender, snapshot
+        return super().enqueue(queue, claim)
 
     def ids(self, queue: str = "q") -> list[str]:
-        return [one.id for one in self.backend.snapshot(queue).result(BOUND).contenders]
+        return super().ids(queue)
 
     def recovers(self) -> None:
         """Wait until requests are answered again."""
@@ -97,6 +94,8 @@ def parties() -> Iterator[Parties]:
     yield make
     for closing in [party.backend.close() for party in made]:
         closing.result(BOUND)
+    for party in made:
+        party.timers.close()  # as a client does; its thread would end seconds later
 
 
 @pytest.fixture

@@ -1,23 +1,27 @@
-"""Sets the counter from which a znode numbers its sequential children, as years of use would."""
+"""Sets the counters from which znodes number their sequential children, as years of use would."""
 
 from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterable
 
 from testbed.servers.zookeeper import ZooKeeperServer
 
 _SEAL = b"\0\0\0\1/"
 
 
-def set_counter(server: ZooKeeperServer, path: str, value: int) -> None:
-    """Stop ``server``, patch its newest snapshot, and start it again. ``path`` must exist."""
+def set_counters(server: ZooKeeperServer, paths: Iterable[str], value: int) -> None:
+    """Stop ``server``, patch its newest snapshot, and start it again. All paths must exist."""
     server.restart()  # takes a snapshot of everything
     server.stop()
     newest = max(
         server.data.glob("version-2/snapshot.*"), key=lambda file: int(file.suffix[1:], 16)
     )
-    newest.write_bytes(_patched(newest.read_bytes(), path, value))
+    snapshot = newest.read_bytes()
+    for path in paths:
+        snapshot = _patched(snapshot, path, value)
+    newest.write_bytes(snapshot)
     server.start()
 
 

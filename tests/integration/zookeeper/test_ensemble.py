@@ -30,6 +30,7 @@ def await_heartbeat(grant: coordlock.Grant) -> None:
         time.sleep(0.001)
 
 
+@pytest.mark.long  # `FaultContract` has the short one, with a holder that is cut off
 def test_a_follower_that_dies_with_the_last_heartbeats_takes_no_time_away(
     ensemble: ZooKeeperEnsemble, root: str
 ) -> None:

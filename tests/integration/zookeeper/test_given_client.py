@@ -17,8 +17,7 @@ import coordlock
 from coordlock.errors import BackendUnavailable, ConfigurationError, SessionLost
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
-from testbed.servers.certificates import Certificates
-from testbed.servers.zookeeper import ZooKeeper, ZooKeeperServer, children
+from testbed.servers.zookeeper import ZooKeeper, children
 from tests.integration.zookeeper.conftest import BOUND, Parties, Party, new_entry
 from tests.integration.zookeeper.test_sessions import ShortSessions
 
@@ -177,18 +176,6 @@ def test_the_granted_time_to_live_is_found_out(tmp_path: Path, parties: Parties)
     with ShortSessions(tmp_path / "short") as server, server.kazoo(timeout=40) as kazoo:
         party = parties(server.url_for("/x"), kazoo, opened=False)
         assert party.open().ttl == 2
-
-
-def test_it_is_found_out_through_tls_too(
-    tmp_path: Path, certificates: Certificates, parties: Parties
-) -> None:
-    with (
-        ZooKeeperServer(tmp_path / "tls", tls=certificates) as server,
-        server.kazoo(timeout=3) as kazoo,
-    ):
-        party = parties(server.url_for("/x"), kazoo, opened=False)
-        assert party.open().ttl == 3
-        party.enqueue()
 
 
 def test_a_lost_session_is_told_and_the_clients_next_one_can_be_used(

@@ -14,8 +14,6 @@ from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState
 
 import coordlock
-from coordlock.model.claim import Mode
-from coordlock.model.contender import Contender
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from tests.integration.zookeeper.conftest import BOUND
@@ -76,23 +74,6 @@ def test_many_lost_locks_are_let_go_of_and_the_client_still_works(
             assert answer
 
     asyncio.run(lose_many())
-
-
-def test_many_who_began_to_wait_in_an_outage_do_not_block_the_client_after_it(
-    proxy: FaultProxy, through: str, root: str, application: Any
-) -> None:
-    with coordlock.connect(through, client=application) as client:
-        client.lock("orders").acquire().release()
-        backend = client._engine.backend
-        proxy.refuse()
-        proxy.drop_connections()
-        eventually(lambda: not application.connected)
-        for number in range(600):
-            key = f"{root}/orders/{number}__lock__{number:010}"
-            gone = Contender(str(number), key, Mode.EX, number)
-            backend.watch(gone, 0, lambda _: None)
-        proxy.heal()
-        client.lock("orders", timeout=BOUND).acquire().release()
 
 
 @contextmanager

@@ -26,6 +26,12 @@ from tests.integration.zookeeper.conftest import (
 pytestmark = pytest.mark.faults
 
 
+@pytest.fixture
+def proxied(proxied: str) -> str:
+    """With sessions of three seconds, the end of which is waited for."""
+    return proxied.replace("ttl=6s", "ttl=3s")
+
+
 def lose_a_reply(proxy: FaultProxy, party: Party) -> Entry:
     """Enqueue once; the server makes the contender, the client sees its connection break."""
     entry = new_entry()

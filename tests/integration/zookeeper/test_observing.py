@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from coordlock_zookeeper import ZookeeperBackend
 from kazoo.client import KazooClient
-from kazoo.protocol.serialization import Create
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
-from coordlock.backend import Delete, Expect, Listing, Observation, Put, Queue, VersionedValue
-from coordlock.backend.config import configure
+from coordlock.backend import Delete, Expect, Observation, Put, Queue, VersionedValue
 from coordlock.errors import AuthenticationFailed, BackendUnavailable, VersionMismatch
-from coordlock.runtime.clock import SYSTEM_CLOCK, SystemTimers
+from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
-from testbed.servers.zookeeper import ZooKeeper, ZooKeeperEnsemble, ZooKeeperServer
-from tests.integration.zookeeper.conftest import BOUND, Parties, new_entry
+from testbed.servers.zookeeper import ZooKeeper, ZooKeeperEnsemble
+from tests.integration.observing import follow, is_fresh, is_stale, put, values
+from tests.integration.zookeeper.conftest import BOUND, Parties
 
 Join = Callable[..., ZookeeperBackend]
 
@@ -52,34 +50,6 @@ def folder(root: str) -> str:
     return f"{root}-data/"
 
 
-def put(backend: ZookeeperBackend, folder: str, **values: bytes | str) -> None:
-    """Write ``values`` as the keys of a folder, in one transaction."""
-    raw = {key: v.encode() if isinstance(v, str) else v for key, v in values.items()}
-    backend.write([Put(folder + key, value) for key, value in raw.items()]).result(BOUND)
-
-
-def values(observed: Observation[Listing]) -> dict[str, bytes] | None:
-    """By the names in the folder."""
-    if (state := observed.view.state) is None:
-        return None
-    return {key.rpartition("/")[2]: one.data for key, one in state.values.items()}
-
-
-def follow(backend: ZookeeperBackend, folder: str) -> Observation[Listing]:
-    """An observation that is up."""
-    observed = backend.follow(folder, lambda: None)
-    eventually(lambda: is_fresh(observed))
-    return observed
-
-
-def is_fresh(observed: Observation[Any]) -> bool:
-    return observed.view.state is not None and observed.view.stale_since is None
-
-
-def is_stale(observed: Observation[Any]) -> bool:
-    return observed.view.stale_since is not None
-
-
 # What is sent
 
 
@@ -105,24 +75,6 @@ def test_a_thousand_keys_are_read_once_and_a_change_reads_what_it_concerns(
     assert is_fresh(observed)
 
 
-def test_a_thousand_contenders_are_observed_and_a_departure_reads_none_of_them(
-    observer: ZookeeperBackend, parties: Parties, proxy: FaultProxy, zookeeper: ZooKeeper, root: str
-) -> None:
-    party = parties(zookeeper.url_for(root))
-    entries = [new_entry() for _ in range(1000)]
-    for enqueued in [party.backend.enqueue([entry]) for entry in entries]:
-        enqueued.result(BOUND)
-    observed = observer.follow(Queue("q"), lambda: None)
-    eventually(lambda: is_fresh(observed))
-    listed = party.backend.snapshot("q", owners=True).result(BOUND).contenders
-    assert _contenders(observed) == listed
-    assert [one.id for one in listed] == [one.id for one in entries]
-    with proxy.counting() as sent:
-        party.backend.withdraw([entries[500]]).result(BOUND)
-        eventually(lambda: len(_contenders(observed)) == 999)
-    assert (sent.requests["getChildren2"], sent.requests["getData"]) == (1, 0)
-
-
 def test_reading_writes_nothing(
     observer: ZookeeperBackend, other: ZookeeperBackend, proxy: FaultProxy, folder: str
 ) -> None:
@@ -143,11 +95,10 @@ def test_reading_writes_nothing(
 
 @pytest.mark.usefixtures("no_leaks")
 def test_no_session_is_needed_and_none_is_opened_before_it_is_used(
-    zookeeper: ZooKeeper, root: str, folder: str
+    zookeeper: ZooKeeper, join: Join, root: str, folder: str
 ) -> None:
     with FaultProxy(zookeeper.host, zookeeper.port) as proxy:
-        url = f"zookeeper://127.0.0.1:{proxy.port}{root}"
-        backend = ZookeeperBackend.configure(configure(url), timers=SystemTimers())
+        backend = join(f"zookeeper://127.0.0.1:{proxy.port}{root}")
         assert proxy.counts().connections == 0
         observed = backend.follow(Queue("q"), lambda: None)
         eventually(lambda: is_fresh(observed))
@@ -159,19 +110,6 @@ def test_no_session_is_needed_and_none_is_opened_before_it_is_used(
         eventually(lambda: late.view.ended is not None)
         for request in (backend.read(folder), backend.read(f"{folder}a"), backend.write([])):
             assert isinstance(request.exception(BOUND), BackendUnavailable)
-
-
-def test_observers_wait_for_a_server_that_is_not_there_yet(
-    server: ZooKeeperServer, join: Join, root: str, folder: str
-) -> None:
-    backend = join(server.url_for(root, ttl="6s"))
-    server.kill()
-    observed = backend.follow(folder, lambda: None)
-    assert isinstance(backend.read(folder).exception(BOUND), BackendUnavailable)
-    assert observed.view.state is None
-    server.start()
-    eventually(lambda: is_fresh(observed), within=60)
-    assert values(observed) == {}
 
 
 @pytest.mark.usefixtures("no_leaks")
@@ -276,27 +214,6 @@ def test_a_node_that_may_not_be_read_ends_the_observation_of_its_folder(
     assert values(follow(observer, folder)) == {"a": b"1", "secret": b"x"}
 
 
-def test_what_fails_after_a_state_was_shown_ends_the_observation(
-    observer: ZookeeperBackend, folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The fault: a folder that is not there was shown to be empty, and can't be watched.
-    refused = Create("/zookeeper", b"", OPEN_ACL_UNSAFE, 0)
-    monkeypatch.setattr("coordlock_zookeeper.observing.Exists", lambda *_: refused)
-    observed = observer.follow(folder, lambda: None)
-    eventually(lambda: observed.view.ended is not None)
-    assert values(observed) == {}
-
-
-def test_contenders_of_kazoos_are_observed(other: ZookeeperBackend, root: str, kazoo: Any) -> None:
-    queue = other.follow(Queue("q"), lambda: None)
-    eventually(lambda: is_fresh(queue))
-    with kazoo.Lock(f"{root}/q", "kazoo's"):
-        eventually(lambda: len(_contenders(queue)) == 1)
-        [contender] = _contenders(queue)
-        assert contender.token == kazoo.exists(contender.key).czxid
-    eventually(lambda: _contenders(queue) == ())
-
-
 # Servers
 
 
@@ -304,30 +221,6 @@ def test_contenders_of_kazoos_are_observed(other: ZookeeperBackend, root: str, k
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:
     with ZooKeeperEnsemble(tmp_path_factory.mktemp("ensemble")) as ensemble:
         yield ensemble
-
-
-@pytest.mark.faults
-def test_a_member_that_lost_its_quorum_is_in_doubt_since_before(
-    ensemble: ZooKeeperEnsemble, join: Join, root: str, folder: str
-) -> None:
-    alone = ensemble.leader()
-    one = join(alone.url_for(root, ttl="6s"))
-    put(one, folder, a="1")
-    observed = follow(one, folder)
-    with ExitStack() as stack:
-        for member in ensemble.members:
-            if member is not alone:
-                member.pause()
-                stack.callback(member.resume)
-        paused = SYSTEM_CLOCK.now()
-        eventually(lambda: is_stale(observed), within=60)
-        since = observed.view.stale_since
-        assert since is not None
-        assert since <= paused
-        # A leader without followers answers this for a while.
-        assert values(observed) == {"a": b"1"}
-    eventually(lambda: is_fresh(observed), within=60)
-    assert values(observed) == {"a": b"1"}
 
 
 @pytest.mark.faults

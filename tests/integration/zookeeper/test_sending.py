@@ -18,6 +18,8 @@ from tests.integration.zookeeper.conftest import BOUND
 from tests.unit.signals import Signal, interrupted
 
 
+# Minutes; `tests/unit/test_interrupts.py` proves the same of the kernel.
+@pytest.mark.long
 @pytest.mark.parametrize("waits", [False, True], ids=["free", "held"])
 def test_ctrl_c_at_any_moment_keeps_nobody_waiting(
     zookeeper: ZooKeeper, root: str, waits: bool

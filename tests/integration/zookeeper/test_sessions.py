@@ -45,12 +45,6 @@ def test_the_time_to_live_is_what_the_server_grants(tmp_path: Path, parties: Par
         assert 0 < party.backend.heartbeat().result(BOUND) <= 2
 
 
-def test_a_longer_minimum_is_known_too(zookeeper: ZooKeeper, root: str, parties: Parties) -> None:
-    party = parties(zookeeper.url_for(root, ttl="1s"), opened=False)
-    assert party.open().ttl == 1
-    assert 0 < party.backend.heartbeat().result(BOUND) <= 1
-
-
 def test_a_server_that_never_answers_the_handshake_does_not_hold_up_the_next(
     proxy: FaultProxy, proxied: str, zookeeper: ZooKeeper, parties: Parties
 ) -> None:
@@ -144,15 +138,6 @@ def test_closing_ends_the_session_where_no_thread_can_be_started(
     assert other.ids() == []
 
 
-def test_closing_does_not_wait_long_for_a_silent_server(
-    proxy: FaultProxy, proxied: str, parties: Parties
-) -> None:
-    """A fault test: a black hole. The session would last sixty seconds."""
-    party = parties(proxied.replace("ttl=6s", "ttl=60s"))
-    proxy.black_hole()
-    party.backend.close().result(15)
-
-
 class TestUnreachable:
     """Opening fails with the reason, and closing is quick."""
 
@@ -243,7 +228,7 @@ class answering:  # noqa: N801
 class TestNothingBlocks:
     """The contract: whatever the state of the connection, every call returns at once."""
 
-    COUNT = 2000
+    COUNT = 800
 
     def test_a_server_that_hangs(self, server: ZooKeeperServer, parties: Parties) -> None:
         """Requests fill the network's buffers, and then wait to be sent."""

@@ -9,10 +9,10 @@ import pytest
 from coordlock.errors import BackendUnavailable
 from testbed.servers.zookeeper import ZooKeeperServer
 from tests.integration.zookeeper.conftest import BOUND, Parties, new_entry
-from tests.integration.zookeeper.counter import set_counter
+from tests.integration.zookeeper.counter import set_counters
 
 LAST = 2**31 - 1
-QUEUES = ("server", "heals", "busy", "tokens", "overlap", "first", "second", "stat")
+QUEUES = ("heals", "busy", "overlap", "first", "second")
 
 
 @pytest.fixture(scope="module")
@@ -22,33 +22,8 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
         with server.kazoo() as kazoo:
             for name in QUEUES:
                 kazoo.ensure_path(f"/x/{name}")
-        for name in QUEUES:
-            set_counter(server, f"/x/{name}", LAST - 2)
+        set_counters(server, [f"/x/{name}" for name in QUEUES], LAST - 2)
         yield server
-
-
-def test_the_server_repeats_the_last_sequence(old: ZooKeeperServer) -> None:
-    """Why such sequences are not used: they order nothing."""
-    with old.kazoo() as kazoo:
-        names = [
-            kazoo.create(f"/x/server/{number}__lock__", ephemeral=True, sequence=True)
-            for number in range(5)
-        ]
-    assert [int(name.rpartition("_")[2]) for name in names] == [LAST - 2, LAST - 1, *[LAST] * 3]
-
-
-def test_the_stat_of_the_node_above_misses_new_children_then(old: ZooKeeperServer) -> None:
-    """Why what proves a list needs the stats of the nodes that it names, too."""
-    with old.kazoo() as kazoo:
-        stats = []
-        for number in range(5):
-            kazoo.create(f"/x/stat/{number}-", sequence=True)
-            stats.append(kazoo.get_children("/x/stat", include_data=True)[1])
-        changed = [stat.pzxid for stat in stats]
-        assert changed == [changed[0], *[changed[1]] * 4]
-        kazoo.delete(f"/x/stat/0-{LAST - 2}")
-        _, stat = kazoo.get_children("/x/stat", include_data=True)
-    assert stat.pzxid > changed[-1]
 
 
 def test_a_queue_that_has_drained_starts_again(old: ZooKeeperServer, parties: Parties) -> None:

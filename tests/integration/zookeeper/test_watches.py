@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
-from functools import partial
 from typing import Any
 
 from coordlock.backend import Departure
@@ -82,24 +81,6 @@ def test_a_watch_that_is_set_without_a_connection_is_set_when_it_is_back(
     assert departed.wait(BOUND)
 
 
-def test_thousands_of_watches_are_set_again(
-    proxy: FaultProxy, proxied: str, parties: Parties, kazoo: Any, root: str
-) -> None:
-    """More than kazoo's socket pair could hold, which would stop its own thread."""
-    party = parties(proxied)
-    entries = [party.enqueue(f"q{number}") for number in range(600)]
-    left = {contender.key for _, contender, _ in entries}
-    for _, contender, snapshot in entries:
-        gone = partial(left.discard, contender.key)
-        party.backend.watch(contender, snapshot.revision, lambda _, gone=gone: gone())  # type: ignore[misc]
-    proxy.drop_connections()
-    party.recovers()
-    assert len(left) == 600
-    for answer in [kazoo.delete_async(contender.key) for _, contender, _ in entries]:
-        answer.get(timeout=BOUND)
-    eventually(lambda: not left, "all departures")
-
-
 def test_watching_what_has_gone_leaves_no_watch_behind(
     zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
 ) -> None:
@@ -133,16 +114,3 @@ def kazoo_watchers(party: Party, path: str) -> int:
     """How many functions kazoo would call."""
     assert party.backend._current is not None
     return len(party.backend._current[0].client._data_watchers.get(path, ()))
-
-
-def test_the_end_of_the_own_session_tells_nothing(
-    zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
-) -> None:
-    party = parties(zookeeper.url_for(root))
-    _, contender, snapshot = party.enqueue()
-    called = threading.Event()
-    party.backend.watch(contender, snapshot.revision, lambda _: called.set())
-    eventually(lambda: watches_on_server(kazoo, contender.key) == 1)
-    party.backend.close().result(BOUND)
-    eventually(lambda: kazoo.exists(contender.key) is None)
-    assert not called.is_set()

@@ -129,20 +129,6 @@ def test_what_one_sends_is_cut_while_what_it_is_sent_arrives(network: Network, c
     assert caller.server_heard_nothing()
 
 
-def test_what_one_sends_is_cut_on_connections_that_the_other_dialled(
-    network: Network, call: Call
-) -> None:
-    caller = call("n2", "n1")
-    network.silence("n1", "n2")
-    caller.says("hello")
-    assert caller.server_hears() == "hello"
-    caller.server_says("held back")
-    caller.says("still there")
-    assert caller.server_hears() == "still there"
-    network.heal()
-    assert caller.hears() == "held back"
-
-
 def test_connections_to_come_are_cut_as_those_that_are_there(network: Network, call: Call) -> None:
     call("c1", "n1")
     network.isolate("n1")
@@ -155,18 +141,6 @@ def test_connections_to_come_are_cut_as_those_that_are_there(network: Network, c
     assert caller.server_heard_nothing()
     network.heal()
     assert (caller.server_hears(), caller.hears()) == ("late", "late, too")
-
-
-def test_the_end_of_one_disturbance_is_not_the_end_of_others(network: Network, call: Call) -> None:
-    caller = call("n1", "n2")
-    silence, isolation = network.silence("n1", "n2"), network.isolate("n1")
-    network.end(isolation)
-    caller.says("held back")
-    caller.server_says("hello")
-    assert caller.hears() == "hello"
-    assert caller.server_heard_nothing()
-    network.end(silence)
-    assert caller.server_hears() == "held back"
 
 
 @pytest.mark.parametrize("name", ["c1", "n1"])

@@ -52,20 +52,6 @@ def run_this_file(*arguments: str, **environment: str) -> subprocess.CompletedPr
 class TestProcess:
     """What both kinds of server do as processes."""
 
-    def test_a_server_keeps_its_port_and_data_over_a_restart_and_a_kill(
-        self, server_class: Any, tmp_path: Path
-    ) -> None:
-        with server_class(tmp_path) as server:
-            url = server.url
-            write(server, "one")
-            server.restart()
-            write(server, "two")
-            server.kill()
-            assert not server.answers()
-            server.start()
-            assert server.url == url
-            assert read(server) == "two"
-
     def test_a_server_dies_with_the_process_that_started_it(
         self, server_class: Any, tmp_path: Path
     ) -> None:
@@ -95,19 +81,3 @@ def has_ended(pid: int) -> bool:
         return ") Z " in Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return True
-
-
-def write(server: EtcdServer | ZooKeeperServer, value: str) -> None:
-    if isinstance(server, EtcdServer):
-        server.etcdctl("put", "/key", value)
-        return
-    with server.kazoo() as client:
-        client.ensure_path("/key")
-        client.set("/key", value.encode())
-
-
-def read(server: EtcdServer | ZooKeeperServer) -> str:
-    if isinstance(server, EtcdServer):
-        return server.etcdctl("get", "/key", "--print-value-only").strip()
-    with server.kazoo() as client:
-        return str(client.get("/key")[0].decode())

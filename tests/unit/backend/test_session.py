@@ -8,20 +8,7 @@ from collections.abc import Callable
 from coordlock.backend.session import OneSession
 from coordlock.errors import BackendUnavailable, SessionLost
 from coordlock.runtime.promise import failed
-
-
-class Listener:
-    def __init__(self) -> None:
-        self.events: list[str] = []
-
-    def suspect(self, reason: str) -> None:
-        self.events.append(f"suspect: {reason}")
-
-    def recovered(self) -> None:
-        self.events.append("recovered")
-
-    def lost(self, reason: str) -> None:
-        self.events.append(f"lost: {reason}")
+from coordlock.testing.backend_contract import Listener
 
 
 def session(ended: Callable[[], object] = list) -> OneSession[str]:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from bench.contended import _SECONDS, _rate, _unfairness
 from bench.contestants import ENTRANTS
 from bench.field import in_turns
 from bench.figures import Spread, percentile, ratios
-from bench.workers import Worker, WorkerFailed
 
 
 def test_a_percentile_is_the_smallest_sample_that_so_many_do_not_exceed() -> None:
@@ -42,16 +39,3 @@ def test_each_takes_part_in_every_round_and_goes_first_in_turn() -> None:
     order = [one for _, one in in_turns(three, 1)]  # later ones go by the time that each has taken
     assert order[:3] == three
     assert order[3:] == [three[1], three[2], three[0]]
-
-
-def test_a_worker_obeys_and_says_what_went_wrong(tmp_path: Path) -> None:
-    subject = "bench.contestants.floors:Flock"
-    with Worker(subject, str(tmp_path), "") as worker:
-        assert len(worker.do("pairs", name="orders", calls=3)) == 3
-        held = worker.do("hold", name="orders")
-        assert worker.do("let_go", name="orders") >= held
-        with pytest.raises(WorkerFailed, match="KeyError"):
-            worker.do("let_go", name="orders")
-        with pytest.raises(WorkerFailed, match="no_such_order"):
-            worker.do("no_such_order")
-        assert worker.do("cpu") > 0

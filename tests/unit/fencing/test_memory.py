@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -41,22 +41,28 @@ class Block:
         self.outcome.result(30)
 
 
-class Guarding(ABC):
-    """A fence and the blocks of "alice", each in a thread or a task of its own."""
+class Guarding:
+    """A fence and the blocks of "alice", each in a thread of its own."""
 
-    memory: _Memory
-
-    def __init__(self) -> None:
+    def __init__(self, fence: Any, memory: _Memory) -> None:
+        self.fence = fence
+        self.memory = memory
         self.blocks: list[Block] = []
+        self.pool = ThreadPoolExecutor(10)
 
     def begin(self, token: int, shared: bool = False) -> Block:
         """Start a block, which begins now or waits."""
         block = Block()
         before = self.known
-        block.outcome = self.start(block, token, shared)
+        block.outcome = self.pool.submit(self.run, block, token, shared)
         self.blocks.append(block)
         eventually(lambda: set(self.known) - set(before) or block.outcome.done())
         return block
+
+    def run(self, block: Block, token: int, shared: bool) -> None:
+        with self.fence.guard("alice", token, shared):
+            block.begun.set()
+            block.over.wait()
 
     @property
     def known(self) -> list[_Operation]:
@@ -66,57 +72,20 @@ class Guarding(ABC):
     def close(self) -> None:
         for block in self.blocks:
             block.over.set()
-
-    @abstractmethod
-    def start(self, block: Block, token: int, shared: bool) -> Future[Any]: ...
-
-
-class InThreads(Guarding):
-    def __init__(self) -> None:
-        super().__init__()
-        self.fence = MemoryFence()
-        self.memory = self.fence._memory
-        self.pool = ThreadPoolExecutor(10)
-
-    def start(self, block: Block, token: int, shared: bool) -> Future[Any]:
-        def run() -> None:
-            with self.fence.guard("alice", token, shared):
-                block.begun.set()
-                block.over.wait()
-
-        return self.pool.submit(run)
-
-    def close(self) -> None:
-        super().close()
         self.pool.shutdown()
 
 
-class InTasks(Guarding):
-    def __init__(self) -> None:
-        super().__init__()
-        self.fence = AsyncMemoryFence()
-        self.memory = self.fence._memory
-        self.portal = Portal()
-
-    def start(self, block: Block, token: int, shared: bool) -> Future[Any]:
-        async def run() -> None:
-            async with self.fence.guard("alice", token, shared):
-                block.begun.set()
-                await asyncio.to_thread(block.over.wait)
-
-        return self.portal.start(run())
-
-    def close(self) -> None:
-        super().close()
-        wait([block.outcome for block in self.blocks], 30)
-        self.portal.close()
-
-
-@pytest.fixture(params=[InThreads, InTasks], ids=["sync", "async"])
+@pytest.fixture(params=["sync", "async"])
 def guarding(request: pytest.FixtureRequest) -> Iterator[Guarding]:
-    made: Guarding = request.param()
-    yield made
-    made.close()
+    with closing(Portal()) as portal:
+        fence, asynchronous = MemoryFence(), AsyncMemoryFence()
+        made = (
+            Guarding(fence, fence._memory)
+            if request.param == "sync"
+            else Guarding(portal.front(asynchronous), asynchronous._memory)
+        )
+        yield made
+        made.close()
 
 
 def test_a_newer_token_is_held_back_until_the_older_block_ends(guarding: Guarding) -> None:
@@ -189,22 +158,34 @@ def test_what_is_over_is_not_kept(guarding: Guarding) -> None:
         assert len(guarding.known) == 1
 
 
-def test_a_cancelled_wait_leaves_nothing_and_lets_nobody_pass(no_leaks: None) -> None:
-    guarding = InTasks()
-    try:
-        first = guarding.begin(33)
-        assert first.begins
-        given_up, last = guarding.begin(34), guarding.begin(35)
-        given_up.outcome.cancel()
+def test_a_cancelled_wait_leaves_nothing_and_lets_nobody_pass() -> None:
+    fence, begun = AsyncMemoryFence(), list[int]()
+
+    async def guarded(token: int, over: asyncio.Event) -> None:
+        async with fence.guard("alice", token):
+            begun.append(token)
+            await over.wait()
+
+    async def main() -> None:
+        over = [asyncio.Event() for _ in range(3)]
+        first, given_up, last = (
+            asyncio.create_task(guarded(33 + number, one)) for number, one in enumerate(over)
+        )
+        known = fence._memory._operations
+        await asyncio.to_thread(eventually, lambda: len(known.get("alice", ())) == 3)
+        given_up.cancel()
+        await asyncio.wait([given_up])
+        await asyncio.sleep(0.05)
         # It waited for the one that was cancelled, and waits for the first one all the same.
-        assert last.is_held_back
-        assert not given_up.begun.is_set()
-        first.end()
-        assert last.begins
-        last.end()
-        assert guarding.begin(36).begins
-    finally:
-        guarding.close()
+        assert begun == [33]
+        for one in over:
+            one.set()
+        async with asyncio.timeout(30):
+            await asyncio.gather(first, last)
+            await fence.check("alice", 36)
+        assert begun == [33, 35]
+
+    asyncio.run(main())
 
 
 def test_a_cancelled_block_is_over() -> None:

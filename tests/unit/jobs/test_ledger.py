@@ -140,6 +140,20 @@ def test_the_floor_never_passes_a_slot_that_is_to_be_made_up_for() -> None:
     assert [next(missing) for _ in range(2)] == [NOON - timedelta(minutes=m) for m in (2, 1)]
 
 
+def test_what_is_unfinished_or_to_be_made_up_for_is_kept_up_to_a_number() -> None:
+    slots = [NOON - timedelta(minutes=10 - number) for number in range(8)]
+    all_slots = Rules(schedule=Every("1m"), makes_up=True)
+    with patch.object(ledger_module, "MOST", 5):
+        ledger = done(started(Ledger(), 1, LEAST), 2, 3, 4, 5)
+        assert (ledger.floor, list(ledger.records)) == (None, [1, 2, 3, 4, 5])
+        ledger = done(ledger, 6)
+        assert (ledger.floor, list(ledger.records)) == (3, [4, 5, 6])
+        ledger = done(Ledger(), slots[0], *slots[2:7], rules=all_slots)
+        assert (ledger.floor, list(ledger.records)) == (slots[0], slots[2:7])
+        ledger = done(ledger, slots[7], rules=all_slots)
+        assert (ledger.floor, list(ledger.records)) == (slots[4], slots[5:])
+
+
 def test_the_next_slot_follows_the_last_one_that_was_started() -> None:
     hourly, hour = Rules(schedule=Every("1h")), timedelta(hours=1)
     ledger = started(Ledger(), NOON, hourly)

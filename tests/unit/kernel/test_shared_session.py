@@ -87,19 +87,25 @@ def given(service: MemoryService) -> Iterator[Given]:
     MemoryBackend.close(given)
 
 
-@pytest.fixture
-def client(given: Given) -> Client:
-    engine = Engine(given, Settings("memory", request_timeout=0.2))
+def connected(given: Given, request_timeout: float) -> Client:
+    engine = Engine(given, Settings("memory", request_timeout=request_timeout))
     run(engine.session())
     return Client._of(Access(engine))
+
+
+@pytest.fixture
+def client(given: Given) -> Client:
+    return connected(given, 0.2)
 
 
 def length(given: Given, queue: str = "q") -> int:
     return len(given.service.snapshot(queue).contenders)
 
 
-def test_closing_withdraws_what_is_held(given: Given, client: Client) -> None:
+def test_closing_withdraws_what_is_held_and_waits_for_that(given: Given) -> None:
+    client = connected(given, 30.0)
     client.lock("q").acquire()
+    given.faults.latency = lambda: 0.1
     client.close()
     assert (length(given), given.closed) == (0, True)
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import coordlock_local
 import pytest
 from coordlock_local.contenders import Contenders
-from coordlock_local.counter import Counter, Tokens
 from coordlock_local.directory import Directory
 from coordlock_local.errors import Busy
 from coordlock_local.session import LocalSession
@@ -77,18 +76,6 @@ def test_a_file_that_has_gone_is_not_used_any_more(
     assert snapshot.contenders[-1].order > token
     assert len(snapshot.contenders) == (1 if what == "the queue" else 2)
     assert one.remove(first.id) is (what == "the counter")
-
-
-def test_a_signal_handler_that_needs_the_counter_finds_it_busy(directory: Directory) -> None:
-    counter = Counter(directory)
-
-    def inside(_: Tokens) -> None:
-        with pytest.raises(Busy):
-            counter.hold(Tokens.take)
-
-    counter.hold(inside)
-    assert counter.hold(Tokens.take) < counter.hold(Tokens.take)
-    assert opened(directory) == []
 
 
 def test_a_signal_handler_at_any_moment_leaves_a_removal_its_file(

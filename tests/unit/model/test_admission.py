@@ -87,20 +87,6 @@ def test_who_is_admitted_is_decided_as_the_definitions_say(claims: list[Claim]) 
 
 
 @given(claims)
-def test_holders_never_conflict(claims: list[Claim]) -> None:
-    snapshot = queue(claims)
-    holding = [one for one in snapshot.contenders if one.id in holders(snapshot)]
-    for number, one in enumerate(holding):
-        if isinstance(one.claim, Permit):
-            assert len(holding) <= one.claim.of
-            continue
-        for other in holding[number + 1 :]:
-            assert isinstance(one.claim, Mode)
-            assert isinstance(other.claim, Mode)
-            assert COMPATIBLE[one.claim, other.claim]
-
-
-@given(claims)
 def test_only_earlier_contenders_are_waited_for_so_there_is_no_deadlock(
     claims: list[Claim],
 ) -> None:

@@ -53,9 +53,3 @@ def test_any_marker_is_a_claim_and_only_its_own_marker_reads_as_a_permit(marker:
 def test_permits_are_integers_in_range(of: Any) -> None:
     with pytest.raises(ValueError, match="permits"):
         Permit(of)
-
-
-def test_conflicts_are_mutual() -> None:
-    for one in Mode:
-        for other in Mode:
-            assert one.conflicts(other) is other.conflicts(one)

@@ -206,6 +206,18 @@ def test_the_graph_grows_with_the_number_of_contenders_alone(claims: list[Claim]
     assert size(400) < 2.1 * size(200)
 
 
+def test_a_place_that_waits_is_not_held_whatever_was_published() -> None:
+    queues = {
+        "a": Snapshot("a", (ex("h", 1), ex("w", 2), ex("y2", 5))),
+        "b": Snapshot("b", (ex("y", 3), ex("x2", 4))),
+    }
+    waits = [
+        Wait("X", (("b", "x2"),), frozenset({"w"})),
+        Wait("Y", (("a", "y2"),), frozenset({"y"})),
+    ]
+    assert list(deadlocks(placed(waits, queues.values()), queues)) == []
+
+
 def test_the_queues_that_matter_are_those_that_the_blockers_wait_in() -> None:
     waits = [
         Wait("H", (("b", "h2"),), frozenset({"h"})),

@@ -8,8 +8,8 @@ from typing import Generic, TypeVar
 
 import pytest
 
-from coordlock.runtime.driver import Steps
-from coordlock.runtime.methods import Resident, awaiting, blocking
+from coordlock.runtime.driver import Steps, awaiting, blocking
+from coordlock.runtime.guards import Resident
 from coordlock.runtime.promise import resolved
 
 N = TypeVar("N")

@@ -1,14 +1,22 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import pytest
 
 from coordlock.runtime.driver import completion
 from coordlock.runtime.log import flush
+from coordlock.runtime.process import THREAD
 from coordlock.runtime.promise import Promise, all_of, copied, failed, resolved, settled
+from tests.unit.signals import struck
+
+
+class Alarm(Exception):
+    """What a signal handler raises where the program goes on."""
 
 
 def test_only_the_first_outcome_counts() -> None:
@@ -36,19 +44,47 @@ def test_of_many_threads_one_resolves_it() -> None:
         assert promise.result(0) == won.index(True)
 
 
-def test_callbacks_are_called_in_order_once_and_whatever_they_raise(
-    caplog: pytest.LogCaptureFixture,
+def test_callbacks_are_called_in_order_and_the_error_of_one_stops_no_other(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    promise: Promise[int] = Promise()
-    called: list[str] = []
-    promise.add_done_callback(lambda _: called.append("first"))
-    promise.add_done_callback(lambda _: 1 / 0)
-    promise.add_done_callback(lambda one: called.append(f"second: {one.result(0)}"))
-    promise.resolve(7)
-    promise.add_done_callback(lambda _: called.append("at once"))
-    assert called == ["first", "second: 7", "at once"]
-    assert flush(30)
-    assert "ZeroDivisionError" in caplog.text
+    for is_own in (False, True):
+        monkeypatch.setattr(THREAD, "must_not_wait", is_own)
+        promise: Promise[int] = Promise()
+        called: list[str] = []
+        promise.add_done_callback(lambda _: called.append("first"))  # noqa: B023
+        promise.add_done_callback(lambda _: 1 / 0)
+        promise.add_done_callback(lambda one: called.append(f"second: {one.result(0)}"))  # noqa: B023
+        with nullcontext() if is_own else pytest.raises(ZeroDivisionError):
+            promise.resolve(7)
+        promise.add_done_callback(lambda _: called.append("at once"))  # noqa: B023
+        assert called == ["first", "second: 7", "at once"]
+        assert flush(30)
+        assert ("ZeroDivisionError" in caplog.text) is is_own
+
+
+def test_wherever_a_signal_handler_raises_a_set_is_complete_and_the_error_is_the_callers() -> None:
+    """The fault: the error was logged and lost, and a waiter waited for a set for ever."""
+    for number in itertools.count(1):
+        first, second, third = Promise[int](), Promise[int](), resolved(3)
+        heard: list[Alarm] = []
+
+        def complete() -> None:
+            try:
+                together.append(all_of([first, second, third]))  # noqa: B023
+                first.resolve(1)  # noqa: B023
+                second.resolve(2)  # noqa: B023
+            except Alarm as alarm:
+                heard.append(alarm)  # noqa: B023
+
+        together: list[Promise[tuple[int, ...]]] = []
+        place = struck(complete, number, Alarm)
+        assert bool(heard) is bool(place), place
+        first.resolve(1)
+        second.resolve(2)
+        assert all(one.result(0) == (1, 2, 3) for one in together), place
+        if not place:
+            break
+    assert number > 60
 
 
 def test_who_comes_while_others_are_called_is_called_himself_and_nobody_else() -> None:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from datetime import UTC, datetime
 from types import FrameType
 from typing import TypeVar
 from weakref import ref
@@ -35,6 +36,7 @@ from coordlock.telemetry import (
     LockEvent,
     Lost,
     Released,
+    ReleaseRequested,
     SessionChanged,
     Upgraded,
     on_event,
@@ -135,6 +137,22 @@ def test_a_cancelled_task_is_recorded_as_cancelled(
     with locks.held("orders"):
         asyncio.run(cancel())
     assert only(AcquireFailed, recorded).outcome == "cancelled"
+
+
+def test_a_request_to_release_is_recorded_once_by_a_holder_that_listens(
+    locks: LockService, recorded: list[Event]
+) -> None:
+    client, other = locks.connect(), locks.connect()
+    deaf, grant = client.lock("stocks").acquire(), client.lock("orders").acquire()
+    requested = grant.release_requested
+    for name in ("stocks", "orders", "orders"):
+        assert other.admin.request_release(name, "a deployment waits")
+    assert requested.wait(10)
+    request = only(ReleaseRequested, recorded)
+    assert (request.name, request.token) == ("orders", grant.token)
+    assert request.reason == "a deployment waits"
+    grant.release()
+    deaf.release()
 
 
 def test_an_eviction_is_a_loss_that_says_so(locks: LockService, recorded: list[Event]) -> None:
@@ -354,6 +372,25 @@ def test_an_item_that_dies_is_logged_once(
     assert vars(dead[0])["coordlock_item"] == "1"
 
 
+def test_slots_of_a_schedule_that_no_host_has_started_are_logged_once_as_skipped(
+    locks: LockService, caplog: pytest.LogCaptureFixture
+) -> None:
+    day = [datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in range(8)]
+    for catch_up in ("all", "latest"):
+        for client in (locks.connect(), locks.connect()):
+            job = client.job(catch_up, schedule=coordlock.Every("1h"), catch_up=catch_up)
+            for slot in (day[1], day[2], day[6], day[4], day[7]):
+                with suppress(coordlock.JobNotRun), job.run(slot):
+                    pass
+    flush(10)
+    skipped = [record for record in caplog.records if "skipped" in record.getMessage()]
+    assert [record.getMessage() for record in skipped] == [
+        "job 'latest': no host has started the slots from 2026-01-01T03:00:00Z until "
+        "2026-01-01T06:00:00Z: they are skipped"
+    ]
+    assert vars(skipped[0])["coordlock_outcome"] == "skipped"
+
+
 def test_a_long_wait_is_logged_once_with_the_nearest_ahead(
     locks: LockService, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -444,7 +481,7 @@ def test_a_listener_that_raises_is_logged_and_called_again(
 def test_a_listener_that_blocks_delays_no_lock_and_misses_the_newest(
     locks: LockService, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coordlock.runtime.subscription.MAX_PENDING", 10)
+    monkeypatch.setattr("coordlock.runtime.recorder.MAX_PENDING", 10)
     client, go_on, seen = locks.connect(), threading.Event(), list[Event]()
 
     def listener(event: Event) -> None:

@@ -190,6 +190,17 @@ def test_a_session_in_doubt_shows_in_the_spans_of_its_client(locks: LockService,
     assert suspects == ["mine"]
 
 
+def test_a_request_to_release_shows_in_the_span_of_the_hold(locks: LockService, sdk: Sdk) -> None:
+    client, other = locks.connect(), locks.connect()
+    with client.lock("orders") as grant:
+        requested = grant.release_requested
+        other.admin.request_release("orders", "a deployment waits")
+        assert requested.wait(10)
+    eventually(lambda: len(sdk.spans()) == 2)
+    events = {span.name: [event.name for event in span.events] for span in sdk.spans()}
+    assert events == {"acquire all": [], "hold all": ["asked"]}
+
+
 def test_spans_of_acquires_that_begin_while_a_processor_blocks_for_long_are_dropped(
     locks: LockService, monkeypatch: pytest.MonkeyPatch
 ) -> None:

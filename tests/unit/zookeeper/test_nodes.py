@@ -138,23 +138,6 @@ def test_an_unknown_marker_counts_as_exclusive(stem: str) -> None:
     assert (seen.id, seen.claim) == (child, Mode.EX)
 
 
-def test_kazoos_names_are_understood() -> None:
-    for recipe, mode in ((Lock, Mode.EX), (WriteLock, Mode.EX), (ReadLock, Mode.PR)):
-        child = f"{GUID}{recipe._NODE_NAME}0000000001"
-        assert (seen := nodes.contender("/q", child)).claim is mode
-        assert seen.id == GUID
-
-
-@pytest.mark.parametrize(
-    ("end", "mode"), [("lock-", Mode.EX), ("__WRIT__", Mode.EX), ("__READ__", Mode.PR)]
-)
-def test_curators_names_are_understood(end: str, mode: Mode) -> None:
-    guid = "51a3c4cd-5da2-4b16-8cf2-e1a3ad0c4bd1"
-    child = f"_c_{guid}-{end}0000000001"
-    assert (seen := nodes.contender("/q", child)).claim is mode
-    assert seen.id == guid
-
-
 def test_a_twin_of_the_own_contender_is_called_by_its_full_name() -> None:
     twin, own = (f"{GUID}__lock__{printed(n)}" for n in (1, 2))
     assert nodes.contender("/q", twin, only=own).id == twin

@@ -9,6 +9,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from coordlock_zookeeper.requests import Requests
 from coordlock_zookeeper.watches import Watches
 from hypothesis import settings
@@ -18,6 +19,8 @@ from kazoo.exceptions import ConnectionLoss, NoNodeError
 from kazoo.protocol.states import Callback
 
 from coordlock.backend import Departure
+from coordlock.model.claim import Mode
+from coordlock.model.contender import Contender
 
 NODES = ("/q/1", "/q/2")
 
@@ -212,6 +215,26 @@ def test_an_answer_that_shows_a_departure_is_told_behind_the_events_that_came_be
     assert not told
     assert all(kazoo.go_on(Turn.EVENTS) for _ in NODES)
     assert told == [mine, other]
+
+
+@pytest.mark.parametrize(
+    ("watches_itself", "proof"), [(True, Departure.IN_ORDER), (False, Departure.UNORDERED)]
+)
+def test_a_departure_proves_something_where_the_waiters_own_would_have_been_told(
+    watches_itself: bool, proof: Departure
+) -> None:
+    kazoo, told = Kazoo(), list[Departure]()
+    mine, other = NODES
+    watches = Watches(Requests(kazoo))
+    if watches_itself:
+        watches.add(mine, lambda _: None)
+    watches.add(other, told.append, (Contender("me", mine, Mode.EX, 2),))
+    while any(kazoo.go_on(turn) for turn in Turn):
+        pass
+    kazoo.delete(other)
+    while any(kazoo.go_on(turn) for turn in Turn):
+        pass
+    assert told == [proof]
 
 
 class Breaking(Kazoo):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +12,7 @@ from coordlock_zookeeper.requests import Requests
 from kazoo.exceptions import ConnectionLoss
 
 from coordlock.errors import BackendUnavailable
-from tests.unit.signals import interrupted
+from tests.unit.signals import moments
 
 
 class Client:
@@ -76,17 +75,6 @@ def test_without_a_connection_all_are_refused_each_with_an_error_of_its_own(
     assert len(client.asked) == 1, "a new connection asks anew"
 
 
-def test_an_interrupted_request_keeps_nobody_from_asking(client: Client, lists: ChildLists) -> None:
-    client.interrupts.append(KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        lists.ask("/q")
-    asked, late = lists.ask("/q"), lists.ask("/q")
-    client.answer("a-0000000000")
-    assert asked.result(0).children == ["a-0000000000"]
-    client.answer()
-    assert late.result(0).children == []
-
-
 def test_ctrl_c_at_any_moment_keeps_no_later_request_waiting(
     client: Client, lists: ChildLists
 ) -> None:
@@ -94,12 +82,9 @@ def test_ctrl_c_at_any_moment_keeps_no_later_request_waiting(
         lists.ask("/q"), lists.ask("/q")
         client.answer()  # now the second one is sent
 
-    for moment in itertools.count(1):
-        came = interrupted(act, moment, queues)
+    for strike in moments(10, queues):
+        strike(act)
         after = [lists.ask("/q") for _ in range(2)]
         while client.asked:
             client.answer("a-0000000000")
-        assert all(one.result(0).children == ["a-0000000000"] for one in after), moment
-        if not came:
-            break
-    assert moment > 10
+        assert all(one.result(0).children == ["a-0000000000"] for one in after)

@@ -16,8 +16,8 @@ from coordlock.backend import Delete, Expect, Operation, Put
 from coordlock.errors import InvalidName
 from coordlock.kernel.engine import Engine
 from coordlock.model.names import escape
-from coordlock.runtime.driver import Steps
-from coordlock.runtime.methods import Resident, awaiting, blocking
+from coordlock.runtime.driver import Steps, awaiting, blocking
+from coordlock.runtime.guards import Resident
 
 __all__ = [
     "AsyncTransaction",

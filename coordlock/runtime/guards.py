@@ -1,4 +1,4 @@
-"""Functions that users give: those whose body would run too late, or never, are refused by name.
+"""Guards against misuse, each of which says what to write instead.
 
 A call of a coroutine function or a generator function returns before its body has run. So a caller
 that takes such a call for the work itself would do nothing, and say that all is well.
@@ -12,9 +12,19 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iter
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NoReturn, ParamSpec, TypeVar
 
-__all__ = ["BLOCK", "Block", "CoroutineFunction", "PlainFunction", "block", "name_of"]
+__all__ = [
+    "BLOCK",
+    "Block",
+    "CoroutineFunction",
+    "EnteredByAsyncWith",
+    "EnteredByWith",
+    "PlainFunction",
+    "Resident",
+    "block",
+    "name_of",
+]
 
 F = TypeVar("F", bound=Callable[..., object])
 P = ParamSpec("P")
@@ -163,3 +173,57 @@ def block(generator: Callable[P, Iterator[T]], use: PlainFunction = BLOCK) -> Ca
         return Block(lambda: make(*args, **kwargs), use)
 
     return made
+
+
+class Resident:
+    """The base of clients, locks, grants and transactions, which can't be pickled or copied."""
+
+    #: What to pass to another process instead.
+    _instead: ClassVar[str]
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__} cannot be pickled or copied, because it belongs to its "
+            f"process: {self._instead}"
+        )
+
+
+class _WrongStatement(TypeError, AttributeError):
+    """Also an AttributeError, so that ``hasattr`` and libraries that look around go on."""
+
+
+class _Refusing:
+    """A method to enter that is not there, and says what to write when a statement loads it.
+
+    Without an exit, so that `isinstance` takes nothing for a context manager of that kind. From
+    Python 3.14 on, statements load the exit first, and Python says itself which one to use.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __get__(self, thing: object, owner: type) -> NoReturn:
+        raise _WrongStatement(f"{owner.__name__} {self._text}")
+
+
+class EnteredByWith:
+    """The base of what ``with`` enters: ``async with`` raises TypeError."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # which then finds the mistake itself
+        __aenter__ = _Refusing(
+            "is for threads: enter it by `with`; for `async with` there is "
+            "coordlock.connect_async()"
+        )
+
+
+class EnteredByAsyncWith:
+    """The base of what ``async with`` enters: ``with`` raises TypeError."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:
+        __enter__ = _Refusing(
+            "is for asyncio: enter it by `async with`; for `with` there is coordlock.connect()"
+        )

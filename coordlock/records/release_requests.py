@@ -14,10 +14,8 @@ from typing import Any, Final
 from coordlock.backend import Listing, Observation
 from coordlock.errors import BackendError
 from coordlock.kernel.engine import Engine
-from coordlock.kernel.stored_record import Folder, StoredRecord
 from coordlock.kernel.ticket import Ticket
-from coordlock.locks.queue_view import QueueEntry, queue_view
-from coordlock.model.contender import are_same
+from coordlock.records.stored_record import Folder, StoredRecord
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
@@ -34,22 +32,12 @@ _LONGEST_REASON: Final = 1000
 Asked = dict[str, str]
 
 
-def ask(
-    engine: Engine, queue: str, reason: str, chosen: QueueEntry | None
-) -> Steps[tuple[QueueEntry, ...]]:
-    """Ask the holders of ``queue``, or only the ``chosen`` one; returns those asked.
+def ask(engine: Engine, queue: str, requests: Asked, there: set[str]) -> Steps[None]:
+    """Make the ``requests`` in ``queue``, in which the contenders ``there`` are.
 
-    Raises ValueError for a reason that is too long, `Unsupported` and `BackendUnavailable`.
+    Raises `BackendUnavailable`.
     """
-    check_reason(reason)
-    engine.backend.require("data")
-    members = yield from queue_view(engine, queue)
-    asked = tuple(member for member in members if _is_meant(member, chosen))
-    if asked:
-        there = {member.contender.place for member in members}
-        requests = {member.contender.place: reason for member in asked}
-        yield from engine.bounded(_write(_record(engine, queue), there, requests))
-    return asked
+    yield from engine.bounded(_write(_record(engine, queue), there, requests))
 
 
 def check_reason(reason: object) -> None:
@@ -58,10 +46,6 @@ def check_reason(reason: object) -> None:
         raise TypeError(f"reason must be a text, not {reason!r}")
     if len(reason) > _LONGEST_REASON:
         raise ValueError(f"reason has {len(reason)} characters; the limit is {_LONGEST_REASON}")
-
-
-def _is_meant(member: QueueEntry, chosen: QueueEntry | None) -> bool:
-    return member.holding if chosen is None else are_same(member.contender, chosen.contender)
 
 
 def _write(record: StoredRecord[Asked], there: set[str], requests: Asked) -> Steps[None]:
@@ -94,6 +78,7 @@ class Requests:
 
     def __init__(self, engine: Engine, ticket: Ticket) -> None:
         engine.backend.require("data")
+        self._ticket: Final = ticket
         self._places: Final = {contender.place for contender in ticket.contenders}
         #: Kept with the reason of the first request, or with None at the grant's end.
         self.asked: Final[Promise[str | None]] = Promise()
@@ -119,7 +104,9 @@ class Requests:
                 log.warning("requests to release a lock cannot be read: %s", error)
                 continue
             for place in self._places.intersection(requests):
-                self.asked.resolve(requests[place])
+                reason = requests[place]
+                if self.asked.resolve(reason) and self._ticket.recording is not None:
+                    self._ticket.recording.release_requested(reason)
 
     def _stop(self) -> None:
         for _, observation in self._observed:

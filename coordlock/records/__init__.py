@@ -1,0 +1,1 @@
+"""What the service keeps beside the queues: records that many clients change, and transactions."""
