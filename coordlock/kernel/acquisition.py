@@ -178,7 +178,7 @@ class _Acquisition:
         return departures
 
     def _proved(self, blocker: Contender, departure: Departure, ticket: Ticket) -> Steps[Departure]:
-        """What the ``departure`` of ``one`` proves, where that may be this client's own contender.
+        """What the ``departure`` proves, where ``blocker`` may be this client's own contender.
 
         The end of a session removes all its contenders in one step, which services report in any
         order. So nothing is proved unless a withdrawal has removed that contender, and it alone.
