@@ -345,9 +345,9 @@ BEGIN
         queues[place] := here;
     END LOOP;
     -- The client has given it up meanwhile, and looks for what comes late for 81 s. It sent the `clock`
-    -- that it knew.
-    IF clock_timestamp() > to_timestamp(a.clock) + greatest((SELECT ttl FROM session WHERE id = a.session), interval '60 s') THEN
-        RAISE 'the request came too late' USING ERRCODE = 'cannot_connect_now';
+    -- that it knew, and repeats it with that of this answer, for the clock may have been set.
+    IF clock_timestamp() > to_timestamp(a.clock) + interval '60 s' THEN
+        RETURN;
     END IF;
     PERFORM _check(a.session);
     mine := ARRAY(SELECT token FROM _find(keys));
