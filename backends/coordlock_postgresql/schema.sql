@@ -241,8 +241,8 @@ $$;
 -- For the program's own transaction: keep contenders in their queues until it ends, also if their
 -- session ends meanwhile, or remove them with its commit. A program that hangs in it, or reads no answer,
 -- is ended after the seconds that the session has `left`. The answer is held, lost, or snapshot: for a
--- snapshot that is older than the contender shows neither. The advisory lock only shows who guards: see
--- `withdraw`.
+-- snapshot that is older than the contender shows neither. The advisory lock only shows who guards, and
+-- waits for no lock of the program's own: see `withdraw`.
 CREATE FUNCTION guard(
     sessions text[], ids text[], tokens bigint[], seconds_left double precision, removes boolean
 ) RETURNS text LANGUAGE plpgsql AS $$
@@ -253,7 +253,7 @@ DECLARE
     timeout constant interval := make_interval(secs => greatest(0.001, seconds_left));
     name text;
 BEGIN
-    PERFORM pg_advisory_xact_lock_shared(t) FROM unnest(tokens) AS t;
+    PERFORM pg_try_advisory_xact_lock_shared(t) FROM unnest(tokens) AS t;
     IF current_setting('transaction_isolation') = 'read committed' THEN
         is_there := _admit(keys);
     ELSE
@@ -389,7 +389,8 @@ BEGIN
         (SELECT coalesce(json_agg(json_build_array(id, token)), '[]') FROM unnest(done.gone)),
         (SELECT coalesce(json_agg(to_jsonb(c) || jsonb_build_object('pid', (
             SELECT min(pid) FROM pg_locks
-            WHERE locktype = 'advisory' AND classid::bigint << 32 | objid::bigint = c.token
+            WHERE locktype = 'advisory' AND objsubid = 1 AND classid::bigint << 32 | objid::bigint = c.token
+              AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
         ))), '[]') FROM _find(a.contenders) AS c));
 END $$;
 
