@@ -128,6 +128,27 @@ def test_an_enqueue_that_comes_too_late_adds_nothing(root: str, admin: Admin) ->
         request(admin, "close", session=DEAD)
 
 
+def test_a_grant_of_another_timeline_guards_no_data(root: str, admin: Admin) -> None:
+    request(admin, "open", session=DEAD, ttl="20 s")
+    try:
+        [[_, [[id, token, *_]]]] = enqueue(admin, root)
+        of_data = {
+            "root": root,
+            "folder": "/",
+            "contenders": [{"session": DEAD, "id": id, "token": token}],
+            "operations": [{"verb": "put", "folder": "/", "name": "a", "value": "1"}],
+        }
+        assert "evicted" not in request(admin, "write", **of_data)
+        assert request(admin, "read", **of_data)
+        admin.execute("UPDATE coordlock.epoch SET timeline = 'another'")
+        # The old primary may have removed the contender, and granted the lock to another one.
+        assert "evicted" in request(admin, "write", **of_data)
+        assert request(admin, "read", **of_data) is None
+    finally:
+        admin.execute("UPDATE coordlock.epoch SET timeline = coordlock._timeline()")
+        request(admin, "close", session=DEAD)
+
+
 def test_a_token_never_comes_again_though_its_queue_is_gone(
     postgresql: Postgres, root: str, admin: Admin
 ) -> None:
