@@ -264,7 +264,7 @@ DECLARE
     name text;
 BEGIN
     PERFORM pg_try_advisory_xact_lock_shared(t) FROM unnest(tokens) AS t;
-    IF current_setting('transaction_isolation') = 'read committed' THEN
+    IF current_setting('transaction_isolation') LIKE 'read %' THEN
         is_there := _admit(keys);
     ELSE
         BEGIN
