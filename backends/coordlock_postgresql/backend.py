@@ -116,7 +116,11 @@ class PostgresqlBackend(PostgresqlSession):
             for entry in entries
         ]
 
-        def enqueued(revision: int, parts: list[Any]) -> tuple[Snapshot, ...]:
+        def enqueued(revision: int, parts: list[Any] | None) -> tuple[Snapshot, ...]:
+            if parts is None:
+                raise BackendUnavailable(
+                    SERVICE, "the request came too late, or the server's clock was set"
+                )
             pairs = zip(entries, parts, strict=True)
             return tuple([_snapshot(entry.queue, revision, part) for entry, part in pairs])
 
