@@ -215,6 +215,8 @@ def copied(future: Promise[T]) -> Promise[T]:
 def all_of(promises: Iterable[Promise[T]]) -> Promise[tuple[T, ...]]:
     """A promise of the values of ``promises``, in order; it fails with the first that fails."""
     awaited = list(promises)
+    if not awaited:
+        return resolved(())
     together: Promise[tuple[T, ...]] = Promise()
     missing = set(awaited)
 
