@@ -17,7 +17,7 @@ from coordlock.model.names import escape, is_internal, unescape
 from coordlock.runtime.clock import Timers, sleep
 from coordlock.runtime.driver import Steps, awaited, run_in_background
 from coordlock.runtime.log import Log
-from coordlock.runtime.promise import Promise, all_of, failed, resolved
+from coordlock.runtime.promise import Promise, all_of, failed
 from coordlock.settings import Option, Settings
 from coordlock_postgresql import schema
 from coordlock_postgresql.access import Server
@@ -302,10 +302,7 @@ class PostgresqlBackend(PostgresqlSession):
         return self._ask("names", read, folder=folder, nearest=first, name=split)
 
     def follow_news(self, key: str, news: Callable[[], None]) -> Observation[Listing]:
-        from coordlock.backend import Listing
-
-        place = f"{self._root} key:{key}"
-        return self._observers.observe(place, lambda: resolved(Listing({}, 0)), news)
+        return self._observers.observe(f"{self._root} key:{key}", None, news)
 
     def write(
         self, operations: Sequence[Operation], guards: Sequence[Contender] = ()
