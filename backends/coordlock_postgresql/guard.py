@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from inspect import iscoroutinefunction
 from typing import Any, Final
 
 __all__ = ["Statement", "ask", "ask_async"]
@@ -48,7 +49,7 @@ def _answer(connection: Any, query: str, parameters: dict[str, object]) -> str:
             cursor.execute(_with_percents(query, parameters), parameters)
             [answer] = cursor.fetchone()
         return str(answer)
-    _refuse_other_kinds(connection)
+    _refuse_other_kinds(connection, awaits=False)
     cursor = _cursor(connection).execute(_with_percents(query, parameters), parameters)
     [answer] = cursor.fetchone()
     return str(answer)
@@ -60,7 +61,7 @@ async def _answer_async(connection: Any, query: str, parameters: dict[str, objec
         own = await connection.connection() if of_session else connection
         _refuse_autocommit(own.sync_connection)
         return str((await connection.execute(statement, parameters)).scalar_one())
-    _refuse_other_kinds(connection)
+    _refuse_other_kinds(connection, awaits=True)
     cursor = await _cursor(connection).execute(_with_percents(query, parameters), parameters)
     [answer] = await cursor.fetchone()
     return str(answer)
@@ -79,12 +80,14 @@ def _refuse_autocommit(connection: Any) -> None:
         raise ValueError(_AUTOCOMMIT)
 
 
-def _refuse_other_kinds(connection: Any) -> None:
+def _refuse_other_kinds(connection: Any, *, awaits: bool) -> None:
     """Raise TypeError unless this is psycopg's, ValueError where each statement is committed."""
-    if not hasattr(connection, "info") or not hasattr(connection, "execute"):
+    is_psycopgs = hasattr(connection, "info") and hasattr(connection, "execute")
+    if not is_psycopgs or iscoroutinefunction(connection.execute) is not awaits:
         raise TypeError(
             "a connection of psycopg 3, SQLAlchemy or Django is needed, or a session of "
-            f"SQLAlchemy, not {type(connection).__module__}.{type(connection).__qualname__}"
+            "SQLAlchemy, with connect_async an async one, "
+            f"not {type(connection).__module__}.{type(connection).__qualname__}"
         )
     if connection.autocommit and not connection.info.transaction_status:
         raise ValueError(_AUTOCOMMIT)

@@ -330,14 +330,20 @@ def test_an_older_snapshot_is_refused_by_name(url: str, own: psycopg.Connection[
 
 
 def test_a_connection_without_a_transaction_is_refused(
-    url: str, own: psycopg.Connection[Any]
+    postgresql: Postgres, url: str, own: psycopg.Connection[Any]
 ) -> None:
+    async def refused(grant: coordlock.Grant) -> None:
+        async with async_program(postgresql, "psycopg") as other:
+            with pytest.raises(TypeError, match=r"not psycopg\.AsyncConnection"):
+                grant.guard(other)
+
     own.autocommit = True
     with coordlock.connect(url) as client, client.lock("a") as grant:
         with pytest.raises(ValueError, match="begin a transaction"):
             grant.guard(own)
         with pytest.raises(TypeError, match=r"not builtins\.str"):
             grant.guard("postgresql://")
+        asyncio.run(refused(grant))
         with own.transaction():
             grant.guard(own)
 
