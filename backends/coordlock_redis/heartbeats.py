@@ -32,7 +32,7 @@ class Heartbeats:
         self._servers: Final = servers
         self._context: Final = context
         self._replicas: Final = replicas
-        self._worker: Final = Worker("coordlock-redis-heartbeat")
+        self._worker: Final = Worker("coordlock-redis-heartbeat", must_not_wait=True)
         self._lock: Final = threading.Lock()
         self._connection: Connection | None = None
         self._is_closed = False

@@ -15,6 +15,9 @@ from coordlock_redis.session import RedisSession
 import coordlock
 from coordlock import BackendError, GrantState, LockLost
 from coordlock.backend import Queue
+from coordlock.model.events import HeartbeatAnswered
+from coordlock.runtime.process import THREAD
+from coordlock.runtime.recorder import RECORDER, Event
 from coordlock.testing.connection import Connection as FaultConnection
 from coordlock.testing.frames import Message
 from coordlock.testing.proxy import FaultProxy
@@ -81,6 +84,25 @@ def test_a_heartbeat_without_an_answer_leaves_the_lease_time_for_another(
         proxy.on_bytes(b"EVALSHA", silence)
         assert is_silent.wait(10)
         assert not grant.lost.wait(4.0)
+
+
+def test_the_thread_of_the_heartbeats_waits_for_nothing_that_a_program_leaves_there(
+    only: RedisServer, root: str
+) -> None:
+    """The fault: a collection of garbage may end a block there, whose release waited."""
+    must_not_wait: list[bool] = []
+
+    def note(event: Event) -> None:
+        if isinstance(event, HeartbeatAnswered):
+            must_not_wait.append(THREAD.must_not_wait)
+
+    remove = RECORDER.add(note)
+    try:
+        with coordlock.connect(only.url_for(root, ttl="1s")) as client, client.lock("a"):
+            eventually(lambda: len(must_not_wait) >= 2)
+    finally:
+        remove()
+    assert all(must_not_wait)
 
 
 def test_a_departure_that_was_told_to_nobody_is_noticed_at_the_reconnect(
