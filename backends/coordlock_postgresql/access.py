@@ -75,7 +75,8 @@ def check(connection: Connection[Any]) -> None:
 def schema_version(connection: Connection[Any]) -> int | None:
     """The version of the database's schema; None without one."""
     found = connection.execute(
-        "SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'coordlock'"
+        "SELECT FROM pg_catalog.pg_proc "
+        "WHERE pronamespace = pg_catalog.to_regnamespace('coordlock') LIMIT 1"
     ).fetchone()
     if found is None:
         return None

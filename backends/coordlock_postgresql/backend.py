@@ -17,7 +17,7 @@ from coordlock.model.names import escape, is_internal, unescape
 from coordlock.runtime.clock import Timers, sleep
 from coordlock.runtime.driver import Steps, awaited, run_in_background
 from coordlock.runtime.log import Log
-from coordlock.runtime.promise import Promise, all_of, failed, resolved
+from coordlock.runtime.promise import Promise, all_of, failed
 from coordlock.settings import Option, Settings
 from coordlock_postgresql import schema
 from coordlock_postgresql.access import Server
@@ -116,7 +116,11 @@ class PostgresqlBackend(PostgresqlSession):
             for entry in entries
         ]
 
-        def enqueued(revision: int, parts: list[Any]) -> tuple[Snapshot, ...]:
+        def enqueued(revision: int, parts: list[Any] | None) -> tuple[Snapshot, ...]:
+            if parts is None:
+                raise BackendUnavailable(
+                    SERVICE, "the request came too late, or the server's clock was set"
+                )
             pairs = zip(entries, parts, strict=True)
             return tuple([_snapshot(entry.queue, revision, part) for entry, part in pairs])
 
@@ -298,10 +302,7 @@ class PostgresqlBackend(PostgresqlSession):
         return self._ask("names", read, folder=folder, nearest=first, name=split)
 
     def follow_news(self, key: str, news: Callable[[], None]) -> Observation[Listing]:
-        from coordlock.backend import Listing
-
-        place = f"{self._root} key:{key}"
-        return self._observers.observe(place, lambda: resolved(Listing({}, 0)), news)
+        return self._observers.observe(f"{self._root} key:{key}", None, news)
 
     def write(
         self, operations: Sequence[Operation], guards: Sequence[Contender] = ()

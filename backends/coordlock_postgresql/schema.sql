@@ -238,23 +238,33 @@ CREATE FUNCTION _admit(keys key[]) RETURNS boolean LANGUAGE sql AS $$
     ) AS there
 $$;
 
+-- Whether the session of a contender has ended, as those of earlier epochs have. It begins no epoch, for
+-- the transaction may be the program's.
+CREATE FUNCTION _have_ended(keys key[]) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    latest epoch;
+BEGIN
+    SELECT * INTO latest FROM epoch ORDER BY number DESC LIMIT 1;
+    RETURN keys <> '{}' AND (latest.timeline <> _timeline() OR EXISTS (
+        SELECT FROM unnest(keys) AS k JOIN session s ON s.id = k.session WHERE ended OR s.epoch < latest.number));
+END $$;
+
 -- For the program's own transaction: keep contenders in their queues until it ends, also if their
 -- session ends meanwhile, or remove them with its commit. A program that hangs in it, or reads no answer,
 -- is ended after the seconds that the session has `left`. The answer is held, lost, or snapshot: for a
--- snapshot that is older than the contender shows neither. The advisory lock only shows who guards: see
--- `withdraw`.
+-- snapshot that is older than the contender shows neither. The advisory lock only shows who guards, and
+-- waits for no lock of the program's own: see `withdraw`.
 CREATE FUNCTION guard(
     sessions text[], ids text[], tokens bigint[], seconds_left double precision, removes boolean
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     keys constant key[] := ARRAY(SELECT (s, i, t, 0)::key FROM unnest(sessions, ids, tokens) AS g(s, i, t));
-    latest epoch;
     is_there boolean;
     timeout constant interval := make_interval(secs => greatest(0.001, seconds_left));
     name text;
 BEGIN
-    PERFORM pg_advisory_xact_lock_shared(t) FROM unnest(tokens) AS t;
-    IF current_setting('transaction_isolation') = 'read committed' THEN
+    PERFORM pg_try_advisory_xact_lock_shared(t) FROM unnest(tokens) AS t;
+    IF current_setting('transaction_isolation') LIKE 'read %' THEN
         is_there := _admit(keys);
     ELSE
         BEGIN
@@ -266,10 +276,7 @@ BEGIN
             RETURN 'snapshot';
         END IF;
     END IF;
-    SELECT * INTO latest FROM epoch ORDER BY number DESC LIMIT 1;
-    IF NOT is_there OR latest.timeline <> _timeline() OR EXISTS (
-        SELECT FROM session s WHERE s.id = ANY (sessions) AND (ended OR s.epoch < latest.number)
-    ) THEN
+    IF NOT is_there OR _have_ended(keys) THEN
         RETURN 'lost';
     END IF;
     IF removes THEN
@@ -345,9 +352,9 @@ BEGIN
         queues[place] := here;
     END LOOP;
     -- The client has given it up meanwhile, and looks for what comes late for 81 s. It sent the `clock`
-    -- that it knew.
-    IF clock_timestamp() > to_timestamp(a.clock) + greatest((SELECT ttl FROM session WHERE id = a.session), interval '60 s') THEN
-        RAISE 'the request came too late' USING ERRCODE = 'cannot_connect_now';
+    -- that it knew, and repeats it with that of this answer, for the clock may have been set.
+    IF clock_timestamp() > to_timestamp(a.clock) + interval '60 s' THEN
+        RETURN;
     END IF;
     PERFORM _check(a.session);
     mine := ARRAY(SELECT token FROM _find(keys));
@@ -389,7 +396,8 @@ BEGIN
         (SELECT coalesce(json_agg(json_build_array(id, token)), '[]') FROM unnest(done.gone)),
         (SELECT coalesce(json_agg(to_jsonb(c) || jsonb_build_object('pid', (
             SELECT min(pid) FROM pg_locks
-            WHERE locktype = 'advisory' AND classid::bigint << 32 | objid::bigint = c.token
+            WHERE locktype = 'advisory' AND objsubid = 1 AND classid::bigint << 32 | objid::bigint = c.token
+              AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
         ))), '[]') FROM _find(a.contenders) AS c));
 END $$;
 
@@ -448,9 +456,10 @@ CREATE FUNCTION queues(a arguments) RETURNS json LANGUAGE sql AS $$
     WHERE root = a.root AND EXISTS (SELECT FROM contender WHERE queue = q.id)
 $$;
 
--- What a folder holds, or one key of it; null unless the guards are in their queues.
+-- What a folder holds, or one key of it; null unless the guards are in their queues and sessions.
 CREATE FUNCTION read(a arguments) RETURNS json LANGUAGE sql AS $$
-    SELECT CASE WHEN cardinality(a.contenders) = (SELECT count(*) FROM _find(a.contenders)) THEN (
+    SELECT CASE WHEN cardinality(a.contenders) = (SELECT count(*) FROM _find(a.contenders))
+                 AND NOT _have_ended(a.contenders) THEN (
         SELECT coalesce(json_agg(json_build_array(folder || name, encode(value, 'hex'), version) ORDER BY name), '[]')
         FROM data WHERE root = a.root AND folder = a.folder AND name = coalesce(a.name, name)
     ) END
@@ -470,7 +479,7 @@ CREATE FUNCTION write(a arguments, OUT done outcome) LANGUAGE plpgsql AS $$
 DECLARE
     unmet integer;
 BEGIN
-    IF NOT _admit(a.contenders) THEN
+    IF NOT _admit(a.contenders) OR _have_ended(a.contenders) THEN
         done.answer := json_build_object('evicted', true);
         RETURN;
     END IF;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 from uuid import uuid4
@@ -11,8 +12,10 @@ from uuid import uuid4
 from coordlock.backend import Backend, SessionInfo, SessionListener
 from coordlock.backend.observers import Observers
 from coordlock.backend.session import OneSession
+from coordlock.errors import BackendUnavailable
 from coordlock.model.contender import Contender
 from coordlock.runtime.clock import Timers, sleep
+from coordlock.runtime.driver import Steps, awaited, run_in_background
 from coordlock.runtime.promise import Promise, failed
 from coordlock_postgresql.access import Server
 from coordlock_postgresql.errors import SERVICE, client_closed
@@ -166,7 +169,14 @@ class PostgresqlSession(Backend):
 
     def on_listening(self) -> None:
         """Try whether messages arrive."""
-        self._ask("probe", lambda *_: None)
+        run_in_background(self._probe())
+
+    def _probe(self) -> Steps[None]:
+        while self._closing is None:
+            # What ended the last connection that listens has often ended that for requests, too.
+            with suppress(BackendUnavailable):
+                return (yield from awaited(self._ask("probe", lambda *_: None)))
+            yield self.pause()
 
     def on_live(self) -> None:
         """They do."""

@@ -12,7 +12,7 @@ from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.model.names import is_internal
 from coordlock.runtime.clock import Timers
 from coordlock.runtime.driver import Steps, run_in_background
-from coordlock.runtime.promise import Promise, failed, resolved
+from coordlock.runtime.promise import Promise, failed
 from coordlock.settings import Option, Settings
 from coordlock_redis import access, compat, contenders
 from coordlock_redis.contenders import names
@@ -205,27 +205,22 @@ class RedisBackend(RedisSession):
     def follow(self, place: str, news: Callable[[], None]) -> Observation[Listing]: ...
     def follow(self, place: Queue | str, news: Callable[[], None]) -> Observation[Any]:
         if isinstance(place, str):
-            return self._follow_data(place, partial(self.read, place), news)
+            from coordlock_redis import data
+
+            return self._follow(data.channel(place), partial(self.read, place), news)
         read = partial(self.snapshot, place.name, owners=True)
         return self._follow(f"changes:{place.name}", read, news)
 
     def follow_news(self, key: str, news: Callable[[], None]) -> Observation[Listing]:
-        from coordlock.backend import Listing
-
-        return self._follow_data(key, lambda: resolved(Listing({}, 0)), news)
-
-    def _follow_data(
-        self, where: str, read: Callable[[], Promise[Listing]], news: Callable[[], None]
-    ) -> Observation[Listing]:
         from coordlock_redis import data
 
-        return self._follow(data.channel(where), read, news)
+        return self._follow(data.channel(key), None, news)
 
     def _follow(
-        self, channel: str, read: Callable[[], Promise[Any]], news: Callable[[], None]
+        self, channel: str, read: Callable[[], Promise[Any]] | None, news: Callable[[], None]
     ) -> Observation[Any]:
         name = self._root + channel.encode("utf-8", "surrogatepass")
-        reading = lambda: run_in_background(self._reading(read))  # noqa: E731
+        reading = read and (lambda: run_in_background(self._reading(read)))
         observation = self._observers.observe(name, reading, news)
         self._requests.listen()
         return observation

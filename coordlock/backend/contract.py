@@ -408,7 +408,6 @@ class Backend(ABC):
     def follow_news(self, key: str, news: Callable[[], None]) -> Observation[Listing]:
         """Observe that a key changes: as `follow`, but the listings need not show what it holds.
 
-        So where the service says only that something has changed, nothing is read. A client follows
-        a key in one of both ways.
+        So where the service says only that something has changed, nothing is read.
         """
         return self.follow(key, news)

@@ -12,7 +12,7 @@ from coordlock.errors import BackendError, BackendUnavailable, ClientClosed, Coo
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
-from coordlock.runtime.promise import Promise, call_each
+from coordlock.runtime.promise import Promise, call_each, resolved
 
 __all__ = ["Observers", "Reporter"]
 
@@ -90,6 +90,12 @@ def _show(view: View[Any], observation: Observation[Any]) -> None:
         observation.show(view.state)
 
 
+def _nothing() -> Promise[Any]:
+    from coordlock.backend.data import Listing
+
+    return resolved(Listing({}, 0))
+
+
 class Observers:
     """All that a client observes. Safe for threads; observers are called without the lock.
 
@@ -117,8 +123,13 @@ class Observers:
         #: Why nothing is observed any more.
         self._closed: CoordlockError | None = None
 
-    def observe(self, place: Hashable, read: Read, news: Callable[[], None]) -> Observation[Any]:
-        """Observe ``place``, which ``read`` reads: see `Observation`."""
+    def observe(
+        self, place: Hashable, read: Read | None, news: Callable[[], None]
+    ) -> Observation[Any]:
+        """Observe ``place``, which ``read`` reads: see `Observation`.
+
+        None for an observer that needs the news alone. While all observers do, nothing is read.
+        """
         now = self._clock.now()
         observation: Observation[Any] = Observation(
             news, lambda: self._leave(place, observation), now
@@ -127,13 +138,14 @@ class Observers:
             if (closed := self._closed) is None:
                 observed = self._observed.get(place)
                 if observed is None:
-                    observed = self._observed[place] = _Observed(read, now)
+                    observed = self._observed[place] = _Observed(read or _nothing, now)
                     try:
                         observed.is_live = self._reporter.report(place)
                     except BaseException:  # no thread can be started, or Ctrl-C
                         del self._observed[place]
                         raise
                 else:
+                    observed.read = read or observed.read
                     # It sees nothing that is older than its own beginning.
                     self._doubt(place, observed, now)
                 observed.observers.append(observation)

@@ -120,9 +120,14 @@ class WatchTable(Generic[W]):
 
     def report_value(self, watched: W, version: int) -> None:
         """Its value has this ``version``: call the watches that know another."""
-        for watch in tuple(watched.watches):
-            if 0 < watch.version != version and self._cancel(watched, watch):
-                call_each([watch], partial(self._call, None))
+
+        def call(watch: Watch) -> None:
+            if watch in watched.watches:  # else it was cancelled meanwhile
+                self._call(None, watch)
+                self._cancel(watched, watch)  # only now: a signal handler may raise before the call
+
+        known = watched.watches.copy()
+        call_each([watch for watch in known if 0 < watch.version != version], call)
 
     def _call(self, proof: Callable[[Sequence[Contender]], Departure] | None, watch: Watch) -> None:
         departure = Departure.UNORDERED

@@ -33,7 +33,7 @@ HAD_LEFT: Final = "its contender had left the queue"
 _WATCH_DELAY_S: Final = 0.2
 
 
-class Recording(Protocol):
+class GrantRecorder(Protocol):
     """Records what becomes of a grant."""
 
     def lost(self, ticket: Ticket, lost: CoordlockError) -> None:
@@ -74,7 +74,7 @@ class Ticket(Removable):
     waits_since: float | None = None
     is_wait_logged: bool = False
     #: Records what becomes of its grant, while somebody listens to events.
-    recording: Recording | None = None
+    recording: GrantRecorder | None = None
     #: Tells whether the session was lost, too, where the service has reported that it vanished.
     probe: Promise[float] | None = None
     #: How long it may be held, where that has a limit.

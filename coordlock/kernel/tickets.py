@@ -11,6 +11,7 @@ strikes its first removal, the sweep repeats it.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -230,10 +231,14 @@ class Tickets:
         if blocker is None or since is None:
             return
         is_due = time.time() - since >= _LONG_WAIT_S and not ticket.is_leaving
-        if is_due and not ticket.is_wait_logged:
+        if is_due and not ticket.is_wait_logged and log.isEnabledFor(logging.INFO):
             ticket.is_wait_logged = True
             queue, contender = blocker
-            self._log.waits(ticket, contender, ticket.read_before(queue, contender))
+            if contender.owner is not None:
+                _log_wait(ticket, contender)
+            else:
+                answer = ticket.read_before(queue, contender)
+                answer.add_done_callback(partial(_log_wait_behind, ticket, contender))
 
     def refused(self, name: str, error: BaseException) -> None:
         """The service refuses to remove contenders from ``name``. The log says each reason once."""
@@ -305,16 +310,15 @@ class TicketLog:
         if omitted:
             log.warning("%d more grants were lost in the same moments", omitted)
 
-    def waits(self, ticket: Ticket, blocker: Contender, answer: Promise[Snapshot]) -> None:
-        """``ticket`` has waited long behind ``blocker``; the ``answer`` shows whose that is."""
-        answer.add_done_callback(partial(_log_wait, ticket, blocker))
 
-
-def _log_wait(ticket: Ticket, blocker: Contender, answer: Promise[Snapshot]) -> None:
+def _log_wait_behind(ticket: Ticket, blocker: Contender, answer: Promise[Snapshot]) -> None:
     if answer.exception() is not None or ticket.blocker is None:
         return  # the service is away, which has a line of its own, or the wait is over
-    queue = answer.result()
-    blocker = queue.find(blocker.id) or blocker
+    _log_wait(ticket, answer.result().find(blocker.id) or blocker)
+
+
+def _log_wait(ticket: Ticket, blocker: Contender) -> None:
+    """``ticket`` has waited long behind ``blocker``."""
     waited = max(0.0, time.time() - (ticket.waits_since or time.time()))
     log.info(
         "%s %r: waiting for %.0f s behind %s",

@@ -82,14 +82,14 @@ class _GuardingGrant(BaseGrant):
     def _check_guard(self, answer: str) -> None:
         """Raise what the ``answer`` to that means."""
         if answer == "elsewhere":
-            raise ValueError(
+            raise OtherDatabase(
                 f"the connection is to another database than the one with the lock {self.name!r}: "
                 "use a connection to that one, or a fence, such as coordlock.fencing.sql.SQLFence"
             )
         if answer == "snapshot":
             raise ValueError(
-                "the transaction may have begun before the lock was granted, and does not see it: "
-                "acquire first, then begin, or use READ COMMITTED"
+                "the transaction does not see the lock, which was granted after its beginning, or "
+                "lost: acquire first, then begin, or use READ COMMITTED"
             )
         if answer != "held":
             raise self._lost_because("its contender has left the queue, or its session has ended")
@@ -104,6 +104,10 @@ class _GuardingGrant(BaseGrant):
         """The service, where it keeps data that a contender guards; raises `Unsupported`."""
         self._engine.backend.require("data")
         return self._engine.backend
+
+
+class OtherDatabase(ValueError):
+    """The connection is to another database than the one with the lock."""
 
 
 class Grant(EnteredByWith, BlockingSignals, _GuardingGrant):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from coordlock.errors import ClientClosed
 from coordlock.runtime.log import Log
 from coordlock.runtime.process import THREAD
-from coordlock.runtime.promise import Promise, resolved, settled
+from coordlock.runtime.promise import Promise, call_each, resolved, settled
 
 if TYPE_CHECKING:
     import random
@@ -165,8 +165,7 @@ class SystemTimers:
             if thread not in (None, threading.current_thread()):
                 thread.join(1.0)  # first: no two actions run at a time
         finally:
-            for _, _, timer in sorted(left):
-                timer.fire()
+            call_each([timer for _, _, timer in sorted(left)], _make)
 
     def _forget_cancelled(self) -> None:
         self._heap = [entry for entry in self._heap if entry[2].action is not None]
@@ -211,6 +210,13 @@ class SystemTimers:
         if self._heap:
             when = min(when, self._heap[0][0])
         return when - now
+
+
+def _make(timer: Timer) -> None:
+    """Make the call of ``timer`` in a program's thread, where a signal handler may raise."""
+    if timer.action is not None:
+        timer.action()
+        timer.cancel()
 
 
 def soon(timers: Timers, action: Callable[[], object]) -> None:

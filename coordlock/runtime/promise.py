@@ -31,35 +31,47 @@ T = TypeVar("T")
 def call_each(waiting: list[T], call: Callable[[T], object]) -> None:
     """``call`` with each of ``waiting``, taking it out; also with what is added meanwhile.
 
-    Once, but again where a signal handler has raised during that call, or before it began. What is
-    raised goes on once all were called: it may be of a handler, and so is for the program. In
-    coordlock's own threads no handler runs: there it is a fault, and is logged.
+    Once, but again where that raises, or a signal handler does before it. What fails again is a
+    fault, which is logged. Otherwise the error is the handler's: it goes to the program, once all
+    were called.
     """
     taken: T | None = None
     try:
         while waiting:
             try:
-                taken = waiting.pop(0)
-            except IndexError:
-                return  # another thread has taken it
-            _call_with(taken, call)
+                taken = waiting[0]  # first: a handler may raise as the next line returns
+                popped = waiting.pop(0)
+            except IndexError:  # another thread has taken it
+                taken = None
+                return
+            taken = popped
+            try:
+                call(taken)
+            except Exception:
+                if not _fails(taken, call):
+                    taken = None
+                    raise
+                log.exception("a callback failed")
             taken = None
     finally:
         try:
             if taken is not None:
-                _call_with(taken, call)
+                _fails(taken, call)
         finally:
             if waiting:
                 call_each(waiting, call)
 
 
-def _call_with(taken: T, call: Callable[[T], object]) -> None:
-    try:
-        call(taken)
-    except Exception:
+def _fails(taken: T, call: Callable[[T], object]) -> bool:
+    """Whether ``call``, which has raised, is at fault.
+
+    Made again it succeeds where a handler has raised, which never runs in coordlock's own threads.
+    """
+    with suppress(Exception):
         if not THREAD.must_not_wait:
-            raise
-        log.exception("a callback failed")
+            call(taken)
+            return False
+    return True
 
 
 class Promise(Generic[T]):
@@ -116,7 +128,7 @@ class Promise(Generic[T]):
                 self._callbacks.remove(fn)
             except ValueError:
                 return
-            fn(self)
+            call_each([fn], self._call)
 
     def remove_done_callback(self, fn: Callable[[Promise[T]], object]) -> None:
         """Do not call ``fn``, if that has not begun."""
@@ -203,6 +215,8 @@ def copied(future: Promise[T]) -> Promise[T]:
 def all_of(promises: Iterable[Promise[T]]) -> Promise[tuple[T, ...]]:
     """A promise of the values of ``promises``, in order; it fails with the first that fails."""
     awaited = list(promises)
+    if not awaited:
+        return resolved(())
     together: Promise[tuple[T, ...]] = Promise()
     missing = set(awaited)
 

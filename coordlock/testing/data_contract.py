@@ -207,6 +207,12 @@ class DataContract(DisturbedSuite):
             seen = followed.view.state
             one.backend.write([Put(folder + "key", b"%d" % number)]).result(BOUND)
             eventually(lambda: followed.view.state is not seen)  # noqa: B023
+        # Another observer of this client sees what the key holds.
+        whole = two.backend.follow(folder + "key", lambda: None)
+        eventually(lambda: self._values(whole) == {folder + "key": b"2"})
+        one.backend.write([Put(folder + "key", b"3")]).result(BOUND)
+        eventually(lambda: self._values(whole) == {folder + "key": b"3"})
+        whole.cancel()
         followed.cancel()
 
     def test_a_follower_sees_a_write_of_several_keys_as_a_whole(

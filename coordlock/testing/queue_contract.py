@@ -58,6 +58,22 @@ class QueueContract(PartySuite):
             tokens = [c.token for c in seen.contenders]
             assert tokens == sorted(set(tokens))  # type: ignore[type-var]
 
+    def test_queues_read_together_show_all_contenders_with_owners(
+        self, one: Party, two: Party
+    ) -> None:
+        names = ["z", "a/\u00e4 %", "empty", "b"]
+        made = {name: [party.enqueue(name)[1].id for party in (two, one)] for name in names}
+        for contender in one.backend.snapshot("empty").result(BOUND).contenders:
+            assert one.backend.evict(contender).result(BOUND)
+        seen = one.backend.snapshots(names).result(BOUND)
+        assert [snapshot.queue for snapshot in seen] == names
+        for snapshot in seen:
+            found = [contender.id for contender in snapshot.contenders]
+            assert found == ([] if snapshot.queue == "empty" else made[snapshot.queue])
+            assert all(contender.owner == OWNER for contender in snapshot.contenders)
+            assert snapshot.omitted == 0
+        assert one.backend.snapshots([]).result(BOUND) == ()
+
     def test_tokens_that_grow_do_so_when_a_queue_or_a_session_has_ended(
         self, one: Party, two: Party, party: Callable[[], Party]
     ) -> None:

@@ -2,10 +2,11 @@
 
 Why no item is put twice, and none is lost without a word. A write expects the tail at the version
 that was read, and changes it: so of all attempts at one version, by whichever client, one is made.
-It notes its own id in the tail. After a lost answer the tail is read again. If it has the id, the
-write was made, with the numbers noted there. If not, and fewer than 64 changes have followed, it
-was not made: the attempts at older versions never will be, and one at this version excludes the
-next. A producer ends one write before it begins another.
+It notes in the tail the first number that its producer has put. After a lost answer the tail is
+read again. If it has a number of that producer since the attempt began, the write was made. If not,
+and 64 other producers have not pushed it out since, it was not made: the attempts at older versions
+never will be, and one at this version excludes the next. A producer ends one write before it begins
+another.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ class Producer:
         self._store: Final = store
         self._engine: Final = store.engine
         self._layout: Final = store.layout
+        self._id: Final = secrets.token_hex(6)
         self._lock: Final = threading.RLock()
         self._waiting: list[Parcel] = []
         self._is_writing = False
@@ -148,21 +150,21 @@ class Producer:
 
     def _write(self, batch: list[Parcel]) -> Steps[None]:
         """Put ``batch``, or fail its promises."""
-        put = secrets.token_hex(6)
         tail, self._tail = self._tail, None
-        begun = 0
+        since = 0
         last: BackendUnavailable | None = None
         while True:
             if tail is None:
                 tail = yield from self._store.tail()
             first: int | None = None
             if last is None:
-                batch, begun = (yield from self._admitted(batch, tail)), tail.version
+                batch, since = (yield from self._admitted(batch, tail)), tail.next
             else:
-                first = self._first_of(put, tail, begun, last)
+                since = min(since, tail.next)  # a service that has lost its data counts anew
+                first = self._first_of(tail, since, last)
             if first is not None or not batch:
                 break
-            after = tail.after(put, len(batch))
+            after = tail.after(self._id, len(batch))
             try:
                 yield self._store.backend.write(self._operations(batch, tail, after))
             except VersionMismatch:
@@ -214,10 +216,10 @@ class Producer:
             operations += creating(f"{layout.ready}{Entry(int(waits), at, number)}", b"")
         return operations
 
-    def _first_of(self, put: str, tail: Tail, begun: int, last: BackendUnavailable) -> int | None:
-        """The first number of a ``put`` without answer; None where it was not made."""
+    def _first_of(self, tail: Tail, since: int, last: BackendUnavailable) -> int | None:
+        """The first number of a put without answer; None where it was not made."""
         try:
-            return tail.first_of(put, tail.version - begun)
+            return tail.first_of(self._id, since)
         except LookupError as unknown:
             reason = f"{last.reason}; whether it was put cannot be told: {unknown}"
             raise BackendUnavailable(last.service, reason) from last

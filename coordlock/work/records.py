@@ -28,8 +28,8 @@ __all__ = [
 
 T = TypeVar("T")
 
-#: Of how many puts the tail knows the numbers.
-_PUTS: Final = 64
+#: Of how many producers the tail has the last put.
+_PRODUCERS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,8 @@ class Tail:
 
     Attributes:
         next: the number of the next item.
-        puts: the first number of each of the last puts, by the put's id.
+        puts: the first number of each producer's last put, by the producer's id. The latest is at
+            the end.
         found: all fields that were stored.
         version: that of its key.
     """
@@ -48,20 +49,22 @@ class Tail:
     found: Mapping[str, Any] = field(default_factory=dict)
     version: int = 0
 
-    def after(self, put: str, items: int) -> Tail:
-        """The tail after so many more items."""
-        puts = dict([*self.puts.items(), (put, self.next)][-_PUTS:])
+    def after(self, producer: str, items: int) -> Tail:
+        """The tail after ``producer`` has put so many more items."""
+        others = [put for put in self.puts.items() if put[0] != producer]
+        puts = dict([*others, (producer, self.next)][-_PRODUCERS:])
         return Tail(self.next + items, puts, self.found, self.version + 1)
 
-    def first_of(self, put: str, changes: int) -> int | None:
-        """The first number of a ``put``; None where it was not made.
+    def first_of(self, producer: str, since: int) -> int | None:
+        """The first number of a put of ``producer``; None where it was not made.
 
-        ``changes`` is how often the tail was changed since the first attempt. Raises LookupError
-        where others may have pushed the put out, so that nobody can tell.
+        ``since`` was the next number when the put began. Raises LookupError where others may have
+        pushed the producer out, so that nobody can tell.
         """
-        if put not in self.puts and changes >= _PUTS:
-            raise LookupError(f"others have put {changes} times since")
-        return self.puts.get(put)
+        first = self.puts.get(producer)
+        if first is None and len(self.puts) >= _PRODUCERS and min(self.puts.values()) >= since:
+            raise LookupError(f"{_PRODUCERS} other producers have put since")
+        return None if first is None or first < since else first
 
     def encode(self) -> bytes:
         """What is stored."""

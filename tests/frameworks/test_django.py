@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import django
+import psycopg
 import pytest
 from django.conf import settings
 from django.core.management import call_command
@@ -171,6 +172,28 @@ def test_lock_and_data_end_in_one_commit_in_the_database_that_has_the_locks(
     with pytest.raises(IntegrityError), locked_atomic("q", using=postgresql_database):
         write(postgresql_database, "x")
     eventually(lambda: not admin.contenders("q"), within=BOUND)
+
+
+@pytest.mark.postgres
+def test_a_lost_lock_does_not_pass_for_one_of_another_database(
+    postgresql: Postgres, postgresql_database: str
+) -> None:
+    @contextlib.contextmanager
+    def lost() -> Iterator[coordlock.Grant]:
+        with get_client().lock("q") as grant, psycopg.connect(uri, autocommit=True) as admin:
+            admin.execute("DELETE FROM coordlock.contender WHERE token = %s", (grant.token,))
+            yield grant
+
+    uri = postgresql.url.set(drivername="postgresql").render_as_string()
+    repeatable = {"isolation_level": psycopg.IsolationLevel.REPEATABLE_READ}
+    with (
+        postgresql.schema() as url,
+        added({**in_postgresql(url), "OPTIONS": {**url.query, **repeatable}}) as alias,
+        pytest.raises((ValueError, coordlock.LockLost)) as raised,
+        locked_atomic(lost(), using=alias),  # type: ignore[arg-type]  # no lock, but gives a grant
+    ):
+        pytest.fail("the block ran without the lock")
+    assert "lost" in str(raised.value)
 
 
 @pytest.mark.postgres

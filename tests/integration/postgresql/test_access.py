@@ -187,6 +187,7 @@ def test_several_programs_make_the_schema_at_once(postgresql: Postgres, database
     url = postgresql.url_for().replace("/postgres", f"/{database}")
     settings = configure(url)
     with connection(postgresql, database) as admin:
+        admin.execute("CREATE SCHEMA coordlock")  # as an administrator may have done
         admin.execute(
             sql.SQL("ALTER DATABASE {} SET default_transaction_isolation = 'serializable'").format(
                 sql.Identifier(database)

@@ -295,7 +295,11 @@ def test_a_wall_clock_of_the_server_that_jumps_ends_no_lock(step: int) -> None:
         with PostgresServer(Path(directory) / "server", environment=clock.environment) as server:
             server.set_up()
             url = server.url_for("/clock", ttl="3s")
-            with coordlock.connect(url) as one, coordlock.connect(url) as two:
+            with (
+                coordlock.connect(url) as one,
+                coordlock.connect(url) as two,
+                coordlock.connect(server.url_for("/clock", ttl="60s")) as idle,
+            ):
                 held = one.lock("a").acquire()
                 tokens: list[int] = []
                 waiter = granted(two, "a", tokens)
@@ -306,6 +310,7 @@ def test_a_wall_clock_of_the_server_that_jumps_ends_no_lock(step: int) -> None:
                     eventually(
                         lambda: admin.execute(shown, (time.time() + step,)).fetchone() == (True,)
                     )
+                assert idle.lock("b").try_acquire() is not None
                 time.sleep(5)  # more than the ttl
                 held.check()
                 assert not tokens

@@ -136,6 +136,25 @@ def test_links_that_break_again_and_again_lose_no_wake_up(
         eventually(lambda: not two.admin.contenders("a"), within=30)
 
 
+def test_an_idle_client_is_notified_again_after_all_its_connections_were_ended(
+    postgresql: Postgres, root: str
+) -> None:
+    url = postgresql.url_for(root, ttl="30s", application_name=root[1:])
+    found = "FROM pg_stat_activity WHERE application_name = %s"
+    with coordlock.connect(url) as client, connection(postgresql) as admin:
+
+        def listening() -> set[object]:
+            query = f"SELECT pid {found} AND query LIKE 'LISTEN%%'".encode()
+            return set(admin.execute(query, (root[1:],)))
+
+        eventually(listening)
+        eventually(lambda: "connection" not in str(client.admin.describe().warnings))
+        before = listening()
+        admin.execute(f"SELECT pg_terminate_backend(pid) {found}".encode(), (root[1:],))
+        eventually(lambda: listening() - before)
+        eventually(lambda: "connection" not in str(client.admin.describe().warnings), within=20)
+
+
 #: What stops a request in a step, and what makes the request.
 STEPS: Final = {
     "acquire": "SELECT FROM coordlock.queue FOR UPDATE",

@@ -226,6 +226,31 @@ def test_an_eviction_names_one_of_several_transactions_that_guard(
         own.rollback()
 
 
+def test_an_eviction_names_no_process_of_another_database(
+    postgresql: Postgres, url: str, database: str, own: psycopg.Connection[Any]
+) -> None:
+    with coordlock.connect(url) as client, connection(postgresql, database) as other:
+        grant = client.lock("a").acquire()
+        other.execute("SELECT pg_advisory_lock_shared(%s)", (grant.token,))
+        own.execute("SELECT FROM coordlock.contender FOR KEY SHARE")
+        [contender] = client.admin.contenders("a")
+        with pytest.raises(BackendError, match="guards the contender") as refused:
+            client.admin.evict(contender)
+        assert "terminate" not in str(refused.value)
+        own.rollback()
+
+
+def test_a_guard_waits_for_no_advisory_lock_of_the_program(
+    postgresql: Postgres, url: str, own: psycopg.Connection[Any]
+) -> None:
+    with coordlock.connect(url) as client, connection(postgresql) as other:
+        grant = client.lock("a").acquire()
+        other.execute("SELECT pg_advisory_lock(%s)", (grant.token,))
+        own.execute("SET lock_timeout = '2s'")
+        grant.guard(own)
+        own.rollback()
+
+
 @pytest.mark.parametrize("ends", ["commit", "rollback"])
 def test_a_lock_ends_with_the_transaction_that_releases_it(
     url: str, own: psycopg.Connection[Any], ends: str

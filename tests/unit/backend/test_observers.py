@@ -11,7 +11,7 @@ from coordlock_memory import VirtualTime
 from coordlock.backend import Listing, Observation
 from coordlock.backend.observers import Observers
 from coordlock.errors import BackendError, BackendUnavailable
-from coordlock.runtime.process import PROCESS, THREAD
+from coordlock.runtime.process import PROCESS
 from coordlock.runtime.promise import Promise
 
 UNAVAILABLE = BackendUnavailable("etcd", "no answer")
@@ -264,14 +264,11 @@ def test_where_readings_may_show_the_past_the_service_says_since_when_they_are_s
     assert shown(observation) == (2, None)
 
 
-def test_a_callback_that_raises_disturbs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a thread of a service; what is raised elsewhere may be a signal handler's."""
-
+def test_a_callback_that_raises_disturbs_no_other() -> None:
     def fail() -> None:
         raise ZeroDivisionError
 
     service = Service()
-    monkeypatch.setattr(THREAD, "must_not_wait", True)
     service.observers.observe("x", service.read, fail)
     observation = service.observe()
     service.answer(1)

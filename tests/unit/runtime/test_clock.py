@@ -227,6 +227,23 @@ def test_what_is_left_at_the_close_is_called_after_what_is_under_way() -> None:
     assert told == ["first", "second"]
 
 
+def test_what_a_signal_handler_raises_while_a_thread_closes_timers_reaches_its_program() -> None:
+    """The fault: Ctrl-C, which struck what the close calls, was logged and lost."""
+    timers = SystemTimers()
+    called: list[str] = []
+
+    def struck() -> None:
+        called.append("struck")
+        if len(called) == 1:
+            raise KeyboardInterrupt
+
+    timers.call_at(now() + 60, struck)
+    timers.call_at(now() + 61, lambda: called.append("next"))
+    with pytest.raises(KeyboardInterrupt):
+        timers.close()
+    assert called == ["struck", "struck", "next"]
+
+
 def test_ctrl_c_while_the_thread_is_started_leaves_one_thread(
     timers: SystemTimers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,12 @@ from coordlock_memory import MemoryBackend
 import coordlock
 from coordlock import LockLost
 from coordlock.backend import Delete, Operation, Put
-from coordlock.errors import AuthenticationFailed, NameConflict, WorkQueueEmpty
+from coordlock.errors import (
+    AuthenticationFailed,
+    BackendUnavailable,
+    NameConflict,
+    WorkQueueEmpty,
+)
 from coordlock.model.contender import Contender, Entry
 from coordlock.runtime.driver import run
 from coordlock.runtime.promise import Promise, failed
@@ -541,6 +546,23 @@ def test_a_worker_that_is_being_evicted_ends_nothing_and_takes_as_another_one(
     with other.work_queue("q").take(BOUND) as again:
         assert (again.id, again.deliveries) == (one, 2)
     item.ack()
+
+
+def test_a_put_without_answer_is_made_once_however_many_items_others_put_meanwhile(
+    client: coordlock.Client, other: coordlock.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, backend = client.work_queue("q"), backend_of(client)
+    write = backend.write
+
+    def lost(*given: Any) -> Promise[Any]:
+        monkeypatch.undo()
+        write(*given).result(BOUND)
+        for _ in range(100):
+            other.work_queue("q").put(b"")
+        return failed(BackendUnavailable("memory", "the answer was lost"))
+
+    monkeypatch.setattr(backend, "write", lost)
+    assert (queue.put(b""), queue.depth()) == ("1", 101)
 
 
 def test_many_items_are_put_in_order_in_few_writes(client: coordlock.Client) -> None:

@@ -21,26 +21,27 @@ def test_a_tail_keeps_what_a_newer_release_has_added() -> None:
     assert (read(tail.encode()).next, tail.version) == (2, 4)
 
 
-def test_the_tail_has_the_numbers_of_a_put() -> None:
+def test_the_tail_has_the_numbers_of_each_producers_last_put() -> None:
     tail = Tail().after("one", 3)
-    assert tail.first_of("one", 1) == 1
-    assert tail.first_of("two", 63) is None
-    tail = tail.after("two", 1)
-    assert (tail.first_of("one", 2), tail.first_of("two", 1)) == (1, 4)
-    assert tail.next == 5
+    assert (tail.first_of("one", 1), tail.first_of("two", 1)) == (1, None)
+    for _ in range(100):
+        tail = tail.after("two", 1)
+    assert (tail.first_of("one", 1), tail.first_of("one", 4)) == (1, None)
+    assert (tail.first_of("two", 4), tail.first_of("two", 104)) == (103, None)
+    assert tail.next == 104
 
 
-def test_a_tail_that_may_have_forgotten_a_put_says_so() -> None:
+def test_a_tail_that_may_have_forgotten_a_producer_says_so() -> None:
     tail = Tail().after("one", 1)
     for number in range(63):
         tail = tail.after(f"other {number}", 1)
-    assert tail.first_of("one", 64) == 1
+    assert tail.first_of("one", 1) == 1
     tail = tail.after("another", 1)
     assert len(tail.puts) == 64
-    with pytest.raises(LookupError, match="others have put 65 times since"):
-        tail.first_of("one", 65)
-    # Nobody has put since the attempt, so it was not made, whatever came before it.
-    assert tail.first_of("one more", 0) is None
+    with pytest.raises(LookupError, match="64 other producers have put since"):
+        tail.first_of("one", 1)
+    # One of those that are known put before the attempt, and would have been forgotten first.
+    assert tail.first_of("one", 3) is None
 
 
 def test_a_later_format_is_refused() -> None:
