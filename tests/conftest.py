@@ -249,7 +249,7 @@ def pytest_terminal_summary(
 ) -> None:
     for name, count in config.stash[left_out_key].items():
         terminalreporter.write_line(f"left out by --without: {count} tests that need {name}")
-    terminalreporter.write_line(f"in quarantine: {len(QUARANTINE)} tests, see QUARANTINE")
+    terminalreporter.write_line(f"tests in quarantine: {len(QUARANTINE)}, see QUARANTINE")
 
 
 def is_long(item: pytest.Item) -> bool:

@@ -128,3 +128,12 @@ def test_nothing_is_committed_after_a_loss(
     again = upgrade()
     eventually(lambda: ran(tmp_path) == 2, within=BOUND)
     again.kill()
+
+
+def test_what_only_prints_does_not_wait(
+    upgrade: Upgrade, client: coordlock.Client, tmp_path: Path
+) -> None:
+    (tmp_path / "go-on").touch()
+    with client.lock("alembic"):
+        printed, errors = upgrade("--sql").communicate(timeout=BOUND)
+    assert "CREATE TABLE account" in printed, errors

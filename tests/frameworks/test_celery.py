@@ -265,6 +265,11 @@ def test_a_task_that_is_called_directly_or_eagerly_waits_for_the_lock() -> None:
     with pytest.raises(LookupError):
         _ = owner.grant
 
+    def report() -> None:
+        assert len(get_client(app).admin.contenders("shop.report")) == 1
+
+    app.task(report, base=LockedTask, name="shop.report")()
+
 
 @pytest.mark.parametrize(
     ("options", "told"),

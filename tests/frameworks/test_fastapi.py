@@ -206,6 +206,22 @@ def test_a_loss_before_the_response_is_503_and_is_thrown_into_the_dependencies(
     assert ends == ["rollback"]
 
 
+def test_handlers_of_the_applications_own_come_first(application: FastAPI) -> None:
+    @application.exception_handler(coordlock.LockLost)
+    async def lost(request: Request, error: Exception) -> Response:
+        return Response(status_code=418)
+
+    @application.get("/")
+    async def work(client: Locks, grant: Report) -> None:
+        await lose(client, grant)
+        grant.check()
+
+    async def test(ask: Ask, client: AsyncClient) -> None:
+        assert (await ask("/")).status_code == 418
+
+    asked(application, test)
+
+
 def test_a_web_socket_holds_its_lock_until_it_is_closed(application: FastAPI) -> None:
     sent: list[Any] = []
 

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import (
     async_sessionmaker,
     create_async_engine,
 )
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session
 from sqlalchemy.orm import sessionmaker as make_sessions
 from sqlalchemy.orm.session import JoinTransactionMode
 
@@ -97,6 +97,17 @@ def test_the_end_of_the_transaction_releases_the_lock(
             assert lock.owned()
             end(session)
             assert not lock.owned()
+
+
+def test_a_scoped_session_holds_several_locks(sessions: Sessions, client: coordlock.Client) -> None:
+    session = scoped_session(sessions)
+    for kind in (client.read_lock("rates"), client.multi_lock(["alice", "bob"])):
+        hold(session, kind)
+    deposit(session())
+    assert client.admin.names() == ["alice", "bob", "rates"]
+    session.commit()
+    assert client.admin.names() == []
+    session.remove()
 
 
 def test_a_savepoint_does_not_release(sessions: Sessions, lock: Lock) -> None:

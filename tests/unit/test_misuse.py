@@ -167,6 +167,18 @@ def test_a_grant_that_is_entered_is_not_entered_again_and_stays_held(client: Cli
         raise AssertionError("unreachable")
 
 
+def test_a_grant_is_converted_by_one_call_at_a_time(client: Client) -> None:
+    reader, grant = client.read_lock("q").acquire(), client.upgradeable_lock("q").acquire()
+    with ThreadPoolExecutor() as pool:
+        upgrade = pool.submit(grant.upgrade)
+        eventually(lambda: any(one.converting_to for one in client.admin.contenders("q")))
+        with pytest.raises(RuntimeError, match="is being converted already"):
+            grant.upgrade()
+        reader.release()
+        upgrade.result(30)
+    grant.release()
+
+
 def test_the_start_of_a_job_is_entered_once_also_while_it_waits(client: Client) -> None:
     with ThreadPoolExecutor() as pool:
         with client.job("j").run(1):

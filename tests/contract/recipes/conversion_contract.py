@@ -48,6 +48,7 @@ class ConversionContract(ClientSuite):
                 assert (member.claim, member.converting_to) == (mode, None)
                 assert (member.holding, member.token) == (True, before.token)
                 grant.check()
+                assert other.upgradeable_lock("a").try_acquire() is None
                 for wanted in Mode:
                     found = other.lock("a", mode=wanted).try_acquire()
                     assert (found is None) == wanted.conflicts(mode)
@@ -55,11 +56,13 @@ class ConversionContract(ClientSuite):
                         found.release()
         assert client.admin.contenders("a") == ()
 
-    def test_an_upgrade_waits_for_readers_that_hold(
+    def test_an_upgrade_waits_for_readers_that_hold_and_for_no_writer_behind_it(
         self, client: Any, other: Any, start: Start
     ) -> None:
         with other.read_lock("a").acquire() as reader:
             mine = client.upgradeable_lock("a").acquire()
+            writer = start(other.lock("a").acquire)
+            eventually(lambda: waiters(other, "a") == 1)
             upgrade = start(mine.upgrade)
             eventually(lambda: is_converting(other, "a"))
             assert not upgrade.done()
@@ -68,7 +71,9 @@ class ConversionContract(ClientSuite):
         upgrade.result(BOUND)
         assert mine.claim.name == "EX"
         assert other.read_lock("a").try_acquire() is None
+        assert not writer.done()
         mine.release()
+        writer.result(BOUND).release()
 
     def test_readers_that_come_later_wait_for_an_upgrade(
         self, client: Any, other: Any, start: Start

@@ -328,6 +328,14 @@ class WorkQueueContract(ClientSuite):
                 fence.check("account", behind(late))
         assert other.work_queue("q").evict(id) is False
 
+    def test_an_item_is_lost_after_the_longest_hold(self, client: Any, other: Any) -> None:
+        client.work_queue("q").put(b"one")
+        slow = client.work_queue("q", max_hold=0.2).take(BOUND)
+        with other.work_queue("q").take(BOUND) as item:
+            assert (item.data, item.deliveries) == (b"one", 2)
+        with pytest.raises(LockLost, match="max_hold"):
+            slow.ack()
+
     def test_an_item_writes_to_the_service_only_while_it_stands(
         self, client: Any, other: Any
     ) -> None:

@@ -79,6 +79,15 @@ def test_an_unknown_authority_is_told(secure: RedisServer, root: str) -> None:
         coordlock.connect(f"rediss://127.0.0.1:{secure.tls_port}{root}?connect_timeout=1s")
 
 
+def test_another_hosts_certificate_is_refused(
+    secure: RedisServer, certificates: Certificates, root: str
+) -> None:
+    # The server's address, spelled as its certificate does not spell it.
+    url = f"rediss://127.1:{secure.tls_port}{root}?connect_timeout=5s&{shown(certificates)}"
+    with pytest.raises(BackendUnavailable, match=r"not valid for '127\.1'"):
+        coordlock.connect(url)
+
+
 def test_a_missing_certificate_of_the_client_is_told(
     secure: RedisServer, certificates: Certificates, root: str
 ) -> None:

@@ -175,6 +175,14 @@ def test_a_replica_that_comes_ends_no_grant(only: RedisServer, tmp_path: Path, r
 # wait_replicas
 
 
+def test_a_server_without_replicas_grants_nothing_where_one_is_wanted(
+    only: RedisServer, root: str
+) -> None:
+    url = only.url_for(root, wait_replicas=1, request_timeout="1s", connect_timeout="2s")
+    with pytest.raises(BackendUnavailable, match="0 of the 1 replicas"):
+        coordlock.connect(url)
+
+
 def test_what_no_replica_has_is_not_granted(
     only: RedisServer, replica: RedisServer, root: str
 ) -> None:

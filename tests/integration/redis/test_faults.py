@@ -15,6 +15,7 @@ from coordlock_redis.session import RedisSession
 import coordlock
 from coordlock import BackendError, GrantState, LockLost
 from coordlock.backend import Queue
+from coordlock.errors import BackendUnavailable
 from coordlock.model.events import HeartbeatAnswered
 from coordlock.runtime.process import THREAD
 from coordlock.runtime.recorder import RECORDER, Event
@@ -214,6 +215,16 @@ def test_credentials_that_cannot_be_had_for_a_moment_cost_nothing(
         assert not credentials.failures
         client.lock("b").acquire(timeout=10).release()
         grant.check()
+
+
+def test_credentials_that_cannot_be_had_are_told(only: RedisServer, root: str) -> None:
+    credentials = Credentials()
+    credentials.failures = 1000
+    with (
+        redis.Redis(port=only.port, credential_provider=credentials) as given,
+        pytest.raises(BackendUnavailable, match="RuntimeError: the vault is sealed"),
+    ):
+        coordlock.connect(client=given, root=root, connect_timeout="1s")
 
 
 def test_a_server_that_closes_idle_connections_casts_no_doubt_on_sessions(

@@ -208,6 +208,14 @@ class TestTls:
         with pytest.raises(BackendUnavailable, match="certificate verify failed"):
             party.open()
 
+    def test_another_hosts_certificate_is_refused(
+        self, tls: ZooKeeperServer, root: str, parties: Parties
+    ) -> None:
+        # The server's address, spelled as its certificate does not spell it.
+        party = parties(tls.url_for(root).replace("127.0.0.1", "127.1"), opened=False)
+        with pytest.raises(BackendUnavailable, match=r"not valid for '127\.1'"):
+            party.open()
+
     def test_each_server_has_its_own_reason(
         self, tls: ZooKeeperServer, root: str, parties: Parties, tmp_path: Path
     ) -> None:
