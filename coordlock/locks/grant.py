@@ -10,7 +10,7 @@ from coordlock.errors import CoordlockError
 from coordlock.locks.base_grant import BaseGrant, GrantState, raise_or_chain
 from coordlock.locks.signals import AwaitingSignals, BlockingSignals
 from coordlock.runtime.driver import Steps, awaiting, blocking
-from coordlock.runtime.guards import EnteredByAsyncWith, EnteredByWith
+from coordlock.runtime.guards import EnteredByAsyncWith, EnteredByWith, OtherDatabase
 from coordlock.runtime.promise import Promise, all_of
 
 if TYPE_CHECKING:
@@ -104,10 +104,6 @@ class _GuardingGrant(BaseGrant):
         """The service, where it keeps data that a contender guards; raises `Unsupported`."""
         self._engine.backend.require("data")
         return self._engine.backend
-
-
-class OtherDatabase(ValueError):
-    """The connection is to another database than the one with the lock."""
 
 
 class Grant(EnteredByWith, BlockingSignals, _GuardingGrant):

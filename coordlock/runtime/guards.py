@@ -20,6 +20,7 @@ __all__ = [
     "CoroutineFunction",
     "EnteredByAsyncWith",
     "EnteredByWith",
+    "OtherDatabase",
     "PlainFunction",
     "Resident",
     "block",
@@ -33,6 +34,10 @@ T = TypeVar("T")
 
 _COROUTINE: Final = "a coroutine"
 _GENERATOR: Final = "a generator"
+
+
+class OtherDatabase(ValueError):
+    """The connection is to another database than the one with the lock."""
 
 
 @dataclass(frozen=True, slots=True)

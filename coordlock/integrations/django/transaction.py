@@ -11,8 +11,7 @@ import coordlock
 from coordlock.errors import Unsupported
 from coordlock.integrations.django.client import get_client
 from coordlock.integrations.django.fence import DjangoFence
-from coordlock.locks.grant import OtherDatabase
-from coordlock.runtime.guards import Block, PlainFunction, block
+from coordlock.runtime.guards import Block, OtherDatabase, PlainFunction, block
 
 __all__ = ["locked_atomic"]
 
