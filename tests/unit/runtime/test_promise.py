@@ -95,7 +95,7 @@ def test_the_error_of_a_callback_of_what_a_thread_does_is_logged(
     for outcome in (lambda: 1, lambda: 1 / 0):
         begun = threading.Event()
         promise = in_thread("a thread", lambda: (begun.wait(30), outcome()))  # noqa: B023
-        promise.add_done_callback(lambda _: {}["no such key"])
+        promise.add_done_callback(lambda _: dict[str, int]()["no such key"])
         begun.set()
         eventually(lambda: flush(30) and caplog.text.count("a callback failed") > 0)
         caplog.clear()
