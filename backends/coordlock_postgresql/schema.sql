@@ -461,7 +461,11 @@ CREATE FUNCTION read(a arguments) RETURNS json LANGUAGE sql AS $$
     SELECT CASE WHEN cardinality(a.contenders) = (SELECT count(*) FROM _find(a.contenders))
                  AND NOT _have_ended(a.contenders) THEN (
         SELECT coalesce(json_agg(json_build_array(folder || name, encode(value, 'hex'), version) ORDER BY name), '[]')
-        FROM data WHERE root = a.root AND folder = a.folder AND name = coalesce(a.name, name)
+        FROM (
+            SELECT * FROM data d WHERE d.root = a.root AND d.folder = a.folder AND a.name IS NULL
+            UNION ALL
+            SELECT * FROM data d WHERE d.root = a.root AND d.folder = a.folder AND d.name = a.name
+        ) AS found
     ) END
 $$;
 

@@ -29,6 +29,8 @@ __all__ = ["RedisBackend", "RedisTLSBackend", "RedisUnixBackend", "ValkeyBackend
 
 #: How many entries one script adds: more answers than that do not fit on Lua's stack.
 _MAX_ENTRIES: Final = 1000
+#: How many names one script lists of a range: the service does nothing else meanwhile.
+_MAX_NAMES: Final = 1000
 
 
 class RedisBackend(RedisSession):
@@ -182,9 +184,25 @@ class RedisBackend(RedisSession):
         return self._requests.ask(data.read(where, guard))
 
     def names(self, folder: str, first: int | None = None, split: str = "") -> Promise[list[str]]:
+        return run_in_background(self._names(folder, first, split))
+
+    def _names(self, folder: str, first: int | None, split: str) -> Steps[list[str]]:
         from coordlock_redis import data
 
-        return self._requests.ask(data.names_in(folder, first, split))
+        ends = ["(" + split, "+"]
+        found: tuple[list[str], list[str]] = [], []
+        starts = {0: "-", 1: "[" + split}
+        page = _MAX_NAMES if first is None else min(first, _MAX_NAMES)
+        while starts:
+            ranges = [(start, ends[part]) for part, start in starts.items()]
+            answer = yield self._requests.ask(data.names_in(folder, page, ranges))
+            for part, some in zip(list(starts), answer, strict=True):
+                found[part].extend(some)
+                if len(some) < page or (first is not None and len(found[part]) >= first):
+                    del starts[part]
+                else:
+                    starts[part] = "(" + some[-1]
+        return [*found[0][:first], *found[1][:first]]
 
     def write(
         self, operations: Sequence[Operation], guards: Sequence[Contender] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from coordlock.backend import Expect, Listing, Operation, Put, Read, VersionedValue, Written
@@ -40,14 +41,15 @@ def read(where: str, guard: Contender | None) -> Request[Listing]:
     return Request("read", arguments, listing)
 
 
-def names_in(folder: str, first: int | None, split: str) -> Request[list[str]]:
+def names_in(
+    folder: str, first: int, ranges: Sequence[tuple[str, str]]
+) -> Request[list[list[str]]]:
     """See `Backend.names`. A sorted set orders names of one version by their bytes."""
 
-    def names(answer: list[Any]) -> list[str]:
-        _, _, before, after = answer
-        return [decoded(name) for name in (*before, *after)]
+    def names(answer: list[Any]) -> list[list[str]]:
+        return [[decoded(name) for name in part] for part in answer[2]]
 
-    return Request("names", [folder, first or -1, split], names)
+    return Request("names", [folder, first, *chain.from_iterable(ranges)], names)
 
 
 def write(operations: Sequence[Operation], guards: Sequence[Contender]) -> Request[Written]:

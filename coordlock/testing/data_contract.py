@@ -82,6 +82,15 @@ class DataContract(DisturbedSuite):
         assert two.backend.names(folder, 3, "02").result(BOUND) == [*names[:3], *names[20:23]]
         one.backend.write([Delete(folder + names[0])]).result(BOUND)
         assert two.backend.names(folder, 40).result(BOUND) == names[1:]
+        many = [f"1{number:04d}" for number in range(2500)]
+        for start in range(0, 2500, 100):
+            some = many[start : start + 100]
+            one.backend.write([Put(folder + name, b"") for name in some]).result(BOUND)
+        assert two.backend.names(folder).result(BOUND) == [*names[1:], *many]
+        assert two.backend.names(folder, 1200, "11").result(BOUND) == [
+            *[*names[1:], *many[:1000]][:1200],
+            *many[1000:2200],
+        ]
 
     def test_an_unmet_expectation_stops_the_whole_write(self, one: Party, folder: str) -> None:
         key, other = folder + "key", folder + "other"

@@ -311,12 +311,10 @@ class Consumer:
             moment = milliseconds()
             due = [entry for entry in found if entry.is_due(moment)]
             free = [entry for entry in due if entry not in self._tried]
-            self._ready = deque()
-            for is_old in (1, 0):
-                some = [entry for entry in free if entry.is_old == is_old]
-                is_alone = now() - self._refused_at >= _QUIET_S
-                start = 0 if is_alone else int(self._timers.jitter(len(some)))
-                self._ready += some[start:] + some[:start]
+            free.sort(key=lambda entry: not entry.is_old)
+            is_alone = now() - self._refused_at >= _QUIET_S
+            start = 0 if is_alone else int(self._timers.jitter(len(free)))
+            self._ready = deque(free[start:] + free[:start])
             later = (entry.at for entry in found if not entry.is_due(moment))
             self._next_due = next(later, math.inf)
             # What this client has tried itself may be ready again, or hide others.

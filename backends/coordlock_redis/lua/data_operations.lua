@@ -15,11 +15,13 @@ if ARGV[1] == 'read' then
 end
 
 if ARGV[1] == 'names' then
-  -- The first names in a folder, of which each has version 1. folder, how many or -1 for all, a name
-  -- -> last, those before the name, and those from it on
-  local versions, limit, split = ROOT .. 'versions:' .. ARGV[FIRST], ARGV[FIRST + 1], ARGV[FIRST + 2]
-  local before = call('ZRANGEBYLEX', versions, '-', '(' .. split, 'LIMIT', 0, limit)
-  return finish('ok', last, before, call('ZRANGEBYLEX', versions, '[' .. split, '+', 'LIMIT', 0, limit))
+  -- The first names in ranges of a folder, of which each has version 1. folder, how many of each
+  -- range, and of each: from, to -> last, names for each range
+  local versions, found = ROOT .. 'versions:' .. ARGV[FIRST], {}
+  for at = FIRST + 2, #ARGV, 2 do
+    table.insert(found, call('ZRANGEBYLEX', versions, ARGV[at], ARGV[at + 1], 'LIMIT', 0, ARGV[FIRST + 1]))
+  end
+  return finish('ok', last, found)
 end
 
 if ARGV[1] == 'write' then
