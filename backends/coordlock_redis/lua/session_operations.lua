@@ -20,8 +20,8 @@ if ARGV[1] == 'open' then
 
   -- A user without one of these rights, or memory that is full, is found out now, and not half-way
   -- through another script.
-  local REHEARSED = 'DEL;SADD a;SMEMBERS;SREM a;ZADD 1 a;ZRANGE 0 1 WITHSCORES;ZCARD;ZCOUNT 1 1;'
-    .. 'ZRANGEBYSCORE 1 1;ZRANK a;ZSCORE a;ZREM a;HINCRBY a 1;HSET a 1;HSETNX a 1;HGETALL;'
+  local REHEARSED = 'DEL;SADD a;SMEMBERS;SREM a;ZADD 1 a;ZINCRBY 1 a;ZRANGE 0 1 WITHSCORES;ZCARD;ZCOUNT 1 1;'
+    .. 'ZRANGEBYSCORE 1 1;ZRANGEBYLEX - +;ZRANK a;ZSCORE a;ZREM a;HSET a 1;HSETNX a 1;HGETALL;'
     .. 'HGET a;HEXISTS a;HDEL a;DEL'
   for command, arguments in string.gmatch(REHEARSED, '(%u+)([^;]*)') do
     local words = {}
