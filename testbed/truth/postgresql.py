@@ -99,11 +99,10 @@ class PostgresqlObserver(Observer):
                 admin.execute("SELECT pg_drop_replication_slot(%s)", (_SLOT,))
 
     def counts(self) -> dict[str, int]:
-        """Those of dead clients that nobody waits for count until they have expired."""
+        """Those that live. What a dead client has left stays until a waiter or a client comes."""
         with self._server.administrator() as admin:
             [[sessions]] = admin.execute(
-                "SELECT count(*) FROM coordlock.session s WHERE expires_at > clock_timestamp() "
-                "OR EXISTS (SELECT FROM coordlock.contender c WHERE c.session = s.id)"
+                "SELECT count(*) FROM coordlock.session WHERE expires_at > clock_timestamp()"
             )
         return {"sessions in PostgreSQL": sessions}
 
