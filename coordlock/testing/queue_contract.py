@@ -281,6 +281,7 @@ class QueueContract(PartySuite):
         ]
         for start in range(0, len(others), 500):
             some = others[start : start + 500]
+            one.backend.heartbeat().result(BOUND)  # the session outlives all of this
             for request in (one.backend.enqueue, one.backend.withdraw):
                 for answer in [request([other]) for other in some]:
                     answer.result(BOUND)
