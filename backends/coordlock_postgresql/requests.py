@@ -68,7 +68,7 @@ class Requests:
         return promise
 
     def close(self) -> Promise[None]:
-        """Close after the requests that were asked for, which have the time of one of them."""
+        """Close once the waiting requests have answers. Together they have the time of one."""
         done: Promise[None] = Promise()
         self._is_closed = True
 

@@ -48,7 +48,7 @@ class PostgresqlSession(Backend):
         self._timers: Final = timers
         #: The channel on which the client listens.
         self._channel: Final = f"coordlock_{uuid4().hex[:16]}"
-        #: What each request is sent with, and the server's clock as it is known then.
+        #: Arguments of each request, the server's clock by the latest answer among them.
         self._common: Final[dict[str, object]] = {"root": root, "caller": self._channel}
         self._lock: Final = threading.RLock()
         self._requests: Final = Requests(

@@ -54,7 +54,7 @@ class Watches:
     """All watches of a client. Safe for threads; callbacks are called without the lock.
 
     Args:
-        ask: looks at contenders. It ends the sessions that have the beat that is given for them.
+        ask: reads contenders, and ends each given session whose beat has not changed.
         is_own: whether a session is the client's own.
         is_followed: whether to look though nothing is watched.
         lock: a reentrant lock.

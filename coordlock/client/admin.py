@@ -209,10 +209,10 @@ class AsyncAdmin(_Admin):
 def cleared(engine: Engine, queue: str) -> Steps[tuple[QueueEntry, ...]]:
     """Evict all contenders of ``queue``; returns those that were there, in order.
 
-    A contender waits only for earlier ones, so the last leaves first, and its removal is
-    acknowledged before the next is asked for. What holds the lock stays until the queue shows no
-    waiter any more: an eviction from the head would grant the lock to the next in line, which may
-    start its work before it is evicted itself.
+    A contender waits only for earlier ones. So the last is removed first, and the next one once the
+    service has acknowledged that. The holder stays until the queue shows no waiter any more: an
+    eviction from the head would grant the lock to the next in line, which may start its work before
+    it is evicted itself.
 
     Contenders that come meanwhile are evicted too, where a later look finds them. If they come
     faster than they can be evicted, the last look decides, and what came after it stays.

@@ -4,7 +4,8 @@ A late client never changes a record that was made anew: see `StoredRecord`. Wha
 wrong is checked here before, and then the record is deleted only if it is as it was checked.
 
 * **A barrier**: a party that has left the queue finds out from the record whether it has passed. So
-  nobody may be in the queue; a party that is leaving then gets an error: its outcome is unknown.
+  its queue must be empty. A party that leaves during the deletion gets an error: its outcome is
+  unknown.
 * **A gate** that is shut would open, so it must be open.
 * **A job** must not be at work, or its holder could not record the end.
 * **A request to release a lock**: nobody may hold the lock or wait for it.

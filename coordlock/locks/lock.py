@@ -155,7 +155,7 @@ class BaseLock(Resident, Generic[G]):
         `WaitUnavailable` for a silent service, `WaitCancelled`, `DeadlockDetected` when it waits in
         a cycle with others, `SessionLost` or `Evicted` when the place in the queue was lost.
         Raises `NameConflict` when the name is in use as another kind of lock,
-        `AuthenticationFailed`, `ClientClosed` and `ClientClosed`.
+        `AuthenticationFailed` and `ClientClosed`.
         """
         seconds = self.timeout if timeout is DEFAULT else timeout_of("acquire", timeout)
         return self._acquire_within(seconds, cancellation)

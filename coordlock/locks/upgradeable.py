@@ -65,7 +65,7 @@ class _UpgradeableGrant(BaseGrant):
         self._publisher = Publisher(engine, ticket)
         #: What stands for the conversion that is under way.
         self._under_way: object | None = None
-        #: Whether it asks once and waits for nobody.
+        #: Whether the conversion under way is a try, which does not wait.
         self._once = False
         #: What it waits for, and the contenders in its way.
         self._news: Promise[None] = resolved(None)

@@ -155,7 +155,7 @@ class ReleaseRequested(LockEvent):
 
     Attributes:
         token: the fencing token; 0 where the service has none.
-        reason: why, in the words of the one who asks.
+        reason: why, as the other client gave it.
     """
 
     token: int

@@ -45,7 +45,7 @@ _IDLE_S: Final = 10.0
 class Event:
     """Something that a client has done, or that has happened to it.
 
-    All listeners are given the same event: none may change it.
+    All listeners get the same event, so a listener must not change it.
 
     Attributes:
         client: the number of the client, unique in its process; 0 for events without a client.

@@ -13,8 +13,8 @@ were claimed or delayed, and then new ones. It begins with the first one, as lon
 Once a claim was refused, it begins anywhere among those listed, so that consumers seldom meet, and
 lists them again.
 
-Each call claims for itself. A claim goes on where its caller gives up. Then the item is given back,
-which counts for nothing. So only a session that ends leaves a claim behind.
+Each call claims for itself. Where the caller gives up during a claim, the claim is carried through
+and the item given back, which is no failure. So only a session that ends leaves a claim behind.
 
 While nothing is ready, the client follows the queue, once for all calls that wait. News reaches all
 clients that follow. So each pauses at random before it lists what is ready, but for the one that
@@ -48,7 +48,7 @@ __all__ = ["Claimed", "Consumer", "Wanted"]
 
 #: How many new entries a client lists, and how many old ones.
 _LISTED: Final = 256
-#: What was listed is listed again after so many seconds, because it may have been claimed.
+#: After so many seconds a client lists anew: other clients may have claimed what it has listed.
 _RELIST_S: Final = 1.0
 #: Seconds after its last refused claim after which a client counts as the only consumer.
 _QUIET_S: Final = 1.0
@@ -125,7 +125,7 @@ class Consumer:
         #: When the last look began, in seconds of the client's clock, and after what news.
         self._look_at = -math.inf
         self._seen: object = None
-        #: When a claim was refused last, and how many entries were known to be ready then.
+        #: When the service last refused a claim, and how many listed entries the client had then.
         self._refused_at, self._left = -math.inf, 1
         #: How many more claims were refused than made lately, and whether the last one was.
         self._refusals = 0

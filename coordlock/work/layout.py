@@ -7,13 +7,12 @@ Consumers follow it. The rest lies below ``@items/<name>/``::
     items/<number>      an item, until it is acknowledged
     ready/<entry>       an item that may be claimed, now or later
     claims/<entry>      an item that a worker has, and which worker
-    dead/<entry>        an item that nobody claims any more, and why
+    dead/<entry>        an item that failed for good, and why
 
 So each item has one entry, in one of three folders. A claim, or its end, moves the entry from one
 folder to another. The name of an entry holds a time and a token, so no entry has the name of an
-earlier one. Whoever expects an entry at version 1 expects just that life of the item, and a write
-that comes late finds it gone. An eviction writes a claim a second time: then the worker can't end
-the item.
+earlier one. A write that expects an entry at version 1 fails once the item has moved on. An
+eviction writes a claim a second time: then the worker can't end the item.
 """
 
 from __future__ import annotations

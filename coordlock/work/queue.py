@@ -119,7 +119,7 @@ class _BaseWorkQueue(Resident, Generic[I]):
         are refused. Raises `BackendUnavailable` when no answer came within the client's
         ``request_timeout``: then it says whether the item may have been put, or may be yet. Raises
         TypeError and ValueError for other data, `NameConflict` where another release keeps the
-        queue in another way, `AuthenticationFailed`, `ClientClosed` and `ClientClosed`.
+        queue in another way, `AuthenticationFailed` and `ClientClosed`.
         """
         [id] = yield from self._put_many([data], delay)
         return id
@@ -128,8 +128,8 @@ class _BaseWorkQueue(Resident, Generic[I]):
         """Put an item for each of ``data``, in order; their ids.
 
         It takes as few requests as the service allows: each puts up to 60 items and 900,000 bytes.
-        Each request is made as a whole or not at all. Raises what `put` raises; then a note on the
-        error says how many of the items were put.
+        A request puts all of its items or none. Raises what `put` raises; then a note on the error
+        says how many of the items were put.
         """
         if isinstance(data, bytes | bytearray | memoryview):
             raise TypeError("put_many takes several items: pass a list of bytes, or call put")

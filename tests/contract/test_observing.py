@@ -24,6 +24,7 @@ from coordlock.testing.zookeeper_frames import ZooKeeperFrames
 from testbed.servers.etcd import EtcdServer
 from testbed.servers.zookeeper import ZooKeeperServer
 from tests.conftest import IS_INSTALLED
+from tests.integration.observing import follow, is_fresh, is_stale, put, values
 
 Service = EtcdBackend | ZookeeperBackend
 Connect = Callable[[str], Service]
@@ -96,33 +97,6 @@ def quick(connect: Connect, scheme: str, proxy: FaultProxy, root: str) -> Servic
 @pytest.fixture
 def folder(root: str) -> str:
     return f"{root}-data/"
-
-
-def put(backend: Service, folder: str, **values: bytes) -> None:
-    """Write ``values`` as the keys of a folder, in one transaction."""
-    backend.write([Put(folder + key, value) for key, value in values.items()]).result(BOUND)
-
-
-def values(observed: Observation[Listing]) -> dict[str, bytes] | None:
-    """By the names in the folder."""
-    if (state := observed.view.state) is None:
-        return None
-    return {key.rpartition("/")[2]: one.data for key, one in state.values.items()}
-
-
-def follow(backend: Service, folder: str) -> Observation[Listing]:
-    """An observation that is up."""
-    observed = backend.follow(folder, lambda: None)
-    eventually(lambda: is_fresh(observed))
-    return observed
-
-
-def is_fresh(observed: Observation[Any]) -> bool:
-    return observed.view.state is not None and observed.view.stale_since is None
-
-
-def is_stale(observed: Observation[Any]) -> bool:
-    return observed.view.stale_since is not None
 
 
 def requests(counts: Counts, methods: tuple[str, ...]) -> int:
