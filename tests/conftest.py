@@ -117,7 +117,6 @@ SLOW: Final = {
 #: The same, in files that are quick otherwise.
 SLOW_TESTS: Final = {
     "test_a_crowd_of_waiters_costs_little_and_keeps_its_session",
-    "test_a_departure_told_in_order_comes_after_an_earlier_one_of_the_waiter",
     "test_a_hundred_thousand_names_make_as_many_series_as_one",
     "test_a_loss_is_told_and_another_session_opened_where_no_thread_can_be_started",
     "test_a_worker_that_is_lost_with_its_claim_takes_the_item_as_another_one",
