@@ -259,7 +259,7 @@ BEGIN
         RETURN 'lost';
     END IF;
     IF removes THEN
-        DELETE FROM contender c USING _find(keys) AS f WHERE (c.queue, c.token) = (f.queue, f.token);
+        DELETE FROM contender c USING unnest(keys) AS k WHERE (c.session, c.id) = (k.session, k.id);
     END IF;
     FOREACH name IN ARRAY ARRAY['idle_in_transaction_session_timeout', 'tcp_user_timeout'] LOOP
         IF current_setting(name)::interval NOT BETWEEN '1 ms' AND timeout THEN
@@ -412,8 +412,9 @@ DECLARE
 BEGIN
     SELECT * INTO its FROM session WHERE id = a.session;
     PERFORM _check(its);
-    UPDATE contender c SET value = a.value, version = a.version + 1 FROM _find(a.contenders) AS f, queue q
-    WHERE (c.queue, c.token, c.version) = (f.queue, f.token, a.version) AND q.id = f.queue
+    SELECT * INTO mine FROM _find(a.contenders);
+    UPDATE contender c SET value = a.value, version = a.version + 1 FROM queue q
+    WHERE (c.queue, c.token, c.version) = (mine.queue, mine.token, a.version) AND q.id = c.queue
     RETURNING ARRAY[(q.place, c.queue, c.token, c.session, c.id, c.version)::change] INTO done.changes;
     SELECT * INTO mine FROM _find(a.contenders);
     done.answer := to_json(CASE WHEN mine.id IS NULL THEN 'evicted'
