@@ -39,12 +39,14 @@ async def ask_async(connection: Any, statements: Sequence[Statement]) -> str:
 
 
 def _steps(connection: Any, statements: Sequence[Statement], *, awaits: bool) -> _Steps:
+    own: Any = connection
+    cursor: Any = None
     is_sqlalchemys = any(
         kind.__module__.startswith("sqlalchemy.") for kind in type(connection).__mro__
     )
     if is_sqlalchemys:
-        is_session = hasattr(connection, "get_bind")
-        own = (yield connection.connection()) if is_session else connection
+        if hasattr(connection, "get_bind"):  # a session
+            own = yield connection.connection()
         driver = getattr(own, "sync_connection", own).connection.dbapi_connection
         _refuse_autocommit(getattr(driver, "autocommit", False))
     elif hasattr(connection, "in_atomic_block"):  # Django's
