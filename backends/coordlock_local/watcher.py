@@ -34,6 +34,7 @@ _DEATH_RECHECK_S: Final = 0.001
 _LOOK_SHARE: Final = 0.02
 #: So many pipes stay open that nothing is watched for: the next blocker is often one of the same.
 _MAX_IDLE_ENDS: Final = 16
+_LONGEST_JOIN_S: Final = 1.0
 
 
 class _Watched(Watched):
@@ -151,7 +152,8 @@ class Watcher:
         """Call nothing any more, and end the thread."""
         thread = self._thread
         if self.stop() and thread is not None and thread is not threading.current_thread():
-            thread.join()
+            # It may wait for the lock, and a signal handler that closes the client for the thread.
+            thread.join(_LONGEST_JOIN_S)
 
     # With the lock held
 
@@ -252,6 +254,8 @@ class Watcher:
 
     def _look(self, watched: Iterable[_Watched]) -> bool:
         """Look at the own session and at ``watched``, and report; whether all have left."""
+        if self._closed:
+            return True
         if not self._session.is_alive():
             self._died()
         return self._look_at(watched)
