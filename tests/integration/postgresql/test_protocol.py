@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from types import FrameType
 from typing import Any
 
 import psycopg
 import pytest
+from coordlock_postgresql import requests
+from coordlock_postgresql.access import Server
+from coordlock_postgresql.requests import Requests
 from psycopg.types.json import Jsonb
 
 import coordlock
-from coordlock.errors import BackendError, LockLost
+from coordlock.backend.config import configure
+from coordlock.errors import BackendError, BackendUnavailable, LockLost
+from coordlock.runtime.clock import SystemTimers
+from coordlock.runtime.promise import Promise
 from coordlock.testing.postgres_frames import PostgresFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
@@ -310,3 +319,48 @@ def test_a_thousand_waiters_have_three_connections_and_one_statement_at_a_time(
 
     with coordlock.connect(postgresql.url_for(root)) as other:
         asyncio.run(main())
+
+
+def test_a_request_that_a_signal_handler_interrupts_at_any_line_harms_no_later_one(
+    postgresql: Postgres, root: str
+) -> None:
+    timers = SystemTimers()
+    server = Server(configure(postgresql.url_for(root)))
+    asking = Requests("requests", server, timers, {"root": root, "caller": "a", "clock": 0})
+
+    def ask() -> Promise[float]:
+        return asking.ask("clock", {}, lambda _, seconds: float(seconds), 5.0)
+
+    def interrupts(number: int) -> bool:
+        """Whether there is so high a ``number`` of lines, of which the last raised."""
+        lines: set[int] = set()
+
+        def trace(frame: FrameType, event: str, _: object) -> Any:
+            if frame.f_code.co_filename != requests.__file__:
+                return None
+            # No handler runs at the end of a with block, which has the number of its beginning.
+            if event == "line" and frame.f_lineno not in lines:
+                lines.add(frame.f_lineno)
+                if len(lines) == number:
+                    raise KeyboardInterrupt
+            return trace
+
+        sys.settrace(trace)
+        try:
+            ask()
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(None)
+        return False
+
+    assert ask().result(30)
+    number = 1
+    while interrupts(number):
+        with suppress(BackendUnavailable):  # the interrupted one took the connection along
+            ask().result(30)
+        assert ask().result(30)
+        number += 1
+    assert number > 10
+    asking.close().result(30)
+    timers.close()
