@@ -147,8 +147,8 @@ def test_an_event_that_the_server_never_sends_is_made_up_for(
     # The fault: etcd watches something else (as if it had lost the event: etcd issue 17529).
     real = watch
 
-    def elsewhere(id: int, key: bytes, start: int, **_: Any) -> pb.WatchRequest:
-        return real(id, b"nothing", start)
+    def elsewhere(id: int, *_: Any, **__: Any) -> pb.WatchRequest:
+        return real(id, b"nothing")
 
     monkeypatch.setattr("coordlock_etcd.requests.watch", elsewhere)
     monkeypatch.setattr("coordlock_etcd.observing.REREAD_INTERVAL_S", 0.0)
