@@ -40,9 +40,6 @@ _MAX_SEND: Final = 65536
 _MAX_READ: Final = 65536
 #: No server sends a longer frame. Another protocol's text reads as the length of one.
 _MAX_FRAME: Final = 2**28
-#: How often the I/O thread does what is there before it looks at the system for more: requests must
-#: not keep answers waiting.
-_MAX_PASSED: Final = 8
 #: For how long the I/O thread waits for a caller that sends, in seconds: after the connection has
 #: ended, and otherwise so many times as long. Callers need microseconds, unless a signal handler
 #: keeps one in the midst of it.
@@ -120,8 +117,6 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._poll: Final = Poll()
-        #: How often in a row there was something to do, so that it did not wait.
-        self._passed = 0
         #: Whether the I/O thread sleeps, and has to be woken.
         self._sleeps = False
         #: The thread that sends has it. Replaced where a caller keeps it.
@@ -172,10 +167,9 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             work = self._work()
             if work:
                 self._sleeps = False
-                self._passed += 1
-                if self._passed <= _MAX_PASSED:
-                    return work
-            self._passed = 0
+            if work == [self._socket]:
+                return work
+            # Also where there are requests: they must not keep answers waiting.
             self._sleep(0.0 if work else max(0.0, until - time.monotonic()))
             work = self._work()
             if work or time.monotonic() >= until:

@@ -61,14 +61,13 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self.failed: Callable[[str], None] | None = None
         self.negotiated = 0.0
         self.dialled = 0.0
-        #: Why there is no connection, by host, port and address, the latest last.
-        self._failures: dict[tuple[str, object], str] = {}
+        #: Why the attempts of this round have failed.
+        self._failures: list[str] = []
 
     @property
     def failure(self) -> str:
-        """Why there is no connection, when there is none: each address has its own reason."""
-        reasons = dict.fromkeys(self._failures.values())
-        return "; ".join(reasons) or "no host name could be resolved"
+        """Why a round of attempts has failed: each address has its own reason."""
+        return "; ".join(dict.fromkeys(self._failures)) or "no host name could be resolved"
 
     def sleep_func(self, seconds: float) -> None:
         """Pause between rounds of attempts; kazoo calls this in steps of 0.1 s at most."""
@@ -114,6 +113,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
     def divide(self, addresses: int) -> None:
         """A round of attempts at so many addresses begins: a name may have several."""
+        self._failures.clear()
         self.patience = max(1.0, self._seconds / (2 * max(1, addresses)))
 
     def create_connection(
@@ -127,9 +127,9 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             connection = self.dial(address, hostname, self.patience)
         except OSError as error:
             hint = "; does this port speak TLS?" if isinstance(error, ssl.SSLError) else ""
-            self._failures[where, address] = f"{where}: {error.strerror or error}{hint}"
+            self._failures.append(f"{where}: {error.strerror or error}{hint}")
             raise
-        self._failures[where, address] = (
+        self._failures.append(
             f"{where} accepts connections but does not answer as ZooKeeper does; is it the right "
             f"port, and does it speak {'TLS' if self._context else 'plain TCP'}?"
         )
@@ -161,7 +161,6 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         """
         if timeout_ms > 0:
             self.negotiated = timeout_ms / 1000
-            self._failures = {("", None): "the connection was lost"}
 
     def create_socket_pair(self) -> tuple[socket.socket, socket.socket]:
         """What wakes the I/O thread: see `Connection.wake`."""
