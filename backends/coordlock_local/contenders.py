@@ -123,4 +123,4 @@ class Contenders:
     def _tidy(self, path: str) -> None:
         """Remove a queue's file if it is empty; where that's impossible, another client does it."""
         with suppress(OSError, CoordlockError, Busy):
-            tidy(self._directory, self.session.counter, path)
+            self.session.counter.hold(lambda _: tidy(self._directory, path))

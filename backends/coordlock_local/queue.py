@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Collection, Iterable, MutableMapping
 from contextlib import suppress
 from typing import Final
@@ -12,19 +11,19 @@ from coordlock.errors import BackendError
 from coordlock.model.admission import blockers, mismatch
 from coordlock.model.claim import Convertible, Permit
 from coordlock.model.contender import Contender, Entry, Snapshot
+from coordlock.runtime.log import Log
 from coordlock_local import values
-from coordlock_local.counter import Counter, Tokens
 from coordlock_local.directory import Directory
-from coordlock_local.errors import SERVICE, Busy
+from coordlock_local.errors import SERVICE
 from coordlock_local.session import is_alive
-from coordlock_local.slots import EVICTED, Slot, Slots, header, queued, record
+from coordlock_local.slots import EVICTED, Slot, Slots, queued, record
 
 __all__ = ["LocalQueue", "queue_names", "sweep", "tidy"]
 
+log = Log("coordlock.local")
+
 #: How often a queue that changes is read again until two readings agree.
 _MAX_READINGS: Final = 20
-#: How often the counter is tried for work that can also be done later, and the pause in seconds.
-_MAX_ATTEMPTS, _ATTEMPT_PAUSE_S = 20, 0.0005
 
 
 class LocalQueue:
@@ -34,7 +33,6 @@ class LocalQueue:
         self.name: Final = name
         self.path: Final = directory.queue(name)
         self._directory = directory
-        self._header = header(directory, name)
 
     def add(
         self,
@@ -49,7 +47,7 @@ class LocalQueue:
         the entry's id, before the contender is written: one that stands in the queue is known.
         """
         flags = os.O_RDWR | os.O_CREAT
-        with Slots(self._directory, self.path, flags, self._header) as slots:
+        with Slots(self._directory, self.path, flags) as slots:
             index = slots.read()
             if not slots.ready:
                 if _is_used(self._directory, slots):
@@ -60,7 +58,7 @@ class LocalQueue:
                         "or a unit with ProcSubset=pid: give both the same view, or use etcd or "
                         "ZooKeeper",
                     )
-                slots.begin()
+                slots.begin(self.name)
             token = take()
             line = record(token, entry, session)
             slot = Slot(self.path, index.index(0) if 0 in index else len(index), token)
@@ -90,7 +88,7 @@ class LocalQueue:
         al., "Atomic snapshots of shared memory", 1993).
         """
         try:
-            slots = Slots(self._directory, self.path, header=self._header)
+            slots = Slots(self._directory, self.path)
         except FileNotFoundError:
             return Snapshot(self.name, ())
         with slots:
@@ -180,62 +178,47 @@ def queue_names(directory: Directory) -> list[str]:
     return found
 
 
-def tidy(
-    directory: Directory, counter: Counter, path: str, dead: Collection[str] = frozenset()
-) -> None:
-    """Remove what ``dead`` sessions left in the file ``path``, and the file if it is empty.
+# The counter is held.
 
-    Raises `Busy`.
+
+def tidy(directory: Directory, path: str, dead: Collection[str] = ()) -> None:
+    """Remove what ``dead`` sessions left in the file ``path``, and the file if it is empty."""
+    is_used = False
+    with Slots(directory, path, os.O_RDWR) as slots:
+        index = slots.read()
+        if not slots.ready and _is_used(directory, slots):
+            return
+        for number, token in enumerate(index):
+            # Evicted contenders too: their slots wait for their owners.
+            found = slots.contender(number, token & ~EVICTED) if token else None
+            if found is not None and found.session in dead:
+                slots.put(number, 0)
+            elif found is not None and token < EVICTED:
+                is_used = is_used or is_alive(directory, found.session)
+        if not is_used:
+            os.unlink(path)  # the owner of an evicted one finds nothing, or another file
+
+
+def sweep(directory: Directory) -> None:
+    """Remove the sessions of processes that have ended, and all that they left.
+
+    A session's file goes after its contenders, so that the next sweep ends what an error has ended.
     """
-
-    def remove(_: Tokens) -> None:
-        is_used = False
-        with Slots(directory, path, os.O_RDWR) as slots:
-            index = slots.read()
-            if not slots.ready and _is_used(directory, slots):
-                return
-            for number, token in enumerate(index):
-                # Evicted contenders too: their slots wait for their owners.
-                found = slots.contender(number, token & ~EVICTED) if token else None
-                if found is not None and found.session in dead:
-                    slots.put(number, 0)
-                elif found is not None and token < EVICTED:
-                    is_used = is_used or is_alive(directory, found.session)
-            if not is_used:
-                os.unlink(path)  # the owner of an evicted one finds nothing, or another file
-
-    counter.hold(remove)
-
-
-def sweep(directory: Directory, counter: Counter, sessions: Iterable[str]) -> list[str]:
-    """Remove the dead ones among ``sessions``, and what they left; the ids of the dead.
-
-    A session's file goes after its contenders, so that the next `open` sweeps again what was not
-    finished. Raises OSError or `Busy` where it can't finish.
-    """
+    sessions = os.listdir(directory.sessions)
     dead = [id for id in sessions if not is_alive(directory, id)]
     if not dead:
-        return dead
+        return
     for path in _paths(directory.queues):
-        for attempt in range(_MAX_ATTEMPTS):
-            try:
-                with suppress(OSError, BackendError):  # gone meanwhile; no file of ours
-                    tidy(directory, counter, path, dead)
-                break
-            except Busy:
-                if attempt == _MAX_ATTEMPTS - 1:
-                    raise
-                time.sleep(_ATTEMPT_PAUSE_S)
+        with suppress(BackendError, FileNotFoundError):  # no file of ours, or it has gone
+            tidy(directory, path, dead)
     subscribed = [*_paths(directory.observed), *_paths(directory.changes)]
-    folders = [directory.pipes, directory.values, *subscribed]
-    theirs = [path for folder in folders for path in _paths(folder)]
-    _remove(map(directory.session, dead))
-    living = os.listdir(directory.sessions)  # after the others: no newer session has any of them
-    _remove(path for path in theirs if os.path.basename(path).partition("-")[0] not in living)
+    for folder in (directory.pipes, directory.values, *subscribed):
+        _remove(path for path in _paths(folder) if os.path.basename(path).startswith(tuple(dead)))
     for folder in subscribed:
         with suppress(OSError):  # others have subscribed
             os.rmdir(folder)
-    return dead
+    _remove(map(directory.session, dead))
+    log.debug("removed %d dead session(s) from %s", len(dead), directory.root)
 
 
 def _remove(paths: Iterable[str]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -41,16 +42,16 @@ class LocalSession:
         #: What others write into when this session may have to look; None until `start`.
         self.pipe: Pipe | None = None
 
-    def start(self) -> list[str]:
-        """Make the file and lock it; the ids of the sessions that were there before.
+    def start(self, sweep: Callable[[], object] = lambda: None) -> None:
+        """``sweep``, make the file and lock it.
 
-        Both happen while the counter is held. So a holder of the counter sees no file that is made
+        All of it while the counter is held. So a holder of the counter sees no file that is made
         and not yet locked: a session that is not locked is dead. Raises `Busy`.
         """
-        return self.counter.hold(self._start)
+        self.counter.hold(partial(self._start, sweep))
 
-    def _start(self, _: Tokens) -> list[str]:
-        others = os.listdir(self.directory.sessions)
+    def _start(self, sweep: Callable[[], object], _: Tokens) -> None:
+        sweep()
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
         descriptor = keep_from_children(partial(self.directory.open, self._path, flags))
         self._descriptor = descriptor
@@ -61,7 +62,6 @@ class LocalSession:
         except BaseException:
             self.end()
             raise
-        return others
 
     @property
     def has_ended(self) -> bool:

@@ -92,24 +92,14 @@ class Slot(NamedTuple):
 class Slots:
     """An open queue file. Leaving the ``with`` statement closes it."""
 
-    def __init__(
-        self,
-        directory: Directory,
-        path: str,
-        flags: int = os.O_RDONLY,
-        header: bytes = b"",
-    ) -> None:
-        """Open ``path``; ``flags`` are those of open(2).
-
-        ``header`` is what `header` gives for the queue, where that is known.
-        """
+    def __init__(self, directory: Directory, path: str, flags: int = os.O_RDONLY) -> None:
+        """Open ``path``; ``flags`` are those of open(2)."""
         #: The queue's name, as `read` has found it.
         self.name: str | None = None
         #: Whether contenders may be added, as `read` has found it: else `begin` first.
         self.ready = False
         self._path = path
         self._boot = directory.boot
-        self._header = header
         self._descriptor = directory.open(path, flags)
 
     def __enter__(self) -> Self:
@@ -145,10 +135,10 @@ class Slots:
                 if contender is not None:
                     yield contender
 
-    def begin(self) -> None:
-        """Make it the file of a queue without contenders."""
+    def begin(self, name: str) -> None:
+        """Make it the file of the queue ``name``, without contenders."""
         os.ftruncate(self._descriptor, 0)
-        self._write(self._header + bytes(_PAGE), 0)
+        self._write(header(self._boot, name) + bytes(_PAGE), 0)
 
     def add(self, slot: int, token: int, record: bytes) -> None:
         """Let a contender stand in the free ``slot``, with what `record` gives for it."""
@@ -206,8 +196,6 @@ class Slots:
 
     def _is_current(self, header: bytes) -> bool:
         """Whether it has a header, and one of this run of the operating system."""
-        if header == self._header:
-            return True
         if not header.strip(b"\0"):
             return False
         line, _, _ = header.partition(b"\n")
@@ -245,9 +233,9 @@ def record(token: int, entry: Entry, session: str) -> bytes:
     return line
 
 
-def header(directory: Directory, name: str) -> bytes:
-    """The header of the queue ``name`` in this run of the operating system."""
-    line = seal(f"{_TITLE} {VERSION} {directory.boot} {escape(name)}")
+def header(boot: str, name: str) -> bytes:
+    """The header of the queue ``name`` in a run of the operating system."""
+    line = seal(f"{_TITLE} {VERSION} {boot} {escape(name)}")
     return line.ljust(_PAGE, b"\0")
 
 

@@ -52,9 +52,8 @@ class Watcher:
         self._directory: Final = session.directory
         self._lock: Final = threading.RLock()
         self._table: WatchTable[_Watched] = WatchTable(self._lock, self._unwatch)
-        #: What is watched, by the names of queues and by sessions.
-        self._by_name: dict[str, set[_Watched]] = {}
-        self._by_session: dict[str, set[_Watched]] = {}
+        #: What is watched, by what messages call its queue.
+        self._by_queue: dict[str, set[_Watched]] = {}
         #: The queues of which all changes are reported.
         self._subscribed: set[str] = set()
         self._listener: Final = Listener(session, self, self._lock, "coordlock-local")
@@ -80,8 +79,7 @@ class Watcher:
             version = contender.version if changes else 0
             watched, watch = self._table.add(_Watched(contender), on_departure, waiters, version)
             session = contender.session
-            self._by_name.setdefault(watched.queue, set()).add(watched)
-            self._by_session.setdefault(session, set()).add(watched)
+            self._by_queue.setdefault(watched.queue, set()).add(watched)
             is_own = session == self._session.id
             if changes or not (is_own or _is_behind(waiters, watched.slot)):
                 self._subscribe(watched.queue)
@@ -119,21 +117,17 @@ class Watcher:
             unsubscribe(self._directory.observers(queue), self._session.id)
 
     def _unwatch(self, watched: _Watched) -> None:
-        for group, name in (
-            (self._by_name, watched.queue),
-            (self._by_session, watched.contender.session),
-        ):
-            beside = group.get(name, set())
-            beside.discard(watched)
-            if not beside:
-                group.pop(name, None)
-        if watched.queue not in self._by_name:
+        beside = self._by_queue.get(watched.queue, set())
+        beside.discard(watched)
+        if not beside:
+            self._by_queue.pop(watched.queue, None)
             self._unsubscribe(watched.queue)
 
     # For the listener
 
     def sessions(self) -> Iterable[str]:
-        return self._by_session.keys() - {self._session.id}
+        sessions = {watched.contender.session for watched in self._table.watched.values()}
+        return sessions - {self._session.id}
 
     def look(self, names: set[str] | None) -> None:
         if self._listener.closed.is_set():
@@ -141,11 +135,11 @@ class Watcher:
         if not self._session.is_alive():
             self._died()
         with self._lock:
-            groups = (self._by_name, self._by_session)
-            found = [group.get(name, ()) for name in names or () for group in groups]
-            watched = set[_Watched]().union(*found)
-            if names is None:
-                watched.update(self._table.watched.values())
+            watched = set(self._table.watched.values())
+            if names is not None:
+                queued = [self._by_queue.get(name, ()) for name in names]
+                ended = [one for one in watched if one.contender.session in names]
+                watched = set(ended).union(*queued)
         self._look_at(watched)
 
     def _look_at(self, watched: Collection[_Watched]) -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from coordlock_local.directory import Directory
 from coordlock_local.slots import Slot, Slots, header
 
 import coordlock
@@ -306,8 +305,7 @@ def test_a_file_of_an_earlier_run_of_the_system_has_no_contenders(
     one = party()
     one.enqueue()
     path = Path(root) / "queues" / "q"
-    earlier = Directory(root, boot="earlier")
-    path.write_bytes(header(earlier, "q") + os.urandom(5000))
+    path.write_bytes(header("earlier".ljust(36, "-"), "q") + os.urandom(5000))
     assert one.ids() == []
     _, me, snapshot = one.enqueue()
     assert snapshot.contenders == (me,)

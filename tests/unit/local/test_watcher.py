@@ -18,11 +18,11 @@ import pytest
 from coordlock_local.contenders import Contenders
 from coordlock_local.counter import Counter
 from coordlock_local.directory import Directory
-from coordlock_local.leaving import evict, leave, tell_modes, tell_permits
+from coordlock_local.leaving import evict, leave, waiting
 from coordlock_local.pipes import open_end, subscribe
 from coordlock_local.queue import sweep
 from coordlock_local.session import LocalSession
-from coordlock_local.slots import Slot
+from coordlock_local.slots import Slot, Slots
 from coordlock_local.watcher import Watcher
 from hypothesis import given
 from hypothesis import strategies as st
@@ -137,21 +137,12 @@ def test_a_departure_reaches_all_that_wait_for_it(claims: list[Mode | Permit], d
         for one in living
         if queue[leaving] in blockers(Snapshot("q", tuple(living)), one)
     }
-    reached = set[str]()
 
     def lives(session: str) -> bool:
         return int(session) not in dead
 
-    def reach(session: str) -> bool:
-        reached.add(session)
-        return lives(session)
-
-    behind, claim = queue[leaving + 1 :], claims[leaving]
-    if isinstance(claim, Permit):
-        tell_permits(claim.of, leaving, behind, reach, lives)
-    else:
-        conflicts = frozenset(mode for mode in Mode if claim.conflicts(mode))
-        tell_modes(conflicts, behind, reach, lives)
+    reached = set(waiting(claims[leaving], leaving, queue[leaving + 1 :], lives))
+    if not isinstance(claims[leaving], Permit):
         assert reached - {f"{order}" for order in dead} == wait_for_it, "and no others"
     assert reached >= wait_for_it
 
@@ -218,28 +209,21 @@ def end_lock(session: LocalSession) -> None:
     close_kept(session._descriptor)
 
 
-def test_a_session_that_begins_while_another_process_clears_dead_ones_stays(
-    directory: Directory, monkeypatch: pytest.MonkeyPatch
+def test_the_next_session_clears_away_what_a_dead_process_has_left(
+    directory: Directory, session: LocalSession
 ) -> None:
-    dead, new = (LocalSession(directory) for _ in range(2))
+    dead, new, place = LocalSession(directory), LocalSession(directory), directory.change("key")
     dead.start()
+    for each in (dead, session):
+        add(directory, each, each.id)
+        subscribe(directory, place, each.id)
     end_lock(dead)
-    listdir, place = os.listdir, directory.change("key")
-    subscribe(directory, place, dead.id)
-
-    def list_before(path: str) -> list[str]:
-        found = listdir(path)
-        if not new.is_alive():
-            with monkeypatch.context() as patch:
-                patch.setattr(os, "listdir", listdir)
-                new.start()
-                subscribe(directory, place, new.id)
-        return found
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "listdir", list_before)
-        assert sweep(directory, Counter(directory), [dead.id]) == [dead.id]
-    assert os.listdir(place) == os.listdir(directory.pipes) == [new.id]
+    new.start(lambda: sweep(directory))
+    assert os.listdir(place) == [session.id]
+    for folder in (directory.pipes, directory.sessions):
+        assert sorted(os.listdir(folder)) == sorted([session.id, new.id])
+    with Slots(directory, directory.queue("q")) as slots:
+        assert [token > 0 for token in slots.read()] == [False, True]
     new.end()
     dead.end()
 
