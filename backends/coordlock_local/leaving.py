@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from functools import lru_cache
 
@@ -24,17 +24,17 @@ from coordlock_local.slots import EVICTED, Slot, Slots, queued
 __all__ = ["evict", "leave", "tell_modes", "tell_observers", "tell_permits"]
 
 
-def leave(directory: Directory, slot: Slot, contender: Contender, own: Mapping[str, Slot]) -> bool:
-    """Remove this process's ``contender`` from ``slot``; whether it was there. Idempotent.
+def leave(directory: Directory, slot: Slot, id: str, own: Container[str]) -> bool:
+    """Remove this process's contender ``id`` from ``slot``; whether it was there. Idempotent.
 
-    ``own`` are the slots of this process, by the ids of their contenders.
+    ``own`` are the ids of this process's contenders.
     """
     try:
         with Slots(directory, slot.path, os.O_RDWR) as slots:
             value = slots.get(slot.number)
             if value & ~EVICTED == slot.token:
-                slots.free(slot.number, contender.id, own)
-            _tell(directory, slots, slot, contender)
+                slots.free(slot.number, id, own)
+            _tell(directory, slots, slot)
             return value == slot.token
     except (FileNotFoundError, NotADirectoryError):
         return False
@@ -50,7 +50,7 @@ def evict(directory: Directory, counter: Counter, contender: Contender) -> bool:
                 return False
             slots.mark(slot.number, slot.token)
             send(directory, contender.session, os.path.basename(slot.path))
-            _tell(directory, slots, slot, contender)
+            _tell(directory, slots, slot)
             return True
 
     try:
@@ -61,17 +61,18 @@ def evict(directory: Directory, counter: Counter, contender: Contender) -> bool:
 
 def tell_observers(directory: Directory, path: str) -> None:
     """Tell those that have subscribed to the queue of the file ``path`` that it has changed."""
-    name = os.path.basename(path)
-    publish(directory, directory.observers(name), name)
+    publish(directory, directory.observers(os.path.basename(path)))
 
 
-def _tell(directory: Directory, slots: Slots, slot: Slot, contender: Contender) -> None:
-    """Tell all that wait for ``contender``, which has left ``slot``."""
+def _tell(directory: Directory, slots: Slots, slot: Slot) -> None:
+    """Tell all that wait for the contender that has left ``slot``."""
     name = os.path.basename(slot.path)
     index = slots.index()
     ordered = queued(index)
     ahead = bisect_right(ordered, slot.token)
-    if ahead < len(ordered):
+    # Where Ctrl-C came before, another may have the slot, and those behind look now and then.
+    contender = slots.contender(slot.number, slot.token) if ahead < len(ordered) else None
+    if contender is not None:
         found = (slots.contender(index.index(token), token) for token in ordered[ahead:])
         behind = (other for other in found if other is not None)  # else it has left, too
         # The session learns of its own departures without a message.
@@ -83,9 +84,9 @@ def _tell(directory: Directory, slots: Slots, slot: Slot, contender: Contender) 
             return False
 
         def reach(session: str) -> bool:
-            # A process that is stopped may keep the pipe of a dead one open.
             if session not in reached:
-                reached[session] = send(directory, session, name) and lives(session)
+                send(directory, session, name)
+                reached[session] = lives(session)
             return reached[session]
 
         if isinstance(contender.claim, Permit):

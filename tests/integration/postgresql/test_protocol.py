@@ -78,6 +78,25 @@ def test_a_lost_notification_delays_a_handoff_by_seconds(
         waiter.join()
 
 
+def test_a_follower_reads_again_within_seconds_when_its_notifications_get_lost(
+    postgresql: Postgres, proxy: FaultProxy, root: str
+) -> None:
+    url = postgresql.url_for(root, listen=f"127.0.0.1:{proxy.port}")
+    with (
+        coordlock.connect(url) as one,
+        coordlock.connect(postgresql.url_for(root)) as two,
+        one.value("/v").observe() as observer,
+    ):
+        assert observer.next(timeout=30) is None
+        two.value("/v").set(b"1")
+        assert observer.next(timeout=30) is not None
+        proxy.replies.black_hole()
+        began = time.monotonic()
+        two.value("/v").set(b"2")
+        assert observer.next(timeout=30) is not None
+        assert time.monotonic() - began < 12
+
+
 def test_a_waiter_ends_the_session_of_a_dead_holder(
     postgresql: Postgres, root: str, admin: Admin
 ) -> None:

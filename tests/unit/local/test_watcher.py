@@ -12,14 +12,15 @@ from typing import Any
 
 import coordlock_local
 import coordlock_local.leaving
+import coordlock_local.listening
 import coordlock_local.pipes
-import coordlock_local.watcher
 import pytest
 from coordlock_local.contenders import Contenders
 from coordlock_local.counter import Counter
 from coordlock_local.directory import Directory
 from coordlock_local.leaving import evict, leave, tell_modes, tell_permits
-from coordlock_local.pipes import Pipe, clear, open_end, publish, subscribe
+from coordlock_local.pipes import open_end, subscribe
+from coordlock_local.queue import sweep
 from coordlock_local.session import LocalSession
 from coordlock_local.slots import Slot
 from coordlock_local.watcher import Watcher
@@ -60,9 +61,9 @@ def watcher(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Watcher]:
     # Nothing but messages is heard, or nothing but looks.
-    monkeypatch.setattr(coordlock_local.watcher, "_INTERVAL_S", 3600.0)
+    monkeypatch.setattr(coordlock_local.listening, "_INTERVAL_S", 3600.0)
     if request.param == "lost messages":
-        monkeypatch.setattr(coordlock_local.watcher, "_INTERVAL_S", 0.05)
+        monkeypatch.setattr(coordlock_local.listening, "_INTERVAL_S", 0.05)
         monkeypatch.setattr(coordlock_local.leaving, "send", lambda *_: True)
         monkeypatch.setattr(coordlock_local.pipes, "send", lambda *_: True)
     if request.param == "a full pipe":
@@ -84,7 +85,7 @@ def add(directory: Directory, session: LocalSession, id: str = "a" * 32) -> Cont
 def remove(directory: Directory, contender: Contender) -> None:
     """What the contender's own process does when it leaves."""
     slot = Slot.of(contender)
-    assert leave(directory, slot, contender, {contender.id: slot})
+    assert leave(directory, slot, contender.id, [contender.id])
 
 
 def test_a_departure_is_in_order_if_the_waiter_is_still_there(
@@ -207,7 +208,8 @@ def test_the_deaths_of_many_processes_are_seen(directory: Directory, watcher: Wa
 
 def end_pipe(session: LocalSession) -> None:
     """The first part of what the system does when its process is killed."""
-    close_kept(session.pipe._descriptor)
+    assert session.pipe is not None
+    session.pipe.close()
 
 
 def end_lock(session: LocalSession) -> None:
@@ -216,67 +218,30 @@ def end_lock(session: LocalSession) -> None:
     close_kept(session._descriptor)
 
 
-def test_a_pipe_that_is_made_while_another_process_clears_dead_ones_stays(
+def test_a_session_that_begins_while_another_process_clears_dead_ones_stays(
     directory: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The fault: its maker stands still behind mkfifo(3), and goes on before it is removed."""
-    make_pipe, unlink = Directory.make_pipe, os.unlink
-    pipes = list[Pipe]()
-
-    def stop(directory: Directory, path: str) -> None:
-        make_pipe(directory, path)
-        raise InterruptedError
-
-    def go_on(path: str) -> None:
-        if not pipes:
-            pipes.append(Pipe(directory, "new"))
-        unlink(path)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Directory, "make_pipe", stop)
-        with pytest.raises(InterruptedError):
-            Pipe(directory, "new")
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "unlink", go_on)
-        clear(directory)
-    assert os.listdir(directory.pipes) == ["new"]
-    pipes[0].close()
-
-
-def test_a_subscription_that_is_made_while_another_process_clears_dead_ones_stays(
-    directory: Directory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    listdir, pipes = os.listdir, list[Pipe]()
-    place = directory.change("key")
+    dead, new = (LocalSession(directory) for _ in range(2))
+    dead.start()
+    end_lock(dead)
+    listdir, place = os.listdir, directory.change("key")
+    subscribe(directory, place, dead.id)
 
     def list_before(path: str) -> list[str]:
         found = listdir(path)
-        if not pipes:
-            pipes.append(Pipe(directory, "new"))
-            subscribe(directory, place, "new")
+        if not new.is_alive():
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "listdir", listdir)
+                new.start()
+                subscribe(directory, place, new.id)
         return found
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "listdir", list_before)
-        clear(directory)
-    assert os.listdir(place) == ["new"]
-    pipes[0].close()
-
-
-def test_who_has_too_many_open_files_takes_no_subscription_away(
-    directory: Directory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> int:
-        raise OSError(errno.EMFILE, "too many open files")
-
-    pipe = Pipe(directory, "living")
-    place = directory.change("key")
-    subscribe(directory, place, "living")
-    with monkeypatch.context() as patch:
-        patch.setattr(Directory, "open", refuse)
-        publish(directory, place, "key")
-    assert os.listdir(place) == ["living"]
-    pipe.close()
+        assert sweep(directory, Counter(directory), [dead.id]) == [dead.id]
+    assert os.listdir(place) == os.listdir(directory.pipes) == [new.id]
+    new.end()
+    dead.end()
 
 
 @pytest.mark.usefixtures("generators_end_unheard")
@@ -284,7 +249,7 @@ def test_ctrl_c_at_any_moment_of_a_watch_delays_no_later_one(
     directory: Directory, session: LocalSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What is not watched would not be found.
-    monkeypatch.setattr(coordlock_local.watcher, "_INTERVAL_S", 3600.0)
+    monkeypatch.setattr(coordlock_local.listening, "_INTERVAL_S", 3600.0)
     other = LocalSession(directory)
     other.start()
     for strike in moments(30, coordlock_local):
@@ -325,7 +290,7 @@ def test_a_full_disk_delays_who_must_subscribe_and_no_more(
     def without_inodes(self: Directory, path: str) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
-    monkeypatch.setattr(coordlock_local.watcher, "_INTERVAL_S", 0.05)
+    monkeypatch.setattr(coordlock_local.listening, "_INTERVAL_S", 0.05)
     other = LocalSession(directory)
     other.start()
     watcher = Watcher(other)
