@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, overload
 
 from coordlock.backend import Capabilities, Departure, ServiceInfo
 from coordlock.errors import (
-    BackendUnavailable,
     ConfigurationError,
     Evicted,
     SessionLost,
@@ -29,7 +28,7 @@ from coordlock.runtime.promise import Promise, all_of, failed
 from coordlock.settings import TLS_OPTIONS, Option, Settings, boolean
 from coordlock_etcd import keys, requests
 from coordlock_etcd import messages_pb2 as pb
-from coordlock_etcd.errors import SERVICE, UNKNOWN_LEASE
+from coordlock_etcd.errors import UNKNOWN_LEASE
 from coordlock_etcd.keys import Layout
 from coordlock_etcd.rpc import RANGE, TXN
 from coordlock_etcd.session import EtcdSession
@@ -111,12 +110,14 @@ class EtcdBackend(EtcdSession):
     ) -> Promise[Snapshots]:
         if not (lease := self._session.current):
             return failed(self._session.missing())
-        send = self._add
+        send = partial(self._add, entries, lease)
         if unless_blocked:
             # A transaction compares keys, and can't count permits.
             can_compare = len(entries) == 1 and not isinstance(entries[0].claim, Permit)
-            send = self._try if can_compare else self._look
-        answer = self._coming.submit(entries[0].queue, partial(send, entries, lease))
+            send = (
+                partial(send, compares=True) if can_compare else partial(self._look, entries, lease)
+            )
+        answer = self._coming.submit(entries[0].queue, send)
         answer.add_done_callback(partial(self._notice_loss, lease))
         return answer
 
@@ -125,28 +126,25 @@ class EtcdBackend(EtcdSession):
         if isinstance(error, SessionLost) and error.reason == UNKNOWN_LEASE:
             self._session.lose(lease, error.reason)
 
-    def _add(self, entries: Sequence[Entry], lease: int) -> Promise[Snapshots]:
-        """Create the contenders, all in one transaction."""
+    def _add(
+        self, entries: Sequence[Entry], lease: int, *, compares: bool = False
+    ) -> Promise[Snapshots]:
+        """Create the contenders, all in one transaction.
+
+        If it ``compares``, create the one only where nothing may be in its way, else read.
+        """
         if self._session.current != lease:  # it was lost while the request waited for its turn
             return failed(self._session.missing())
-        within = self._adding(entries)
-        listed = max(self._watcher.lists(self._layout.queue(entry.queue)) for entry in entries)
-        request = requests.enqueue(self._layout, entries, lease, listed)
-        added = partial(self._added, entries, lease)
-        return self._connection.call(TXN, request, added, timeout=within, once=True)
-
-    def _adding(self, entries: Sequence[Entry]) -> float:
-        """A request may add ``entries``; how long it may take."""
-        return self._connection.patience(max(map(self._layout.adding, entries)))
-
-    def _try(self, entries: Sequence[Entry], lease: int) -> Promise[Snapshots]:
-        """Enqueue where nothing may be in the way, else read."""
-        if self._session.current != lease:  # it was lost while the request waited for its turn
-            return failed(self._session.missing())
-        within = self._adding(entries)
-        request = requests.enqueue_unless_blocked(self._layout, entries[0], lease)
-        tried = partial(self._tried, entries[0], lease)
-        return self._connection.call(TXN, request, tried, timeout=within, once=True)
+        within = self._connection.patience(max(map(self._layout.adding, entries)))
+        answered: Callable[[pb.TxnResponse], Snapshots | Promise[Snapshots]]
+        if compares:
+            request = requests.enqueue_unless_blocked(self._layout, entries[0], lease)
+            answered = partial(self._tried, entries[0], lease)
+        else:
+            listed = max(self._watcher.lists(self._layout.queue(entry.queue)) for entry in entries)
+            request = requests.enqueue(self._layout, entries, lease, listed)
+            answered = partial(self._added, entries, lease)
+        return self._connection.call(TXN, request, answered, timeout=within, once=True)
 
     def _look(self, entries: Sequence[Entry], lease: int) -> Promise[Snapshots]:
         """Read, then enqueue where nothing is in the way."""
@@ -181,12 +179,13 @@ class EtcdBackend(EtcdSession):
             keys.check_is_of(by_key[kv.key], kv, lease)
         # Contenders of one transaction have one creation revision. Where one of a set has gone,
         # others may have been granted behind the gap. And an attempt of an earlier session dies
-        # with that session. So only a whole set of this session is adopted.
+        # with that session. So only a whole set of this session is adopted. The rest is deleted
+        # first, because a transaction can't delete a key and create it; and by revision, so that a
+        # request that comes late spares what is added next.
         is_whole = len(kvs) == len(entries) and len({kv.create_revision for kv in kvs}) == 1
         if not is_whole or any(kv.lease != lease for kv in kvs):
-            # By revision, so that a request that comes late spares what is added next.
             removal = requests.delete_all({kv.key: kv.create_revision for kv in kvs})
-            return self._connection.call(TXN, removal, partial(_refuse_part, lease, kvs))
+            return self._connection.call(TXN, removal, lambda _: self._add(entries, lease))
         mine: list[Contender] = []
         for entry, kv in zip(entries, kvs, strict=True):
             self._layout.own.added(entry, kv.create_revision)
@@ -222,46 +221,51 @@ class EtcdBackend(EtcdSession):
         conflicting: bool = False,
     ) -> Promise[Snapshot]:
         prefix = self._layout.queue(queue)
+        described = partial(self._described, queue, upto, owners, conflicting)
         if conflicting and upto is not None:
             looks = requests.in_the_way(prefix, upto, owners=owners)
-            found = partial(self._read_conflicting, queue, upto, owners)
-            return self._connection.call(TXN, looks, found)
-        limit, order = (
-            (0, 0) if upto is None else (max(upto.claim.window + 1, _MIN_LISTED_KEYS), upto.order)
-        )
-        request = requests.nearest(prefix, limit, order, owners=owners)
-        return self._connection.call(RANGE, request, partial(self._read, queue, upto, owners))
 
-    def _read(
-        self, queue: str, upto: Contender | None, owners: bool, reply: pb.RangeResponse
-    ) -> Snapshot | Promise[Snapshot]:
-        revision = reply.header.revision
-        known = None if owners else upto
-        described = partial(keys.snapshot, self._layout, queue, reply.kvs, revision, me=known)
-        listed = described()
-        if not are_known(listed.contenders):
-            return self.snapshot(queue, upto, owners=True)
-        if upto is None or not reply.more:
-            return listed
-        # The count has no upper bound, so it includes the contenders that stand behind.
-        request = requests.behind(self._layout.queue(queue), upto.order, revision)
+            def both(reply: pb.TxnResponse) -> Snapshot | Promise[Snapshot]:
+                kvs = [kv for one in reply.responses for kv in one.response_range.kvs]
+                kvs.sort(key=lambda kv: kv.create_revision, reverse=True)
+                return described(kvs, reply.header.revision)
+
+            return self._connection.call(TXN, looks, both)
+
+        def read(reply: pb.RangeResponse) -> Snapshot | Promise[Snapshot]:
+            kvs, revision = reply.kvs, reply.header.revision
+            if upto is None or not reply.more:
+                return described(kvs, revision)
+            # The count has no upper bound, so it includes the contenders that stand behind.
+            request = requests.behind(prefix, upto.order, revision)
+            return self._connection.call(
+                RANGE,
+                request,
+                lambda others: described(kvs, revision, reply.count - len(kvs) - len(others.kvs)),
+            )
+
+        limit = 0 if upto is None else max(upto.claim.window + 1, _MIN_LISTED_KEYS)
+        order = 0 if upto is None else upto.order
         return self._connection.call(
-            RANGE,
-            request,
-            lambda others: described(reply.count - len(reply.kvs) - len(others.kvs)),
+            RANGE, requests.nearest(prefix, limit, order, owners=owners), read
         )
 
-    def _read_conflicting(
-        self, queue: str, me: Contender, owners: bool, reply: pb.TxnResponse
+    def _described(
+        self,
+        queue: str,
+        upto: Contender | None,
+        owners: bool,
+        conflicting: bool,
+        kvs: Sequence[pb.KeyValue],
+        revision: int,
+        omitted: int = 0,
     ) -> Snapshot | Promise[Snapshot]:
-        revision = reply.header.revision
-        kvs = [kv for one in reply.responses for kv in one.response_range.kvs]
-        kvs.sort(key=lambda kv: kv.create_revision, reverse=True)
-        known = None if owners else me
-        snapshot = keys.snapshot(self._layout, queue, kvs, revision, me=known)
-        if are_known(snapshot.contenders):
-            return snapshot
-        return self.snapshot(queue, me, owners=True, conflicting=True)
+        """What was read of ``queue``; where more must be known of its contenders, another look."""
+        me = None if owners else upto
+        found = keys.snapshot(self._layout, queue, kvs, revision, omitted, me=me)
+        if are_known(found.contenders):
+            return found
+        return self.snapshot(queue, upto, owners=True, conflicting=conflicting)
 
     def queues(self) -> Promise[list[str]]:
 
@@ -380,9 +384,3 @@ class EtcdBackend(EtcdSession):
         else:
             read = partial(self.snapshot, place.name, owners=True)
         return self._observations.observe(place, read, news)
-
-
-def _refuse_part(lease: int, kvs: Sequence[pb.KeyValue], _: pb.TxnResponse) -> Snapshots:
-    if any(kv.lease != lease for kv in kvs):
-        raise SessionLost(SERVICE, "the contender was made in an earlier session")
-    raise BackendUnavailable(SERVICE, "only part of the contenders was in the queues")

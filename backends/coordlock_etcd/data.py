@@ -12,7 +12,7 @@ A write is never sent twice, unless the first attempt certainly reached no etcd.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 
@@ -34,7 +34,7 @@ from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
 from coordlock_etcd.errors import SERVICE, NoSpace
 from coordlock_etcd.keys import Layout
-from coordlock_etcd.rpc import RANGE, TXN
+from coordlock_etcd.rpc import TXN
 from coordlock_etcd.transport import Connection
 
 __all__ = ["names", "read", "write"]
@@ -45,27 +45,19 @@ def read(
 ) -> Promise[Listing]:
     """See `Backend.read`."""
     key, end = layout.range_of(where)
-    reading = pb.RangeRequest(key=key, range_end=end)
+    request = requests.guarded_read(guard, pb.RangeRequest(key=key, range_end=end))
 
-    def listing(revision: int, kvs: Iterable[pb.KeyValue]) -> Listing:
+    def listing(reply: pb.TxnResponse) -> Listing:
+        if guard is not None and not reply.succeeded:
+            raise Evicted(guard.key)
         found = {
             layout.path(kv.key): VersionedValue(kv.value, kv.version)
-            for kv in kvs
+            for kv in reply.responses[0].response_range.kvs
             if layout.is_at(where, kv.key)
         }
-        return Listing(dict(sorted(found.items())), revision)
+        return Listing(dict(sorted(found.items())), reply.header.revision)
 
-    if guard is None:
-        return connection.call(
-            RANGE, reading, lambda reply: listing(reply.header.revision, reply.kvs)
-        )
-
-    def guarded(reply: pb.TxnResponse) -> Listing:
-        if not reply.succeeded:
-            raise Evicted(guard.key)
-        return listing(reply.header.revision, reply.responses[0].response_range.kvs)
-
-    return connection.call(TXN, requests.guarded_read(guard, reading), guarded)
+    return connection.call(TXN, request, listing)
 
 
 def names(

@@ -177,9 +177,10 @@ def unwatch(id: int) -> pb.WatchRequest:
     return pb.WatchRequest(cancel_request=pb.WatchCancelRequest(watch_id=id))
 
 
-def guarded_read(me: Contender, reading: pb.RangeRequest) -> pb.TxnRequest:
-    """Do ``reading`` if the contender ``me`` is in its queue."""
-    return pb.TxnRequest(compare=[_created(key_of(me), me.order)], success=_reads([reading]))
+def guarded_read(me: Contender | None, reading: pb.RangeRequest) -> pb.TxnRequest:
+    """Do ``reading``; if there is a contender ``me``, only while that is in its queue."""
+    compare = [] if me is None else [_created(key_of(me), me.order)]
+    return pb.TxnRequest(compare=compare, success=_reads([reading]))
 
 
 def guarded_writes(

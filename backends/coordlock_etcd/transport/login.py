@@ -7,11 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from coordlock.errors import BackendUnavailable
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 from coordlock_etcd import messages_pb2 as pb
-from coordlock_etcd.errors import SERVICE
 
 __all__ = ["Login"]
 
@@ -40,40 +38,34 @@ class Login:
 
     def token(self) -> Promise[str | None]:
         """The token to send, after a login if need be; None where etcd asks for no token."""
+        with self._lock:
+            known = self._token
+            if known is not None and not (known.done() and known.exception()):
+                return known
         user, password = self._credentials
         request = pb.AuthenticateRequest(name=user, password=password)
         token: Promise[str | None] = Promise()
-        try:
-            with self._lock:
-                if self._token is not None:
-                    return self._token
-                self._token = token
-            self._authenticate(request).add_done_callback(partial(self._answered, token))
-        except BaseException:  # Ctrl-C: others must not wait for what may never have been sent
-            with self._lock:
-                if self._token is token:
-                    self._token = None
-            token.fail(BackendUnavailable(SERVICE, "the login was interrupted"))
-            raise
+        self._authenticate(request).add_done_callback(partial(_answered, token))
+        # Only now: others must not wait for what Ctrl-C kept from being sent. Two that come at once
+        # may log in twice.
+        self._token = token
         return token
 
     def forget(self, token: str | None) -> None:
         """Log in anew, because etcd refused ``token``."""
         with self._lock:
-            known = self._token  # pending or kept; failed ones are dropped at once
-            if known is not None and known.done() and known.result() == token:
-                self._token = None
+            known = self._token
+            if known is not None and known.done() and not known.exception():
+                self._token = None if known.result() == token else known
 
-    def _answered(self, token: Promise[str | None], answer: Promise[str]) -> None:
-        error = answer.exception()
-        if error is None:
-            token.resolve(answer.result())
-        elif _AUTH_IS_OFF in str(error):
-            # As etcd's own client does: credentials don't hurt where etcd does not ask for them.
-            log.warning("etcd: credentials are configured, but authentication is not enabled")
-            token.resolve(None)
-        else:
-            with self._lock:
-                if self._token is token:
-                    self._token = None
-            token.fail(error)
+
+def _answered(token: Promise[str | None], answer: Promise[str]) -> None:
+    error = answer.exception()
+    if error is None:
+        token.resolve(answer.result())
+    elif _AUTH_IS_OFF in str(error):
+        # As etcd's own client does: credentials don't hurt where etcd does not ask for them.
+        log.warning("etcd: credentials are configured, but authentication is not enabled")
+        token.resolve(None)
+    else:
+        token.fail(error)
