@@ -102,7 +102,6 @@ SLOW: Final = {
         "docs/test_blocks.py",
         "docs/test_examples.py",
         "simulation/test_deadlocks.py",
-        "simulation/test_repeatable.py",
         "unit/local/test_leaving.py",
         "unit/test_interrupted_recipes.py",
         "unit/test_interrupts.py",
@@ -254,7 +253,7 @@ def pytest_terminal_summary(
 def is_long(item: pytest.Item) -> bool:
     """Whether `make test` does without the test; CONTRIBUTING.md says why."""
     if TESTBED in item.path.parents:
-        return any(item.get_closest_marker(server) for server in ("etcd", "postgres", "zookeeper"))
+        return any(map(item.get_closest_marker, ("etcd", "postgres", "redis", "zookeeper")))
     call = getattr(item, "callspec", None)
     values = {value for value in call.params.values() if isinstance(value, str)} if call else set()
     return any(values.intersection(mark.args) for mark in item.iter_markers("long_on"))

@@ -1,13 +1,45 @@
-"""Starting servers that need each other's addresses before any of them can answer."""
+"""Servers that need each other's addresses before any of them can answer."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from typing import Generic, Self, TypeVar
 
+from coordlock.testing.waiting import eventually
 from testbed.servers.process import PortTaken, ServerProcess
 
-__all__ = ["start_together"]
+__all__ = ["Cluster", "start_together"]
+
+S = TypeVar("S", bound=ServerProcess)
+
+
+class Cluster(Generic[S]):
+    """Servers on this machine; ``members`` are stopped, killed and paused one by one."""
+
+    members: list[S]
+
+    def configure(self) -> None:
+        """Tell the members of each other's ports."""
+
+    def leader(self) -> S:
+        """The member that leads; waits until there is one."""
+        found: list[S] = []
+
+        def look() -> bool:
+            found.extend(member for member in self.members if member.leads())
+            return bool(found)
+
+        eventually(look, "a leader")
+        return found[0]
+
+    def __enter__(self) -> Self:
+        start_together(self.members, self.configure)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for member in self.members:
+            member.kill()
 
 
 def start_together(members: Sequence[ServerProcess], configure: Callable[[], None]) -> None:

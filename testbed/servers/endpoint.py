@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-__all__ = ["Endpoint", "Service"]
+__all__ = ["Endpoint", "External", "Service"]
 
 
 @dataclass(frozen=True)
@@ -70,3 +70,14 @@ class Service(ABC):
     def port(self) -> int:
         """The port of the first endpoint."""
         return int(self.endpoint.hosts[0].rpartition(":")[2])
+
+
+class External(Service):
+    """A service that somebody else runs."""
+
+    def __init__(self, url: str) -> None:
+        self._endpoint = Endpoint.parse(url)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return self._endpoint

@@ -13,10 +13,9 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Final, Self
 
-from coordlock.testing.waiting import eventually
 from testbed.servers.certificates import Certificates
-from testbed.servers.cluster import start_together
-from testbed.servers.endpoint import Endpoint, Service
+from testbed.servers.cluster import Cluster
+from testbed.servers.endpoint import Endpoint, External, Service
 from testbed.servers.ports import free_port
 from testbed.servers.process import ServerProcess
 
@@ -89,15 +88,8 @@ class Etcd(Service):
         return revision
 
 
-class ExternalEtcd(Etcd):
+class ExternalEtcd(External, Etcd):
     """An etcd that somebody else runs; tests that stop or pause a server start their own."""
-
-    def __init__(self, url: str) -> None:
-        self._endpoint = Endpoint.parse(url)
-
-    @property
-    def endpoint(self) -> Endpoint:
-        return self._endpoint
 
 
 class EtcdServer(Etcd, ServerProcess):
@@ -241,8 +233,8 @@ class EtcdServer(Etcd, ServerProcess):
         return bool(status["leader"] == status["header"]["member_id"])
 
 
-class EtcdCluster(Etcd):
-    """An etcd cluster on this machine; ``members`` are stopped, killed and paused one by one."""
+class EtcdCluster(Cluster[EtcdServer], Etcd):
+    """An etcd cluster on this machine."""
 
     def __init__(self, directory: Path, size: int = 3) -> None:
         self.members = [EtcdServer(directory / f"member{number}") for number in range(size)]
@@ -251,28 +243,9 @@ class EtcdCluster(Etcd):
     def endpoint(self) -> Endpoint:
         return Endpoint("etcd", tuple(member.endpoint.hosts[0] for member in self.members))
 
-    def leader(self) -> EtcdServer:
-        """The member that leads; waits until there is one."""
-        found: list[EtcdServer] = []
-
-        def look() -> bool:
-            found.extend(member for member in self.members if member.leads())
-            return bool(found)
-
-        eventually(look, "a leader")
-        return found[0]
-
-    def _configure(self) -> None:
+    def configure(self) -> None:
         peers = {f"etcd{number}": member.peer_url for number, member in enumerate(self.members)}
         for name, member in zip(peers, self.members, strict=True):
             member.name, member.cluster = name, peers
             # Elections among three processes on a busy machine need room; leases of 2 s and more.
             member.heartbeat, member.election = 100, 1000
-
-    def __enter__(self) -> Self:
-        start_together(self.members, self._configure)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for member in self.members:
-            member.kill()

@@ -56,6 +56,10 @@ class ServerProcess(ABC):
     def answers(self) -> bool:
         """Whether the server serves requests; bounded to about a second, never raises OSError."""
 
+    def leads(self) -> bool:
+        """Whether it leads its cluster; alone, it does."""
+        return self.answers()
+
     @property
     def pid(self) -> int:
         """The process id; raises `ServerFailed` when the server is not running."""

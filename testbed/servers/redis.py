@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import uuid
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,8 +19,8 @@ import redis.asyncio
 
 from coordlock.testing.waiting import eventually
 from testbed.servers.certificates import Certificates
-from testbed.servers.cluster import start_together
-from testbed.servers.endpoint import Endpoint
+from testbed.servers.cluster import Cluster
+from testbed.servers.endpoint import Endpoint, Service
 from testbed.servers.ports import free_port
 from testbed.servers.process import ServerProcess
 
@@ -66,7 +66,7 @@ def knows_tls() -> bool:
     return "Failed to configure TLS" in told.stdout
 
 
-class Redis(ABC):
+class Redis(Service):
     """What tests ask of a Redis, whoever started it."""
 
     @property
@@ -78,20 +78,6 @@ class Redis(ABC):
     def endpoint(self) -> Endpoint:
         """Where it is, for coordlock. Tests do not wait after the server's start."""
         return replace(Endpoint.parse(self.url), options={"restart_delay": "0"})
-
-    def url_for(self, root: str = "", **options: object) -> str:
-        """The URL for ``coordlock.connect``, with a root and options."""
-        return self.endpoint.url(root, **options)
-
-    @property
-    def host(self) -> str:
-        """The host."""
-        return self.endpoint.hosts[0].rpartition(":")[0]
-
-    @property
-    def port(self) -> int:
-        """The port."""
-        return int(self.endpoint.hosts[0].rpartition(":")[2])
 
     def client(self, **options: Any) -> redis.Redis:
         """A client, which sends nothing twice; the caller closes it."""
@@ -199,7 +185,7 @@ class RedisServer(Redis, ServerProcess):
             return False
 
 
-class Sentinel(ServerProcess):
+class Sentinel(Service, ServerProcess):
     """A Sentinel that watches ``primary`` by the name of `NAME`, and decides alone.
 
     It keeps what it has found out over restarts.
@@ -212,7 +198,7 @@ class Sentinel(ServerProcess):
         super().__init__(directory)
 
     def choose_ports(self) -> None:
-        self.port = free_port()
+        self._port = free_port()
         self.forget()
 
     def forget(self) -> None:
@@ -223,12 +209,12 @@ class Sentinel(ServerProcess):
     @property
     def url(self) -> str:
         """Where it is, for redis-py."""
-        return f"redis://127.0.0.1:{self.port}"
+        return f"redis://127.0.0.1:{self._port}"
 
-    def url_for(self, root: str = "", **options: object) -> str:
-        """The URL for ``coordlock.connect``, with a root and options."""
+    @property
+    def endpoint(self) -> Endpoint:
         own = {"restart_delay": "0", "sentinel": self.NAME}
-        return Endpoint("redis", (f"127.0.0.1:{self.port}",), options=own).url(root, **options)
+        return replace(Endpoint.parse(self.url), options=own)
 
     def command(self) -> list[str]:
         if not self._file.exists():
@@ -255,27 +241,20 @@ class Sentinel(ServerProcess):
             return False
 
 
-class Redlock:
+class Redlock(Cluster[RedisServer], Service):
     """Independent Redis nodes on this machine."""
 
     def __init__(self, directory: Path, size: int = 5) -> None:
         self.nodes = [RedisServer(directory / f"node{number}") for number in range(size)]
+        self.members = self.nodes
 
-    def url_for(self, root: str = "", **options: object) -> str:
-        """The URL for ``coordlock.connect``, with a root and options."""
+    @property
+    def endpoint(self) -> Endpoint:
         hosts = tuple(f"{node.host}:{node.port}" for node in self.nodes)
-        return Endpoint("redlock", hosts, options={"restart_delay": "0"}).url(root, **options)
-
-    def __enter__(self) -> Self:
-        start_together(self.nodes, lambda: None)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for node in self.nodes:
-            node.kill()
+        return Endpoint("redlock", hosts, options={"restart_delay": "0"})
 
 
-class RedisCluster:
+class RedisCluster(Cluster[RedisServer], Service):
     """A Redis Cluster on this machine, the slots in equal shares on ``members``; no replicas."""
 
     def __init__(self, directory: Path, size: int = 3) -> None:
@@ -288,10 +267,10 @@ class RedisCluster:
         """Where the first member is."""
         return self.members[0].url
 
-    def url_for(self, root: str = "", **options: object) -> str:
-        """The URL for ``coordlock.connect``, with a root and options."""
+    @property
+    def endpoint(self) -> Endpoint:
         hosts = tuple(f"{member.host}:{member.port}" for member in self.members)
-        return Endpoint("redis", hosts, options={"restart_delay": "0"}).url(root, **options)
+        return Endpoint("redis", hosts, options={"restart_delay": "0"})
 
     def owner(self, key: str) -> RedisServer:
         """The member that has the slot of ``key``."""
@@ -354,17 +333,13 @@ class RedisCluster:
         eventually(have_met, "all members to know all slots", within=60)
 
     def __enter__(self) -> Self:
-        start_together(self.members, lambda: None)
+        super().__enter__()
         try:
             self._divide_slots()
         except BaseException:
             self.__exit__()
             raise
         return self
-
-    def __exit__(self, *_: object) -> None:
-        for member in self.members:
-            member.kill()
 
 
 def _text(answer: bytes | str) -> str:

@@ -10,15 +10,14 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from coordlock.testing.waiting import eventually
 from testbed.servers.certificates import Certificates
-from testbed.servers.cluster import start_together
-from testbed.servers.endpoint import Endpoint, Service
+from testbed.servers.cluster import Cluster
+from testbed.servers.endpoint import Endpoint, External, Service
 from testbed.servers.ports import free_port
 from testbed.servers.process import ServerProcess
 
@@ -95,15 +94,8 @@ class ZooKeeper(Service):
             client.close()
 
 
-class ExternalZooKeeper(ZooKeeper):
+class ExternalZooKeeper(External, ZooKeeper):
     """A ZooKeeper that somebody else runs; tests that stop or pause a server start their own."""
-
-    def __init__(self, url: str) -> None:
-        self._endpoint = Endpoint.parse(url)
-
-    @property
-    def endpoint(self) -> Endpoint:
-        return self._endpoint
 
 
 class ZooKeeperServer(ZooKeeper, ServerProcess):
@@ -267,8 +259,8 @@ class ZooKeeperServer(ZooKeeper, ServerProcess):
         return self._tls.client_context().wrap_socket(plain, server_hostname="127.0.0.1")
 
 
-class ZooKeeperEnsemble(ZooKeeper):
-    """A ZooKeeper ensemble on this machine; ``members`` are stopped, killed, paused one by one."""
+class ZooKeeperEnsemble(Cluster[ZooKeeperServer], ZooKeeper):
+    """A ZooKeeper ensemble on this machine."""
 
     def __init__(self, directory: Path, size: int = 3, *, tick: int = 200) -> None:
         self.members = [
@@ -279,26 +271,7 @@ class ZooKeeperEnsemble(ZooKeeper):
     def endpoint(self) -> Endpoint:
         return Endpoint("zookeeper", tuple(m.endpoint.hosts[0] for m in self.members))
 
-    def leader(self) -> ZooKeeperServer:
-        """The member that leads; waits until there is one."""
-        found: list[ZooKeeperServer] = []
-
-        def look() -> bool:
-            found.extend(member for member in self.members if member.leads())
-            return bool(found)
-
-        eventually(look, "a leader")
-        return found[0]
-
-    def _configure(self) -> None:
+    def configure(self) -> None:
         addresses = {number: member.address for number, member in enumerate(self.members, 1)}
         for number, member in enumerate(self.members, 1):
             member.number, member.ensemble = number, addresses
-
-    def __enter__(self) -> Self:
-        start_together(self.members, self._configure)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for member in self.members:
-            member.kill()

@@ -23,8 +23,6 @@ __all__ = ["LOCKS", "Parties", "at_work"]
 
 #: Few, so that clients contend for them.
 LOCKS: Final = 3
-#: A client process has one for its threads and one for its tasks.
-_CLIENTS: Final = 2
 #: Seconds in which what servers have kept back is found and removed, and from one look to the next.
 _LATE: Final = 16.0
 _LOOK: Final = 0.5
@@ -64,7 +62,6 @@ class Parties:
         for _ in range(plan.clients):
             self.crew.spawn()
         self.crew.await_ready()
-        self._count(baseline=True)
         self.crew.begin()
 
     def journal(self, name: str) -> Journal:
@@ -89,15 +86,12 @@ class Parties:
         self._await_late_requests()
         self.crew.ask("agree", "agreed")
         self._workload.log_final(self._system.direct_url(self.root), self.runner)
-        self._count(baseline=False)
         self.resource.tell("finish")
         self.resource.expect("finished")
         if self.truth is not None:
             self._await_late_requests()
             self.truth.survey()
         self.crew.finish()
-        if self.truth is not None:
-            self.truth.count_left(self.runner)
         self.runner.log(RunEnded)
 
     def _await_late_requests(self) -> None:
@@ -139,11 +133,6 @@ class Parties:
         self._stack.callback(resource.kill)
         resource.expect("ready")
         return resource
-
-    def _count(self, *, baseline: bool) -> None:
-        if self.truth is not None:
-            sessions = _CLIENTS * self.truth.each_client * len(self.crew.names())
-            self.truth.count(self.runner, baseline, sessions)
 
     def _client(self, name: str, number: int) -> list[str]:
         plan = self._plan

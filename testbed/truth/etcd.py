@@ -8,7 +8,6 @@ import threading
 from base64 import b64decode
 from collections.abc import Sequence
 from typing import Any, Final
-from urllib.request import urlopen
 
 from coordlock_etcd.keys import Layout
 from coordlock_faults.events import ContenderAppeared, ContenderDisappeared
@@ -27,8 +26,6 @@ __all__ = ["EtcdObserver"]
 #: How the names of work queues' own queues begin, which hold contenders as those of locks do. What
 #: else begins with "@" under the root is data.
 _OF_WORK_QUEUES: Final = ("@take-", "@work-")
-_WATCHERS: Final = "etcd_debugging_mvcc_watcher_total"
-_STREAMS: Final = "etcd_debugging_mvcc_watch_stream_total"
 
 
 class EtcdObserver(Observer):
@@ -42,9 +39,6 @@ class EtcdObserver(Observer):
     be there are compared with those that are, by a linearizable read; and tokens that clients had
     and the record has not are for the checkers to find.
     """
-
-    #: A session that is lost on a busy machine leaves its client the stream, for the next one.
-    per_client = ("leases in etcd", "watch streams in etcd")
 
     def __init__(self, nodes: Sequence[EtcdServer], root: str, journal: Journal) -> None:
         super().__init__(root, journal)
@@ -97,35 +91,9 @@ class EtcdObserver(Observer):
         if self._thread.ident is not None:
             self._thread.join()
 
-    def counts(self) -> dict[str, int]:
-        """Leases, streams, and watches for which no contender accounts.
-
-        A client has one lease, and one stream once it has watched something. It watches its own
-        contender while it holds, and nobody waits when this is counted. Our own watch is one more,
-        until it is closed.
-        """
-        own = 0 if self._closed.is_set() else 1
-        if own:
-            self._catch_up()  # so that our own watch is there
-        leases = len(json.loads(self._etcd.etcdctl("lease", "list", "-w", "json"))["leases"])
-        contenders = len(self._read(0))
-        metrics = [self._metrics(host) for host in self._hosts]
-        watchers = sum(one[_WATCHERS] for one in metrics) - own
-        streams = sum(one[_STREAMS] for one in metrics) - own
-        return {
-            "leases in etcd": leases,
-            "watches in etcd beyond one per contender": max(0, watchers - contenders),
-            "watch streams in etcd": streams,
-        }
-
     @property
     def _etcd(self) -> ExternalEtcd:
         return ExternalEtcd(f"etcd://{','.join(self._hosts)}")
-
-    def _metrics(self, host: str) -> dict[str, int]:
-        with urlopen(f"http://{host}/metrics", timeout=10) as reply:
-            lines = [line.split() for line in reply.read().decode().splitlines()]
-        return {line[0]: int(line[1]) for line in lines if line[0] in (_WATCHERS, _STREAMS)}
 
     def _read(self, revision: int) -> dict[str, int]:
         """The contenders at ``revision``, 0 for now, by a linearizable read."""

@@ -42,8 +42,6 @@ class PostgresqlObserver(Observer):
     over restarts.
     """
 
-    per_client = ("sessions in PostgreSQL",)
-
     def __init__(self, server: PostgresServer, root: str, journal: Journal) -> None:
         super().__init__(root, journal)
         self._server: Final = server
@@ -97,14 +95,6 @@ class PostgresqlObserver(Observer):
                 self._thread.join()
             with suppress(psycopg.Error), self._server.administrator() as admin:
                 admin.execute("SELECT pg_drop_replication_slot(%s)", (_SLOT,))
-
-    def counts(self) -> dict[str, int]:
-        """Those that live. What a dead client has left stays until a waiter or a client comes."""
-        with self._server.administrator() as admin:
-            [[sessions]] = admin.execute(
-                "SELECT count(*) FROM coordlock.session WHERE expires_at > clock_timestamp()"
-            )
-        return {"sessions in PostgreSQL": sessions}
 
     def _follow(self) -> None:
         while not self._closed.wait(_LOOK_S):

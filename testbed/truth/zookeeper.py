@@ -51,10 +51,6 @@ class ZooKeeperObserver(Observer):
     committed: all up to that one had happened by then.
     """
 
-    per_client = ("sessions in ZooKeeper", "connections to ZooKeeper")
-    #: One for its contenders, and one for what it observes: see docs/design/zookeeper.md.
-    each_client = 2
-
     def __init__(self, nodes: Sequence[ZooKeeperServer], root: str, journal: Journal) -> None:
         super().__init__(root, journal)
         self._nodes = nodes
@@ -112,45 +108,6 @@ class ZooKeeperObserver(Observer):
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join()
-
-    def counts(self) -> dict[str, int]:
-        """Sessions, connections, and watches on contenders that are not there.
-
-        A session without a connection is one whose opening was never answered, so that nobody knows
-        it: it goes when it expires, and until then would hide among those that clients may have.
-        A watch goes with its path, and nobody can have two on one. So those on contenders that are
-        there are few and will go; those on others would stay for good. What is observed leaves one
-        where it was looked at last, until that changes: on data, and on queues. See the
-        design note on ZooKeeper.
-        """
-        leaders: list[str] = []
-        connections: list[str] = []
-
-        def all_answer() -> bool:
-            # For a moment after an election, two may take themselves for the leader.
-            leaders[:] = [node.four_letters("mntr") for node in self._nodes if _leads(node)]
-            connections[:] = [node.four_letters("cons") for node in self._nodes]
-            return len(leaders) == 1 and all((*leaders, *connections))
-
-        eventually(all_answer, "one leader")
-        sessions = re.search(r"\nzk_global_sessions\t(\d+)\n", leaders[0], re.MULTILINE)
-        assert sessions is not None
-        watched = "\n".join(node.four_letters("wchp") for node in self._nodes)
-        there = self._contenders()  # the last one, because it takes a session of its own
-        watches: Counter[str] = Counter()
-        path = ""
-        for line in watched.splitlines():
-            if line.startswith("/"):
-                path = line
-            elif line.strip() and self._is_contender(path) and path not in there:
-                watches[path] += 1
-        connected = "\n".join(connections).count(",sid=0x")
-        return {
-            "sessions in ZooKeeper": int(sessions[1]),
-            "connections to ZooKeeper": connected,
-            "sessions in ZooKeeper without a connection": max(0, int(sessions[1]) - connected),
-            "watches in ZooKeeper on contenders that are gone": watches.total(),
-        }
 
     def contradictions(self) -> dict[str, str]:
         """See `Observer`. What a majority has logged was lost, or members differ for good."""
@@ -299,8 +256,3 @@ def _lock(path: str) -> str:
     """The lock of the contender at ``path``."""
     queue = path.split("/")[-2]
     return unescape(queue) or queue
-
-
-def _leads(node: ZooKeeperServer) -> bool:
-    answer = node.four_letters("srvr")
-    return "Mode: leader" in answer or "Mode: standalone" in answer

@@ -185,9 +185,9 @@ def test_no_command_survives_a_kill_at_any_moment_of_the_start(cli: Cli, tmp_pat
     assert cli.run("run", "x", "--", "true").returncode == 0
     whole = time.monotonic() - began
     command = ("sh", "-c", f"echo $$ >> {tmp_path}/pids; exec sleep 600")
-    for moment in range(24):
+    for moment in range(12):
         with cli.started("run", f"x{moment}", "--", *command) as process:
-            time.sleep(whole * moment / 6)
+            time.sleep(whole * moment / 3)
             process.kill()
             process.wait(60)
     pids = tmp_path / "pids"

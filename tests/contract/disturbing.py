@@ -25,8 +25,10 @@ from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.redis_frames import RedisFrames
 from coordlock.testing.zookeeper_frames import ZooKeeperFrames
 
-__all__ = ["DISTURBED", "InMemory"]
+__all__ = ["DISTURBED", "PARTY_OPTIONS", "InMemory"]
 
+#: A party sends no heartbeats by itself, and a busy machine takes long for a test.
+PARTY_OPTIONS: Final[dict[str, object]] = {"ttl": "60s"}
 
 Connect = Callable[..., coordlock.Client]
 
@@ -96,15 +98,13 @@ class BehindProxies(DisturbedSuite):
     """Each party reaches its server through a proxy of its own."""
 
     frames: ClassVar[type[Framer]]
-    #: What the URLs end with.
-    options: ClassVar[str] = ""
 
     @pytest.fixture
     def party(self, request: pytest.FixtureRequest, root: str) -> Iterator[Callable[[], Party]]:
         with ExitStack() as stack:
 
             def make() -> Party:
-                proxy, url = self._behind_proxy(request, root, stack)
+                proxy, url = self._behind_proxy(request, root, stack, **PARTY_OPTIONS)
                 party = Party(backend_for(self.backend, url))
                 self.proxies[party.backend] = proxy
                 return party
@@ -126,13 +126,14 @@ class BehindProxies(DisturbedSuite):
             yield connect
 
     def _behind_proxy(
-        self, request: pytest.FixtureRequest, root: str, stack: ExitStack
+        self, request: pytest.FixtureRequest, root: str, stack: ExitStack, **options: object
     ) -> tuple[FaultProxy, str]:
         """A proxy, and the URL through it."""
         self.proxies: dict[Backend, FaultProxy] = vars(self).get("proxies", {})
         server = request.getfixturevalue(self.backend.scheme)
         proxy = stack.enter_context(FaultProxy(server.host, server.port, self.frames))
-        return proxy, f"{self.backend.scheme}://127.0.0.1:{proxy.port}{root}{self.options}"
+        place = f"{server.host}:{server.port}"
+        return proxy, server.url_for(root, **options).replace(place, f"127.0.0.1:{proxy.port}")
 
     @contextmanager
     def cut_off(self, party: Party) -> Iterator[None]:
@@ -181,7 +182,6 @@ class OnRedis(BehindProxies):
     """Every request is a script, and has its name."""
 
     frames = RedisFrames
-    options = "?restart_delay=0"
 
     def lose_reply(self, party: Party, method: str) -> None:
         self.proxies[party.backend].on_request(method, Connection.lose_reply)
@@ -191,15 +191,6 @@ class OnPostgresql(BehindProxies):
     """Every request calls a function, and has its name."""
 
     frames = PostgresFrames
-
-    def _behind_proxy(
-        self, request: pytest.FixtureRequest, root: str, stack: ExitStack
-    ) -> tuple[FaultProxy, str]:
-        self.proxies = vars(self).get("proxies", {})
-        server = request.getfixturevalue("postgresql")
-        proxy = stack.enter_context(FaultProxy(server.host, server.port, self.frames))
-        place = f"{server.host}:{server.port}"
-        return proxy, server.url_for(root).replace(place, f"127.0.0.1:{proxy.port}")
 
     def lose_reply(self, party: Party, method: str) -> None:
         self.proxies[party.backend].on_request(method, Connection.lose_reply)

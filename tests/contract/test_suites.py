@@ -16,10 +16,11 @@ import pytest
 
 from coordlock import testing
 from coordlock.backend.registry import backend_for_scheme, schemes
+from coordlock.testing.backend_contract import PartySuite
 from coordlock.testing.disturbed_suite import DisturbedSuite
 from tests.conftest import IS_INSTALLED
 from tests.contract import recipes
-from tests.contract.disturbing import DISTURBED
+from tests.contract.disturbing import DISTURBED, PARTY_OPTIONS
 
 #: Where async clients pass the suites in ``make test``: no backend knows which client uses it.
 ASYNC: Final = "memory"
@@ -34,7 +35,8 @@ def url(request: pytest.FixtureRequest, root: str, tmp_path: Path) -> str:
         case "local":
             return f"local://{tmp_path}/state"
         case server:
-            url: str = request.getfixturevalue(server).url_for(root)
+            options = PARTY_OPTIONS if issubclass(request.cls, PartySuite) else {}
+            url: str = request.getfixturevalue(server).url_for(root, **options)
             return url
 
 

@@ -172,8 +172,9 @@ def test_an_hour_passes_at_once_and_heartbeats_go_on(
 
 
 def test_a_thread_that_waits_notices_at_once_that_its_time_is_over(
-    lock_service: LockService, lock_client: coordlock.Client
+    lock_service: LockService, lock_client: coordlock.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("coordlock.runtime.driver._LONGEST_WAIT_S", 600.0)
     with lock_service.held("report"), ThreadPoolExecutor() as pool:
         waiting = pool.submit(lock_client.lock("report", timeout=600).acquire)
         eventually(lambda: len(lock_client.admin.contenders("report")) == 2)
@@ -182,7 +183,7 @@ def test_a_thread_that_waits_notices_at_once_that_its_time_is_over(
         begun = time.monotonic()
         lock_service.advance(1)
         assert isinstance(waiting.exception(60), AcquireTimeout)
-        assert time.monotonic() - begun < 4  # drivers look at their clock each 5 s
+        assert time.monotonic() - begun < 30  # before its driver would look at the clock
 
 
 def test_a_lock_is_lost_now_and_its_owner_can_acquire_it_again(

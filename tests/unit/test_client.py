@@ -357,7 +357,7 @@ def test_with_fail_fast_the_first_request_finds_the_outage_and_others_are_refuse
         ):
             with pytest.raises(BackendUnavailable, match="fail_fast"):
                 request()
-        assert time.monotonic() - began < 0.4
+        assert time.monotonic() - began < 4  # each after request_timeout would be 4.5 s
         assert status(client) is ClientStatus.IN_DOUBT
         assert held.release(timeout=0.01)  # which is sent later
     away.advance(2)

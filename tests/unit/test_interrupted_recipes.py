@@ -15,6 +15,7 @@ from coordlock.types import Membership, Presence
 from tests.unit.clients import Service
 from tests.unit.signals import moments
 
+every_moment = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.long)])
 pytestmark = pytest.mark.usefixtures("generators_end_unheard", "sweeps_often")
 
 
@@ -56,30 +57,32 @@ def test_a_producer_that_ctrl_c_struck_goes_on(client: Client) -> None:
         queue.put(b"2")
 
 
+@every_moment
 @pytest.mark.parametrize("delay", [0.0, 0.001])
-def test_ctrl_c_while_taking_hides_no_item(delay: float) -> None:
-    for strike in moments(50):
+def test_ctrl_c_while_taking_hides_no_item(delay: float, every: int) -> None:
+    for strike in moments(50, every=every):
         with coordlock.connect(f"memory://{uuid.uuid4().hex}") as client:
             queue = client.work_queue("q")
             for _ in range(2):
                 queue.put(b"1", delay=delay)
             time.sleep(2 * delay)
             items: list[coordlock.Item] = []
-            strike(lambda: items.append(queue.take(5)))  # noqa: B023
+            strike(lambda: items.append(queue.take(60)))  # noqa: B023
             while len(items) < 2:
-                items.append(queue.take(5))
+                items.append(queue.take(60))
             assert [one.deliveries for one in items] == [1, 1]
             for one in items:
                 one.ack()
 
 
-def test_an_item_whose_end_ctrl_c_struck_is_taken_again_or_done() -> None:
+@every_moment
+def test_an_item_whose_end_ctrl_c_struck_is_taken_again_or_done(every: int) -> None:
     # The first two moments are open for grants of all kinds: nothing knows of the statement yet.
-    for strike in moments(30, first=3):
+    for strike in moments(30, first=3, every=every):
         with coordlock.connect(f"memory://{uuid.uuid4().hex}") as client:
             queue = client.work_queue("q")
             queue.put(b"1")
-            items = [queue.take(5)]
+            items = [queue.take(60)]
 
             def work() -> None:
                 with items.pop():  # noqa: B023

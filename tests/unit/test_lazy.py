@@ -216,7 +216,7 @@ def test_a_child_waits_for_no_thread_of_its_parent(url: str) -> None:
             done.wait(30)
 
     def child() -> bool:
-        signal.alarm(5)
+        signal.alarm(60)
         return not Client(url)._engine.held_by(this_caller())
 
     thread = threading.Thread(target=keep_busy)

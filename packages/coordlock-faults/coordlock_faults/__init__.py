@@ -37,9 +37,8 @@ events of `coordlock_faults.events`); all else here are pure functions of what w
 What is to be logged, and when:
 
 ========== =====================================================================================
-runner     `RunBegan` first; `Counted` with ``baseline``; at the end, when all faults are healed
-           and all calls answered: `Quiesced`, then `Counted` again, `FinalSet` or `FinalValue`
-           of each resource, `Surveyed`, `RunEnded`
+runner     `RunBegan` first; at the end, when all faults are healed and all calls answered:
+           `Quiesced`, then `FinalSet` or `FinalValue` of each resource, `Surveyed`, `RunEnded`
 acquire    `AcquireInvoked` before the call; `Granted` or `AcquireFailed` first thing after it;
            `Withdrawn` before it is cancelled from outside; `Enqueued` if the token is seen
 release    `ReleaseSent` before the call, or before the client is closed; `ReleaseAcknowledged`

@@ -25,7 +25,6 @@ __all__ = [
     "Called",
     "ContenderAppeared",
     "ContenderDisappeared",
-    "Counted",
     "Enqueued",
     "Event",
     "FaultBegan",
@@ -100,19 +99,6 @@ class Quiesced(Event):
 @dataclass(frozen=True, slots=True)
 class RunEnded(Event):
     """After everything else."""
-
-
-@dataclass(frozen=True, slots=True)
-class Counted(Event):
-    """How many there are of something that can leak: watches, leases, threads, descriptors.
-
-    Once for each ``what`` with ``baseline``, when clients are connected and idle, and once without,
-    after quiescence. ``what`` says whose they are, too: "threads of c3".
-    """
-
-    what: str
-    count: int
-    baseline: bool
 
 
 # Clients. ``attempt`` names one call of acquire in the whole run, and the grant that it returns.

@@ -15,7 +15,6 @@ from coordlock_faults.events import (
     Called,
     ContenderAppeared,
     ContenderDisappeared,
-    Counted,
     Enqueued,
     Event,
     FaultBegan,
@@ -73,7 +72,6 @@ class History:
         self.resources: Final[dict[str, Resource]] = {}
         self.calls: Final[dict[str, Call]] = {}
         self.presents: Final[dict[str, Present]] = {}
-        self.counts: Final[list[Counted]] = []
         self.strays: Final[list[tuple[Event, str]]] = []
         self.began: RunBegan | None = None
         self.quiesced: Quiesced | None = None
@@ -185,7 +183,6 @@ class History:
             RunBegan: self._begin,
             Quiesced: self._quiesce,
             RunEnded: self._end,
-            Counted: self.counts.append,
             AcquireInvoked: self._invoke,
             **dict.fromkeys(told, self._tell),
             OperationOffered: self._offer,

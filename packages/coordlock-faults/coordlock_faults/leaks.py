@@ -8,7 +8,7 @@ from itertools import islice
 
 from coordlock_faults.attempt import WORKERS
 from coordlock_faults.bounds import DEFAULT_BOUNDS, Bounds
-from coordlock_faults.events import FOREVER, Counted
+from coordlock_faults.events import FOREVER
 from coordlock_faults.history import History
 from coordlock_faults.violation import Violation, together
 
@@ -26,16 +26,14 @@ class Missing(Violation):
 
 
 def leaks(history: History, bounds: Bounds = DEFAULT_BOUNDS) -> list[Violation]:
-    """After quiescence nothing is left, whatever the faults before.
+    """After quiescence no contender is left, whatever the faults before.
 
-    * By the ground truth, the service's contenders are exactly those of the grants that were held
-      when it was surveyed: neither released nor lost, of a process that lives. Those that had been
-      lost for less than ``bounds.signal`` may be there: a holder is told 0.2 s before they
-      are withdrawn. So may workers of a work queue, for ``bounds.idle`` after their last item.
-    * Of everything that was counted there is no more than there was at the baseline, by the same
-      process. What was counted only once is a violation, too, unless that process was killed.
+    By the ground truth, the service's contenders are exactly those of the grants that were held
+    when it was surveyed: neither released nor lost, of a process that lives. Those that had been
+    lost for less than ``bounds.signal`` may be there: a holder is told 0.2 s before they are
+    withdrawn. So may workers of a work queue, for ``bounds.idle`` after their last item.
     """
-    return list(islice((*_contenders(history, bounds), *_counts(history)), bounds.findings))
+    return list(islice(_contenders(history, bounds), bounds.findings))
 
 
 def _contenders(history: History, bounds: Bounds) -> Iterator[Violation]:
@@ -65,18 +63,3 @@ def _contenders(history: History, bounds: Bounds) -> Iterator[Violation]:
     for one in held.values():
         what = f"{one.process} holds {one.lock} (token {one.token}), and has no contender there"
         yield Missing(what, together(one, history.life(one)))
-
-
-def _counts(history: History) -> Iterator[Violation]:
-    baseline: dict[tuple[str, str], Counted] = {}
-    final: dict[tuple[str, str], Counted] = {}
-    for event in history.counts:
-        (baseline if event.baseline else final)[event.process, event.what] = event
-    for process, what in sorted(baseline.keys() | final.keys()):
-        before, after = baseline.get((process, what)), final.get((process, what))
-        if before is None or after is None:
-            if history.faults.kill(process) is None:
-                yield Leaked(f"{what}: counted only once", together(before, after))
-        elif after.count > before.count:
-            grown = f"{what}: {after.count}, and {before.count} at first"
-            yield Leaked(grown, together(before, after))

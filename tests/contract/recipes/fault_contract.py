@@ -233,6 +233,18 @@ PROGRAMS: Final = {
     "run": "client.job('j', policy={!r}).run(1).__enter__(); print('begins', flush=True)",
 }
 
+#: Runs a program of these, again where its session was lost.
+PERSISTENT: Final = """
+import sys, coordlock
+client = coordlock.connect(sys.argv[1])
+while True:
+    try:
+        exec(sys.argv[2])
+    except coordlock.SessionLost:
+        continue
+    sys.stdin.read()
+"""
+
 
 class KillContract:
     """Processes that are killed, or stand still, in the middle of something."""
@@ -250,12 +262,14 @@ class KillContract:
 
     @contextmanager
     def process(self, url: str, program: str) -> Iterator[subprocess.Popen[str]]:
-        """A process that runs it; killed in the end. Its session outlives it by two seconds."""
+        """A process that runs it; killed in the end. Its session outlives it by two seconds.
+
+        Where a stall of the machine has ended its session, the process begins again.
+        """
         if self.backend.capabilities.leased:
             url += ("&" if "?" in url else "?") + "ttl=2s"
-        code = f"import sys, coordlock\nclient = coordlock.connect(sys.argv[1])\n{program}\n"
         with subprocess.Popen(
-            [sys.executable, "-c", f"{code}sys.stdin.read()", url],
+            [sys.executable, "-c", PERSISTENT, url, program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

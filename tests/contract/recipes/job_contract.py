@@ -202,9 +202,9 @@ class JobContract(ClientSuite):
     def test_the_service_tells_the_time(self, client: Any) -> None:
         engine = client._access.engine
         for _ in range(2):
-            assert engine.backend.service_time().result(BOUND) == pytest.approx(
-                time.time(), abs=5.0
-            )
+            before = time.time()
+            told = engine.backend.service_time().result(BOUND)
+            assert before - 1 <= told <= time.time() + 1
 
     def test_an_operator_lets_a_slot_start_again_or_forgets_all(
         self, client: Any, other: Any, name: str

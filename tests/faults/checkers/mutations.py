@@ -15,7 +15,6 @@ from coordlock_faults.attempt import Attempt
 from coordlock_faults.events import (
     ContenderAppeared,
     ContenderDisappeared,
-    Counted,
     Event,
     FinalSet,
     Granted,
@@ -312,13 +311,6 @@ def a_release_that_is_never_answered(history: History, chance: random.Random) ->
         one.release_answer for one in history.granted if one.release_answer and not one.killed
     ]
     return swapped(history.events, one_of(answers, chance), None)
-
-
-@mutation("Leaked")
-def a_lease_that_is_left_over(history: History, chance: random.Random) -> Events:
-    counts = [one for one in history.events if isinstance(one, Counted) and not one.baseline]
-    one: Counted = one_of(counts, chance)
-    return swapped(history.events, one, replace(one, count=one.count + 1))
 
 
 @mutation("FalselyLost")

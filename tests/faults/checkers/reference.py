@@ -20,7 +20,6 @@ from coordlock_faults.events import (
     AcquireInvoked,
     ContenderAppeared,
     ContenderDisappeared,
-    Counted,
     Enqueued,
     Event,
     FaultBegan,
@@ -161,7 +160,6 @@ class Reference:
         """Let everything happen; the events."""
         parameters = {"clients": str(len(self.clients))}
         self.log(RunBegan(self.now, "runner", self.seed, "reference", self.truth, {}, parameters))
-        self.log(Counted(self.now, "runner", "leases", 0, True))
         for client in self.clients:
             self.on(client, self.between(0, 50 * MS), partial(self.begin, client))
         for reach in self.faults:
@@ -171,7 +169,6 @@ class Reference:
             action()
         self.now += 1
         self.log(Quiesced(self.now, "runner"))
-        self.log(Counted(self.now, "runner", "leases", 0, False))
         for resource in self.resources.values():
             for first in range(0, max(len(resource.values), 1), 100):
                 values = tuple(resource.values[first : first + 100])

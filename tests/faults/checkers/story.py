@@ -10,7 +10,6 @@ from coordlock_faults.events import (
     Called,
     ContenderAppeared,
     ContenderDisappeared,
-    Counted,
     Enqueued,
     Event,
     FaultBegan,
@@ -210,12 +209,6 @@ class Story:
 
     def final_value(self, value: int, resource: str = "ledger") -> None:
         self.add(FinalValue((QUIET + 1) * MS, "runner", resource, value))
-
-    def count(self, what: str, before: int | None, after: int | None, by: str = "runner") -> None:
-        if before is not None:
-            self.add(Counted(0, by, what, before, True))
-        if after is not None:
-            self.add(Counted((QUIET + 1) * MS, by, what, after, False))
 
 
 def _ns(milliseconds: int | None) -> int | None:

@@ -6,7 +6,6 @@ from coordlock_faults.events import (
     Act,
     ContenderAppeared,
     ContenderDisappeared,
-    Counted,
     Enqueued,
     Kind,
     LossSignalled,
@@ -33,7 +32,6 @@ def full() -> Story:
     story.operation(one, 5, at=24, kind=Kind.ADD, value=4, failed=True)
     story.final_set(1, 2)
     story.fault(Reach.SERVERS, 50, 60, "etcd1")
-    story.count("leases", 1, 1)
     story.lock = "values"
     story.call("c1", Act.WRITE, 0, 0, 7, at=30)
     story.call("c2", Act.WRITE, 0, 0, 8, at=40, raised="VersionMismatch")
@@ -51,7 +49,6 @@ OPTIONAL = {
     AcquireFailed,
     ContenderAppeared,
     ContenderDisappeared,
-    Counted,
     Enqueued,
     LossSignalled,
     ReleaseAcknowledged,

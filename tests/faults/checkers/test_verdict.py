@@ -13,7 +13,6 @@ def right(*, truth: bool = True) -> Story:
     one = story.attempt("c1", 5, invoked=1, granted=10, released=20, gone=7)
     if truth:
         story.operation(one, 5, at=12, order=1)
-        story.count("leases", 1, 1)
     return story
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from coordlock_faults.events import FOREVER, Counted
+from coordlock_faults.events import FOREVER
 from coordlock_faults.history import History
 from coordlock_faults.journal import Journal, read
 from coordlock_faults.truth import Life
@@ -82,11 +81,6 @@ def lives(tmp_path: Path) -> list[Life]:
     return found.truth.lives
 
 
-def counted(tmp_path: Path, *, baseline: bool) -> dict[str, int]:
-    counts: list[Counted] = history(tmp_path).counts
-    return {one.what: one.count for one in counts if one.baseline == baseline}
-
-
 def test_contenders_are_logged_with_what_clients_know_of_them(
     server: Server, truth: Observer, root: str, tmp_path: Path
 ) -> None:
@@ -105,37 +99,6 @@ def test_contenders_are_logged_with_what_clients_know_of_them(
     assert found[0].appeared.session == standing.session
     # The client was closed after the survey.
     assert [one.gone == FOREVER for one in found] == [False, True, True]
-
-
-def test_a_leaked_session_is_counted_and_a_client_of_its_own_is_not(
-    server: Server,
-    truth: Observer,
-    root: str,
-    journal: Journal,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("testbed.truth.observer._SETTLING", 1.0)
-    with coordlock.connect(server.url_for(root)) as client, ThreadPoolExecutor() as pool:
-        truth.count(journal, baseline=True, sessions=1)
-        baseline = counted(tmp_path, baseline=True)
-        holding = client.lock("a").acquire()
-        waiting = pool.submit(client.lock("a").acquire)
-        eventually(lambda: len(client.admin.contenders("a")) == 2)
-        assert holding.release()
-        client.lock("b").acquire()
-        assert waiting.result(30).state is coordlock.GrantState.HELD
-        truth.count(journal, baseline=False, sessions=1)
-        final = counted(tmp_path, baseline=False)
-        assert final.keys() == baseline.keys()
-        assert all(final[what] <= baseline[what] for what in final)
-        with coordlock.connect(server.url_for(root)):
-            truth.count(journal, baseline=False, sessions=1)
-            grown = counted(tmp_path, baseline=False)
-        assert any(grown[what] > baseline[what] for what in grown)
-
-
-# etcd
 
 
 # ZooKeeper

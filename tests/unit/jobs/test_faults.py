@@ -1,10 +1,9 @@
-"""Each request of a run is lost, or its answer, or it comes late; and what else goes wrong."""
+"""What goes wrong in a run of a job; the simulation loses each request, in `Scheduling`."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -14,13 +13,11 @@ from coordlock_memory import Fault
 import coordlock
 from coordlock import BackendUnavailable, JobNotRun, LockLost
 from coordlock.backend import Operation, Put
-from coordlock.errors import AlreadyDone, AlreadyFailed
+from coordlock.errors import AlreadyFailed
 from coordlock.jobs.view import queue_of
 from coordlock.model.contender import Contender, Entry
-from tests.unit.work.test_faults import Disturbance
 from tests.unit.work.test_races import backend_of, before_writing
 
-KINDS = ("read", "write", "enqueue", "service_time", "withdraw")
 FAR = "/app/effect"
 BOUND = 30.0
 
@@ -40,49 +37,6 @@ def other(root: str) -> Iterator[coordlock.Client]:
 def run_once(client: coordlock.Client, starts: list[int], policy: Any) -> None:
     with client.job("j", policy=policy, retry_delay=0).run(1) as run:
         starts.append(run.attempt)
-
-
-def run_with_effect(client: coordlock.Client, starts: list[int], policy: Any) -> None:
-    with client.job("j", policy=policy, retry_delay=0).run(1) as run:
-        starts.append(run.attempt)
-        run.finish().put(FAR, b"%d" % run.attempt).expect(FAR, 0).commit()
-
-
-def run_and_fail(client: coordlock.Client, starts: list[int], policy: Any) -> None:
-    with suppress(ZeroDivisionError), client.job("j", policy=policy, retry_delay=0).run(1) as run:
-        starts.append(run.attempt)
-        raise ZeroDivisionError
-    if policy == "at-least-once":
-        with client.job("j", policy=policy, retry_delay=0).run(1) as run:
-            starts.append(run.attempt)
-
-
-@pytest.mark.parametrize("fault", Fault)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("policy", ["at-most-once", "at-least-once"])
-@pytest.mark.parametrize("work", [run_once, run_with_effect, run_and_fail])
-def test_whatever_is_lost_a_slot_has_one_start_and_its_end_is_known(
-    root: str, fault: Fault, kind: str, policy: Any, work: Callable[..., None]
-) -> None:
-    for at in itertools.count():
-        url = f"memory://{root}-{at}"
-        with coordlock.connect(url) as client, coordlock.connect(url) as other:
-            starts: list[int] = []
-            disturbance = Disturbance(client, kind, at, fault)
-            work(client, starts, policy)
-            happened = disturbance.happened
-            disturbance.settle()
-            failing = work is run_and_fail and policy == "at-least-once"
-            assert starts == ([1, 2] if failing else [1])
-            [slot] = other.job("j").info().slots
-            has_failed = work is run_and_fail and policy == "at-most-once"
-            assert slot.state == ("failed" if has_failed else "done")
-            assert slot.attempts == len(starts)
-            with pytest.raises(AlreadyFailed if has_failed else AlreadyDone):
-                run_once(other, starts, policy)
-            if not happened:
-                break
-    assert at > 0, f"it asks for no {kind}"
 
 
 @pytest.mark.parametrize("policy", ["at-most-once", "at-least-once"])

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import coordlock_local
 import pytest
@@ -14,6 +15,7 @@ from coordlock_local.slots import Slot, Slots
 
 import coordlock
 import coordlock.kernel.tickets
+from coordlock.errors import ClientClosed
 from coordlock.runtime.shared_file import no_fork
 from coordlock.testing.waiting import eventually
 from tests.unit.signals import Signal, interrupted
@@ -101,3 +103,21 @@ def test_a_signal_handler_that_closes_the_client_takes_nobody_elses_slot(tmp_pat
     assert moment > 20
     second.close()
     third.close()
+
+
+def test_a_signal_handler_closes_the_client_whose_watcher_waits_for_what_it_interrupted(
+    tmp_path: Path,
+) -> None:
+    """The fault: closing waited for ever for the thread, which waited for the lock."""
+    tmp_path.chmod(0o700)
+    client = coordlock.connect(f"local://{tmp_path}")
+    backend: Any = client._access.engine.backend
+    with coordlock.connect(f"local://{tmp_path}") as holder, ThreadPoolExecutor(1) as pool:
+        holder.lock("q").acquire()
+        waiting = pool.submit(client.lock("q").acquire)
+        watcher = backend._session.current.watcher
+        eventually(lambda: watcher._listener._thread)
+        with watcher._lock:
+            client.close()
+        with pytest.raises(ClientClosed):
+            waiting.result(30)
