@@ -325,6 +325,14 @@ class Consumer:
         """What is known is old: let the next claim look first."""
         self._ready, self._seen = deque(), None
 
+    def note_given_back(self) -> None:
+        """An item may be ready again: a client that is alone takes it next.
+
+        Several would meet where each began anew.
+        """
+        if self._is_alone:
+            self.look_again()
+
     # Claims
 
     def _choose(self) -> str | None:
@@ -418,4 +426,4 @@ class Consumer:
             worker.ticket.withdraw()
             raise
         finally:
-            self.look_again()
+            self.note_given_back()

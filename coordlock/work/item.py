@@ -165,7 +165,7 @@ class _BaseItem(BaseGrant):
         ended = self._consumer.limits.after(self._claimed.entry, due=due, failed=True, reason=why)
         yield from self._finish("given back", ended.keeping(self._consumer.store.layout))
         log_dead(self.name, ended)
-        self._consumer.look_again()
+        self._consumer.note_given_back()
 
     def _finish(self, how: str, operations: Sequence[Operation]) -> Steps[None]:
         """End the claim, and do ``operations`` in the same step."""

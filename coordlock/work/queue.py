@@ -277,14 +277,14 @@ class _BaseWorkQueue(Resident, Generic[I]):
 
         For operators. Raises ValueError for what is no id, and `BackendUnavailable`.
         """
-        return (yield from self._asked(view.removed, number_of(id)))
+        return (yield from self._asked(view.removed, number_of(id))) > 0
 
     def _purge(self) -> Steps[int]:
         """Remove all items that wait, are delayed, or dead; how many. Those at work stay.
 
         For operators. Raises `BackendUnavailable`; then some of them may be gone.
         """
-        return (yield from self._asked(view.purged))
+        return (yield from self._asked(view.removed))
 
     def _asked(self, look: Callable[..., Steps[T]], *given: object) -> Steps[T]:
         """What ``look`` finds here. Raises `NameConflict` where another release keeps the queue."""

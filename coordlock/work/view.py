@@ -23,7 +23,6 @@ __all__ = [
     "WorkQueueStats",
     "dead_items",
     "live_items",
-    "purged",
     "ready_again",
     "removed",
     "stats",
@@ -178,20 +177,13 @@ def ready_again(store: Store, number: int) -> Steps[None]:
     raise LookupError(f"no dead item {number} in the work queue {store.layout.name!r}")
 
 
-def removed(store: Store, number: int) -> Steps[bool]:
-    """Remove an item that is not taken; whether it was there."""
-    for find in (_taken, _ready, _dead):
-        for item in (yield from find(store)):
-            if item.entry.number == number and not item.worker:
-                return (yield from _removal(store, [item])) > 0
-    return False
-
-
-def purged(store: Store) -> Steps[int]:
-    """Remove all items that wait, are delayed, or dead; how many."""
+def removed(store: Store, number: int | None = None) -> Steps[int]:
+    """Remove the item ``number``, or all, unless a worker has them; how many."""
     count = 0
-    for find in (_ready, _dead):
-        for items in _some((yield from store.bounded(find(store)))):
+    for find in (_taken, _ready, _dead):
+        found = yield from store.bounded(find(store))
+        wanted = [item for item in found if number is None or item.entry.number == number]
+        for items in _some([item for item in wanted if not item.worker]):
             count += yield from store.bounded(_removal(store, items))
     return count
 

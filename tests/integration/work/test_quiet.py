@@ -1,4 +1,4 @@
-"""What a hundred idle clients send: little, also when there is an item."""
+"""What a hundred idle clients send: little, also when there is an item; and what busy ones do."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 
 import coordlock
 from coordlock.backend import Operation, Put
+from coordlock.errors import VersionMismatch
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.redis_frames import RedisFrames
@@ -104,3 +105,47 @@ def test_a_hundred_idle_clients_are_quiet_and_one_item_wakes_few(crowd: Crowd) -
     assert median(claims) <= 5, claims
     assert median(readings) <= READINGS, readings
     assert set(crowd.done.values()) == {1}
+
+
+@pytest.mark.redis
+def test_twenty_busy_clients_are_seldom_refused_though_each_item_fails_once(
+    request: pytest.FixtureRequest, root: str
+) -> None:
+    items = 800
+    refused: list[bool] = []  # which claims were
+    url = request.getfixturevalue("redis").url_for(root, ttl="60s")
+
+    def ended(written: Any) -> None:
+        refused.append(isinstance(written.exception(), VersionMismatch))
+
+    def count(backend: Any) -> None:
+        write = backend.write
+
+        def counted(operations: Sequence[Operation], *guards: Any) -> Any:
+            written = write(operations, *guards)
+            if any(isinstance(one, Put) and "/claims/" in one.key for one in operations):
+                written.add_done_callback(ended)
+            return written
+
+        backend.write = counted
+
+    def work(queue: coordlock.WorkQueue) -> int:
+        done = 0
+        for item in queue.consume(timeout=2.0):
+            with item:
+                if item.deliveries == 1:
+                    item.nack()
+                else:
+                    done += 1
+        return done
+
+    with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(20))
+        clients = [stack.enter_context(coordlock.connect(url)) for _ in range(20)]
+        clients[0].work_queue("q").put_many([b"one"] * items)
+        for client in clients:
+            count(client._access.engine.backend)
+        assert sum(pool.map(work, [client.work_queue("q") for client in clients])) == items
+    made = refused.count(False)
+    assert made >= 2 * items
+    assert refused.count(True) <= 0.2 * made

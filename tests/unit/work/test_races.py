@@ -299,6 +299,17 @@ def test_a_purge_goes_on_where_others_take_meanwhile(
     taken[0].ack()
 
 
+def test_a_purge_removes_what_a_worker_had_that_has_ended(
+    client: coordlock.Client, other: coordlock.Client
+) -> None:
+    queue = client.work_queue("q")
+    queue.put(b"one")
+    other.work_queue("q").take(BOUND)
+    other.close()
+    assert queue.purge() == 1
+    assert queue.stats() == WorkQueueStats(0, 0, 0, 0)
+
+
 def test_an_item_that_a_worker_gets_meanwhile_is_not_removed(
     client: coordlock.Client, other: coordlock.Client
 ) -> None:
