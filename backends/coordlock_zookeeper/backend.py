@@ -95,12 +95,14 @@ class ZookeeperBackend(Backend):
         connect: Callable[[], SessionClient],
         acl: Any,
         timers: Timers,
+        chroot: str = "",
     ) -> None:
         self._connect: Final = connect
         self._acl: Final = acl
         self._clock: Final = timers.clock
         root = settings.root.rstrip("/")
-        self._layout: Final = nodes.Layout(root, settings.options["nodes"])
+        is_top = not root and not chroot
+        self._layout: Final = nodes.Layout(root, is_top, settings.options["nodes"])
         self._timeout: Final = settings.request_timeout
         self._unwanted: dict[str, None] = {}
         self._lock = threading.RLock()
@@ -119,7 +121,7 @@ class ZookeeperBackend(Backend):
         if client is not None:
             from coordlock_zookeeper.given_client import sharing
 
-            return cls(settings, sharing(client, clock), acl, timers)
+            return cls(settings, sharing(client, clock), acl, timers, getattr(client, "chroot", ""))
         access = Access.of(settings)
         if settings.options["acl"] == "creator" and not access.identified:
             raise ConfigurationError("option 'acl': creator needs a user name and a password")

@@ -271,7 +271,7 @@ class ZookeeperSession:
             return
         # The answer to a first request proves that the credentials were accepted, too.
         self._lifetime = Lifetime(self._session_client.born())
-        self.requests.ask(Sync, "/").add_done_callback(self._greeted)
+        self.requests.send(self.requests.made(Sync, "/"), self._greeted)
 
     def _greeted(self, answer: Promise[Any]) -> None:
         error = answer.exception()
