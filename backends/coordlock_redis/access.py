@@ -8,6 +8,7 @@ from coordlock.backend.tls import tls_context
 from coordlock.errors import ConfigurationError
 from coordlock.runtime.clock import Clock
 from coordlock.settings import Settings
+from coordlock_redis.options import TCP
 from coordlock_redis.servers import Servers
 
 __all__ = ["prefix", "servers"]
@@ -34,9 +35,8 @@ def servers(
     if client is not None:
         from coordlock_redis.given_client import servers_of
 
-        found = servers_of(client, key, settings.request_timeout, clock, script)
-        _refuse_contradictions(settings, found)
-        return found
+        _refuse_contradictions(settings)
+        return servers_of(client, key, settings.request_timeout, clock, script)
     path = options.get("socket")
     if settings.scheme == "redis+unix":
         if settings.hosts or not path:
@@ -83,30 +83,17 @@ def servers(
     )
 
 
-def _refuse_contradictions(settings: Settings, found: Servers) -> None:
-    """Raise `ConfigurationError` for a setting that is other than the given client's."""
-    theirs, sentinels = found.arguments, found.sentinel_arguments
+def _refuse_contradictions(settings: Settings) -> None:
+    """Raise `ConfigurationError` for a setting that the given client has."""
     given = {
-        "username": (settings.username, theirs.get("username")),
-        "password": (settings.password, theirs.get("password")),
-        "db": (settings.options["db"], theirs.get("db", 0)),
-        "sentinel": (settings.options.get("sentinel"), found.sentinel),
-        "sentinel_username": (
-            settings.options.get("sentinel_username"),
-            sentinels.get("username"),
-        ),
-        "sentinel_password": (
-            settings.options.get("sentinel_password"),
-            sentinels.get("password"),
-        ),
+        "hosts": settings.hosts,
+        "username": settings.username,
+        "password": settings.password,
+        **{name: settings.options.get(name) for name in ("db", *(each.name for each in TCP))},
     }
-    wrong = [name for name, (own, its) in given.items() if own and own != its]
-    if not {*map(_host, settings.hosts)} <= {*found.hosts}:
-        wrong.insert(0, "hosts")
-    if wrong:
+    if wrong := [name for name, value in given.items() if value]:
         raise ConfigurationError(
-            f"{', '.join(wrong)}: the client given as client= has another value: leave out one of "
-            "the two"
+            f"{', '.join(wrong)}: the client given as client= says that: leave it out"
         )
 
 

@@ -72,7 +72,6 @@ class RedisBackend(RedisSession):
             timers,
             delay=restart_delay(settings),
             replicas=settings.options["wait_replicas"],
-            may_evict=settings.options["allow_eviction"],
         )
 
     def describe(self) -> Promise[ServiceInfo]:

@@ -72,16 +72,7 @@ def write(operations: Sequence[Operation], guards: Sequence[Contender]) -> Reque
 
     def written(answer: list[Any]) -> Written:
         if answer[0] == b"version":
-            unmet = decoded(answer[1])
-            version = int(answer[2])
-            keys = [
-                expected.key
-                for expected in operations
-                if isinstance(expected, Expect)
-                and expected.version == version
-                and _split(expected.key)[1] == unmet
-            ]
-            raise VersionMismatch(keys[0], version)
+            raise VersionMismatch(decoded(answer[1]), int(answer[2]))
         read = (each.key for each in operations if isinstance(each, Read))
         values = {
             key: VersionedValue(value, int(version))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
 
 from redis import exceptions
 
@@ -15,14 +14,10 @@ from coordlock.backend import ServiceInfo
 from coordlock.runtime.promise import Promise, failed, in_thread
 from coordlock_redis.errors import client_closed, translate
 from coordlock_redis.requests import MICROSECONDS
-from coordlock_redis.servers import Servers, info
+from coordlock_redis.servers import BROKEN, Connection, Servers, info
 
-__all__ = ["Question", "describe", "findings"]
+__all__ = ["Question", "describe", "fields_of", "findings"]
 
-#: Seconds of a replica's silence that are worth a line.
-_LAG: Final = 2
-#: A time-to-live should be this many times what the slowest command takes.
-_TTL_PER_COMMAND: Final = 10
 
 #: Whether it is as it should be, and what follows.
 Finding = tuple[bool, str]
@@ -50,27 +45,28 @@ def describe(question: Question, closing: Promise[None] | None) -> Promise[Servi
     return in_thread("coordlock-redis-describe", partial(_ask, question))
 
 
+def fields_of(connection: Connection) -> dict[str, str]:
+    """What the server says of itself."""
+    fields = info(connection.ask("INFO"))
+    # The user may not ask, or a provider has renamed the command.
+    with suppress(exceptions.ResponseError):
+        answer = connection.ask("CONFIG", "GET", "appendfsync")
+        fields |= {"appendfsync": answer[1].decode()} if answer else {}
+    return fields
+
+
 def _ask(question: Question) -> ServiceInfo:
     servers = question.servers
     connection = servers.connect()
     try:
-        fields = info(connection.ask("INFO"))
-        try:
-            answer = connection.ask("CONFIG", "GET", "appendfsync")
-            fields |= {"appendfsync": answer[1].decode()} if answer else {}
-        except exceptions.ResponseError:
-            pass  # the user may not ask, or a provider has renamed the command
-        try:
-            slow = connection.ask("SLOWLOG", "GET", 128)
-        except exceptions.ResponseError:
-            slow = []
+        fields = fields_of(connection)
         state = connection.ask("HMGET", servers.key, "ttl", "delay", "auto")
-    except (exceptions.RedisError, OSError) as error:
+    except BROKEN as error:
         raise translate(error, connection.where) from None
     finally:
         connection.close()
     version = fields.get("valkey_version") or fields.get("redis_version", "")
-    found = list(findings(fields, question, slow, _pause(state)))
+    found = list(findings(fields, question, _pause(state)))
     notes = tuple(text for is_well, text in found if is_well)
     warnings = tuple(text for is_well, text in found if not is_well)
     return ServiceInfo(question.scheme, version, servers.names, warnings, notes)
@@ -85,7 +81,6 @@ def _pause(state: Sequence[bytes | None]) -> float:
 def findings(
     fields: Mapping[str, str],
     question: Question,
-    slow: Sequence[Any] = (),
     pause: float = 0.0,
 ) -> Iterator[Finding]:
     """What follows for locks from what the servers say of themselves.
@@ -114,19 +109,11 @@ def findings(
             f"{shlex.quote(question.servers.key.decode())} ttl delay auto"
         ),
     )
-    yield from _about_commands(slow, question.ttl)
 
 
 def _about_memory(fields: Mapping[str, str]) -> Iterator[Finding]:
-    policy = fields.get("maxmemory_policy", "noeviction")
     if fields.get("maxmemory", "0") == "0":
         yield True, "maxmemory is not set: no key is deleted to make room"
-    elif policy.startswith("allkeys"):
-        yield (
-            False,
-            f"maxmemory-policy is {policy}, so Redis may delete locks and data when its memory is "
-            "full: set it to noeviction, or keep locks in a Redis of their own",
-        )
     else:
         yield (
             False,
@@ -164,19 +151,3 @@ def _about_replicas(fields: Mapping[str, str], wanted: int) -> Iterator[Finding]
     )
     if connected < wanted:
         yield False, f"wait_replicas wants {wanted} replicas: nothing is granted"
-    for number in range(connected):
-        lag = re.search(r"lag=(\d+)", fields.get(f"slave{number}", ""))
-        if lag is not None and int(lag[1]) > _LAG:
-            yield False, f"a replica has been silent for {lag[1]} s"
-
-
-def _about_commands(slow: Sequence[Any], ttl: float) -> Iterator[Finding]:
-    slowest = max(slow, key=lambda entry: int(entry[2]), default=None)
-    if slowest is None or (seconds := int(slowest[2]) / MICROSECONDS) * _TTL_PER_COMMAND < ttl:
-        return
-    command = b" ".join(slowest[3][:1]).decode("utf-8", "replace")
-    yield (
-        False,
-        f"{command} took {seconds:.1f} s, and Redis answers no other request meanwhile: use a "
-        f"ttl of more than {seconds * _TTL_PER_COMMAND:.0f} s, or no such commands",
-    )

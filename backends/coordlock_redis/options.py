@@ -9,7 +9,6 @@ from coordlock.settings import (
     TLS_OPTIONS,
     Option,
     Settings,
-    boolean,
     duration,
     number,
     optional,
@@ -58,12 +57,6 @@ OPTIONS: Final[Sequence[Option]] = (
         number(0, 100),
         0,
         "How many replicas must have a grant, a write or a heartbeat before it counts.",
-    ),
-    Option(
-        "allow_eviction",
-        boolean,
-        False,
-        "Connect although the server's `maxmemory-policy` is `allkeys-*`.",
     ),
 )
 #: Of those that connect by TCP.

@@ -107,7 +107,7 @@ def _checked(answer: list[Any], context: ScriptContext) -> list[Any]:
             raise BackendError(
                 SERVICE,
                 f"maxmemory-policy is {decoded(rest[0])}, so Redis may delete locks when its "
-                "memory is full: set it to noeviction, or see the option allow_eviction",
+                "memory is full: set it to noeviction",
             )
         case b"refused":
             raise BackendError(SERVICE, decoded(rest[0]))

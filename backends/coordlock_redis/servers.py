@@ -56,11 +56,11 @@ class Connection:
 
     _redis_py: Any
     where: str
-    run: bytes
-    is_cluster: bool
-    started: int
-    digest: bytes
     is_encrypted: bool
+    run: bytes = b""
+    is_cluster: bool = False
+    started: int = 0
+    digest: bytes = b""
     is_direct: bool = field(init=False)
     number: int = field(init=False)
     _reader: Reader = field(init=False)
@@ -94,7 +94,7 @@ class Connection:
     def receive(self) -> Any:
         """Wait for the next answer, as bytes; raises redis-py's errors."""
         while not self._ready:
-            self._fill(waits=True)
+            self._fill()
         answer = self._ready.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -105,11 +105,8 @@ class Connection:
         self.send(command)
         return self.receive()
 
-    def _fill(self, *, waits: bool = False) -> None:
-        # Python's `recv` asks whether it would wait, by a system call.
-        is_ready = self.is_direct and not waits
-        data = os.read(self.number, _CHUNK) if is_ready else self.socket.recv(_CHUNK)
-        if not data:
+    def _fill(self) -> None:
+        if not (data := self.socket.recv(_CHUNK)):
             raise exceptions.ConnectionError("the server closed the connection")
         self._reader.feed(data)
         while (answer := self._reader.gets()) is not False:  # which 0 equals
@@ -255,17 +252,12 @@ class Servers:
     def _greet(self, opened: Any, where: str) -> Connection:
         try:
             opened.connect()
-            commands: list[tuple[str | bytes, ...]]
-            commands = [("INFO", "server"), ("INFO", "replication"), ("TIME",)]
-            commands += [("SCRIPT", "LOAD", self.script), ("EXISTS", self.key)]
-            opened.send_packed_command(opened.pack_commands(commands))
-            answers: list[Any] = []
-            for _ in commands:
-                try:
-                    answers.append(opened.read_response(disable_decoding=True))
-                except exceptions.ResponseError as error:
-                    answers.append(error)
-            connection = _connected(opened, where, answers)
+            connection = Connection(opened, where, isinstance(opened, SSLConnection))
+            connection.send(
+                *(("INFO", "server"), ("INFO", "replication"), ("TIME",)),
+                *(("SCRIPT", "LOAD", self.script), ("EXISTS", self.key)),
+            )
+            _learn(connection)
             self._check(connection)
             connection.socket.settimeout(self.timeout)
         except BaseException:
@@ -300,16 +292,16 @@ class Servers:
         }
 
 
-def _connected(opened: Any, where: str, answers: list[Any]) -> Connection:
-    if isinstance(answers[0], bytes) and _mode(info(answers[0])) == "sentinel":
+def _learn(connection: Connection) -> None:
+    """Take the answers to what a connection begins with; refuse a server that can't be used."""
+    where = connection.where
+    fields = info(connection.receive())
+    if _mode(fields) == "sentinel":
         raise BackendError(
             SERVICE, f"{where} is a Sentinel: give the primary's name as well, as ?sentinel=NAME"
         )
-    for answer in answers:
-        if isinstance(answer, Exception):
-            raise answer
-    server, replication, time, digest, _ = answers
-    fields = info(server) | info(replication)
+    fields |= info(connection.receive())
+    time, digest, _ = [connection.receive() for _ in range(3)]
     version = tuple(int(part) for part in re.findall(r"\d+", fields.get("redis_version", ""))[:3])
     if version < _OLDEST:
         shown = fields.get("redis_version") or "a server of unknown version"
@@ -331,15 +323,8 @@ def _connected(opened: Any, where: str, answers: list[Any]) -> Connection:
     started = now - max(0, uptime - 1) * 1_000_000
     if fields.get("second_repl_offset", "-1") != "-1":
         started = now  # it was promoted some time ago, perhaps a moment
-    return Connection(
-        opened,
-        where,
-        run.encode(),
-        _mode(fields) == "cluster",
-        started,
-        digest,
-        isinstance(opened, SSLConnection),
-    )
+    connection.run, connection.is_cluster = run.encode(), _mode(fields) == "cluster"
+    connection.started, connection.digest = started, digest
 
 
 def _mode(fields: Mapping[str, str]) -> str | None:

@@ -19,7 +19,7 @@ from coordlock_redis.errors import SERVICE, client_closed
 from coordlock_redis.request_thread import RequestThread
 from coordlock_redis.requests import MICROSECONDS, Argument, Request, ScriptContext, loss
 from coordlock_redis.servers import Servers
-from coordlock_redis.subscription import Subscription, SubscriptionListener
+from coordlock_redis.subscription import Subscription
 from coordlock_redis.watches import Watches
 
 __all__ = ["RedisSession"]
@@ -32,14 +32,13 @@ T = TypeVar("T")
 log = Log("coordlock")
 
 
-class RedisSession(SubscriptionListener, Backend):
+class RedisSession(Backend):
     """What a client needs for its session, and what Redis publishes for it.
 
     Args:
         prefix: of the names of all keys and channels of the root.
         delay: see `ScriptContext`.
         replicas: how many must have what the client changes.
-        may_evict: whether a server will do that deletes keys when its memory is full.
     """
 
     def __init__(
@@ -51,12 +50,10 @@ class RedisSession(SubscriptionListener, Backend):
         *,
         delay: float | None = None,
         replicas: int = 0,
-        may_evict: bool = False,
     ) -> None:
         self._servers: Final = servers
         self._ttl: Final = ttl
         self._replicas: Final = replicas
-        self._may_evict: Final = may_evict
         self._timers: Final = timers
         self._client: Final = uuid4().hex[:16]
         self._root: Final = prefix
@@ -83,11 +80,7 @@ class RedisSession(SubscriptionListener, Backend):
             self._opened += 1
             session = f"{self._client}-{self._opened}"
         self._subscription.keep()
-        arguments: tuple[Argument, ...] = (
-            session,
-            int(self._ttl * MICROSECONDS),
-            int(self._may_evict),
-        )
+        arguments: tuple[Argument, ...] = (session, int(self._ttl * MICROSECONDS))
         begun = partial(self._begun, session, listener)
         return self._subscription.ask(Request("open", arguments, begun, changes=True))
 
@@ -108,7 +101,7 @@ class RedisSession(SubscriptionListener, Backend):
         if not (session := self._session.current):
             return failed(self._session.missing())
         if self._context.failure:
-            return failed(SessionLost(SERVICE, self._context.failure))
+            return failed(self._session.lose(session, self._context.failure))
         arguments: tuple[Argument, ...] = (session, int(self._ttl * MICROSECONDS))
 
         def beaten(answer: list[Any]) -> float:
@@ -186,7 +179,7 @@ class RedisSession(SubscriptionListener, Backend):
     def _reread(self) -> None:
         self._observers.gap(self._subscription.complete_until, is_over=True)
 
-    # See `SubscriptionListener`
+    # What the subscription reports, in its thread
 
     def on_message(self, channel: bytes, message: bytes) -> None:
         """A message came."""
@@ -214,18 +207,18 @@ class RedisSession(SubscriptionListener, Backend):
                 self._lose(session, loss(int(born), self._context).reason)
 
     def on_subscribed(self, channel: bytes) -> None:
-        """What happens from now on is reported there."""
+        """What happens from now on is reported on this channel."""
         self._observers.live(channel)
 
     def on_live(self) -> None:
-        """The subscription is back."""
+        """The connection is there, with all channels."""
         self._watches.on_subscribed()
         for channel in self._observers.places():
             self._observers.live(channel)
         self._session.recovered()
 
     def on_silence(self, since: float, reason: str) -> None:
-        """The subscription was lost."""
+        """The connection is gone; all until ``since`` was reported."""
         self._watches.on_gap()
         self._observers.gap(since)
         self._session.suspect(reason)

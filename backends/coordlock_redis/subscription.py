@@ -8,35 +8,23 @@ The answer to a request comes behind all earlier messages, so it shows what has 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from coordlock.errors import BackendError
 from coordlock.runtime.clock import Timers
+from coordlock.runtime.process import PROCESS
 from coordlock_redis.errors import translate
 from coordlock_redis.request_thread import RequestThread
 from coordlock_redis.requests import Request, ScriptContext
 from coordlock_redis.servers import BROKEN, Connection, Servers, packed
 
-__all__ = ["Subscription", "SubscriptionListener"]
+if TYPE_CHECKING:
+    from coordlock_redis.session import RedisSession
+
+__all__ = ["Subscription"]
 
 #: Seconds before another attempt to connect, from the first to the last.
 RECONNECT_DELAYS_S: Final = (0.05, 1.0)
-
-
-class SubscriptionListener:
-    """What a `Subscription` reports to, in its thread."""
-
-    def on_message(self, channel: bytes, message: bytes) -> None:
-        """A message came."""
-
-    def on_subscribed(self, channel: bytes) -> None:
-        """What happens from now on is reported on this channel."""
-
-    def on_live(self) -> None:
-        """The connection is there, with all channels."""
-
-    def on_silence(self, since: float, reason: str) -> None:
-        """The connection is gone; all until ``since`` was reported."""
 
 
 class Subscription(RequestThread):
@@ -55,14 +43,14 @@ class Subscription(RequestThread):
         replicas: int,
         inbox: bytes,
         ping_interval: float,
-        listener: SubscriptionListener,
+        session: RedisSession,
     ) -> None:
         # A part of the time-to-live, so that the lease has time for another heartbeat.
         timeout = min(servers.timeout, ping_interval)
         super().__init__(servers, context, timers.clock, timeout, replicas)
         self._timers: Final = timers
         self._ping_interval: Final = ping_interval
-        self._listener: Final = listener
+        self._session: Final = session
         self._channels: Final[dict[bytes, int]] = {inbox: 1}
         #: Whether the connection is kept.
         self._is_wanted = False
@@ -95,7 +83,8 @@ class Subscription(RequestThread):
                 self._order("UNSUBSCRIBE", channel)
 
     def _order(self, command: str, *channels: bytes) -> None:
-        if (connection := self.connection) is not None:
+        # The child of a fork shares the socket.
+        if (connection := self.connection) is not None and PROCESS.id == self._pid:
             self._put(connection, [], packed(command, *channels))
 
     def _needs_connection(self) -> bool:
@@ -119,7 +108,7 @@ class Subscription(RequestThread):
                 self._order("SUBSCRIBE", *late)
         self._sent_at = self.complete_until = began_at
         self._pause = RECONNECT_DELAYS_S[0]
-        self._listener.on_live()
+        self._session.on_live()
 
     def _greet(self, connection: Connection, channels: set[bytes]) -> None:
         try:
@@ -130,7 +119,7 @@ class Subscription(RequestThread):
                 event, channel, *message = connection.receive()
                 missing.discard(channel)
                 if event == b"message":
-                    self._listener.on_message(channel, message[0])
+                    self._session.on_message(channel, message[0])
         except BROKEN as error:
             connection.close()
             raise translate(error, connection.where) from None
@@ -150,9 +139,9 @@ class Subscription(RequestThread):
     def _push(self, message: list[Any]) -> None:
         match message:
             case [b"message", channel, text]:
-                self._listener.on_message(channel, text)
+                self._session.on_message(channel, text)
             case [b"subscribe", channel, _]:
-                self._listener.on_subscribed(channel)
+                self._session.on_subscribed(channel)
 
     def _take(
         self, request: Request[Any], connection: Connection, answer: Any, copies: Any = None
@@ -170,4 +159,4 @@ class Subscription(RequestThread):
         self._connect_at = self._clock.now()
         super()._drop(error)
         if was_live:
-            self._listener.on_silence(self.complete_until, error.reason)
+            self._session.on_silence(self.complete_until, error.reason)

@@ -212,8 +212,7 @@ class Watches:
             batch = watched[start : start + LOOK_BATCH]
             arguments: list[Argument] = []
             for each in batch:
-                with_values = any(watch.version for watch in each.watches.copy())
-                arguments += (*names(each.contender), "+" if with_values else "")
+                arguments += names(each.contender)
             request = Request("watch", arguments, partial(self._seen, batch, period))
             self._ask(request).add_done_callback(partial(self._repeat, batch))
 

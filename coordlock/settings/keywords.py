@@ -57,7 +57,6 @@ class Options(TypedDict, total=False):
     db: int
     restart_delay: Duration
     wait_replicas: int
-    allow_eviction: bool | str
     compat: Literal["redis-py"]
     sentinel: str
     sentinel_username: str

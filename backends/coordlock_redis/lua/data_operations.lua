@@ -37,7 +37,7 @@ if ARGV[1] == 'write' then
     -- Of the keys that are written, too: one of another type shall stop the write before it begins.
     local version = call('ZSCORE', ROOT .. 'versions:' .. ARGV[at + 1], ARGV[at + 2])
     if ARGV[at] == 'expect' and tonumber(version or 0) ~= tonumber(ARGV[at + 3]) then
-      return finish('version', ARGV[at + 2], ARGV[at + 3])
+      return finish('version', ARGV[at + 1] .. ARGV[at + 2], ARGV[at + 3])
     elseif ARGV[at] == 'put' then
       call('HEXISTS', ROOT .. 'values:' .. ARGV[at + 1], ARGV[at + 2])
     end

@@ -97,7 +97,7 @@ if ARGV[1] == 'publish' then
   local watchers = call('HGET', ROOT .. 'watchers:' .. queue, id)
   change()
   call('HSET', ROOT .. 'claims:' .. queue, '=' .. id, (version + 1) .. ' ' .. value)
-  for inbox in string.gmatch(watchers or '', '([^ +]+)%+') do
+  for inbox in string.gmatch(watchers or '', '%S+') do
     publish('inbox:' .. inbox, 'value ' .. id .. ' ' .. token .. ' ' .. (version + 1))
   end
   publish('changes:' .. queue, int(last))
@@ -105,12 +105,12 @@ if ARGV[1] == 'publish' then
 end
 
 if ARGV[1] == 'watch' then
-  -- Have departures reported to the own inbox. The own session or ""; for each contender: queue, id, token, "+" to have
-  -- its values reported, too -> last, and for each: the version of its value, or 0 if it has left; and the
-  -- microseconds after which its session expires
+  -- Have departures and values reported to the own inbox. The own session or ""; for each contender: queue, id, token
+  -- -> last, and for each: the version of its value, or 0 if it has left; and the microseconds after which its session
+  -- expires
   local session, answer = ARGV[FIRST], {}
   if session ~= '' and not expiry_of(session) then return finish('lost', born) end
-  for at = FIRST + 1, #ARGV, 4 do
+  for at = FIRST + 1, #ARGV, 3 do
     local queue, id, token = ARGV[at], ARGV[at + 1], ARGV[at + 2]
     local version, left = 0, 0
     if is_there(queue, id, token) then
@@ -121,7 +121,7 @@ if ARGV[1] == 'watch' then
       else
         version = tonumber(string.match(call('HGET', claims, '=' .. id) or '1', '^%d+'))
         left = expiry - now
-        watch(queue, id, INBOX .. ARGV[at + 3])
+        watch(queue, id, INBOX)
       end
     end
     answer[#answer + 1], answer[#answer + 2] = version, left

@@ -21,7 +21,7 @@ local function leave(queue, id)
   end
   local message = 'left ' .. id .. ' ' .. int(token) .. ' ' .. before .. ' ' .. int(last)
   local reached = {}
-  for inbox in string.gmatch(watchers, '[^ +]+') do
+  for inbox in string.gmatch(watchers, '%S+') do
     if not reached[inbox] then publish('inbox:' .. inbox, message) end
     reached[inbox] = true
   end
@@ -77,12 +77,12 @@ local function living(watchers)
     clients[inbox_of(session)] = true
   end
   for inbox in string.gmatch(watchers, '%S+') do
-    if clients[string.match(inbox, '^[^+]*')] then kept[#kept + 1] = inbox end
+    if clients[inbox] then kept[#kept + 1] = inbox end
   end
   return table.concat(kept, ' ')
 end
 
--- Have the departure of a contender published to an inbox; behind "+", its values, too.
+-- Have the departure and the values of a contender published to an inbox.
 local function watch(queue, id, inbox)
   local key = ROOT .. 'watchers:' .. queue
   if call('HSETNX', key, id, inbox) == 1 then return end

@@ -3,13 +3,13 @@
 -- KEYS[1] is the root's state. All other keys of the root have the same hash tag, and their names
 -- begin as this one does:
 --
---   state              hash: run, promoted, born, last, ttl, delay, auto, since, quiet, evicted
+--   state              hash: run, promoted, born, last, ttl, delay, auto, since, quiet
 --   sessions           sorted set: session, by its expiry in microseconds of the server's clock
 --   held:<session>     hash: contender's id -> queue
 --   queues             set: the queues that have contenders
 --   queue:<queue>      sorted set: contender's id, by its token
 --   claims:<queue>     hash: id -> "marker session owner"; "=id" -> "version value" once there is one
---   watchers:<queue>   hash: id -> the inboxes that its departure is published to; with "+" its values, too
+--   watchers:<queue>   hash: id -> the inboxes that its departure is published to, as its values are
 --   values:<folder>    hash: key -> value
 --   versions:<folder>  sorted set: key -> version
 --

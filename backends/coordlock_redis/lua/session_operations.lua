@@ -11,12 +11,11 @@ else
 end
 
 if ARGV[1] == 'open' then
-  -- Begin a session. session, its ttl in microseconds, "1" where keys may be evicted -> last, born, the longest ttl
+  -- Begin a session. session, its ttl in microseconds -> last, born, the longest ttl
   local session, ttl = ARGV[FIRST], tonumber(ARGV[FIRST + 1])
-  local policy = is_evicting()
-  if policy and ARGV[FIRST + 2] ~= '1' then return finish('evicts', policy) end
+  local policy = evicting_policy()
+  if policy then return finish('evicts', policy) end
   end_what_a_promotion_has_lost()
-  end_what_may_be_evicted()
 
   -- A user without one of these rights, or memory that is full, is found out now, and not half-way
   -- through another script.
@@ -41,7 +40,8 @@ if ARGV[1] == 'heartbeat' then
   -- begins with a write that needs none: a session shall not end because others filled the memory.
   call('DEL', ROOT .. 'nothing')
   end_what_a_promotion_has_lost()
-  end_what_may_be_evicted()
+  -- An operator has set that policy since. Redis does not say which keys it has deleted.
+  if evicting_policy() then begin_anew(now) end
   if not expiry_of(session) then return finish('lost', born) end
   extend(session, ttl)
   return finish('ok', born, max_ttl)

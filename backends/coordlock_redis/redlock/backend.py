@@ -27,7 +27,7 @@ from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 from coordlock.runtime.clock import Timers
 from coordlock.runtime.promise import Promise, all_of, failed, in_thread, resolved
-from coordlock.settings import TLS_OPTIONS, Option, Settings, boolean
+from coordlock.settings import TLS_OPTIONS, Option, Settings
 from coordlock_redis import access
 from coordlock_redis.errors import client_closed
 from coordlock_redis.options import DB, delay_or_auto, restart_delay
@@ -58,12 +58,6 @@ _OPTIONS: Final[Sequence[Option]] = (
         delay_or_auto,
         "auto",
         "How long a server has no vote after its restart; auto: for the ttl.",
-    ),
-    Option(
-        "allow_eviction",
-        boolean,
-        False,
-        "Let a server vote although its `maxmemory-policy` may delete locks.",
     ),
     *TLS_OPTIONS,
 )
@@ -130,14 +124,14 @@ class RedlockBackend(Backend):
                 f"{', '.join(settings.hosts) or 'none'}: redlock://redis1,redis2,redis3"
             )
         timeout = min(settings.request_timeout, settings.ttl * _PATIENCE)
-        tls, may_evict = settings.options["tls"], settings.options["allow_eviction"]
+        tls = settings.options["tls"]
         runs = Runs()
         nodes = []
         for host in settings.hosts:
             alone = replace(settings, hosts=(host,))
             node = access.servers(alone, None, timers.clock, _SCRIPT, tls=tls)
             fields = vars(node) | {"timeout": timeout}
-            nodes.append(Node(**fields, may_evict=may_evict, runs=runs))
+            nodes.append(Node(**fields, runs=runs))
         delay = restart_delay(settings)
         return cls(
             nodes,

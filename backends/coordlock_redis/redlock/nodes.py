@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from redis import exceptions
-
 from coordlock.backend import ServiceInfo
 from coordlock.errors import BackendError, BackendUnavailable
 from coordlock.runtime.log import Log
+from coordlock_redis.describe import fields_of
 from coordlock_redis.errors import translate
-from coordlock_redis.servers import Connection, Servers, info
+from coordlock_redis.servers import BROKEN, Connection, Servers, info
 
 __all__ = ["SERVICE", "Node", "Runs", "described"]
 
@@ -55,11 +53,9 @@ class Node(Servers):
     """One server of a Redlock.
 
     Attributes:
-        may_evict: whether it may vote although it deletes keys to make room.
         runs: shared by all nodes of the client.
     """
 
-    may_evict: bool = False
     runs: Runs = field(default_factory=Runs, repr=False)
 
     def connect(self) -> Connection:
@@ -80,25 +76,14 @@ class Node(Servers):
             )
         elif (other := self.runs.claim(name, connection.run)) is not None:
             reason = f"{name} is the same server as {other}, which votes once: name another server"
-        elif not self.may_evict and (policy := _evicting(self.ask(connection, "INFO", "memory"))):
+        elif policy := _evicting(info(connection.ask("INFO", "memory"))):
             reason = (
                 f"maxmemory-policy of {name} is {policy}, so it may delete locks when its memory "
-                "is full: set it to noeviction, or see the option allow_eviction"
+                "is full: set it to noeviction"
             )
         else:
             return
         raise BackendError(SERVICE, reason)
-
-    def ask(self, connection: Connection, *command: str) -> dict[str, str]:
-        """The fields of an answer to ``INFO``, or of one to ``CONFIG GET``. Blocks."""
-        try:
-            answer = connection.ask(*command)
-        except (exceptions.RedisError, OSError, ValueError) as error:
-            raise translate(error, self.names[0]) from None
-        if isinstance(answer, bytes):
-            return info(answer)
-        words = [word.decode() for word in answer]
-        return dict(zip(words[::2], words[1::2], strict=True))
 
 
 def _evicting(fields: Mapping[str, str]) -> str | None:
@@ -116,10 +101,9 @@ def described(nodes: Sequence[Node], ttl: float, delay: float) -> ServiceInfo:
         try:
             connection = node.connect()
             try:
-                fields = node.ask(connection, "INFO")
-                # The user may not ask, or a provider has renamed the command.
-                with contextlib.suppress(BackendError):
-                    fields |= node.ask(connection, "CONFIG", "GET", "appendfsync")
+                fields = fields_of(connection)
+            except BROKEN as error:
+                raise translate(error, connection.where) from None
             finally:
                 connection.close()
         except BackendError as error:
@@ -148,12 +132,7 @@ def _dangers(fields: Mapping[str, str], *, is_early: bool) -> Iterator[str]:
 
     ``is_early``: it votes sooner than a time-to-live after its restart.
     """
-    if policy := _evicting(fields):
-        yield (
-            f"maxmemory-policy is {policy}, so it may delete locks when its memory is full, and "
-            "vote for two holders: set it to noeviction"
-        )
-    elif fields.get("maxmemory", "0") != "0":
+    if fields.get("maxmemory", "0") != "0":
         yield (
             f"maxmemory is {fields.get('maxmemory_human', fields['maxmemory'])}: when it is full, "
             "it has no vote for a new lock; what is held stays held"

@@ -10,7 +10,7 @@ import pytest
 
 import coordlock
 from coordlock.testing.waiting import eventually
-from testbed.servers.redis import RedisServer, debug_commands
+from testbed.servers.redis import RedisServer
 from tests.cli.command import Cli
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("no_leaks")]
@@ -54,28 +54,12 @@ def test_a_server_that_keeps_all_is_found_to_be_well(tmp_path: Path, root: str) 
     ]
 
 
-def test_a_command_that_stops_the_server_for_long(tmp_path: Path, root: str) -> None:
-    with RedisServer(tmp_path / "redis", arguments=debug_commands()) as server:
-        with server.client() as admin:
-            admin.execute_command("DEBUG", "SLEEP", "0.3")
-        assert "DEBUG took 0.3 s" in said(server, root, ttl="2s")
-        assert "DEBUG" not in said(server, root, ttl="15s")
-
-
-def test_that_it_may_evict_keys(tmp_path: Path, root: str) -> None:
-    arguments = ["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]
-    with RedisServer(tmp_path / "redis", arguments=arguments) as server:
-        assert "maxmemory-policy is allkeys-lru" in said(server, root, allow_eviction="true")
-
-
-def test_its_replicas_and_their_silence(only: RedisServer, replica: RedisServer, root: str) -> None:
+@pytest.mark.usefixtures("replica")
+def test_its_replicas(only: RedisServer, root: str) -> None:
     with only.client() as admin:
         eventually(lambda: admin.info("replication").get("connected_slaves") == 1)
     assert "1 replica: a failover may lose" in said(only, root)
     assert "narrows" not in said(only, root, wait_replicas=1)
-    replica.pause()
-    eventually(lambda: "a replica has been silent" in said(only, root), within=20)
-    replica.resume()
 
 
 def test_a_user_who_may_not_ask_for_the_configuration_is_told_the_rest(

@@ -31,7 +31,7 @@ class Asked:
 
     @property
     def ids(self) -> list[list[Any]]:
-        return [list(request.arguments[1::4]) for request in self.requests]
+        return [list(request.arguments[1::3]) for request in self.requests]
 
     def answer(self, number: int, revision: int, *found: int) -> None:
         request = self.requests[number]

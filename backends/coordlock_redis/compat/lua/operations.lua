@@ -8,7 +8,7 @@ if ARGV[1] == 'open' then
 end
 
 if ARGV[1] == 'heartbeat' then
-  EVICTING = '^%a+%-' -- see open.lua
+  EVICTING = '^%a+%-' -- as at the opening
 
   -- Keep the keys of what the session holds. Where somebody has deleted one, and another program has it
   -- now, the session's contenders have lost their places.
