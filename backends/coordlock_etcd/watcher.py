@@ -7,10 +7,10 @@ kernel reads the queue.
 
 No departure is missed:
 
-- Where something may have happened before a watch began, the client reads the key. The contender
-  has departed if no key with its creation revision is there.
-- Servers have lost watch events. So the client also reads all watched keys after every reconnect,
-  and once a minute.
+- Where something may have happened before a watch began, the client reads the key, after a
+  reconnect those of all watches together. The contender has departed if no key with its creation
+  revision is there.
+- Servers have lost watch events. So the client also reads all watched keys once a minute.
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ class Watcher:
         #: Those of whole queues, by what the queues' keys start with.
         self._queues: dict[bytes, EtcdWatch] = {}
         self._broken = False
-        #: Whether watches are on a stream again, and their keys are to be read for that.
-        self._is_resent = False
+        #: Those that their watches do not cover. They are read together when this watch is filed.
+        self._unsure: list[Watch] = []
+        self._read_at = 0
         self._rechecked_at = clock.now()
 
     def watch(
@@ -125,7 +126,10 @@ class Watcher:
             for queue in [one for one in self._queues.values() if one.is_unused(now)]:
                 self._end(queue)
         if self._clock.now() - self._rechecked_at >= RECHECK_INTERVAL_S:
-            self._recheck_all()
+            self._rechecked_at = self._clock.now()
+            with self._lock:
+                watches = list(self._watches.watched.values())
+            self._recheck(watches)
 
     def reset(self) -> None:
         """Drop all watches: their session has ended. Never blocks."""
@@ -185,13 +189,14 @@ class Watcher:
         with self._lock:
             for watch in list(self._sent):
                 self._send(watch)
+            self._read_at = self.host.newest_id
 
     def broke(self, error: CoordlockError | None, *, is_forgiven: bool) -> None:
         """No watch is on a stream until the next one is open."""
         with self._lock:
             for watch in self._sent:
                 watch.broke()
-            self._is_resent = bool(self._watches.watched)
+            self._unsure.clear()
             if error is None or is_forgiven or self._broken or not self._watches.watched:
                 return
             self._broken = True
@@ -203,14 +208,19 @@ class Watcher:
             self._mend()
         with self._lock:
             target = self.host.target(response.watch_id)
-            if target is None:
-                return  # cancelled meanwhile
-            if response.canceled:  # the member lags behind a compaction
-                self.host.restart()
-            unsure = target.created(response.header.revision) if response.created else []
-            over = target.report(response.events)
-            if target.end and target.is_unused(self._clock.now()):
-                self._end(target)
+            over: list[Watch] = []
+            if target is not None:  # else it was cancelled meanwhile
+                if response.canceled:  # the member lags behind a compaction
+                    self.host.restart()
+                if response.created:
+                    self._unsure += target.created(response.header.revision)
+                over = target.report(response.events)
+                if target.end and target.is_unused(self._clock.now()):
+                    self._end(target)
+            unsure: list[Watch] = []
+            if response.created and response.watch_id >= self._read_at:
+                unsure, self._unsure = self._unsure, []
+                self._read_at = self.host.newest_id
         for watch in over:
             self._depart(watch)
         if unsure:
@@ -220,11 +230,8 @@ class Watcher:
     def _mend(self) -> None:
         with self._lock:
             was_broken, self._broken = self._broken, False
-            is_resent, self._is_resent = self._is_resent, False
         if was_broken:
             self._session.recovered()
-        if is_resent:
-            self._recheck_all()
 
     def _depart(self, watch: Watch) -> None:
         """Etcd has reported what ``watch`` waits for."""
@@ -246,12 +253,6 @@ class Watcher:
             return Departure.FIRST if queue.is_first(watch.order) else Departure.IN_ORDER
 
     # Readings of watched keys, where no watch is certain to report what has happened
-
-    def _recheck_all(self) -> None:
-        self._rechecked_at = self._clock.now()
-        with self._lock:
-            watches = list(self._watches.watched.values())
-        self._recheck(watches)
 
     def _recheck(self, watches: Sequence[Watch]) -> None:
         for start in range(0, len(watches), requests.MAX_OPERATIONS):

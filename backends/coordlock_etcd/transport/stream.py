@@ -60,6 +60,7 @@ class StreamHost(Generic[T]):
 
     Attributes:
         lock: of the host and its user. Held by the caller of what says so.
+        newest_id: of all watches so far. etcd files those of a stream in the order of their ids.
     """
 
     def __init__(self, connection: Connection, name: str, user: StreamUser) -> None:
@@ -70,7 +71,7 @@ class StreamHost(Generic[T]):
         self.lock: Final = threading.RLock()
         self._changed = threading.Condition(self.lock)
         self._targets: dict[int, T] = {}
-        self._newest_id = 0
+        self.newest_id = 0
         self._stream: Stream | None = None
         self._thread: threading.Thread | None = None
         self._delay = _BACKOFF_S[0]
@@ -102,10 +103,10 @@ class StreamHost(Generic[T]):
 
     def watch(self, target: T, key: bytes, end: bytes, *, puts: bool = False) -> int:
         """Send `requests.watch`; its id. What comes of it is for ``target``."""
-        self._newest_id += 1
-        self._targets[self._newest_id] = target
-        self.send(requests.watch(self._newest_id, key, end, puts=puts))
-        return self._newest_id
+        self.newest_id += 1
+        self._targets[self.newest_id] = target
+        self.send(requests.watch(self.newest_id, key, end, puts=puts))
+        return self.newest_id
 
     def unwatch(self, id: int) -> None:
         """End the watch ``id``, if it is one of the stream's."""
@@ -193,7 +194,7 @@ class StreamHost(Generic[T]):
                     return
                 self._stream = stream
             self._user.opened()
-            self._trial = self._newest_id
+            self._trial = self.newest_id
             if not stream.is_current():
                 return  # `restart` came before there was a stream to cancel
             for response in stream.responses():

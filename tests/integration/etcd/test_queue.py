@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import uuid
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ import coordlock
 from coordlock.errors import BackendUnavailable, SessionLost
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Snapshot
+from coordlock.runtime.process import THREAD
 from coordlock.runtime.promise import Promise
 from coordlock.testing.backend_contract import BOUND, OWNER, Party
 from coordlock.testing.connection import Connection
@@ -181,3 +183,21 @@ def test_what_another_process_has_made_in_the_session_is_neither_adopted_nor_rem
             party.backend.enqueue(entries).result(BOUND)
     assert party.backend.snapshot("q", owners=True).result(BOUND).contenders == (contender,)
     assert len(keys(etcd, root)) == 1
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_the_thread_that_brings_an_answer_must_not_wait(party: Party, is_busy: bool) -> None:
+    backend = party.backend
+    assert isinstance(backend, EtcdBackend)
+    calling = backend._connection.threads._calling
+    if is_busy:  # then gRPC's thread brings it
+        eventually(lambda: calling.acquire(blocking=False))
+    seen: list[bool] = []
+    caller = threading.get_ident()
+
+    def answered(_: object) -> None:
+        seen.append(threading.get_ident() == caller or THREAD.must_not_wait)
+
+    backend.snapshot("q").add_done_callback(answered)
+    eventually(lambda: seen == [True])
+    assert not THREAD.must_not_wait

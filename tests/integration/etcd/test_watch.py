@@ -248,6 +248,24 @@ def test_departures_are_in_order_again_after_the_stream_has_broken(
     eventually(lambda: is_told_in_order(watcher.backend, mine))
 
 
+def test_after_a_reconnect_the_keys_of_all_watches_are_read_together(
+    watcher: Party, other: Party, proxy: FaultProxy
+) -> None:
+    for number in range(20):
+        _, contender, snapshot = other.enqueue(f"q{number}")
+        watcher.backend.watch(contender, snapshot.revision, Told())
+    watched(watcher, *other.enqueue("r")[1:])
+    other.enqueue("elsewhere")
+    watches = watcher_of(watcher)._watches.watched.values()
+    eventually(lambda: all(watch.is_covered for watch in watches))
+    with proxy.counting() as sent:
+        proxy.drop_connections()
+        eventually(lambda: "recovered" in watcher.listener.events)
+        eventually(lambda: all(watch.is_covered for watch in watches))
+    assert len(watches) == 21
+    assert readings(sent) <= 4
+
+
 def test_own_watches_of_an_earlier_session_do_not_disturb_those_of_the_next(
     watcher: Party, other: Party, caplog: pytest.LogCaptureFixture
 ) -> None:
