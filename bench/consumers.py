@@ -1,4 +1,4 @@
-"""Consumers of one work queue, in processes of their own and in one, beside the service's limits.
+"""Consumers of one work queue: processes, and threads of one client, beside the service's limits.
 
 Beside them are kazoo's LockingQueue on ZooKeeper, and on etcd bare transactions, two an item, which
 no queue can go below.
@@ -27,8 +27,10 @@ __all__ = ["AT_ONCE", "Process", "kazoo", "measure"]
 #: Processes, and consumers in each.
 _ROWS: Final = ((1, 1), (4, 1), (20, 1), (1, 20))
 _SAMPLES: Final = 3
-#: How many items there are at least for each consumer, so that most are not the last ones.
-_SHARE: Final = 10
+#: How many items there are at least for each consumer, so that neither its beginning nor the last
+#: items count for much; of kazoo's, which are slow, fewer.
+_SHARE: Final = 100
+_SHARE_OF_KAZOO: Final = 10
 _DATA: Final = b"x" * 100
 #: How many items are put at the same time.
 AT_ONCE: Final = 24
@@ -48,14 +50,16 @@ def measure(server: Service, rounds: int) -> Table:
         f"Consumers of one work queue: {where}",
         ("queue", "processes", "consumers in each", "items/s", "CPU an item, ms"),
         notes=[
-            f"{samples} times {items} items, {_SHARE} for each consumer where that is more",
-            "each item is done at once; each consumer has a client of its own",
+            f"{samples} times {items} items, {_SHARE} for each consumer where that is more "
+            f"(kazoo: {_SHARE_OF_KAZOO})",
+            "each item is done at once; the consumers of a process share a client",
             "CPU: that of the consumers' processes, not of the service",
         ],
     )
     for kind in filter(None, (_OURS, _THEIRS.get(where))):
+        share = _SHARE_OF_KAZOO if kind == _THEIRS["zookeeper"] else _SHARE
         for processes, threads in _ROWS:
-            enough = max(items, _SHARE * processes * threads)
+            enough = max(items, share * processes * threads)
             try:
                 rates, cpu = _measured(kind, server, processes, threads, enough, samples)
             except WorkerFailed as reason:
@@ -94,26 +98,25 @@ class Process:
     def __init__(self, kind: str, address: str, url: str, threads: str) -> None:
         make = {_OURS: _Ours, _THEIRS["zookeeper"]: _Kazoo, _THEIRS["etcd"]: _Bare}[kind]
         self._pool: Final = ThreadPoolExecutor(max(int(threads), AT_ONCE))
-        self._open: Final = ExitStack()
-        self._consumers: Final = [
-            self._open.enter_context(make(address, url)) for _ in range(int(threads))
-        ]
+        self._threads: Final = int(threads)
+        self._consumer: Final = make(address, url)
 
     def fill(self, items: int) -> None:
         """Put so many."""
-        self._consumers[0].fill(items, self._pool)
+        self._consumer.fill(items, self._pool)
 
     def work(self, share: int) -> tuple[int, float, float]:
         """Do items until none is left: how many, when the last was done, and the CPU's seconds."""
         began = time.process_time()
-        found = list(self._pool.map(lambda one: _emptied(one.steps(share)), self._consumers))
+        steps = [self._consumer.steps(share) for _ in range(self._threads)]
+        found = list(self._pool.map(_emptied, steps))
         done, last = sum(number for number, _ in found), max(last for _, last in found)
         return done, last, time.process_time() - began
 
     def close(self) -> None:
-        """Close all clients."""
+        """Close the client."""
         self._pool.shutdown()
-        self._open.close()
+        self._consumer.close()
 
 
 def _emptied(step: Step) -> tuple[int, float]:
@@ -124,7 +127,7 @@ def _emptied(step: Step) -> tuple[int, float]:
 
 
 class _Consumer(ExitStack):
-    """A consumer with a client of its own, which closes with its block."""
+    """A client of its own, whose consumers take from one queue."""
 
     def __init__(self, address: str, url: str) -> None:
         super().__init__()
@@ -134,7 +137,7 @@ class _Consumer(ExitStack):
         raise NotImplementedError
 
     def steps(self, share: int) -> Step:
-        """What does one item; up to ``share``, where there is nothing to share."""
+        """What does an item, for one consumer; up to ``share``, where there is nothing to share."""
         raise NotImplementedError
 
 
@@ -159,14 +162,16 @@ class _Ours(_Consumer):
 class _Kazoo(_Consumer):
     def __init__(self, address: str, url: str) -> None:
         super().__init__(address, url)
-        self._queue = self.enter_context(kazoo(address)).LockingQueue("/theirs/q")
+        self._client = self.enter_context(kazoo(address))
 
     def fill(self, items: int, pool: ThreadPoolExecutor) -> None:
+        queue = self._client.LockingQueue("/theirs/q")
         for start in range(0, items, AT_ONCE):
-            self._queue.put_all([_DATA] * min(AT_ONCE, items - start))
+            queue.put_all([_DATA] * min(AT_ONCE, items - start))
 
     def steps(self, share: int) -> Step:
-        return lambda: self._queue.get(_END) is not None and bool(self._queue.consume())
+        queue = self._client.LockingQueue("/theirs/q")
+        return lambda: queue.get(_END) is not None and bool(queue.consume())
 
 
 class _Bare(_Consumer):

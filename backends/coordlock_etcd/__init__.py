@@ -4,11 +4,10 @@
 
     backend       the contract: queues, data, observations
     session       the lease, from when it is granted until it has ended
-    sets          contenders in several queues, in one transaction
     data          what is read and written beside the queues
     clock         the time, as a member tells it over HTTP
     watcher       departures, over one stream, and readings of keys where no watch is certain
-    watches       one watch of a contender, or of a whole queue, where that is short; pure
+    watches       what one watch reports, of a contender or of a whole short queue; pure
     observing     what is observed, over one stream
     probes        until when a stream has certainly delivered everything
     status        the members, and known bugs of their versions

@@ -7,11 +7,18 @@ queues without values, and once more with them where it finds a convertible cont
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, overload
 
 from coordlock.backend import Capabilities, Departure, ServiceInfo
-from coordlock.errors import BackendUnavailable, Evicted, SessionLost, VersionMismatch
+from coordlock.errors import (
+    ConfigurationError,
+    Evicted,
+    SessionLost,
+    TooLarge,
+    VersionMismatch,
+)
 from coordlock.model.admission import blockers, is_blocked
 from coordlock.model.claim import Permit
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot, are_known
@@ -21,7 +28,7 @@ from coordlock.runtime.promise import Promise, all_of, failed
 from coordlock.settings import TLS_OPTIONS, Option, Settings, boolean
 from coordlock_etcd import keys, requests
 from coordlock_etcd import messages_pb2 as pb
-from coordlock_etcd.errors import SERVICE, UNKNOWN_LEASE
+from coordlock_etcd.errors import UNKNOWN_LEASE
 from coordlock_etcd.keys import Layout
 from coordlock_etcd.rpc import RANGE, TXN
 from coordlock_etcd.session import EtcdSession
@@ -82,13 +89,11 @@ class EtcdBackend(EtcdSession):
 
     @classmethod
     def configure(cls, settings: Settings, client: object | None = None, *, timers: Timers) -> Self:
-        """A backend for ``settings``.
-
-        ``client`` is an ``etcd3.Etcd3Client``: its channel is used and its token, unless the
-        settings name a user. Neither is closed.
-        """
+        """A backend for ``settings``."""
+        if client is not None:
+            raise ConfigurationError("etcd:// uses no client of another library")
         layout = Layout.below(settings.root, leading_slash=settings.options["leading_slash"])
-        connection = Connection.configure(settings, client)
+        connection = Connection.configure(settings)
         made = cls(layout, connection, settings.ttl, timers)
         made._options = settings.options
         return made
@@ -105,12 +110,14 @@ class EtcdBackend(EtcdSession):
     ) -> Promise[Snapshots]:
         if not (lease := self._session.current):
             return failed(self._session.missing())
-        send = self._add
+        send = partial(self._add, entries, lease)
         if unless_blocked:
             # A transaction compares keys, and can't count permits.
             can_compare = len(entries) == 1 and not isinstance(entries[0].claim, Permit)
-            send = self._try if can_compare else self._look
-        answer = self._coming.submit(entries[0].queue, partial(send, entries, lease))
+            send = (
+                partial(send, compares=True) if can_compare else partial(self._look, entries, lease)
+            )
+        answer = self._coming.submit(entries[0].queue, send)
         answer.add_done_callback(partial(self._notice_loss, lease))
         return answer
 
@@ -119,93 +126,87 @@ class EtcdBackend(EtcdSession):
         if isinstance(error, SessionLost) and error.reason == UNKNOWN_LEASE:
             self._session.lose(lease, error.reason)
 
-    def _add(self, entries: Sequence[Entry], lease: int) -> Promise[Snapshots]:
+    def _add(
+        self, entries: Sequence[Entry], lease: int, *, compares: bool = False
+    ) -> Promise[Snapshots]:
+        """Create the contenders, all in one transaction.
+
+        If it ``compares``, create the one only where nothing may be in its way, else read.
+        """
         if self._session.current != lease:  # it was lost while the request waited for its turn
             return failed(self._session.missing())
-        if len(entries) > 1:
-            from coordlock_etcd import sets
-
-            within = self._adding(*entries)
-            return run_in_background(
-                sets.enqueue(self._layout, self._connection, self.snapshot, entries, lease, within)
-            )
-        [entry] = entries
-        within = self._adding(entry)
-        listed = self._watcher.lists(self._layout.queue(entry.queue))
-        request = requests.enqueue(self._layout, entry, lease, listed)
-        added = partial(self._added, entry, lease)
-        return self._connection.call(TXN, request, added, timeout=within, once=True)
-
-    def _adding(self, *entries: Entry) -> float:
-        """A request may add ``entries``; how long it may take."""
-        return self._connection.patience(max(map(self._layout.adding, entries)))
-
-    def _try(self, entries: Sequence[Entry], lease: int) -> Promise[Snapshots]:
-        """Enqueue where nothing may be in the way, else read."""
-        if self._session.current != lease:  # it was lost while the request waited for its turn
-            return failed(self._session.missing())
-        [entry] = entries
-        within = self._adding(entry)
-        request = requests.enqueue_unless_blocked(self._layout, entry, lease)
-        tried = partial(self._tried, entry, lease)
-        return self._connection.call(TXN, request, tried, timeout=within, once=True)
+        within = self._connection.patience(max(map(self._layout.adding, entries)))
+        answered: Callable[[pb.TxnResponse], Snapshots | Promise[Snapshots]]
+        if compares:
+            request = requests.enqueue_unless_blocked(self._layout, entries[0], lease)
+            answered = partial(self._tried, entries[0], lease)
+        else:
+            listed = max(self._watcher.lists(self._layout.queue(entry.queue)) for entry in entries)
+            request = requests.enqueue(self._layout, entries, lease, listed)
+            answered = partial(self._added, entries, lease)
+        return self._connection.call(TXN, request, answered, timeout=within, once=True)
 
     def _look(self, entries: Sequence[Entry], lease: int) -> Promise[Snapshots]:
         """Read, then enqueue where nothing is in the way."""
 
         def steps() -> Steps[Snapshots]:
-            found: Snapshots = yield all_of(map(self._present, entries))
+            found: Snapshots = yield all_of(self.snapshot(entry.queue) for entry in entries)
             if not any(map(is_blocked, found, entries)):
                 found = yield self._add(entries, lease)
             return found
 
         return run_in_background(steps())
 
-    def _present(self, entry: Entry) -> Promise[Snapshot]:
-        """What may be in the way of ``entry``; of permits, as many as can be."""
-        if not isinstance(entry.claim, Permit):
-            return self.snapshot(entry.queue)
-        request = requests.nearest(
-            self._layout.queue(entry.queue), max(entry.claim.window, _MIN_LISTED_KEYS)
-        )
-
-        def read(reply: pb.RangeResponse) -> Snapshot:
-            omitted = reply.count - len(reply.kvs)
-            revision = reply.header.revision
-            return keys.snapshot(self._layout, entry.queue, reply.kvs, revision, omitted)
-
-        return self._connection.call(RANGE, request, read)
-
     def _added(
-        self, entry: Entry, lease: int, reply: pb.TxnResponse
+        self, entries: Sequence[Entry], lease: int, reply: pb.TxnResponse
     ) -> Snapshots | Promise[Snapshots]:
-        revision = reply.header.revision
         if reply.succeeded:
-            found = reply.responses[1].response_range
-            snapshot = keys.enqueued(self._layout, entry, found, revision)
-            is_known = are_known(snapshot.contenders)
-            waits = snapshot.omitted or not is_known or blockers(snapshot, snapshot.contenders[-1])
-            prefix = self._layout.queue(entry.queue)
-            self._watcher.enqueued(prefix, found, revision, waits=bool(waits))
-            if is_known:
-                return (snapshot,)
-            return all_of([self.snapshot(entry.queue, snapshot.contenders[-1], owners=True)])
-        mine = reply.responses[0].response_range.kvs[0]
-        keys.check_is_of(entry, mine, lease)
-        if mine.lease != lease:
-            # An attempt of an earlier session dies with that session, so it can't be adopted.
-            removal = requests.delete_created(mine.key, mine.create_revision)
-            return self._connection.call(TXN, removal, _refuse_other_lease)
-        self._layout.own.added(entry, mine.create_revision)
-        # Others may stand behind it by now, so the end of the queue may not show it.
-        me = keys.snapshot(self._layout, entry.queue, [mine], revision).contenders[0]
-        return all_of([self.snapshot(entry.queue, me)])
+            ends = [one.response_range for one in reply.responses[1::2]]
+            revision = reply.header.revision
+            found = tuple(
+                self._entered(entry, end, revision)
+                for entry, end in zip(entries, ends, strict=True)
+            )
+            if all(are_known(snapshot.contenders) for snapshot in found):
+                return found
+            return all_of(
+                self.snapshot(snapshot.queue, snapshot.contenders[-1], owners=True)
+                for snapshot in found
+            )
+        kvs = [kv for one in reply.responses[: len(entries)] for kv in one.response_range.kvs]
+        by_key = {self._layout.key(entry): entry for entry in entries}
+        for kv in kvs:
+            keys.check_is_of(by_key[kv.key], kv, lease)
+        # Contenders of one transaction have one creation revision. Where one of a set has gone,
+        # others may have been granted behind the gap. And an attempt of an earlier session dies
+        # with that session. So only a whole set of this session is adopted. The rest is deleted
+        # first, because a transaction can't delete a key and create it; and by revision, so that a
+        # request that comes late spares what is added next.
+        is_whole = len(kvs) == len(entries) and len({kv.create_revision for kv in kvs}) == 1
+        if not is_whole or any(kv.lease != lease for kv in kvs):
+            removal = requests.delete_all({kv.key: kv.create_revision for kv in kvs})
+            return self._connection.call(TXN, removal, lambda _: self._add(entries, lease))
+        mine: list[Contender] = []
+        for entry, kv in zip(entries, kvs, strict=True):
+            self._layout.own.added(entry, kv.create_revision)
+            mine += keys.snapshot(self._layout, entry.queue, [kv], 0).contenders
+        # Others may stand behind them by now, so the ends of the queues may not show them.
+        return all_of(map(self.snapshot, [entry.queue for entry in entries], mine))
+
+    def _entered(self, entry: Entry, end: pb.RangeResponse, revision: int) -> Snapshot:
+        """The ``end`` of the queue that ``entry`` has just entered."""
+        snapshot = keys.enqueued(self._layout, entry, end, revision)
+        is_known = are_known(snapshot.contenders)
+        waits = snapshot.omitted or not is_known or blockers(snapshot, snapshot.contenders[-1])
+        prefix = self._layout.queue(entry.queue)
+        self._watcher.enqueued(prefix, end, revision, waits=bool(waits))
+        return snapshot
 
     def _tried(
         self, entry: Entry, lease: int, reply: pb.TxnResponse
     ) -> Snapshots | Promise[Snapshots]:
         if reply.succeeded or reply.responses[0].response_range.kvs:
-            return self._added(entry, lease, reply)
+            return self._added([entry], lease, reply)
         self._layout.own.refused(entry)
         present = keys.refused(self._layout, entry.queue, reply)
         # The value of a convertible contender has its mode: it may share, after all.
@@ -220,48 +221,51 @@ class EtcdBackend(EtcdSession):
         conflicting: bool = False,
     ) -> Promise[Snapshot]:
         prefix = self._layout.queue(queue)
+        described = partial(self._described, queue, upto, owners, conflicting)
         if conflicting and upto is not None:
             looks = requests.in_the_way(prefix, upto, owners=owners)
-            found = partial(self._read_conflicting, queue, upto, owners)
-            return self._connection.call(TXN, looks, found)
-        limit, order = (
-            (0, 0) if upto is None else (max(upto.claim.window + 1, _MIN_LISTED_KEYS), upto.order)
-        )
-        request = requests.nearest(prefix, limit, order, owners=owners)
-        return self._connection.call(RANGE, request, partial(self._read, queue, upto, owners))
 
-    def _read(
-        self, queue: str, upto: Contender | None, owners: bool, reply: pb.RangeResponse
-    ) -> Snapshot | Promise[Snapshot]:
-        revision = reply.header.revision
-        _check(revision, upto)
-        known = None if owners else upto
-        described = partial(keys.snapshot, self._layout, queue, reply.kvs, revision, me=known)
-        listed = described()
-        if not are_known(listed.contenders):
-            return self.snapshot(queue, upto, owners=True)
-        if upto is None or not reply.more:
-            return listed
-        # The count has no upper bound, so it includes the contenders that stand behind.
-        request = requests.behind(self._layout.queue(queue), upto.order, revision)
+            def both(reply: pb.TxnResponse) -> Snapshot | Promise[Snapshot]:
+                kvs = [kv for one in reply.responses for kv in one.response_range.kvs]
+                kvs.sort(key=lambda kv: kv.create_revision, reverse=True)
+                return described(kvs, reply.header.revision)
+
+            return self._connection.call(TXN, looks, both)
+
+        def read(reply: pb.RangeResponse) -> Snapshot | Promise[Snapshot]:
+            kvs, revision = reply.kvs, reply.header.revision
+            if upto is None or not reply.more:
+                return described(kvs, revision)
+            # The count has no upper bound, so it includes the contenders that stand behind.
+            request = requests.behind(prefix, upto.order, revision)
+            return self._connection.call(
+                RANGE,
+                request,
+                lambda others: described(kvs, revision, reply.count - len(kvs) - len(others.kvs)),
+            )
+
+        limit = 0 if upto is None else max(upto.claim.window + 1, _MIN_LISTED_KEYS)
+        order = 0 if upto is None else upto.order
         return self._connection.call(
-            RANGE,
-            request,
-            lambda others: described(reply.count - len(reply.kvs) - len(others.kvs)),
+            RANGE, requests.nearest(prefix, limit, order, owners=owners), read
         )
 
-    def _read_conflicting(
-        self, queue: str, me: Contender, owners: bool, reply: pb.TxnResponse
+    def _described(
+        self,
+        queue: str,
+        upto: Contender | None,
+        owners: bool,
+        conflicting: bool,
+        kvs: Sequence[pb.KeyValue],
+        revision: int,
+        omitted: int = 0,
     ) -> Snapshot | Promise[Snapshot]:
-        revision = reply.header.revision
-        _check(revision, me)
-        kvs = [kv for one in reply.responses for kv in one.response_range.kvs]
-        kvs.sort(key=lambda kv: kv.create_revision, reverse=True)
-        known = None if owners else me
-        snapshot = keys.snapshot(self._layout, queue, kvs, revision, me=known)
-        if are_known(snapshot.contenders):
-            return snapshot
-        return self.snapshot(queue, me, owners=True, conflicting=True)
+        """What was read of ``queue``; where more must be known of its contenders, another look."""
+        me = None if owners else upto
+        found = keys.snapshot(self._layout, queue, kvs, revision, omitted, me=me)
+        if are_known(found.contenders):
+            return found
+        return self.snapshot(queue, upto, owners=True, conflicting=conflicting)
 
     def queues(self) -> Promise[list[str]]:
 
@@ -287,26 +291,33 @@ class EtcdBackend(EtcdSession):
 
     def withdraw(self, entries: Sequence[Entry]) -> Promise[bool]:
         if len(entries) == 1:
-            return self._leaving.submit(entries[0].queue, partial(self._withdraw, entries[0]))
-        from coordlock_etcd import sets
+            return self._leaving.submit(entries[0].queue, partial(self._withdraw, entries))
 
-        return run_in_background(
-            sets.withdraw(self._layout, self._connection, self._withdraw, entries)
-        )
+        def steps() -> Steps[bool]:
+            # A set that was too large to be added has left nothing, unless the limit was higher.
+            with suppress(TooLarge):
+                if (yield self._withdraw(entries)):
+                    return True
+            # One has left before, and kept the others.
+            return all((yield all_of(self._withdraw([entry]) for entry in entries)))
 
-    def _withdraw(self, entry: Entry) -> Promise[bool]:
-        within = self._connection.patience(self._layout.own.removing(entry))
-        request = requests.withdraw(self._layout, [entry])
-        removed = partial(self._removed, entry)
+        return run_in_background(steps())
+
+    def _withdraw(self, entries: Sequence[Entry]) -> Promise[bool]:
+        within = self._connection.patience(max(map(self._layout.own.removing, entries)))
+        request = requests.withdraw(self._layout, entries)
+        removed = partial(self._removed, entries)
         return self._connection.call(TXN, request, removed, timeout=within, once=True)
 
-    def _removed(self, entry: Entry, reply: pb.TxnResponse) -> bool:
-        was_there = requests.has_deleted_all(reply)
-        self._layout.own.removed(entry, was_there=was_there)
-        return was_there
+    def _removed(self, entries: Sequence[Entry], reply: pb.TxnResponse) -> bool:
+        were_there = requests.has_deleted_all(reply)
+        if were_there or len(entries) == 1:
+            for entry in entries:
+                self._layout.own.removed(entry, was_there=were_there)
+        return were_there
 
     def evict(self, contender: Contender) -> Promise[bool]:
-        request = requests.delete_created(keys.key_of(contender), contender.order)
+        request = requests.delete_all({keys.key_of(contender): contender.order})
         # Asked again, it would say that the contender had not been there.
         return self._connection.call(TXN, request, lambda reply: reply.succeeded, once=True)
 
@@ -347,11 +358,10 @@ class EtcdBackend(EtcdSession):
     def service_time(self) -> Promise[float | None]:
         from coordlock_etcd.clock import time_of
 
-        connection = self._connection
-        current = connection.cluster.current
-        known = (current, *(one for one in connection.cluster.endpoints if one is not current))
-        hosts = [one.host for one in known if not one.is_given]
-        return time_of(hosts, self._options, connection.timeout)
+        cluster = self._connection.cluster
+        # That in use first.
+        known = dict.fromkeys([cluster.current.host, *(one.host for one in cluster.endpoints)])
+        return time_of(list(known), self._options, self._connection.timeout)
 
     @overload
     def follow(self, place: Queue, news: Callable[[], None]) -> Observation[Snapshot]: ...
@@ -374,13 +384,3 @@ class EtcdBackend(EtcdSession):
         else:
             read = partial(self.snapshot, place.name, owners=True)
         return self._observations.observe(place, read, news)
-
-
-def _check(revision: int, upto: Contender | None) -> None:
-    if upto is not None and revision < upto.order:
-        # Servers before 3.4.42, 3.5.28 and 3.6.9 may show the past after a pause.
-        raise BackendUnavailable(SERVICE, "the answer is older than the contender")
-
-
-def _refuse_other_lease(_: pb.TxnResponse) -> Snapshots:
-    raise SessionLost(SERVICE, "the contender was made in an earlier session")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import http.client
-import ssl
 from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
+from http.client import HTTPException
 from typing import Any
+from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 
 from coordlock.backend.tls import tls_context
 from coordlock.runtime.promise import Promise, in_thread
@@ -27,22 +27,13 @@ def time_of(
 
 def _first(hosts: Sequence[str], options: Mapping[str, Any], timeout: float) -> float | None:
     context = tls_context(options)
+    scheme = "http" if context is None else "https"
+    # As gRPC's channels: proxies are for the web.
+    opener = build_opener(ProxyHandler({}), HTTPSHandler(context=context))
     for host in hosts:
         try:
-            return _time(host, context, timeout)
-        except (OSError, http.client.HTTPException, ValueError, TypeError):
+            with opener.open(f"{scheme}://{host}/version", timeout=timeout) as answer:
+                return parsedate_to_datetime(answer.headers["Date"]).timestamp()
+        except (OSError, HTTPException, ValueError, TypeError):
             continue  # it serves no HTTP there, or is down
     return None
-
-
-def _time(host: str, context: ssl.SSLContext | None, timeout: float) -> float:
-    connection = (
-        http.client.HTTPConnection(host, timeout=timeout)
-        if context is None
-        else http.client.HTTPSConnection(host, timeout=timeout, context=context)
-    )
-    try:
-        connection.request("GET", "/version")
-        return parsedate_to_datetime(connection.getresponse().getheader("Date") or "").timestamp()
-    finally:
-        connection.close()

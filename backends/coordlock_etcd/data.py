@@ -2,17 +2,17 @@
 
 Why a reading shows all that was written before. etcd's readings are linearizable, which says as
 much, but servers before 3.4.42, 3.5.28 and 3.6.9 may show the past after a pause (etcd #20418). So
-the client refuses an answer that is older than what it has seen. That suffices for a guarded read:
-the client has seen every conflicting grant before its own end, by an event or an answer of some
-revision. Those grants wrote before that: etcd makes a guarded write only while the contender is
-there. So their writes have smaller revisions.
+`Call` refuses an answer that is older than what the client has seen. That suffices for a guarded
+read: the client has seen every conflicting grant before its own end, by an event or an answer of
+some revision. Those grants wrote before that: etcd makes a guarded write only while the contender
+is there. So their writes have smaller revisions.
 
 A write is never sent twice, unless the first attempt certainly reached no etcd.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 
@@ -34,7 +34,7 @@ from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
 from coordlock_etcd.errors import SERVICE, NoSpace
 from coordlock_etcd.keys import Layout
-from coordlock_etcd.rpc import RANGE, TXN
+from coordlock_etcd.rpc import TXN
 from coordlock_etcd.transport import Connection
 
 __all__ = ["names", "read", "write"]
@@ -45,30 +45,19 @@ def read(
 ) -> Promise[Listing]:
     """See `Backend.read`."""
     key, end = layout.range_of(where)
-    reading = pb.RangeRequest(key=key, range_end=end)
-    seen = connection.cluster.revision
+    request = requests.guarded_read(guard, pb.RangeRequest(key=key, range_end=end))
 
-    def listing(revision: int, kvs: Iterable[pb.KeyValue]) -> Listing:
-        _check(revision, seen)
+    def listing(reply: pb.TxnResponse) -> Listing:
+        if guard is not None and not reply.succeeded:
+            raise Evicted(guard.key)
         found = {
             layout.path(kv.key): VersionedValue(kv.value, kv.version)
-            for kv in kvs
+            for kv in reply.responses[0].response_range.kvs
             if layout.is_at(where, kv.key)
         }
-        return Listing(dict(sorted(found.items())), revision)
+        return Listing(dict(sorted(found.items())), reply.header.revision)
 
-    if guard is None:
-        return connection.call(
-            RANGE, reading, lambda reply: listing(reply.header.revision, reply.kvs)
-        )
-
-    def guarded(reply: pb.TxnResponse) -> Listing:
-        _check(reply.header.revision, seen)  # the past shows neither whether the guard has left
-        if not reply.succeeded:
-            raise Evicted(guard.key)
-        return listing(reply.header.revision, reply.responses[0].response_range.kvs)
-
-    return connection.call(TXN, requests.guarded_read(guard, reading), guarded)
+    return connection.call(TXN, request, listing)
 
 
 def names(
@@ -80,10 +69,8 @@ def names(
     parts = [(key, middle), (middle, end)] if split else [(key, end)]
     ranges = [pb.RangeRequest(key=key, range_end=end, limit=first or 0) for key, end in parts]
     request = pb.TxnRequest(success=[pb.RequestOp(request_range=one) for one in ranges])
-    seen = connection.cluster.revision
 
     def found(reply: pb.TxnResponse) -> list[str]:
-        _check(reply.header.revision, seen)
         kvs = chain.from_iterable(one.response_range.kvs for one in reply.responses)
         return [layout.path(kv.key).removeprefix(folder) for kv in kvs]
 
@@ -99,7 +86,7 @@ def write(
     """See `Backend.write`."""
     request = requests.guarded_writes(guards, operations, layout)
     changes = any(isinstance(one, Put | Delete) for one in operations)
-    read = partial(_written, operations, guards, connection.cluster.revision)
+    read = partial(_written, operations, guards)
 
     def steps() -> Steps[Written]:
         written: Written
@@ -112,18 +99,9 @@ def write(
     return run_in_background(steps())
 
 
-def _check(revision: int, seen: int) -> None:
-    if revision < seen:
-        raise BackendUnavailable(SERVICE, "the answer is older than what was seen before")
-
-
 def _written(
-    operations: Sequence[Operation],
-    guards: Sequence[Contender],
-    seen: int,
-    reply: pb.TxnResponse,
+    operations: Sequence[Operation], guards: Sequence[Contender], reply: pb.TxnResponse
 ) -> Written:
-    _check(reply.header.revision, seen)  # a transaction that only compares is answered like a read
     if reply.succeeded:
         keys = [one.key for one in operations if isinstance(one, Read)]
         read = [one.response_range.kvs for one in reply.responses[-len(keys) :]] if keys else []

@@ -52,17 +52,22 @@ _HINTS: Final = (
     ),
     ("data_corrupted", "the server may want a client certificate: the options cert and key"),
 )
+_WANTS_TLS: Final = "is this an etcd endpoint, and does it want tls=true?"
 #: What to ask about a host that has never answered.
 _GUESSES: Final = (
     ("handshake", "is this an etcd endpoint, and does it speak TLS?"),
-    ("settings frame", "is this an etcd endpoint, and does it want tls=true?"),
-    ("socket closed", "is this an etcd endpoint, and does it want tls=true?"),
-    ("connection reset", "is this an etcd endpoint, and does it want tls=true?"),
-    ("http", "is this an etcd endpoint, and does it want tls=true?"),
+    *(
+        (word, _WANTS_TLS)
+        for word in ("settings frame", "socket closed", "connection reset", "http")
+    ),
 )
 #: Limits of the server, which refuses a request that exceeds them, and does nothing of it.
 _LIMITS: Final = (
-    ("too many operations", "do less in one transaction, or raise the servers' --max-txn-ops"),
+    (
+        "too many operations",
+        "do less in one transaction, in which each of several locks takes two operations, or raise "
+        "the servers' --max-txn-ops, which is 128 by default",
+    ),
     ("request is too large", "write less at once, or raise the servers' --max-request-bytes"),
     ("grpc: received message", "write less at once, or raise the servers' --max-request-bytes"),
 )

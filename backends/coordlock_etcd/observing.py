@@ -20,7 +20,6 @@ from coordlock.backend import Listing, Observation, Queue, VersionedValue
 from coordlock.backend.observers import Observers
 from coordlock.errors import (
     AuthenticationFailed,
-    BackendUnavailable,
     ClientClosed,
     CoordlockError,
 )
@@ -28,8 +27,7 @@ from coordlock.runtime.clock import Timer, Timers, sleep
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Promise
 from coordlock_etcd import messages_pb2 as pb
-from coordlock_etcd import requests
-from coordlock_etcd.errors import SERVICE, client_closed
+from coordlock_etcd.errors import client_closed
 from coordlock_etcd.keys import Layout, prefix_end
 from coordlock_etcd.probes import Probes
 from coordlock_etcd.transport import Connection, Limiter, StreamHost
@@ -94,16 +92,11 @@ class Observations:
                 self._timer.cancel()
 
     def _read(self, place: Place, read: Callable[[], Promise[Any]]) -> Steps[Any]:
-        seen = self._connection.cluster.revision
         state = yield self._limiter.submit("", read)
-        if state.revision < seen:  # see `data`
-            raise BackendUnavailable(SERVICE, "the answer is older than what was seen before")
         with self._lock:
             if self._watches.get(place) == 0 and self.host.is_open:
                 key, end = self._range(place)
-                self._watches[place] = self.host.watch(
-                    place, lambda id: requests.watch(id, key, requests.NOW, puts=True, end=end)
-                )
+                self._watches[place] = self.host.watch(place, key, end, puts=True)
         return state
 
     def _range(self, place: Place) -> tuple[bytes, bytes]:

@@ -116,14 +116,11 @@ class OwnKeys:
     def _forget(self, entry: Entry, own: _Own, *, is_free: bool) -> None:
         if self._by_id.pop(entry.id, None) is None:
             return  # a signal handler or another thread did it
-        self._by_id.pop(entry.id, None)
         if own.order is not None:
             self._ids.pop((own.key, own.order), None)
         if is_free and not entry.publishes:
             prefix = own.key[: own.key.rindex(b"-") + 1]
             free = self._free.pop(prefix, [])
-            if len(free) < _MAX_KEYS:
-                free.append(own.key)
-            self._free[prefix] = free
+            self._free[prefix] = [*free, own.key][:_MAX_KEYS]
             if len(self._free) > _MAX_QUEUES:
                 self._free.pop(next(iter(self._free)), None)

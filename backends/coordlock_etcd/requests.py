@@ -15,50 +15,35 @@ from coordlock_etcd.keys import Layout, key_of, prefix_end
 MAX_OPERATIONS: Final = 128
 #: How many keys of each range a try reads at most that is refused.
 _MAX_LISTED_KEYS: Final = 16
-#: The start of a watch that receives what happens from its creation on.
-NOW: Final = 0
 
 
-def enqueue(layout: Layout, entry: Entry, lease: int, listed: int = 0) -> pb.TxnRequest:
-    """Create the contender and read the queue's end; if it is there already, read only it.
+def enqueue(layout: Layout, entries: Sequence[Entry], lease: int, listed: int = 0) -> pb.TxnRequest:
+    """Create all contenders and read their queues' ends; if one is there already, read only them.
 
-    The creation revision says whether the key exists. The range comes after the put and so shows
-    the contender: it is the newest, and the ``window`` or the ``listed`` before it are the nearest.
+    The answer has two responses for each entry, or one with what is there. The creation revision
+    says whether a key exists. A range comes after its put and so shows the contender: it is the
+    newest, and the ``window`` or the ``listed`` before it are the nearest.
     """
-    key = layout.key(entry)
-    put = pb.PutRequest(key=key, value=entry.owner.encode(entry.value), lease=lease)
-    queue = nearest(layout.queue(entry.queue), max(entry.claim.window, listed) + 1)
-    return pb.TxnRequest(
-        compare=[_created(key, 0)],
-        success=[pb.RequestOp(request_put=put), *_reads([queue])],
-        failure=_reads([pb.RangeRequest(key=key)]),
-    )
+    request = pb.TxnRequest()
+    for entry in entries:
+        key = layout.key(entry)
+        put = pb.PutRequest(key=key, value=entry.owner.encode(entry.value), lease=lease)
+        queue = nearest(layout.queue(entry.queue), max(entry.claim.window, listed) + 1)
+        request.compare.append(_created(key, 0))
+        request.success.extend([pb.RequestOp(request_put=put), *_reads([queue])])
+        request.failure.extend(_reads([pb.RangeRequest(key=key)]))
+    return request
 
 
 def enqueue_unless_blocked(layout: Layout, entry: Entry, lease: int) -> pb.TxnRequest:
     """`enqueue` where no key may be in its way; else read its own key, and what `refused` shows."""
-    request = enqueue(layout, entry, lease)
+    request = enqueue(layout, [entry], lease)
     prefix = layout.queue(entry.queue)
     looks = [nearest(prefix, 1)]
     for start, end in _in_the_way(prefix, entry.claim):
         # Equal to zero is true of a range without keys, and of no key.
         request.compare.append(_created(start, 0, end))
         looks.append(_newest(start, end, _MAX_LISTED_KEYS, owners=True))
-    request.failure.extend(_reads(looks))
-    return request
-
-
-def enqueue_all(layout: Layout, entries: Sequence[Entry], lease: int) -> pb.TxnRequest:
-    """Create all contenders and read their queues' ends; if one is there already, read only them.
-
-    The answer has two responses for each entry, as `enqueue`, or one with what is there.
-    """
-    request = pb.TxnRequest()
-    for entry in entries:
-        alone = enqueue(layout, entry, lease)
-        request.compare.extend(alone.compare)
-        request.success.extend(alone.success)
-    looks = (pb.RangeRequest(key=layout.key(entry)) for entry in entries)
     request.failure.extend(_reads(looks))
     return request
 
@@ -167,29 +152,20 @@ def keys_under(prefix: bytes) -> pb.RangeRequest:
     return pb.RangeRequest(key=prefix or b"\0", range_end=prefix_end(prefix), keys_only=True)
 
 
-def delete_created(key: bytes, order: int) -> pb.TxnRequest:
-    """Delete ``key`` if it was created at ``order``, and not anew since."""
-    return delete_all({key: order})
-
-
 def presence(keys: Sequence[bytes]) -> pb.TxnRequest:
     """Read up to `MAX_OPERATIONS` single keys at one revision, without values."""
     return pb.TxnRequest(success=_reads(pb.RangeRequest(key=key, keys_only=True) for key in keys))
 
 
-def watch(
-    id: int, key: bytes, start: int, *, puts: bool = False, end: bytes = b""
-) -> pb.WatchRequest:
-    """Watch ``key`` for deletions from the revision ``start`` on, that one included.
+def watch(id: int, key: bytes, end: bytes = b"", *, puts: bool = False) -> pb.WatchRequest:
+    """Watch ``key`` for deletions, from etcd's present on.
 
-    `NOW` is the next one, whichever that is. With ``puts``, for what is put there, too; with
-    ``end``, all keys from ``key`` to before that.
+    With ``puts``, for what is put there, too; with ``end``, all keys from ``key`` to before that.
     """
     return pb.WatchRequest(
         create_request=pb.WatchCreateRequest(
             key=key,
             range_end=end,
-            start_revision=start,
             filters=[] if puts else [pb.WatchCreateRequest.NOPUT],
             watch_id=id,
         )
@@ -201,9 +177,10 @@ def unwatch(id: int) -> pb.WatchRequest:
     return pb.WatchRequest(cancel_request=pb.WatchCancelRequest(watch_id=id))
 
 
-def guarded_read(me: Contender, reading: pb.RangeRequest) -> pb.TxnRequest:
-    """Do ``reading`` if the contender ``me`` is in its queue."""
-    return pb.TxnRequest(compare=[_created(key_of(me), me.order)], success=_reads([reading]))
+def guarded_read(me: Contender | None, reading: pb.RangeRequest) -> pb.TxnRequest:
+    """Do ``reading``; if there is a contender ``me``, only while that is in its queue."""
+    compare = [] if me is None else [_created(key_of(me), me.order)]
+    return pb.TxnRequest(compare=compare, success=_reads([reading]))
 
 
 def guarded_writes(

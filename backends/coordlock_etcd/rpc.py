@@ -14,10 +14,14 @@ Reply = TypeVar("Reply", bound=Message)
 
 
 class Method(Generic[Request, Reply]):
-    """A method: where it is, what makes bytes of its request, and a reply of bytes."""
+    """A method: where it is, what makes bytes of its request, and a reply of bytes.
+
+    Only the answers of those that ask the store are linearizable; others may come from any member.
+    """
 
     def __init__(self, path: str, request: type[Request], reply: type[Reply]) -> None:
         self.path: Final = path
+        self.is_linearizable: Final = "/etcdserverpb.KV/" in path
         self.encode: Final[Callable[[Request], bytes]] = request.SerializeToString
         self.decode: Final[Callable[[bytes], Reply]] = reply.FromString
 

@@ -17,7 +17,7 @@ from coordlock_etcd import keys, rpc
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.errors import CANCELED_BY_PROXY, SERVICE, client_closed
 from coordlock_etcd.keys import Layout
-from coordlock_etcd.transport import Connection, GeventRoom, StreamHost, can_start_threads
+from coordlock_etcd.transport import Connection, StreamHost, can_start_threads
 from coordlock_etcd.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ class EtcdSession(Backend):
         self._timers = timers
         # etcd counts in whole seconds.
         self._ttl = math.ceil(ttl)
-        self._room = GeventRoom(len(connection.cluster.endpoints))
         # Re-entrant, because a call may be answered before `call` returns.
         self._lock = threading.RLock()
         self._session: OneSession[int] = OneSession(SERVICE, self._lock, self._ended)
@@ -143,29 +142,27 @@ class EtcdSession(Backend):
     def _leave(self) -> None:
         """End the session at the interpreter's end. The channels end with the process."""
         try:
-            if self._lease:
-                request = pb.LeaseRevokeRequest(ID=self._lease)
-                self._connection.call_now(rpc.LEASE_REVOKE, request)
-        except Exception as error:
-            log.warning("etcd: a lease was not revoked and will expire: %r", error)
+            self._end_lease()
         finally:
-            self._connection.cluster.cancel()
+            self._connection.cluster.closed = True
             assert self._closing is not None
             self._closing.resolve(None)
+
+    def _end_lease(self) -> None:
+        error = self._revoke(lease).exception() if (lease := self._lease) else None
+        if error is not None and not isinstance(error, SessionLost):  # which has ended already
+            log.warning("etcd: lease %x was not revoked and will expire: %s", lease, error)
 
     def _shut_down(self) -> None:
         try:
             if self._opening is not None:
                 self._opening.exception()  # a lease that is granted meanwhile is revoked as well
-            error = self._revoke(lease).exception() if (lease := self._lease) else None
-            if error is not None and not isinstance(error, SessionLost):  # which has ended already
-                log.warning("etcd: lease %x was not revoked and will expire: %s", lease, error)
+            self._end_lease()
             self._connection.close()
             for host in self._hosts:
                 host.join(self._connection.timeout)
         except Exception:
             log.exception("etcd: closing failed")
         finally:
-            self._room.leave()
             assert self._closing is not None
             self._closing.resolve(None)

@@ -1,18 +1,14 @@
 """Departures of contenders, over one watch stream.
 
-A short queue in which the client waits gets one watch for all of its departures, from etcd's
-present on: see `watches`. So departures in it are in order. Other contenders are watched one by
-one: a holder's own, those in long queues, and those whose values change. Their departures prove
-nothing but themselves, so the kernel reads the queue.
+A short queue in which the client waits gets one watch for all of its departures: see `watches`. So
+departures in it are in order. Other contenders are watched one by one: a holder's own, those in
+long queues, and those whose values change. Their departures prove nothing but themselves, so the
+kernel reads the queue.
 
 No departure is missed:
 
-- A watch on one contender begins at the revision after the one at which that was seen. etcd replays
-  what has happened since, within 100 ms. That would be late for changes of values, so a watch for
-  those begins in the present, too.
-- Where something may have happened before a watch began, or where etcd has compacted the history,
-  the client reads the key. The contender has departed if no key with its creation revision is
-  there.
+- Where something may have happened before a watch began, the client reads the key. The contender
+  has departed if no key with its creation revision is there.
 - Servers have lost watch events. So the client also reads all watched keys after every reconnect,
   and once a minute.
 """
@@ -26,17 +22,16 @@ from typing import Final
 from coordlock.backend import Departure
 from coordlock.backend.session import OneSession
 from coordlock.backend.watch_table import WatchTable
-from coordlock.errors import BackendUnavailable, CoordlockError
+from coordlock.errors import CoordlockError
 from coordlock.model.contender import Contender
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.promise import Promise
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
-from coordlock_etcd.errors import SERVICE
 from coordlock_etcd.keys import prefix_end
 from coordlock_etcd.rpc import TXN
 from coordlock_etcd.transport import Connection, StreamHost
-from coordlock_etcd.watches import QueueWatch, QueueWatches, Watch
+from coordlock_etcd.watches import MAX_WATCHED_QUEUE, EtcdWatch, Watch
 
 __all__ = ["Watcher"]
 
@@ -55,12 +50,13 @@ class Watcher:
         self._connection = connection
         self._clock = clock
         self._session = session
-        self.host: StreamHost[Watch | QueueWatch] = StreamHost(
-            connection, "coordlock-etcd-watch", self
-        )
+        self.host: StreamHost[EtcdWatch] = StreamHost(connection, "coordlock-etcd-watch", self)
         self._lock = self.host.lock
         self._watches: WatchTable[Watch] = WatchTable(self._lock, self._unwatch)
-        self._queues = QueueWatches()
+        #: All watches on a stream, or to be sent on the next one.
+        self._sent: dict[EtcdWatch, None] = {}
+        #: Those of whole queues, by what the queues' keys start with.
+        self._queues: dict[bytes, EtcdWatch] = {}
         self._broken = False
         #: Whether watches are on a stream again, and their keys are to be read for that.
         self._is_resent = False
@@ -90,12 +86,9 @@ class Watcher:
             self.host.start()
             watch, cancel = self._watches.add(wanted, on_departure, waiters, version)
             if watch is wanted:
-                queue = self._queues.get(prefix)
-                if queue is None or not queue.take(watch):
-                    self._send(watch)
-                else:
-                    has_left = queue.has_left(watch.name, watch.order)
-                    is_unsure = queue.is_filed and not watch.is_covered
+                served_by = self._serve(watch, self._queues.get(prefix))
+                has_left = served_by.has_left(watch.name, watch.order)
+                is_unsure = served_by.is_filed and not watch.is_covered
         if has_left:
             self._depart(watch)
         elif is_unsure:
@@ -110,14 +103,17 @@ class Watcher:
             return
         with self._lock:
             now = self._clock.now()
-            queue = self._queues.enqueued(prefix, found, revision, now, waits=waits)
-            if queue is not None:
-                self._send_queue(queue)
+            if (queue := self._queues.get(prefix)) is not None:
+                queue.used = now
+                queue.listed(found, revision)
+            elif waits and found.count <= MAX_WATCHED_QUEUE:
+                queue = EtcdWatch(prefix, prefix_end(prefix), used=now)
+                self._queues[prefix] = queue
+                self._send(queue)
 
     def lists(self, prefix: bytes) -> int:
-        """See `QueueWatches`."""
-        with self._lock:
-            return self._queues.lists(prefix)
+        """How many contenders the next enqueue must list that stand in the queue before its own."""
+        return MAX_WATCHED_QUEUE if prefix in self._queues else 0
 
     def recheck_when_due(self) -> None:
         """Read the watched keys if that was long ago. Never blocks.
@@ -125,7 +121,8 @@ class Watcher:
         And end the watches on queues that have been left: nothing may be reported there any more.
         """
         with self._lock:
-            for queue in self._queues.unused(self._clock.now()):
+            now = self._clock.now()
+            for queue in [one for one in self._queues.values() if one.is_unused(now)]:
                 self._end(queue)
         if self._clock.now() - self._rechecked_at >= RECHECK_INTERVAL_S:
             self._recheck_all()
@@ -135,6 +132,7 @@ class Watcher:
         with self._lock:
             self._watches.clear()
             self._queues.clear()
+            self._sent.clear()
             self._broken = False
             self.host.forget()
             self.host.restart()
@@ -146,29 +144,35 @@ class Watcher:
 
     # With the lock held
 
-    def _send(self, watch: Watch) -> None:
+    def _serve(self, watch: Watch, queue: EtcdWatch | None) -> EtcdWatch:
+        """Have ``watch`` served by that of its ``queue``, if that can, or by one of its own."""
+        if queue is not None and queue.take(watch):
+            return queue
+        own = EtcdWatch(watch.name, puts=watch.version > 0)
+        own.take(watch)
+        self._send(own)
+        return own
+
+    def _send(self, watch: EtcdWatch) -> None:
+        self._sent[watch] = None
         if self.host.is_open and not watch.id:
-            key, puts = watch.name, watch.version > 0
-            start = requests.NOW if puts else watch.start
-            watch.id = self.host.watch(watch, lambda id: requests.watch(id, key, start, puts=puts))
+            watch.id = self.host.watch(watch, watch.key, watch.end, puts=watch.puts)
 
-    def _send_queue(self, queue: QueueWatch) -> None:
-        if self.host.is_open and not queue.id:
-            key, end = queue.prefix, prefix_end(queue.prefix)
-            queue.id = self.host.watch(
-                queue, lambda id: requests.watch(id, key, requests.NOW, end=end)
-            )
+    def _drop(self, watch: EtcdWatch) -> None:
+        self._sent.pop(watch, None)
+        self.host.unwatch(watch.id)
 
-    def _end(self, queue: QueueWatch) -> None:
+    def _end(self, queue: EtcdWatch) -> None:
         """Watch one by one what ``queue`` has served."""
-        self.host.unwatch(queue.id)
-        for watch in self._queues.end(queue):
-            self._send(watch)
+        self._drop(queue)
+        self._queues.pop(queue.key, None)
+        for watch in queue.drop_all():
+            self._serve(watch, None)
 
     def _unwatch(self, watch: Watch) -> None:
-        if watch.queue is not None:
-            watch.queue.drop(watch)
-        self.host.unwatch(watch.id)
+        served_by = watch.served_by
+        if served_by is not None and served_by.drop(watch):
+            self._drop(served_by)
 
     # Called by the host
 
@@ -179,19 +183,14 @@ class Watcher:
     def opened(self) -> None:
         """Send all watches."""
         with self._lock:
-            for queue in self._queues:
-                self._send_queue(queue)
-            for watch in self._watches.watched.values():
-                if watch.queue is None:
-                    self._send(watch)
+            for watch in list(self._sent):
+                self._send(watch)
 
     def broke(self, error: CoordlockError | None, *, is_forgiven: bool) -> None:
         """No watch is on a stream until the next one is open."""
         with self._lock:
-            for queue in self._queues:
-                queue.broke()
-            for watch in self._watches.watched.values():
-                watch.id, watch.is_covered = 0, False
+            for watch in self._sent:
+                watch.broke()
             self._is_resent = bool(self._watches.watched)
             if error is None or is_forgiven or self._broken or not self._watches.watched:
                 return
@@ -202,28 +201,16 @@ class Watcher:
         """Take what etcd says of a watch."""
         if response.created:
             self._mend()
-        over: list[Watch] = []
-        unsure: list[Watch] = []
         with self._lock:
             target = self.host.target(response.watch_id)
-            if isinstance(target, QueueWatch):
-                if response.created:
-                    unsure = target.created(response.header.revision)
-                over = target.report(response.events)
-                if response.canceled or target.is_unused(self._clock.now()):
-                    self._end(target)
-            elif target is not None:  # else it was cancelled meanwhile
-                over = [target] if any(map(target.is_over_with, response.events)) else []
-                if response.created:
-                    is_late = target.start <= response.header.revision
-                    target.is_covered = not (target.version and is_late)
-                if response.canceled:
-                    # etcd 3.4 keeps a watch that a compaction has cancelled until the client ends
-                    # it, or until the stream's end.
-                    self.host.unwatch(target.id)
-                    target.id, target.is_covered = 0, False
-                if response.created or response.canceled:
-                    unsure = [] if target.is_covered else [target]
+            if target is None:
+                return  # cancelled meanwhile
+            if response.canceled:  # the member lags behind a compaction
+                self.host.restart()
+            unsure = target.created(response.header.revision) if response.created else []
+            over = target.report(response.events)
+            if target.end and target.is_unused(self._clock.now()):
+                self._end(target)
         for watch in over:
             self._depart(watch)
         if unsure:
@@ -246,13 +233,13 @@ class Watcher:
     def _proof(self, watch: Watch, waiters: Sequence[Contender]) -> Departure:
         """What that proves. Decided now: when waiters wake, they may be on another stream."""
         with self._lock:
-            queue = watch.queue
+            queue = watch.served_by
             if queue is None:
                 return Departure.UNORDERED
             for waiter in waiters:
                 own = self._watches.watched.get((waiter.key, waiter.order, 0))
                 # Its own departure may be among those that are about to be reported.
-                if own is None or own.queue is not queue or not own.is_covered:
+                if own is None or own.served_by is not queue or not own.is_covered:
                     return Departure.UNORDERED
                 if queue.has_left(own.name, own.order):
                     return Departure.UNORDERED
@@ -270,32 +257,21 @@ class Watcher:
         for start in range(0, len(watches), requests.MAX_OPERATIONS):
             batch = watches[start : start + requests.MAX_OPERATIONS]
             request = requests.presence([watch.name for watch in batch])
-            seen = self._connection.cluster.revision
-            answer = self._connection.call(TXN, request, partial(self._found, batch, seen))
+            answer = self._connection.call(TXN, request, partial(self._found, batch))
             answer.add_done_callback(partial(self._rechecked, batch))
 
-    def _found(self, batch: Sequence[Watch], seen: int, reply: pb.TxnResponse) -> None:
+    def _found(self, batch: Sequence[Watch], reply: pb.TxnResponse) -> None:
         revision = reply.header.revision
-        if revision < seen:  # see `data`
-            raise BackendUnavailable(SERVICE, "the answer is older than what was seen before")
         for watch, operation in zip(batch, reply.responses, strict=True):
             has_left = not watch.still_waits(operation.response_range.kvs)
             with self._lock:
                 if has_left:
                     watch.is_covered = False  # its event has been lost, or comes too late
-                else:
-                    self._stays(watch, revision)
+                elif watch.served_by is not None:
+                    watch.start = max(watch.start, revision + 1)
+                    watch.served_by.seen(watch)
             if has_left:
                 self._watches.report(watch)
-
-    def _stays(self, watch: Watch, revision: int) -> None:
-        watch.start = max(watch.start, revision + 1)
-        if watch.queue is not None:
-            watch.queue.seen(watch)
-        elif watch.id:
-            watch.is_covered = True
-        elif watch.watches:
-            self._send(watch)
 
     def _rechecked(self, batch: Sequence[Watch], answer: Promise[None]) -> None:
         if answer.exception() is None:

@@ -1,16 +1,17 @@
-"""Watches: of one contender, and of all departures from a short queue. No I/O.
+"""What one watch of etcd reports: of one contender, or of a whole short queue. No I/O.
 
 A client that waits in a queue of up to 16 watches all of it: one watch on what its keys start
-with, for deletions, from etcd's present on. It stays from turn to turn, so a client that waits
-there again and again begins no watch. Every client that has it receives each departure, so a client
-that comes to a longer queue watches one contender at a time.
+with, for deletions. It stays from turn to turn, so a client that waits there again and again begins
+no watch. Every client that has it receives each departure, so a client that comes to a longer queue
+watches one contender at a time. So it does where a value's changes matter.
 
-Three facts follow from its being one watch, to which etcd reports in the order of the revisions:
+All watches begin in etcd's present. etcd reports to each in the order of the revisions, and three
+facts follow from that:
 
 - It reports all that happens after the revision at which etcd filed it. A contender that was seen
   there only before that may have left since, so the client reads its key, once.
-- A contender that it covers, and whose departure it has not reported, was there when any other
-  left.
+- A contender that it covers, and whose departure it has not reported, was there when any other of
+  its contenders left.
 - A listing of the whole queue, of that revision or later, less what has left since, bounds who is
   there: contenders enter a queue at its end.
 """
@@ -18,7 +19,7 @@ Three facts follow from its being one watch, to which etcd reports in the order 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from coordlock.backend.watch_table import Watched
@@ -26,7 +27,7 @@ from coordlock.model.contender import Contender
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.keys import key_of
 
-__all__ = ["QueueWatch", "QueueWatches", "Watch"]
+__all__ = ["MAX_WATCHED_QUEUE", "EtcdWatch", "Watch"]
 
 #: The longest queue that a client begins to watch whole.
 MAX_WATCHED_QUEUE: Final = 16
@@ -37,7 +38,7 @@ MAX_DEPARTURES: Final = 128
 
 
 class Watch(Watched):
-    """One contender's watch, shared by all waiters for it.
+    """One contender that is watched, for all waiters.
 
     Attributes:
         contender: the contender that is watched.
@@ -46,19 +47,17 @@ class Watch(Watched):
         version: the version of the value whose change counts, too; 0 where only departures do.
         name: the contender's key in etcd. It may have several contenders, one after another.
         order: the revision that created the contender.
-        id: its id on the current stream; 0 while it is on no stream.
-        queue: the watch on the whole queue that serves it in place of one of its own.
-        is_covered: whether a watch on the stream reports for certain what it waits for.
+        served_by: what reports its departure.
+        is_covered: whether that reports for certain what this waits for.
     """
 
     __slots__ = (
         "contender",
-        "id",
         "is_covered",
         "name",
         "order",
         "own",
-        "queue",
+        "served_by",
         "start",
         "version",
     )
@@ -71,8 +70,7 @@ class Watch(Watched):
         self.version = version
         self.name = key_of(contender)
         self.order = contender.order
-        self.id = 0
-        self.queue: QueueWatch | None = None
+        self.served_by: EtcdWatch | None = None
         self.is_covered = False
 
     def is_over_with(self, event: pb.Event) -> bool:
@@ -88,17 +86,23 @@ class Watch(Watched):
         return self.version in (0, kvs[0].version)
 
 
-class QueueWatch:
-    """The departures of one queue that etcd has reported. Not safe for threads.
+class EtcdWatch:
+    """One watch in etcd, on one key or a queue, and what it has reported. Not safe for threads.
 
     Attributes:
-        prefix: what the queue's keys start with.
-        id: of the watch, on the stream.
+        key: the key, or what the queue's keys start with.
+        end: the end of the queue's keys; empty for a key.
+        puts: whether it reports puts, too.
+        id: on the stream; 0 while it is on none.
         used: when the client last enqueued there, by the clock.
     """
 
-    def __init__(self, prefix: bytes, used: float) -> None:
-        self.prefix = prefix
+    def __init__(
+        self, key: bytes, end: bytes = b"", *, puts: bool = False, used: float = 0.0
+    ) -> None:
+        self.key = key
+        self.end = end
+        self.puts = puts
         self.id = 0
         self.used = used
         #: Where etcd filed it; and after which revision all departures are known or to come.
@@ -149,20 +153,21 @@ class QueueWatch:
         return order < self._listed and all(one >= order for one in self._there.values())
 
     def take(self, watch: Watch) -> bool:
-        """Take over ``watch``, unless this does not report what it waits for; whether it did."""
-        if watch.version or watch.name in self._watches:
+        """Serve ``watch``, unless this does not report what it waits for; whether it does."""
+        if watch.name in self._watches or self.puts is not (watch.version > 0):
             return False
         self._watches[watch.name] = watch
-        watch.queue, watch.is_covered = self, watch.start > self._since
+        watch.served_by, watch.is_covered = self, watch.start > self._since
         return True
 
     def seen(self, watch: Watch) -> None:
         """The contender of ``watch`` was there just before its start."""
         watch.is_covered = watch.start > self._filed
 
-    def drop(self, watch: Watch) -> None:
-        """Serve ``watch`` no longer."""
+    def drop(self, watch: Watch) -> bool:
+        """Serve ``watch`` no longer; whether this serves no purpose any more."""
         del self._watches[watch.name]
+        return not self.end
 
     def drop_all(self) -> list[Watch]:
         """Serve no watch any longer; those that were."""
@@ -171,7 +176,7 @@ class QueueWatch:
         for watch in served:
             if watch.is_covered:
                 watch.start = max(watch.start, self._seen + 1)
-            watch.queue, watch.is_covered = None, False
+            watch.served_by, watch.is_covered = None, False
         return served
 
     def has_left(self, key: bytes, order: int) -> bool:
@@ -184,62 +189,14 @@ class QueueWatch:
         for event in events:
             key, revision = event.kv.key, event.kv.mod_revision
             self._seen = revision
-            self._left.pop(key, None)  # the latest come last
-            self._left[key] = revision
-            if self._there.get(key, revision) < revision:
-                del self._there[key]
+            if event.type == pb.Event.DELETE:
+                self._left.pop(key, None)  # the latest come last
+                self._left[key] = revision
+                if self._there.get(key, revision) < revision:
+                    del self._there[key]
             watch = self._watches.get(key)
-            if watch is not None and watch.order < revision:
+            if watch is not None and watch.is_over_with(event):
                 over.append(watch)
         while len(self._left) > MAX_DEPARTURES:
             self._since = max(self._since, self._left.pop(next(iter(self._left))))
-        return sorted(over, key=lambda one: not one.own)
-
-
-class QueueWatches:
-    """The queues that are watched whole, by their prefixes. Not safe for threads."""
-
-    def __init__(self) -> None:
-        self._queues: dict[bytes, QueueWatch] = {}
-
-    def __contains__(self, prefix: bytes) -> bool:
-        return prefix in self._queues
-
-    def __iter__(self) -> Iterator[QueueWatch]:
-        return iter(self._queues.values())
-
-    def get(self, prefix: bytes) -> QueueWatch | None:
-        """The watch on that queue, if there is one."""
-        return self._queues.get(prefix)
-
-    def enqueued(
-        self, prefix: bytes, found: pb.RangeResponse, revision: int, now: float, *, waits: bool
-    ) -> QueueWatch | None:
-        """The client has enqueued, and ``found`` that queue; what is to be watched from now on.
-
-        ``waits``: whether it has to wait.
-        """
-        if (queue := self._queues.get(prefix)) is not None:
-            queue.used = now
-            queue.listed(found, revision)
-        elif waits and found.count <= MAX_WATCHED_QUEUE:
-            queue = self._queues[prefix] = QueueWatch(prefix, now)
-            return queue
-        return None
-
-    def lists(self, prefix: bytes) -> int:
-        """How many contenders the next enqueue must list that stand in the queue before its own."""
-        return MAX_WATCHED_QUEUE if prefix in self._queues else 0
-
-    def unused(self, now: float) -> list[QueueWatch]:
-        """Those that the client has not used for a while: perhaps nothing is reported any more."""
-        return [queue for queue in self if queue.is_unused(now)]
-
-    def end(self, queue: QueueWatch) -> list[Watch]:
-        """Watch ``queue`` no longer; the watches that it served."""
-        self._queues.pop(queue.prefix, None)
-        return queue.drop_all()
-
-    def clear(self) -> None:
-        """Watch no queue any longer."""
-        self._queues.clear()
+        return sorted(over, key=lambda watch: not watch.own)

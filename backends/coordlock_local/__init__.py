@@ -20,9 +20,10 @@ tells which processes live. A process that dies, by SIGKILL too, leaves its queu
     contenders   the session's own contenders
     attempts     what waits for a lock of the directory: here for an instant, then in a thread
     leaving      leaves a queue, and writes to those that wait for that
-    watcher      watches contenders until they leave
-    followers    reads data and queues when they change
     pipes        how processes tell each other what has changed
+    listening    the thread that waits for that, and for the ends of other processes
+    watcher      watches contenders until they leave
+    followers    has data and queues read when they change
     flock        locks on files; errors
 """
 

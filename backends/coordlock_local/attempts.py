@@ -44,7 +44,7 @@ class Attempts:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._worker = Worker("coordlock-local-attempts", idle=0.0)
+        self._worker = Worker("coordlock-local-attempts", idle=0.0, must_not_wait=True)
         self._closed = threading.Event()
 
     def run(self, action: Callable[[], T], timeout: float, *, at_once: bool = True) -> Promise[T]:

@@ -25,18 +25,25 @@ from coordlock.backend import (
     Written,
 )
 from coordlock.backend.session import OneSession
-from coordlock.errors import ConfigurationError, CoordlockError, Evicted, SessionLost
+from coordlock.errors import (
+    BackendUnavailable,
+    ConfigurationError,
+    CoordlockError,
+    Evicted,
+    SessionLost,
+)
 from coordlock.model.contender import Contender, Entry, Snapshot
-from coordlock.runtime.clock import SYSTEM_CLOCK, Clock, Timers
+from coordlock.runtime.clock import SystemTimers, Timers
 from coordlock.runtime.log import Log
 from coordlock.runtime.process import PROCESS
 from coordlock.runtime.promise import Promise, failed, resolved
 from coordlock.settings import Option, Settings, boolean
+from coordlock_local import values
 from coordlock_local.attempts import Attempts, perform
 from coordlock_local.contenders import Contenders
 from coordlock_local.counter import Counter, check
 from coordlock_local.directory import Directory, default_root
-from coordlock_local.errors import SERVICE, Busy
+from coordlock_local.errors import SERVICE
 from coordlock_local.flock import refuse_without_flock
 from coordlock_local.leaving import evict
 from coordlock_local.queue import LocalQueue, queue_names, sweep
@@ -91,13 +98,13 @@ class LocalBackend(Backend):
         connect_timeout: float = 10.0,
         request_timeout: float = 5.0,
         trust_filesystem: bool = False,
-        clock: Clock = SYSTEM_CLOCK,
+        timers: Timers | None = None,
     ):
         self.root: Final = root
         self._trusts = trust_filesystem
         self._connect_timeout = connect_timeout
         self._request_timeout = request_timeout
-        self._clock = clock
+        self._timers = timers or SystemTimers()
         self._pid = PROCESS.id
         self._lock = threading.RLock()
         self._directory: Directory | None = None
@@ -127,7 +134,7 @@ class LocalBackend(Backend):
             settings.connect_timeout,
             settings.request_timeout,
             settings.options["trust_filesystem"],
-            timers.clock,
+            timers,
         )
 
     def open(self, listener: SessionListener) -> Promise[SessionInfo]:
@@ -146,10 +153,10 @@ class LocalBackend(Backend):
             if self._closed:
                 return resolved(None)
             self._closed = True
-        self._attempts.close(self._request_timeout)
-        self._uses.close(self._request_timeout)
         if self._followers is not None:
             self._followers.close()
+        self._attempts.close(self._request_timeout)
+        self._uses.close(self._request_timeout)
         if (contenders := self._session.forget(closes=True)) is not None:
             contenders.end()
         return resolved(None)
@@ -171,8 +178,7 @@ class LocalBackend(Backend):
         conflicting: bool = False,
     ) -> Promise[Snapshot]:
         def read() -> Snapshot:
-            known = self._session.current
-            found = known.queue(queue) if known else LocalQueue(self._prepared(), queue)
+            found = LocalQueue(self._prepared(), queue)
             return found.snapshot(upto, owners=owners, conflicting=conflicting)
 
         return self._ask(read)
@@ -189,7 +195,10 @@ class LocalBackend(Backend):
         contenders = self._session.current
         if contenders is None or self._ended() is not None:
             return lambda: None
-        return contenders.watch(contender, on_departure, waiters, changes)
+        try:
+            return contenders.watcher.watch(contender, on_departure, waiters, changes)
+        except RuntimeError as error:  # no thread: the interpreter is exiting, or has too many
+            raise BackendUnavailable(SERVICE, str(error)) from error
 
     def queues(self) -> Promise[list[str]]:
         return self._ask(lambda: queue_names(self._prepared()))
@@ -198,7 +207,7 @@ class LocalBackend(Backend):
         return self._ask(partial(self._evict, contender), self._request_timeout)
 
     def publish(self, contender: Contender, value: bytes, version: int) -> Promise[None]:
-        return self._ask(lambda: self._living().publish(contender, value, version))
+        return self._ask(lambda: values.publish(self._living().session, contender, value, version))
 
     def read(self, where: str, *, guard: Contender | None = None) -> Promise[Listing]:
         return self._use(lambda data: data.read(where, guard))
@@ -217,14 +226,20 @@ class LocalBackend(Backend):
         return self._use(lambda data: data.write(operations, guards))
 
     def follow(self, place: Queue | str, news: Callable[[], None]) -> Observation[Any]:
+        return self._following().follow(place, news)
+
+    def follow_news(self, key: str, news: Callable[[], None]) -> Observation[Listing]:
+        return self._following().follow(key, news, reads=False)
+
+    def _following(self) -> Followers:
         with self._lock:
             if self._followers is None:
                 from coordlock_local.followers import Followers  # rare, and it imports SQLite
 
-                self._followers = Followers(self._prepared(), self._clock)
+                self._followers = Followers(self._prepared(), self._timers, self._attempt)
                 if self._closed:
                     self._followers.close()
-        return self._followers.follow(place, news)
+            return self._followers
 
     def _ask(self, action: Callable[[], T], timeout: float | None = None) -> Promise[T]:
         """The outcome of ``action``; with a ``timeout`` it may have to wait for the counter."""
@@ -234,18 +249,22 @@ class LocalBackend(Backend):
         return perform(action) if timeout is None else self._attempts.run(action, timeout)
 
     def _use(self, action: Callable[[DataFile], T]) -> Promise[T]:
-        """The outcome of ``action`` on the data, which may wait for the disk."""
-        ended = self._ended()
-        if ended is not None:
-            return failed(ended)
+        """The outcome of ``action`` on the data."""
 
         def use() -> T:
             from coordlock_local.data import DataFile  # rare, and it imports SQLite
 
             return action(DataFile(self._prepared()))
 
+        return self._attempt(use)
+
+    def _attempt(self, action: Callable[[], T]) -> Promise[T]:
+        """The outcome of ``action``, which may wait for the disk."""
+        ended = self._ended()
+        if ended is not None:
+            return failed(ended)
         # Before the caller's own time is up, so that its error names the process that is at work.
-        return self._uses.run(use, 0.8 * self._request_timeout, at_once=False)
+        return self._uses.run(action, 0.8 * self._request_timeout, at_once=False)
 
     def _ended(self) -> CoordlockError | None:
         if PROCESS.id != self._pid:
@@ -264,18 +283,18 @@ class LocalBackend(Backend):
     def _open(self, listener: SessionListener) -> SessionInfo:
         directory = self._prepare()
         session = LocalSession(directory)
-        others = session.start()
+        session.start(partial(self._sweep, directory))
         if not self._session.begin(Contenders(session, self._died), listener):
             session.end()
             raise SessionLost(SERVICE, "the client was closed")
-        try:
-            dead = sweep(directory, session.counter, others)
-        except (OSError, Busy) as error:  # the next `open` tries again
-            log.debug("cannot remove dead sessions from %s: %s", self.root, error)
-        else:
-            log.debug("removed %d dead session(s) from %s", len(dead), self.root)
         log.info("the locks in %s cover only the processes of this machine that use it", self.root)
         return SessionInfo(session.id, math.inf)
+
+    def _sweep(self, directory: Directory) -> None:
+        try:
+            sweep(directory)
+        except OSError as error:  # the next client tries again
+            log.debug("cannot remove dead sessions from %s: %s", self.root, error)
 
     def _heartbeat(self) -> float:
         self._living()

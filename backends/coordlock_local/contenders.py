@@ -7,18 +7,16 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from coordlock.backend import Departure
 from coordlock.errors import BackendUnavailable, CoordlockError
 from coordlock.model.admission import is_blocked
-from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock_local import values
-from coordlock_local.counter import Tokens, patiently
+from coordlock_local.counter import Tokens
 from coordlock_local.errors import SERVICE, Busy, translated
 from coordlock_local.leaving import leave, tell_observers
 from coordlock_local.queue import LocalQueue, tidy
 from coordlock_local.session import LocalSession
-from coordlock_local.slots import Slot, stands
+from coordlock_local.slots import Slot
 from coordlock_local.watcher import Watcher
 
 __all__ = ["Contenders"]
@@ -37,29 +35,21 @@ class Contenders:
         self._directory = session.directory
         self._queues: dict[str, LocalQueue] = {}  # by name; the longest in use comes first
         self._slots: dict[str, Slot] = {}  # by entry id
-        self._own: dict[str, Contender] = {}  # by key
-
-    def queue(self, name: str) -> LocalQueue:
-        """The queue ``name``: the one that this session uses, or another look at its file."""
-        found = self._queues.get(name)
-        return found or LocalQueue(self._directory, name, self.session, self._own)
 
     def add(self, entries: Sequence[Entry], unless_blocked: bool) -> tuple[Snapshot, ...]:
         """See `Backend.enqueue`. Raises `Busy`."""
         wanted = [(self._queue_in_use(entry.queue), entry) for entry in entries]
-        slots = [self._slots[entry.id] for entry in entries if entry.id in self._slots]
-        if slots:
-            if len(slots) == len(wanted) and all(stands(self._directory, one) for one in slots):
-                pairs = zip(wanted, slots, strict=True)
-                return tuple([queue.snapshot(queue.contender(at)) for (queue, _), at in pairs])
+        if any(entry.id in self._slots for entry in entries):
+            found = [(queue, self._found(queue, entry.id)) for queue, entry in wanted]
+            if None not in [me for _, me in found]:
+                return tuple([queue.snapshot(me) for queue, me in found])
             for entry in entries:  # a part has gone, so the rest stands in the wrong order
                 self.remove(entry.id)
-        adding = partial(self._add, wanted, unless_blocked)
-        hold = partial(self.session.counter.hold, adding)
-        snapshots = patiently(self.session.slots_lock_in_time, hold)
+        with self.session.slots_lock:
+            adding = partial(self._add, wanted, unless_blocked)
+            snapshots = self.session.counter.hold(adding)
         for (queue, entry), snapshot in zip(wanted, snapshots, strict=True):
-            if (me := snapshot.find(entry.id)) is not None:
-                self._own[me.key] = me
+            if snapshot.find(entry.id) is not None:
                 tell_observers(self._directory, queue.path)
         return snapshots
 
@@ -71,8 +61,7 @@ class Contenders:
         The counter is held, so no other contender is added meanwhile: of two sets, one stands
         before the other in all queues.
         """
-        at_once = unless_blocked and len(wanted) == 1
-        if unless_blocked and not at_once:  # before the first is added
+        if unless_blocked:  # before the first is added
             present = tuple([queue.snapshot() for queue, _ in wanted])
             if any(map(is_blocked, present, (entry for _, entry in wanted))):
                 return present
@@ -83,9 +72,12 @@ class Contenders:
             token = token or tokens.take()
             return token
 
-        return tuple(
-            [queue.add(entry, self.session, take, self._slots, at_once) for queue, entry in wanted]
-        )
+        id, slots = self.session.id, self._slots
+        return tuple([queue.add(entry, id, take, slots) for queue, entry in wanted])
+
+    def _found(self, queue: LocalQueue, id: str) -> Contender | None:
+        slot = self._slots.get(id)
+        return None if slot is None else queue.contender(slot)
 
     def remove(self, id: str) -> bool:
         """Remove the contender of the entry ``id``; whether it was there."""
@@ -97,40 +89,15 @@ class Contenders:
             was_there = False
             with session.slots_lock:
                 if not session.has_ended:
-                    was_there = leave(self._directory, slot, self._contender(id, slot), self._slots)
+                    was_there = leave(self._directory, slot, id, self._slots)
         except OSError as error:
             # As long as the session lives, so does the contender: this must be tried again.
             raise BackendUnavailable(SERVICE, translated(error).reason) from error
         # The slot is forgotten last: what Ctrl-C ends here is done again by the next removal.
-        key = slot.key
-        self.watcher.own_left(key)
-        self._own.pop(key, None)
+        self.watcher.own_left(slot.key)
         values.remove(self._directory, session.id, id)
         self._slots.pop(id, None)
         return was_there
-
-    def _contender(self, id: str, slot: Slot) -> Contender:
-        """That of ``slot``; where Ctrl-C came before it was noted, as one that excludes most."""
-        unknown = Contender(id, slot.key, Mode.EX, slot.token, slot.token, self.session.id)
-        return self._own.get(slot.key, unknown)
-
-    def publish(self, contender: Contender, value: bytes, version: int) -> None:
-        """See `Backend.publish`."""
-        values.publish(self.session, contender, value, version)
-        self.watcher.own_changed(contender.key)
-
-    def watch(
-        self,
-        contender: Contender,
-        on_departure: Callable[[Departure], None],
-        waiters: Sequence[Contender],
-        changes: bool,
-    ) -> Callable[[], None]:
-        """See `Backend.watch`."""
-        try:
-            return self.watcher.watch(contender, on_departure, waiters, changes)
-        except RuntimeError as error:  # no thread: the interpreter is exiting, or has too many
-            raise BackendUnavailable(SERVICE, str(error)) from error
 
     def end(self) -> None:
         """Remove all contenders, and end the session."""
@@ -147,7 +114,7 @@ class Contenders:
     def _queue_in_use(self, name: str) -> LocalQueue:
         queue = self._queues.get(name)
         if queue is None:
-            queue = self._queues[name] = self.queue(name)
+            queue = self._queues[name] = LocalQueue(self._directory, name)
             if len(self._queues) > _MAX_IDLE_QUEUES:
                 with suppress(KeyError, StopIteration, RuntimeError):  # another thread does it
                     self._tidy(self._queues.pop(next(iter(self._queues))).path)
@@ -156,4 +123,4 @@ class Contenders:
     def _tidy(self, path: str) -> None:
         """Remove a queue's file if it is empty; where that's impossible, another client does it."""
         with suppress(OSError, CoordlockError, Busy):
-            tidy(self._directory, self.session.counter, path)
+            self.session.counter.hold(lambda _: tidy(self._directory, path))

@@ -12,23 +12,18 @@ from __future__ import annotations
 
 import io
 import os
-import sys
 import time
 from collections.abc import Callable
-from functools import partial
-from threading import RLock
-from typing import Final, NamedTuple, TypeVar
+from contextlib import suppress
+from typing import Final, TypeVar
 
 from coordlock.errors import BackendError, ConfigurationError
 from coordlock.runtime.shared_file import no_fork, overwrite, seal, to_disk, unseal
 from coordlock_local.directory import UNKNOWN, Directory
 from coordlock_local.errors import SERVICE, Busy
-from coordlock_local.flock import is_at, try_lock
+from coordlock_local.flock import is_at, try_lock, unlock
 
-if sys.platform != "win32":
-    import fcntl
-
-__all__ = ["VERSION", "Counter", "Patience", "Tokens", "check", "patiently"]
+__all__ = ["VERSION", "Counter", "Tokens", "check"]
 
 T = TypeVar("T")
 
@@ -38,52 +33,12 @@ VERSION: Final = "2"
 #: Tokens are promised to the disk this many at a time, so that few of them wait for it.
 _RESERVED_TOKENS: Final = 65_536
 _MAX_BYTES: Final = 4096
-#: For how long one attempt waits for other threads of this process, in seconds. They need less; but
-#: one may be in a signal handler, and wait for this one.
-_PATIENCE_S: Final = 0.02
-
-
-class Patience:
-    """A lock for `patiently`: a `with` statement that enters with whether it was free in time.
-
-    Its methods are functions of C, so no signal handler raises between taking the lock and the
-    statement's body, nor before the lock is released.
-    """
-
-    __slots__ = ("__enter__", "__exit__")
-
-    __enter__: Callable[..., bool]
-    __exit__: Callable[..., None]
-
-    def __init__(self, lock: RLock) -> None:
-        self.__enter__ = partial(lock.acquire, timeout=_PATIENCE_S)
-        self.__exit__ = lock.__exit__
-
-
-_NO_FORK: Final = Patience(no_fork)
-
-
-def patiently(lock: Patience, action: Callable[[], T]) -> T:
-    """The result of ``action``, which holds ``lock``; `Busy` where it is not free in time."""
-    is_held = True
-    try:
-        with lock as is_held:
-            if is_held:
-                return action()
-    except RuntimeError:
-        if is_held:
-            raise
-        # else the statement's exit has found nothing to release
-    raise Busy
 
 
 def check(directory: Directory) -> None:
     """Raise `ConfigurationError` where the files have a version that this release doesn't know."""
-    try:
-        with open(directory.counter, "rb") as file:
-            _check(directory.counter, file.read(_MAX_BYTES))
-    except FileNotFoundError:
-        pass  # new
+    with suppress(FileNotFoundError), open(directory.counter, "rb") as file:  # else it is new
+        _check(directory.counter, file.read(_MAX_BYTES))
 
 
 def _check(path: str, data: bytes) -> None:
@@ -96,49 +51,30 @@ def _check(path: str, data: bytes) -> None:
         )
 
 
-class _Fields(NamedTuple):
-    """What the file says: see `Tokens`."""
-
-    boot: str
-    last: int
-    safe: int
-    reserved: int
-    others: list[str]
-
-
 class Counter:
     """The counter of a directory."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
-        #: What this process wrote last, as bytes and as fields. Another process may have written
-        #: since.
-        self._written: tuple[bytes, _Fields] | None = None
 
     def hold(self, action: Callable[[Tokens], T]) -> T:
         """The result of ``action``, which excludes all others meanwhile.
 
-        Raises `Busy` at once when another holds it. A signal handler may raise at any line here:
-        what is held is left by the exits of `with` statements alone, none of them Python's.
+        Raises `Busy` at once when another process holds it. A signal handler may raise at any line
+        here: what is held is left by the exits of `with` statements alone, none of them Python's.
         """
-        # Held with the file's lock, which no child must inherit.
-        return patiently(_NO_FORK, partial(self._hold, action))
-
-    def _hold(self, action: Callable[[Tokens], T]) -> T:
         path = self._directory.counter
-        with io.FileIO(self._directory.open(path, os.O_RDWR | os.O_CREAT), "r+") as file:
+        # No fork meanwhile, because the child would inherit the lock.
+        with no_fork, io.FileIO(self._directory.open(path, os.O_RDWR | os.O_CREAT), "r+") as file:
             number = file.fileno()
             try:
                 # Where the file was removed or moved, the next attempt finds a new one.
                 if not try_lock(number) or not is_at(path, number):
                     raise Busy
-                tokens = Tokens(number, path, self._directory.boot, self._written)
-                result = action(tokens)
-                self._written = tokens.written
-                return result
+                return action(Tokens(number, path, self._directory.boot))
             finally:
                 # Closing it does that, too, but for copies in children that others have forked.
-                fcntl.flock(number, fcntl.LOCK_UN)
+                unlock(number)
 
 
 class Tokens:
@@ -153,14 +89,10 @@ class Tokens:
     * ``reserved``: the next run of the system starts above.
     """
 
-    def __init__(
-        self, descriptor: int, path: str, boot: str, written: tuple[bytes, _Fields] | None
-    ) -> None:
+    def __init__(self, descriptor: int, path: str, boot: str) -> None:
         self._descriptor = descriptor
         self._path = path
         self._boot = boot
-        #: What this process wrote last, in bytes and in fields: these need not be parsed again.
-        self.written = written
 
     def take(self) -> int:
         """The next token: above all that were ever taken.
@@ -185,21 +117,17 @@ class Tokens:
         self._write(token, safe, reserved, others)
         return token
 
-    def _read(self) -> _Fields:
+    def _read(self) -> tuple[str, int, int, int, list[str]]:
         data = os.pread(self._descriptor, _MAX_BYTES, 0)
-        if self.written is not None and data == self.written[0]:
-            return self.written[1]
         if not data:
             # New, or its directory was removed. Starting from the clock, tokens go on growing then
             # too, unless more than a million a second were taken or the clock was set back.
             floor = time.time_ns() // 1000
-            return _Fields(UNKNOWN, floor, floor, floor, [])
-        try:
+            return UNKNOWN, floor, floor, floor, []
+        with suppress(ValueError):
             version, boot, last, safe, reserved, *others = unseal(data).split(" ")
             if version == VERSION:
-                return _Fields(boot, int(last), int(safe), int(reserved), others)
-        except ValueError:
-            pass
+                return boot, int(last), int(safe), int(reserved), others
         _check(self._path, data)
         raise BackendError(
             SERVICE,
@@ -209,7 +137,5 @@ class Tokens:
 
     def _write(self, last: int, safe: int, reserved: int, others: list[str]) -> None:
         known = f"{VERSION} {self._boot} {last:019d} {safe:019d} {reserved:019d}"
-        data = seal(" ".join([known, *others]))
-        if not overwrite(self._descriptor, data):
+        if not overwrite(self._descriptor, seal(" ".join([known, *others]))):
             raise BackendError(SERVICE, f"{self._path} could not be written")
-        self.written = data, _Fields(self._boot, last, safe, reserved, others)

@@ -99,8 +99,7 @@ class DataFile:
         finally:  # what failed may have been written
             keys = {one.key for one in operations if isinstance(one, Put | Delete)}
             for where in sorted(keys | {_folder(key) for key in keys}):
-                path = self._directory.change(where)
-                publish(self._directory, path, os.path.basename(path))
+                publish(self._directory, self._directory.change(where))
 
     def _check(self, guards: Sequence[Contender]) -> None:
         for contender in guards:

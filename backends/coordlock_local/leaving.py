@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from coordlock.model.claim import AnyClaim, Mode, Permit
 from coordlock.model.contender import Contender
@@ -21,20 +21,20 @@ from coordlock_local.pipes import publish, send
 from coordlock_local.session import is_alive
 from coordlock_local.slots import EVICTED, Slot, Slots, queued
 
-__all__ = ["evict", "leave", "tell_modes", "tell_observers", "tell_permits"]
+__all__ = ["evict", "leave", "tell_observers", "waiting"]
 
 
-def leave(directory: Directory, slot: Slot, contender: Contender, own: Mapping[str, Slot]) -> bool:
-    """Remove this process's ``contender`` from ``slot``; whether it was there. Idempotent.
+def leave(directory: Directory, slot: Slot, id: str, own: Container[str]) -> bool:
+    """Remove this process's contender ``id`` from ``slot``; whether it was there. Idempotent.
 
-    ``own`` are the slots of this process, by the ids of their contenders.
+    ``own`` are the ids of this process's contenders.
     """
     try:
         with Slots(directory, slot.path, os.O_RDWR) as slots:
             value = slots.get(slot.number)
             if value & ~EVICTED == slot.token:
-                slots.free(slot.number, contender.id, own)
-            _tell(directory, slots, slot, contender)
+                slots.free(slot.number, id, own)
+            _tell(directory, slots, slot)
             return value == slot.token
     except (FileNotFoundError, NotADirectoryError):
         return False
@@ -50,7 +50,7 @@ def evict(directory: Directory, counter: Counter, contender: Contender) -> bool:
                 return False
             slots.mark(slot.number, slot.token)
             send(directory, contender.session, os.path.basename(slot.path))
-            _tell(directory, slots, slot, contender)
+            _tell(directory, slots, slot)
             return True
 
     try:
@@ -61,78 +61,60 @@ def evict(directory: Directory, counter: Counter, contender: Contender) -> bool:
 
 def tell_observers(directory: Directory, path: str) -> None:
     """Tell those that have subscribed to the queue of the file ``path`` that it has changed."""
-    name = os.path.basename(path)
-    publish(directory, directory.observers(name), name)
+    publish(directory, directory.observers(os.path.basename(path)))
 
 
-def _tell(directory: Directory, slots: Slots, slot: Slot, contender: Contender) -> None:
-    """Tell all that wait for ``contender``, which has left ``slot``."""
+def _tell(directory: Directory, slots: Slots, slot: Slot) -> None:
+    """Tell all that wait for the contender that has left ``slot``."""
     name = os.path.basename(slot.path)
     index = slots.index()
     ordered = queued(index)
     ahead = bisect_right(ordered, slot.token)
-    if ahead < len(ordered):
+    # Where Ctrl-C came before, another may have the slot, and those behind look now and then.
+    contender = slots.contender(slot.number, slot.token) if ahead < len(ordered) else None
+    if contender is not None:
         found = (slots.contender(index.index(token), token) for token in ordered[ahead:])
         behind = (other for other in found if other is not None)  # else it has left, too
         # The session learns of its own departures without a message.
-        reached = {contender.session: True}
-
-        def lives(session: str) -> bool:
-            with suppress(OSError):  # then more are told than need be
-                return is_alive(directory, session)
-            return False
-
-        def reach(session: str) -> bool:
-            # A process that is stopped may keep the pipe of a dead one open.
-            if session not in reached:
-                reached[session] = send(directory, session, name) and lives(session)
-            return reached[session]
-
-        if isinstance(contender.claim, Permit):
-            tell_permits(contender.claim.of, ahead, behind, reach, lives)
-        else:
-            tell_modes(_conflicts(contender.claim), behind, reach, lives)
+        told = {contender.session}
+        for session in waiting(contender.claim, ahead, behind, partial(_lives, directory)):
+            if session not in told:
+                told.add(session)
+                send(directory, session, name)
     tell_observers(directory, slot.path)
 
 
-# The rule: ``reach`` tells a session, and returns whether its process may be there.
+def waiting(
+    claim: AnyClaim, ahead: int, behind: Iterable[Contender], lives: Callable[[str], bool]
+) -> Iterator[str]:
+    """The sessions ``behind`` that wait for a contender of ``claim`` before which ``ahead`` stand.
 
-
-def tell_permits(
-    permits: int,
-    ahead: int,
-    behind: Iterable[Contender],
-    reach: Callable[[str], bool],
-    lives: Callable[[str], bool],
-) -> None:
-    """Reach those that have no permit and wait for the ``permits`` contenders before them.
-
-    A holder that has died makes room for one more.
+    One that has died covers no other; a holder that has makes room for one more permit.
     """
-    dead = 0
-    for position, other in enumerate(behind):
-        if position - dead >= permits:
-            return
-        waits = ahead + position + 1 >= permits
-        dead += not (reach if waits else lives)(other.session)
-
-
-def tell_modes(
-    conflicts: frozenset[Mode],
-    behind: Iterable[Contender],
-    reach: Callable[[str], bool],
-    lives: Callable[[str], bool],
-) -> None:
-    """Reach those with one of the modes in ``conflicts``, as far as none between excludes it."""
-    uncovered = conflicts
+    if isinstance(claim, Permit):
+        living = 0
+        for position, other in enumerate(behind, ahead + 1):
+            if living >= claim.of:
+                return
+            if position >= claim.of:  # else it has a permit
+                yield other.session
+            living += lives(other.session)
+        return
+    uncovered = _conflicts(claim)
     for other in behind:
         if not uncovered:
             return
-        mode = other.claim if isinstance(other.claim, Mode) else Mode.EX
-        waits = mode in uncovered
-        is_there = reach(other.session) if waits else lives(other.session)
-        if is_there and isinstance(other.claim, Mode):  # others change what they exclude
-            uncovered -= _conflicts(mode)
+        if (other.claim if isinstance(other.claim, Mode) else Mode.EX) in uncovered:
+            yield other.session
+        # Others change what they exclude.
+        if isinstance(other.claim, Mode) and lives(other.session):
+            uncovered -= _conflicts(other.claim)
+
+
+def _lives(directory: Directory, session: str) -> bool:
+    with suppress(OSError):  # then more are told than need be
+        return is_alive(directory, session)
+    return False
 
 
 @lru_cache

@@ -1,8 +1,8 @@
 """Named pipes: how the processes that use a directory tell each other that something has changed.
 
-Each client that waits has a pipe. Other processes write into it the names of what has changed. Its
-process alone reads it, and keeps it open for reading and for writing. So those that only have it
-open for reading see its end when that process dies, or closes its client.
+Each session has a pipe. Other processes write into it the names of what has changed. Its process
+alone reads it, and keeps it open for reading and for writing. So those that only have it open for
+reading see its end when that process dies, or closes its client.
 
 A message only says where to look, and may be lost: its reader looks at everything now and then.
 """
@@ -18,33 +18,37 @@ from functools import partial
 from typing import Final
 
 from coordlock.errors import BackendError
-from coordlock.runtime.shared_file import Descriptor, close_kept, keep_from_children, no_fork
+from coordlock.runtime.shared_file import Descriptor, close_kept, keep_from_children
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE
 
-__all__ = ["Pipe", "clear", "open_end", "publish", "send", "subscribe", "unsubscribe"]
+__all__ = ["Pipe", "open_end", "publish", "send", "subscribe", "unsubscribe"]
 
 #: A pipe with fewer unread bytes takes another message: the smallest has 4,096, a name at most 255.
 _ROOM_BYTES: Final = 4096 - 512
 _READ_BYTES: Final = 65_536
-#: What the opening of a pipe for writing fails with when no process reads it.
-_ENDED: Final = frozenset({errno.ENXIO, errno.ENOENT})
-#: A file system that refuses with one of these has no named pipes.
-_UNKNOWN_KIND: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
 class Pipe:
-    """The pipe ``id`` of this process."""
+    """The pipe of this process's session ``id``."""
 
     def __init__(self, directory: Directory, id: str) -> None:
         """Make it. Raises `BackendError` on a file system that has no named pipes."""
-        self._path: Final = directory.pipe(id)
-        self._descriptor: Final = keep_from_children(partial(_made, directory, self._path))
-        self._rest = b""
+        path = directory.pipe(id)
+        try:
+            directory.make_pipe(path)
+        except PermissionError as error:
+            if error.errno != errno.EPERM:
+                raise
+            raise BackendError(
+                SERVICE,
+                f"{directory.root} is on a file system that has no named pipes: choose another "
+                "directory, with local:///path or XDG_STATE_HOME",
+            ) from error
+        made = partial(directory.open, path, os.O_RDWR | os.O_NONBLOCK)
+        self._descriptor: Final = keep_from_children(made)
 
-    def read(
-        self, timeout: float | None, ends: Collection[int]
-    ) -> tuple[set[str] | None, set[int]]:
+    def read(self, timeout: float, ends: Collection[int]) -> tuple[set[str] | None, set[int]]:
         """Wait until somebody has written, or one of ``ends`` has ended, for up to ``timeout`` s.
 
         What was written, None if some of it may be lost; and which descriptors have ended. Raises
@@ -55,17 +59,16 @@ class Pipe:
         poll.register(number, select.POLLIN)
         for end in ends:
             poll.register(end, 0)
-        ready = poll.poll(None if timeout is None else int(timeout * 1000) + 1)
+        ready = poll.poll(max(0, int(timeout * 1000) + 1))
         ended = {found for found, _ in ready if found != number}
         return (self._drained() if len(ready) > len(ended) else set()), ended
 
     def _drained(self) -> set[str] | None:
-        data, number = self._rest, self._number()
+        data, number = b"", self._number()
         with suppress(BlockingIOError):
             while True:
                 data += os.read(number, _READ_BYTES)
-        lines, _, self._rest = data.rpartition(b"\n")
-        return None if len(data) > _ROOM_BYTES else set(os.fsdecode(lines).split("\n"))
+        return None if len(data) > _ROOM_BYTES else set(os.fsdecode(data).split("\n"))
 
     def wake(self) -> bool:
         """Let `read` return; False if the pipe is closed."""
@@ -76,9 +79,7 @@ class Pipe:
         return True
 
     def close(self) -> None:
-        """Remove it. Idempotent; no thread may be in `read`."""
-        with suppress(OSError):
-            os.unlink(self._path)
+        """Let those that have it open see its end. Idempotent; no thread may be in `read`."""
         close_kept(self._descriptor)
 
     def _number(self) -> int:
@@ -87,77 +88,36 @@ class Pipe:
         return self._descriptor.number
 
 
-def _made(directory: Directory, path: str) -> int:
-    """Make the pipe ``path``. It gets its name when it has its reader, so `clear` leaves it."""
-    new = f"{path}.new"
-    while True:
+def send(directory: Directory, id: str, name: str) -> None:
+    """Write ``name`` into the pipe of the session ``id``, if it has one."""
+    # If it is full, its reader looks at everything. For reading, too: where its process has died,
+    # the system sends SIGPIPE to a writer without a reader.
+    with suppress(OSError):
+        number = directory.open(directory.pipe(id), os.O_RDWR | os.O_NONBLOCK)
         try:
-            directory.make_pipe(new)
-        except OSError as error:
-            if error.errno not in _UNKNOWN_KIND:
-                raise
-            raise BackendError(
-                SERVICE,
-                f"{directory.root} is on a file system that has no named pipes: choose another "
-                "directory, with local:///path or XDG_STATE_HOME",
-            ) from error
-        with suppress(FileNotFoundError):  # another process took it for that of a dead one
-            number = directory.open(new, os.O_RDWR | os.O_NONBLOCK)
-            try:
-                os.rename(new, path)
-            except BaseException:
-                os.close(number)
-                raise
-            return number
-
-
-def send(directory: Directory, id: str, name: str) -> bool:
-    """Write ``name`` into the pipe ``id``; False if its process is known to have ended.
-
-    True proves nothing: a process that waits for that end may not have seen it yet.
-    """
-    path = directory.pipe(id)
-    try:
-        with no_fork:  # a child would keep the pipe from ending
-            writing = directory.open(path, os.O_WRONLY | os.O_NONBLOCK)
-            try:
-                # If its process ends now, the system sends SIGPIPE to a writer without a reader.
-                reading = directory.open(path, os.O_RDONLY | os.O_NONBLOCK)
-                try:
-                    os.write(writing, os.fsencode(name) + b"\n")
-                finally:
-                    os.close(reading)
-            finally:
-                os.close(writing)
-    except OSError as error:
-        if error.errno is None:  # a signal handler's
-            raise
-        # Others say nothing of it: it is full, so its reader looks at everything; or this process
-        # has too many open files.
-        return error.errno not in _ENDED
-    return True
+            os.write(number, os.fsencode(name) + b"\n")
+        finally:
+            os.close(number)
 
 
 def open_end(directory: Directory, id: str) -> Descriptor | None:
-    """A descriptor that ends with the process of the pipe ``id``; None if there is no such pipe."""
+    """A descriptor that ends with the process of the session ``id``; None if it has no pipe."""
     path = directory.pipe(id)
-    open_pipe = partial(directory.open, path, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        with no_fork:
-            end = keep_from_children(open_pipe)
-            # Of a pipe that has ended before, the system reports the end after another writer.
-            with suppress(OSError):
-                os.close(directory.open(path, os.O_WRONLY | os.O_NONBLOCK))
-            return end
+        end = keep_from_children(partial(directory.open, path, os.O_RDONLY | os.O_NONBLOCK))
     except OSError:
         return None
+    # Of a pipe that has ended before, the system reports the end after another writer.
+    with suppress(OSError):
+        os.close(directory.open(path, os.O_WRONLY | os.O_NONBLOCK))
+    return end
 
 
-# Which pipes are told of a change: a directory for each thing, with an empty file for each pipe.
+# Which sessions are told of a change: a directory for each thing, with an empty file for each.
 
 
 def subscribe(directory: Directory, path: str, id: str) -> None:
-    """Have `publish` of ``path`` write into the pipe ``id``."""
+    """Have `publish` of ``path`` write into the pipe of the session ``id``."""
     while True:
         directory.make(path)
         with suppress(FileNotFoundError):  # another process has unsubscribed at this moment
@@ -173,35 +133,10 @@ def unsubscribe(path: str, id: str) -> None:
         os.rmdir(path)
 
 
-def publish(directory: Directory, path: str, name: str) -> None:
-    """Write ``name`` into all pipes that are subscribed to ``path``."""
+def publish(directory: Directory, path: str) -> None:
+    """Write the name of ``path`` into the pipes of all sessions that are subscribed to it."""
     if not os.access(path, os.F_OK):  # the exception of `listdir` takes three times as long
         return
-    ids: list[str] = []
-    with suppress(OSError):  # the last subscriber has left
-        ids = os.listdir(path)
-    for id in ids:
-        if not send(directory, id, name):
-            unsubscribe(path, id)
-
-
-def clear(directory: Directory) -> None:
-    """Remove the pipes of processes that have ended, and what these have subscribed to."""
-    living = set(os.listdir(directory.pipes))
-    for id in list(living):
-        try:
-            with no_fork:
-                os.close(directory.open(directory.pipe(id), os.O_WRONLY | os.O_NONBLOCK))
-        except OSError as error:
-            if error.errno == errno.ENXIO:  # nobody reads it
-                living.remove(id)
-                with suppress(OSError):
-                    os.unlink(directory.pipe(id))
-    for kind in (directory.observed, directory.changes):
-        for thing in os.listdir(kind):
-            path = f"{kind}/{thing}"
-            with suppress(OSError):  # gone meanwhile, or not empty
-                for id in set(os.listdir(path)) - living:
-                    if not os.path.lexists(directory.pipe(id)):  # else it is newer
-                        unsubscribe(path, id)
-                os.rmdir(path)
+    with suppress(FileNotFoundError):  # the last subscriber has left
+        for id in os.listdir(path):
+            send(directory, id, os.path.basename(path))

@@ -3,99 +3,73 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterable, MutableMapping
 from contextlib import suppress
 from typing import Final
 
 from coordlock.errors import BackendError
-from coordlock.model.admission import blockers, is_blocked, mismatch
+from coordlock.model.admission import blockers, mismatch
 from coordlock.model.claim import Convertible, Permit
 from coordlock.model.contender import Contender, Entry, Snapshot
+from coordlock.runtime.log import Log
 from coordlock_local import values
-from coordlock_local.counter import Counter, Tokens
 from coordlock_local.directory import Directory
-from coordlock_local.errors import SERVICE, Busy
-from coordlock_local.pipes import clear
-from coordlock_local.session import LocalSession, has_died, is_alive
-from coordlock_local.slots import EVICTED, Slot, Slots, header, queued, record
+from coordlock_local.errors import SERVICE
+from coordlock_local.session import is_alive
+from coordlock_local.slots import EVICTED, Slot, Slots, queued, record
 
 __all__ = ["LocalQueue", "queue_names", "sweep", "tidy"]
 
+log = Log("coordlock.local")
+
 #: How often a queue that changes is read again until two readings agree.
 _MAX_READINGS: Final = 20
-#: How often the counter is tried for work that can also be done later, and the pause in seconds.
-_MAX_ATTEMPTS, _ATTEMPT_PAUSE_S = 20, 0.0005
 
 
 class LocalQueue:
-    """The queue ``name`` in a directory.
+    """The queue ``name`` in a directory."""
 
-    ``own`` are contenders of ``session`` by their keys: they live, and need not be read.
-    """
-
-    def __init__(
-        self,
-        directory: Directory,
-        name: str,
-        session: LocalSession | None = None,
-        own: Mapping[str, Contender] | None = None,
-    ) -> None:
+    def __init__(self, directory: Directory, name: str) -> None:
         self.name: Final = name
         self.path: Final = directory.queue(name)
         self._directory = directory
-        self._header = header(directory, name)
-        self._session = session
-        self._own: Mapping[str, Contender] = {} if own is None else own
 
     def add(
         self,
         entry: Entry,
-        session: LocalSession,
+        session: str,
         take: Callable[[], int],
         own: MutableMapping[str, Slot],
-        unless_blocked: bool,
     ) -> Snapshot:
         """Add a contender with the token that ``take`` returns, and read the queue.
 
-        The caller holds the counter, and the session's ``slots_lock``. ``own`` gets the slot, by
+        The caller holds the counter, and the lock of the session's slots. ``own`` gets the slot, by
         the entry's id, before the contender is written: one that stands in the queue is known.
         """
         flags = os.O_RDWR | os.O_CREAT
-        with Slots(self._directory, self.path, flags, self._header) as slots:
+        with Slots(self._directory, self.path, flags) as slots:
             index = slots.read()
-            if not slots.ready and _is_used(self._directory, slots):
-                raise BackendError(
-                    SERVICE,
-                    f"the queue {self.name!r} in {self._directory.root} is in use by a process "
-                    "that sees another /proc/sys/kernel/random/boot_id, such as in a container "
-                    "or a unit with ProcSubset=pid: give both the same view, or use etcd or "
-                    "ZooKeeper",
-                )
             if not slots.ready:
-                slots.begin()
-            earlier = queued(index)
-            if unless_blocked and earlier:
-                present = self._select(slots, index, None, False)
-                if is_blocked(present, entry):
-                    return present
+                if _is_used(self._directory, slots):
+                    raise BackendError(
+                        SERVICE,
+                        f"the queue {self.name!r} in {self._directory.root} is in use by a process "
+                        "that sees another /proc/sys/kernel/random/boot_id, such as in a container "
+                        "or a unit with ProcSubset=pid: give both the same view, or use etcd or "
+                        "ZooKeeper",
+                    )
+                slots.begin(self.name)
             token = take()
+            line = record(token, entry, session)
             slot = Slot(self.path, index.index(0) if 0 in index else len(index), token)
-            line = record(token, entry, session.id)
             own[entry.id] = slot
             if entry.value:
-                values.write(self._directory, session.id, entry.id, entry.value)
+                values.write(self._directory, session, entry.id, entry.value)
             slots.add(slot.number, token, line)
             owner, value = entry.owner, entry.value
-            me = Contender(
-                entry.id, slot.key, entry.claim, token, token, session.id, owner, value, 1
-            )
-            if not earlier:
-                return Snapshot(self.name, (me,))
-            chosen, omitted, dead = self._nearest(slots, index, earlier, entry.claim.window)
-            for dead_slot, contender in dead:
-                _remove_dead(self._directory, slots, dead_slot, contender.session)
-        return Snapshot(self.name, (*chosen, me), omitted=omitted)
+            me = Contender(entry.id, slot.key, entry.claim, token, token, session, owner, value, 1)
+            ahead, omitted = self._nearest(slots, index, queued(index), entry.claim.window)
+        return Snapshot(self.name, (*ahead, me), omitted=omitted)
 
     def snapshot(
         self,
@@ -114,57 +88,47 @@ class LocalQueue:
         al., "Atomic snapshots of shared memory", 1993).
         """
         try:
-            slots = Slots(self._directory, self.path, header=self._header)
+            slots = Slots(self._directory, self.path)
         except FileNotFoundError:
             return Snapshot(self.name, ())
         with slots:
             index = slots.read()
             if conflicting and upto is not None:
-                assert upto.token is not None
-                last = (upto,) if upto.token in index else ()
-                return Snapshot(self.name, (*self._in_the_way(slots, index, upto), *last))
-            snapshot = self._select(slots, index, upto, owners)
+                return self._conflicting(slots, index, upto)
+            snapshot = self._read(slots, index, upto, owners)
             for _ in range(_MAX_READINGS if owners else 0):
                 before, index = index, slots.read()
                 if index == before:
                     break
-                snapshot = self._select(slots, index, upto, owners)
+                snapshot = self._read(slots, index, upto, owners)
         return snapshot
 
     def contender(self, slot: Slot) -> Contender | None:
         """The contender of ``slot``, if it stands there."""
-        with (
-            suppress(FileNotFoundError),
-            Slots(self._directory, self.path, header=self._header) as slots,
-        ):
-            return slots.contender(slot.number, slot.token)
+        with suppress(FileNotFoundError), Slots(self._directory, self.path) as slots:
+            if slots.get(slot.number) == slot.token:
+                return slots.contender(slot.number, slot.token)
         return None
 
-    def _select(
-        self, slots: Slots, index: list[int], upto: Contender | None, owners: bool
+    def _read(
+        self, slots: Slots, index: list[int], upto: Contender | None = None, owners: bool = False
     ) -> Snapshot:
-        if upto is None:
-            earlier = queued(index)
-            wanted = len(earlier)
-            last: tuple[Contender, ...] = ()
-        else:
-            assert upto.token is not None
-            earlier = queued(index, upto.token)
-            wanted = upto.claim.window
-            last = (upto,) if upto.token in index else ()
-            if owners and last:
-                earlier, wanted, last = queued(index, upto.token + 1), wanted + 1, ()
-        chosen, omitted, _ = self._nearest(slots, index, earlier, wanted, owners=owners)
-        return Snapshot(self.name, (*chosen, *last), omitted=omitted)
+        standing = queued(index, EVICTED if upto is None else upto.order + 1)
+        wanted = len(standing) if upto is None else upto.claim.window + 1
+        chosen, omitted = self._nearest(slots, index, standing, wanted, owners)
+        return Snapshot(self.name, tuple(chosen), omitted=omitted)
 
-    def _in_the_way(self, slots: Slots, index: list[int], me: Contender) -> list[Contender]:
-        """The contenders before ``me`` that conflict with it."""
-        earlier = queued(index, me.order)
-        chosen, _, _ = self._nearest(slots, index, earlier, len(earlier))
-        if isinstance(me.claim, Permit):  # each takes one, or is another kind of lock
-            return chosen
-        pairs = [(one, Snapshot(self.name, (one, me))) for one in chosen]
-        return [one for one, pair in pairs if blockers(pair, me) or mismatch(pair, me) is not None]
+    def _conflicting(self, slots: Slots, index: list[int], me: Contender) -> Snapshot:
+        standing = queued(index, me.order + 1)
+        chosen, _ = self._nearest(slots, index, standing, len(standing))
+        if not isinstance(me.claim, Permit):  # else each takes one, or is another kind of lock
+            pairs = [(one, Snapshot(self.name, (one, me))) for one in chosen]
+            chosen = [
+                one
+                for one, pair in pairs
+                if one.id == me.id or blockers(pair, me) or mismatch(pair, me) is not None
+            ]
+        return Snapshot(self.name, tuple(chosen))
 
     def _nearest(
         self,
@@ -172,41 +136,28 @@ class LocalQueue:
         index: list[int],
         standing: list[int],
         wanted: int,
-        *,
         owners: bool = False,
-    ) -> tuple[list[Contender], int, list[tuple[Slot, Contender]]]:
-        """The last ``wanted`` that live, how many stand before them, and the dead between."""
+    ) -> tuple[list[Contender], int]:
+        """The last ``wanted`` that live, and how many stand before them."""
         lives: dict[str, bool] = {}
         chosen: list[Contender] = []
-        dead: list[tuple[Slot, Contender]] = []
-        end = len(standing)
-        numbers = {token: number for number, token in enumerate(index)}
-        while end and len(chosen) < wanted:
-            end -= 1
-            token = standing[end]
-            slot = Slot(self.path, numbers[token], token)
-            own = None if owners else self._own.get(slot.key)
-            contender = own
-            if contender is None or isinstance(contender.claim, Convertible):
-                contender = slots.contender(slot.number, token, owners=owners)
-                if contender is None:  # it has left meanwhile
-                    continue
-            if own is None:
-                if contender.session not in lives:
-                    lives[contender.session] = self._lives(contender.session)
-                if not lives[contender.session]:
-                    dead.append((slot, contender))
-                    continue
-            if owners or isinstance(contender.claim, Convertible):
-                contender = values.described(self._directory, contender)
-            chosen.append(contender)
+        left = len(standing)
+        numbers = {token: number for number, token in enumerate(index)} if left else {}
+        while left and len(chosen) < wanted:
+            left -= 1
+            token = standing[left]
+            contender = slots.contender(numbers[token], token, owners=owners)
+            if contender is None:  # it has left meanwhile
+                continue
+            session = contender.session
+            if session not in lives:
+                lives[session] = is_alive(self._directory, session)
+            if lives[session]:
+                if owners or isinstance(contender.claim, Convertible):
+                    contender = values.described(self._directory, contender)
+                chosen.append(contender)
         chosen.reverse()
-        return chosen, end, dead
-
-    def _lives(self, session: str) -> bool:
-        if self._session is not None and self._session.id == session:
-            return self._session.is_alive()
-        return is_alive(self._directory, session)
+        return chosen, left
 
 
 def _is_used(directory: Directory, slots: Slots) -> bool:
@@ -215,15 +166,6 @@ def _is_used(directory: Directory, slots: Slots) -> bool:
     They see another boot id then, and this process must leave the file alone.
     """
     return any(is_alive(directory, contender.session) for contender in slots.former())
-
-
-def _remove_dead(directory: Directory, slots: Slots, slot: Slot, session: str) -> None:
-    """Remove the contender of a dead session. The counter must be held."""
-    # If the file of the session was removed, its process may live: then the slot stays its own.
-    if has_died(directory, session):
-        slots.put(slot.number, 0)
-    else:
-        slots.mark(slot.number, slot.token)
 
 
 def queue_names(directory: Directory) -> list[str]:
@@ -236,57 +178,47 @@ def queue_names(directory: Directory) -> list[str]:
     return found
 
 
-def tidy(
-    directory: Directory, counter: Counter, path: str, dead: Collection[str] = frozenset()
-) -> None:
-    """Remove what ``dead`` sessions left in the file ``path``, and the file if it is empty.
+# The counter is held.
 
-    Raises `Busy`.
+
+def tidy(directory: Directory, path: str, dead: Collection[str] = ()) -> None:
+    """Remove what ``dead`` sessions left in the file ``path``, and the file if it is empty."""
+    is_used = False
+    with Slots(directory, path, os.O_RDWR) as slots:
+        index = slots.read()
+        if not slots.ready and _is_used(directory, slots):
+            return
+        for number, token in enumerate(index):
+            # Evicted contenders too: their slots wait for their owners.
+            found = slots.contender(number, token & ~EVICTED) if token else None
+            if found is not None and found.session in dead:
+                slots.put(number, 0)
+            elif found is not None and token < EVICTED:
+                is_used = is_used or is_alive(directory, found.session)
+        if not is_used:
+            os.unlink(path)  # the owner of an evicted one finds nothing, or another file
+
+
+def sweep(directory: Directory) -> None:
+    """Remove the sessions of processes that have ended, and all that they left.
+
+    A session's file goes after its contenders, so that the next sweep ends what an error has ended.
     """
-
-    def remove(_: Tokens) -> None:
-        left = 0
-        with Slots(directory, path, os.O_RDWR) as slots:
-            index = slots.read()
-            if not slots.ready and _is_used(directory, slots):
-                return
-            for number, token in enumerate(index):
-                # Evicted contenders too: their slots wait for their owners.
-                found = slots.contender(number, token & ~EVICTED) if dead and token else None
-                if found is not None and found.session in dead:
-                    slots.put(number, 0)
-                elif 0 < token < EVICTED:
-                    left += 1
-            if not left:
-                os.unlink(path)  # the owner of an evicted one finds nothing, or another file
-
-    counter.hold(remove)
-
-
-def sweep(directory: Directory, counter: Counter, sessions: Iterable[str]) -> list[str]:
-    """Remove the dead ones among ``sessions``, and what they left; the ids of the dead.
-
-    A session's file goes after its contenders, so that the next `open` sweeps again what was not
-    finished. Raises OSError or `Busy` where it can't finish.
-    """
+    sessions = os.listdir(directory.sessions)
     dead = [id for id in sessions if not is_alive(directory, id)]
-    for path in _paths(directory.queues) if dead else ():
-        for attempt in range(_MAX_ATTEMPTS):
-            try:
-                with suppress(OSError, BackendError):  # gone meanwhile; no file of ours
-                    tidy(directory, counter, path, dead)
-                break
-            except Busy:
-                if attempt == _MAX_ATTEMPTS - 1:
-                    raise
-                time.sleep(_ATTEMPT_PAUSE_S)
+    if not dead:
+        return
+    for path in _paths(directory.queues):
+        with suppress(BackendError, FileNotFoundError):  # no file of ours, or it has gone
+            tidy(directory, path, dead)
+    subscribed = [*_paths(directory.observed), *_paths(directory.changes)]
+    for folder in (directory.pipes, directory.values, *subscribed):
+        _remove(path for path in _paths(folder) if os.path.basename(path).startswith(tuple(dead)))
+    for folder in subscribed:
+        with suppress(OSError):  # others have subscribed
+            os.rmdir(folder)
     _remove(map(directory.session, dead))
-    if dead:
-        clear(directory)
-    left = _paths(directory.values)
-    living = set(os.listdir(directory.sessions)) if left else ()
-    _remove(value for value in left if os.path.basename(value).partition("-")[0] not in living)
-    return dead
+    log.debug("removed %d dead session(s) from %s", len(dead), directory.root)
 
 
 def _remove(paths: Iterable[str]) -> None:
@@ -295,5 +227,7 @@ def _remove(paths: Iterable[str]) -> None:
             os.unlink(path)
 
 
-def _paths(directory: str) -> list[str]:
-    return [os.path.join(directory, name) for name in os.listdir(directory)]
+def _paths(folder: str) -> list[str]:
+    with suppress(FileNotFoundError):
+        return [os.path.join(folder, name) for name in os.listdir(folder)]
+    return []

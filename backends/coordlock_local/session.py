@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Final
 
 from coordlock.errors import BackendError
 from coordlock.runtime.shared_file import Descriptor, close_kept, keep_from_children
-from coordlock_local.counter import Counter, Patience, Tokens
+from coordlock_local.counter import Counter, Tokens
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE
 from coordlock_local.flock import is_locked, try_lock
 from coordlock_local.pipes import Pipe
-from coordlock_local.slots import Slots
 
-__all__ = ["LocalSession", "has_died", "is_alive"]
+__all__ = ["LocalSession", "is_alive"]
 
 
 class LocalSession:
@@ -33,42 +33,35 @@ class LocalSession:
         self.directory: Final = directory
         self.counter: Final = Counter(directory)
         self._path = directory.session(self.id)
-        #: A lock, held while one of its contenders is removed, and while it ends. After either,
-        #: another contender may use the slot, which this session must then leave untouched. It is
-        #: also held while contenders are added: threads of a client that wait here don't take the
-        #: interpreter from each other at every system call.
+        #: Held while one of its contenders is removed, and while it ends. After either, another
+        #: contender may use the slot, which this session must then leave untouched. It is also held
+        #: while contenders are added: threads of a client that wait here don't take the interpreter
+        #: from each other at every system call.
         self.slots_lock: Final = threading.RLock()
-        self.slots_lock_in_time: Final = Patience(self.slots_lock)
         self._descriptor: Descriptor | None = None
-        self._pipe: Pipe | None = None
+        #: What others write into when this session may have to look; None until `start`.
+        self.pipe: Pipe | None = None
 
-    @property
-    def pipe(self) -> Pipe:
-        """What others write into when this session may have to look; from `start` to `end`."""
-        assert self._pipe is not None
-        return self._pipe
+    def start(self, sweep: Callable[[], object] = lambda: None) -> None:
+        """``sweep``, make the file and lock it.
 
-    def start(self) -> list[str]:
-        """Make the file and lock it; the ids of the sessions that were there before.
-
-        Both happen while the counter is held. So a holder of the counter sees no file that is made
+        All of it while the counter is held. So a holder of the counter sees no file that is made
         and not yet locked: a session that is not locked is dead. Raises `Busy`.
         """
-        return self.counter.hold(self._start)
+        self.counter.hold(partial(self._start, sweep))
 
-    def _start(self, _: Tokens) -> list[str]:
-        others = os.listdir(self.directory.sessions)
+    def _start(self, sweep: Callable[[], object], _: Tokens) -> None:
+        sweep()
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
         descriptor = keep_from_children(partial(self.directory.open, self._path, flags))
         self._descriptor = descriptor
         try:
             if not try_lock(descriptor.number):
                 raise BackendError(SERVICE, f"{self._path} is locked by another program")
-            self._pipe = Pipe(self.directory, self.id)
+            self.pipe = Pipe(self.directory, self.id)
         except BaseException:
             self.end()
             raise
-        return others
 
     @property
     def has_ended(self) -> bool:
@@ -94,14 +87,6 @@ class LocalSession:
             return f"its file in {root} was removed"
         return f"{root} was moved, with its file, or is another directory now"
 
-    def before(self, path: str, token: int) -> list[int]:
-        """The tokens of those that stand before ``token`` in the queue of the file ``path``."""
-        try:
-            with Slots(self.directory, path) as slots:
-                return [one for one in slots.index() if 0 < one < token]
-        except FileNotFoundError:
-            return []
-
     def end(self) -> None:
         """Remove the file and unlock it. Idempotent."""
         with self.slots_lock:
@@ -113,26 +98,16 @@ class LocalSession:
             if descriptor is not None:
                 close_kept(descriptor)
             # After that, so that processes that see its end find the session dead.
-            if self._pipe is not None:
-                self._pipe.close()
+            if self.pipe is not None:
+                self.pipe.close()
 
 
 def is_alive(directory: Directory, id: str) -> bool:
     """Whether the process of the session ``id`` lives and has not ended it."""
-    return _is_locked(directory, id) is True
-
-
-def has_died(directory: Directory, id: str) -> bool:
-    """Whether the process of the session ``id`` certainly does not write any more."""
-    return _is_locked(directory, id) is False
-
-
-def _is_locked(directory: Directory, id: str) -> bool | None:
-    """Whether the session's file is locked; None where there is no file."""
     try:
         descriptor = directory.open(directory.session(id), os.O_RDONLY)
     except FileNotFoundError:
-        return None
+        return False
     except PermissionError:
         return True  # not known: then its contenders stay
     try:

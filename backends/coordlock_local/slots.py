@@ -3,7 +3,7 @@
 ::
 
     page 0      the header: a line with what the file is, its version, the run of the operating
-                system and the queue's name; in the last 8 bytes the number of indexes
+                system and the queue's name
     page 1      the index: for each of 512 slots 8 bytes, the token of its contender, or 0
     512 pages   the records: for each slot a line with the contender's token, mode, ids and owner
 
@@ -35,9 +35,8 @@ from __future__ import annotations
 import errno
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator
 from contextlib import suppress
-from functools import lru_cache
 from sys import byteorder
 from typing import Final, NamedTuple, Self
 
@@ -57,6 +56,7 @@ __all__ = [
     "header",
     "queued",
     "record",
+    "standing",
     "stands",
 ]
 
@@ -65,11 +65,8 @@ EVICTED: Final = 1 << 63
 _TITLE: Final = "coordlock-queue"
 #: A record is within one page of memory, so that neither SIGKILL nor a full disk can split it.
 _PAGE: Final = 4096
-_INDEX_COUNT_AT: Final = _PAGE - 8
 _SLOTS: Final = 512
 _BLOCK_BYTES: Final = _PAGE * (1 + _SLOTS)
-#: Most of an index, which is free in most queues.
-_FREE_END: Final = bytes(_PAGE - 128)
 
 
 class Slot(NamedTuple):
@@ -87,38 +84,22 @@ class Slot(NamedTuple):
     @classmethod
     def of(cls, contender: Contender) -> Self:
         """The slot of ``contender``, as its key says."""
-        return cls(*_place(contender.key))
-
-
-@lru_cache(256)
-def _place(key: str) -> tuple[str, int, int]:
-    path, _, rest = key.rpartition("@")
-    number, _, token = rest.partition(".")
-    return path, int(number), int(token)
+        path, _, place = contender.key.rpartition("@")
+        number, _, token = place.partition(".")
+        return cls(path, int(number), int(token))
 
 
 class Slots:
     """An open queue file. Leaving the ``with`` statement closes it."""
 
-    def __init__(
-        self,
-        directory: Directory,
-        path: str,
-        flags: int = os.O_RDONLY,
-        header: bytes = b"",
-    ) -> None:
-        """Open ``path``; ``flags`` are those of open(2).
-
-        ``header`` is what `header` gives for the queue, where that is known.
-        """
+    def __init__(self, directory: Directory, path: str, flags: int = os.O_RDONLY) -> None:
+        """Open ``path``; ``flags`` are those of open(2)."""
         #: The queue's name, as `read` has found it.
         self.name: str | None = None
         #: Whether contenders may be added, as `read` has found it: else `begin` first.
         self.ready = False
         self._path = path
         self._boot = directory.boot
-        self._header = header
-        self._indexes = 1
         self._descriptor = directory.open(path, flags)
 
     def __enter__(self) -> Self:
@@ -133,62 +114,42 @@ class Slots:
         Empty for a file that is new, or of an earlier run, and not `ready`. Raises `BackendError`
         for a file that is none of coordlock's.
         """
-        data = os.pread(self._descriptor, 2 * _PAGE, 0)
-        self.ready = self._is_current(data[:_INDEX_COUNT_AT])
-        return self._index(data) if self.ready else []
+        self.ready = self._is_current(os.pread(self._descriptor, _PAGE, 0))
+        return self.index() if self.ready else []
 
     def index(self) -> list[int]:
         """The index of a file that was `read` before, or in which a contender was found."""
-        return self._index(os.pread(self._descriptor, 2 * _PAGE, 0))
+        data = b""
+        while len(page := os.pread(self._descriptor, _PAGE, _entry(len(data) // 8))) == _PAGE:
+            data += page
+        end = len(data.rstrip(b"\0"))
+        index = memoryview(data)[: end + -end % 8].cast("Q").tolist()
+        # What an eviction leaves that met a release: a bit without a token.
+        return [0 if value == EVICTED else value for value in index] if EVICTED in index else index
 
     def former(self) -> Iterator[Contender]:
         """Those contenders in a file of another run that can be read."""
-        data = os.pread(self._descriptor, 2 * _PAGE, 0)
-        for slot, token in enumerate(self._index(data) if len(data) == 2 * _PAGE else ()):
+        for slot, token in enumerate(self.index()):
             with suppress(BackendError):
                 contender = self.contender(slot, token & ~EVICTED) if token else None
                 if contender is not None:
                     yield contender
 
-    def _index(self, data: bytes) -> list[int]:
-        self._indexes = int.from_bytes(data[_INDEX_COUNT_AT:_PAGE], byteorder)
-        if self._indexes > 1:
-            most = os.fstat(self._descriptor).st_size // _BLOCK_BYTES + 1
-            self._indexes = min(self._indexes, most)
-        data = data[_PAGE:]
-        for number in range(1, self._indexes):
-            data += os.pread(self._descriptor, _PAGE, _entry(number * _SLOTS))
-        if data.endswith(_FREE_END):
-            data = data[: -len(_FREE_END)]
-            if not data.strip(b"\0"):
-                return []
-        end = len(data.rstrip(b"\0"))
-        index = memoryview(data)[: end + -end % 8].cast("Q").tolist()
-        if EVICTED in index:  # an eviction that met a release
-            index = [0 if value == EVICTED else value for value in index]
-            while index and not index[-1]:
-                index.pop()
-        return index
-
-    def begin(self) -> None:
-        """Make it the file of a queue without contenders."""
+    def begin(self, name: str) -> None:
+        """Make it the file of the queue ``name``, without contenders."""
         os.ftruncate(self._descriptor, 0)
-        one = (1).to_bytes(8, byteorder)
-        self._write(self._header + one + bytes(_PAGE), 0)
-        self._indexes = 1
+        self._write(header(self._boot, name) + bytes(_PAGE), 0)
 
     def add(self, slot: int, token: int, record: bytes) -> None:
         """Let a contender stand in the free ``slot``, with what `record` gives for it."""
         self._write(record, _record(slot))
-        if slot >= self._indexes * _SLOTS:
-            self._write((slot // _SLOTS + 1).to_bytes(8, byteorder), _INDEX_COUNT_AT)
         self.put(slot, token)
 
     def put(self, slot: int, value: int) -> None:
         """Write an entry of the index."""
         self._write(value.to_bytes(8, byteorder), _entry(slot))
 
-    def free(self, slot: int, id: str, own: Mapping[str, Slot]) -> None:
+    def free(self, slot: int, id: str, own: Container[str]) -> None:
         """Set an entry to 0, if the contender ``id`` is still one of this process's ``own``.
 
         A signal handler may have removed it, and the slot is another's then. Python runs none
@@ -235,8 +196,6 @@ class Slots:
 
     def _is_current(self, header: bytes) -> bool:
         """Whether it has a header, and one of this run of the operating system."""
-        if header == self._header:
-            return True
         if not header.strip(b"\0"):
             return False
         line, _, _ = header.partition(b"\n")
@@ -248,8 +207,7 @@ class Slots:
         is_ours = (title, version) == (_TITLE, VERSION)
         if not is_ours or (self.name is None and not escaped.startswith("@")):
             raise _damaged(self._path)
-        is_of_queue = not self._header or f" {escaped} ".encode() in self._header
-        return boot == self._boot and is_of_queue
+        return boot == self._boot
 
     def _write(self, data: bytes, offset: int) -> None:
         if os.pwrite(self._descriptor, data, offset) != len(data):
@@ -275,16 +233,25 @@ def record(token: int, entry: Entry, session: str) -> bytes:
     return line
 
 
-def header(directory: Directory, name: str) -> bytes:
-    """The header of the queue ``name`` in this run of the operating system."""
-    line = seal(f"{_TITLE} {VERSION} {directory.boot} {escape(name)}")
-    return line.ljust(_INDEX_COUNT_AT, b"\0")
+def header(boot: str, name: str) -> bytes:
+    """The header of the queue ``name`` in a run of the operating system."""
+    line = seal(f"{_TITLE} {VERSION} {boot} {escape(name)}")
+    return line.ljust(_PAGE, b"\0")
 
 
 def queued(index: list[int], below: int = EVICTED) -> list[int]:
     """The tokens in ``index`` that are smaller than ``below``, in order."""
     tokens = sorted(index)
     return tokens[bisect_right(tokens, 0) : bisect_left(tokens, below)]
+
+
+def standing(directory: Directory, path: str) -> list[int]:
+    """The tokens in the queue of the file ``path``, in order. Dead contenders have theirs, too."""
+    try:
+        with Slots(directory, path) as slots:
+            return queued(slots.index())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def stands(directory: Directory, slot: Slot) -> bool:

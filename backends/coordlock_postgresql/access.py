@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, Final
 
 import psycopg
@@ -16,7 +13,7 @@ from coordlock.settings import Settings
 from coordlock_postgresql.errors import SERVICE
 from coordlock_postgresql.options import conninfo
 
-__all__ = ["SCHEMA_VERSION", "Server", "check", "interrupt", "schema_version"]
+__all__ = ["SCHEMA_VERSION", "Server", "check", "schema_version"]
 
 #: The version of ``schema.sql``.
 SCHEMA_VERSION: Final = 1
@@ -82,12 +79,3 @@ def schema_version(connection: Connection[Any]) -> int | None:
         return None
     [[version]] = connection.execute("SELECT coordlock.schema_version()")
     return int(version)
-
-
-def interrupt(connection: Connection[Any]) -> None:
-    """Make another thread's call on ``connection`` fail now: only that thread may close it."""
-    with (
-        suppress(psycopg.Error, OSError),
-        socket.socket(fileno=os.dup(connection.fileno())) as copy,
-    ):
-        copy.shutdown(socket.SHUT_RDWR)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -104,6 +105,8 @@ class PostgresqlBackend(PostgresqlSession):
         return (yield from awaited(self._enqueue(entries)))
 
     def _enqueue(self, entries: Sequence[Entry]) -> Promise[tuple[Snapshot, ...]]:
+        # The server locks the queues in this order, which is one order everywhere.
+        ordered = sorted(entries, key=lambda entry: entry.queue)
         given = [
             {
                 "name": escape(entry.queue),
@@ -113,7 +116,7 @@ class PostgresqlBackend(PostgresqlSession):
                 "value": _bytes(entry.value),
                 "nearest": max(entry.claim.window, 1),
             }
-            for entry in entries
+            for entry in ordered
         ]
 
         def enqueued(revision: int, parts: list[Any] | None) -> tuple[Snapshot, ...]:
@@ -121,8 +124,9 @@ class PostgresqlBackend(PostgresqlSession):
                 raise BackendUnavailable(
                     SERVICE, "the request came too late, or the server's clock was set"
                 )
-            pairs = zip(entries, parts, strict=True)
-            return tuple([_snapshot(entry.queue, revision, part) for entry, part in pairs])
+            pairs = zip(ordered, parts, strict=True)
+            read = {entry.queue: _snapshot(entry.queue, revision, part) for entry, part in pairs}
+            return tuple([read[entry.queue] for entry in entries])
 
         return self._in_session("enqueue", enqueued, entries=given)
 
@@ -175,8 +179,8 @@ class PostgresqlBackend(PostgresqlSession):
         """Remove contenders; ``read`` gets what has left, and what transactions keep."""
 
         def removed(_: int, answer: list[Any]) -> T:
-            for id, token in answer[0]:  # others are notified
-                self._watches.on_left(id, token)
+            for gone in answer[0]:  # others are notified
+                self._watches.on_left(gone["id"], gone["token"])
             return read(answer)
 
         return self._ask("withdraw", removed, contenders=keys, kept=kept)
@@ -199,11 +203,9 @@ class PostgresqlBackend(PostgresqlSession):
                 {"database": self._database},
             ),
             (
-                "SELECT coordlock.guard({sessions}, {ids}, {tokens}, {seconds}, {removes})",
+                "SELECT coordlock.guard(CAST({contenders} AS json), {seconds}, {removes})",
                 {
-                    "sessions": [each.session for each in contenders],
-                    "ids": [each.id for each in contenders],
-                    "tokens": [each.order for each in contenders],
+                    "contenders": json.dumps(list(map(key, contenders))),
                     "seconds": seconds,
                     "removes": removes,
                 },

@@ -23,9 +23,11 @@ SESSION_LOST: Final = "CLOST"
 _SETUP: Final = "run `coordlock setup postgresql`, with a role that may create it"
 #: What to do about a refusal, by its class.
 _ADVICE: Final = (
+    (errors.InvalidSchemaName, f"the database has no schema coordlock: {_SETUP}"),
     (
-        (errors.InvalidSchemaName, errors.UndefinedFunction, errors.UndefinedTable),
-        f"the database has no schema coordlock of this version: {_SETUP}",
+        (errors.UndefinedFunction, errors.UndefinedTable, errors.UndefinedColumn),
+        "the schema coordlock was altered, or made by an unreleased version: DROP SCHEMA coordlock "
+        f"CASCADE, which ends all locks and deletes all values, then {_SETUP}",
     ),
     (errors.InvalidCatalogName, "the database is the first part of the URL's path"),
     (errors.TooManyConnections, "each client takes three connections: see max_connections"),
@@ -68,8 +70,6 @@ def translate(error: BaseException) -> BackendError:
     state = getattr(error, "sqlstate", None) or ""
     if state == SESSION_LOST:
         return SessionLost(SERVICE, text)
-    if isinstance(error, errors.ForeignKeyViolation):
-        return SessionLost(SERVICE, "it expired, or an operator deleted it")
     if isinstance(error, _LOGIN) or any(refused in text for refused in _REFUSED):
         return AuthenticationFailed(SERVICE, text)
     if state[:2] == "54" or isinstance(error, MemoryError):

@@ -1,18 +1,18 @@
-"""A question to the database in the transaction of the program: psycopg, SQLAlchemy, Django."""
+"""Questions to the database in the transaction of the program: psycopg, SQLAlchemy, Django."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from inspect import iscoroutinefunction
-from typing import Any, Final
+from typing import Any
 
 __all__ = ["Statement", "ask", "ask_async"]
 
 #: A query, and its parameters, which stand in braces in it.
 Statement = tuple[str, dict[str, object]]
-
-_AUTOCOMMIT: Final = "the connection is in autocommit mode: begin a transaction first"
+#: Yields what a call has returned, which with asyncio is awaited, and gets its result.
+_Steps = Generator[Any, Any, str]
 
 
 def ask(connection: Any, statements: Sequence[Statement]) -> str:
@@ -20,68 +20,65 @@ def ask(connection: Any, statements: Sequence[Statement]) -> str:
 
     Raises ValueError for a connection without a transaction.
     """
-    answer = ""
-    for query, parameters in statements:
-        if (answer := _answer(connection, query, parameters)) == "elsewhere":
-            break
-    return answer
+    steps, result = _steps(connection, statements, awaits=False), None
+    try:
+        while True:
+            result = steps.send(result)
+    except StopIteration as stop:
+        return str(stop.value)
 
 
 async def ask_async(connection: Any, statements: Sequence[Statement]) -> str:
     """The same with asyncio."""
+    steps, result = _steps(connection, statements, awaits=True), None
+    try:
+        while True:
+            result = await steps.send(result)
+    except StopIteration as stop:
+        return str(stop.value)
+
+
+def _steps(connection: Any, statements: Sequence[Statement], *, awaits: bool) -> _Steps:
+    own: Any = connection
+    cursor: Any = None
+    is_sqlalchemys = any(
+        kind.__module__.startswith("sqlalchemy.") for kind in type(connection).__mro__
+    )
+    if is_sqlalchemys:
+        if hasattr(connection, "get_bind"):  # a session
+            own = yield connection.connection()
+        driver = getattr(own, "sync_connection", own).connection.dbapi_connection
+        _refuse_autocommit(getattr(driver, "autocommit", False))
+    elif hasattr(connection, "in_atomic_block"):  # Django's
+        _refuse_autocommit(connection.get_autocommit())
+        cursor = connection.cursor()
+    else:
+        _refuse_other_kinds(connection, awaits=awaits)
+        # The program may have chosen other rows than tuples for its connection.
+        cursor = connection.cursor(row_factory=sys.modules["psycopg"].rows.tuple_row)
     answer = ""
     for query, parameters in statements:
-        if (answer := await _answer_async(connection, query, parameters)) == "elsewhere":
+        if is_sqlalchemys:
+            text = sys.modules["sqlalchemy"].text(_with_names(":{}", query, parameters))
+            answer = (yield own.execute(text, parameters)).scalar_one()
+        else:
+            yield cursor.execute(_with_names("%({})s", query, parameters), parameters)
+            [answer] = yield cursor.fetchone()
+        if answer == "elsewhere":
             break
     return answer
 
 
-def _answer(connection: Any, query: str, parameters: dict[str, object]) -> str:
-    if (statement := _for_sqlalchemy(connection, query, parameters)) is not None:
-        # A session has a method of this name, and a connection the driver's connection.
-        of_session = callable(connection.connection)
-        _refuse_autocommit(connection.connection() if of_session else connection)
-        return str(connection.execute(statement, parameters).scalar_one())
-    if hasattr(connection, "in_atomic_block"):  # Django's
-        if connection.get_autocommit():
-            raise ValueError(_AUTOCOMMIT)
-        with connection.cursor() as cursor:
-            cursor.execute(_with_percents(query, parameters), parameters)
-            [answer] = cursor.fetchone()
-        return str(answer)
-    _refuse_other_kinds(connection, awaits=False)
-    cursor = _cursor(connection).execute(_with_percents(query, parameters), parameters)
-    [answer] = cursor.fetchone()
-    return str(answer)
+def _with_names(form: str, query: str, parameters: dict[str, object]) -> str:
+    return query.format(**{name: form.format(name) for name in parameters})
 
 
-async def _answer_async(connection: Any, query: str, parameters: dict[str, object]) -> str:
-    if (statement := _for_sqlalchemy(connection, query, parameters)) is not None:
-        of_session = not hasattr(connection, "sync_connection")
-        own = await connection.connection() if of_session else connection
-        _refuse_autocommit(own.sync_connection)
-        return str((await connection.execute(statement, parameters)).scalar_one())
-    _refuse_other_kinds(connection, awaits=True)
-    cursor = await _cursor(connection).execute(_with_percents(query, parameters), parameters)
-    [answer] = await cursor.fetchone()
-    return str(answer)
-
-
-def _for_sqlalchemy(connection: Any, query: str, parameters: dict[str, object]) -> Any:
-    """The query for a connection or session of SQLAlchemy; None for another one."""
-    if not any(kind.__module__.startswith("sqlalchemy.") for kind in type(connection).__mro__):
-        return None
-    return sys.modules["sqlalchemy"].text(query.format(**{name: f":{name}" for name in parameters}))
-
-
-def _refuse_autocommit(connection: Any) -> None:
-    """Raise ValueError for a connection of SQLAlchemy in which each statement is committed."""
-    if getattr(connection.connection.dbapi_connection, "autocommit", False):
-        raise ValueError(_AUTOCOMMIT)
+def _refuse_autocommit(autocommit: bool) -> None:
+    if autocommit:
+        raise ValueError("the connection is in autocommit mode: begin a transaction first")
 
 
 def _refuse_other_kinds(connection: Any, *, awaits: bool) -> None:
-    """Raise TypeError unless this is psycopg's, ValueError where each statement is committed."""
     is_psycopgs = hasattr(connection, "info") and hasattr(connection, "execute")
     if not is_psycopgs or iscoroutinefunction(connection.execute) is not awaits:
         raise TypeError(
@@ -89,14 +86,4 @@ def _refuse_other_kinds(connection: Any, *, awaits: bool) -> None:
             "SQLAlchemy, with connect_async an async one, "
             f"not {type(connection).__module__}.{type(connection).__qualname__}"
         )
-    if connection.autocommit and not connection.info.transaction_status:
-        raise ValueError(_AUTOCOMMIT)
-
-
-def _with_percents(query: str, parameters: dict[str, object]) -> str:
-    return query.format(**{name: f"%({name})s" for name in parameters})
-
-
-def _cursor(connection: Any) -> Any:
-    """A cursor whose rows are tuples: the program may have chosen other rows for its connection."""
-    return connection.cursor(row_factory=sys.modules["psycopg"].rows.tuple_row)
+    _refuse_autocommit(connection.autocommit and not connection.info.transaction_status)

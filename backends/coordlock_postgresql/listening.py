@@ -6,7 +6,10 @@ connection of the client sends it a message, and nothing counts as listening bef
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 import psycopg
@@ -16,7 +19,7 @@ from coordlock.errors import BackendError
 from coordlock.runtime.clock import Timers
 from coordlock.runtime.log import Log
 from coordlock.runtime.process import THREAD
-from coordlock_postgresql.access import Server, interrupt
+from coordlock_postgresql.access import Server
 from coordlock_postgresql.errors import SERVICE, translate
 
 __all__ = ["PROBE", "Listening", "NewsListener"]
@@ -80,8 +83,14 @@ class Listening:
     def close(self) -> None:
         """End the thread, soon."""
         self._closed.set()
-        if (connection := self._connection) is not None:
-            interrupt(connection)
+        if (connection := self._connection) is None:
+            return
+        # What the thread waits for fails now. Only that thread may close the connection.
+        with (
+            suppress(psycopg.Error, OSError),
+            socket.socket(fileno=os.dup(connection.fileno())) as copy,
+        ):
+            copy.shutdown(socket.SHUT_RDWR)
 
     def _serve(self) -> None:
         THREAD.must_not_wait = True

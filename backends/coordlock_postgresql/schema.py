@@ -61,9 +61,21 @@ def _set_up(connection: Connection[Any], max_ttl: float | None, *, restored: boo
     if is_old:
         connection.execute(_SOURCE.read_bytes())
     check(connection)
-    if restored:
-        connection.execute("SELECT coordlock.new_epoch()")
+    if restored:  # so that a new epoch begins
+        for table in ("epoch", "session"):
+            connection.execute(f"UPDATE coordlock.{table} SET timeline = 'restored'".encode())
     if max_ttl is not None:
+        # No session begins meanwhile.
+        connection.execute("LOCK TABLE coordlock.session IN SHARE MODE")
+        [[longest]] = connection.execute(
+            "SELECT extract(epoch FROM max(ttl))::float FROM coordlock.session WHERE NOT ended"
+        )
+        if longest is not None and longest > max_ttl:
+            raise ConfigurationError(
+                f"--max-ttl {max_ttl:g}s is shorter than the ttl={longest:g}s of a session: close "
+                "its client first; a dead client's session goes a minute after it expired, when "
+                "another one connects"
+            )
         connection.execute(
             "UPDATE coordlock.epoch SET pause = make_interval(secs => %s)", (max_ttl,)
         )

@@ -25,8 +25,11 @@ from coordlock_postgresql.watches import MAX_POLL_S, Seen, Watches
 
 __all__ = ["PostgresqlSession", "key"]
 
-#: Seconds after which a follower says again what it follows, and reads it. It counts for a minute.
-FOLLOW_S: Final = 20.0
+#: Seconds after which a look renews what is followed, and reads it: for each place so much, within
+#: these bounds. The server forgets it after a minute.
+FOLLOW_PLACE_S: Final = 0.02
+MIN_FOLLOW_S: Final = 4.0
+MAX_FOLLOW_S: Final = 20.0
 
 T = TypeVar("T")
 
@@ -147,7 +150,8 @@ class PostgresqlSession(Backend):
         now = self._timers.clock.now()
         if now >= self._follow_at:
             places = self._observers.places()
-            self._follow_at = now + FOLLOW_S if self._listening.is_live else now
+            least = MIN_FOLLOW_S if self._listening.is_live else 0.0
+            self._follow_at = now + min(max(least, FOLLOW_PLACE_S * len(places)), MAX_FOLLOW_S)
 
         def followed(answer: Promise[Any]) -> None:
             if answer.exception() is not None:

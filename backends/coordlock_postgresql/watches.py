@@ -195,10 +195,8 @@ class Watches:
                     self._beats[session] = beat, now, ttl
                 # An ended session has contenders that transactions keep.
                 pause = min(pause, ttl / 3 if beat >= 0 else MAX_POLL_S)
-            if has_failed:  # another one at once would fail, too
-                self._wanted = {**wanted, **self._wanted}
             self._look_again(now + pause)
-        if has_failed:
+        if has_failed:  # another one at once would fail, too, and the next one is about all
             return
         for key, contender in wanted.items():
             watched = self._table.watched.get(key)

@@ -4,12 +4,11 @@
 
     backend       the contract: queues, data, observations
     session       the session, and what Redis publishes
-    heartbeats    the requests that extend it, on a connection of their own
     watches       departures: what is watched, and how the client learns of them
     data          what is read and written beside the queues; pure
     contenders    contenders as arguments and answers of scripts; pure
-    request_thread  sends requests, and receives answers and messages
-    subscription  the connection that has subscribed to the client's inbox
+    request_thread  sends requests, and receives answers
+    subscription  the session's connection: heartbeats, and messages
     requests      one run of the script, and what each of them is given
     scripts       the scripts, from the files in ``lua``
     servers       which server has the data, and a connection to it

@@ -240,7 +240,7 @@ class RedisBackend(RedisSession):
         name = self._root + channel.encode("utf-8", "surrogatepass")
         reading = read and (lambda: run_in_background(self._reading(read)))
         observation = self._observers.observe(name, reading, news)
-        self._requests.listen()
+        self._subscription.keep()
         return observation
 
     def _reading(self, read: Callable[[], Promise[Any]]) -> Steps[Any]:

@@ -1,4 +1,4 @@
-"""The thread that receives answers and messages, each over a connection of its own.
+"""A connection, and the thread that receives its answers.
 
 It sends what the calling threads could not send themselves.
 """
@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from typing import Any, Final, TypeVar
 
-from redis import exceptions
+from hiredis import PushNotification
 
 from coordlock.backend.poll import Poll
 from coordlock.errors import BackendError, BackendUnavailable, SessionLost
@@ -24,7 +24,6 @@ from coordlock.runtime.promise import Promise, failed
 from coordlock_redis.errors import SERVICE, client_closed, is_elsewhere, translate
 from coordlock_redis.requests import Request, ScriptContext
 from coordlock_redis.servers import BROKEN, Connection, Servers, packed
-from coordlock_redis.subscription import Subscription
 
 __all__ = ["RequestThread"]
 
@@ -40,11 +39,12 @@ _Slot = tuple[Request[Any], list[Any]]
 
 
 class RequestThread:
-    """All requests of a client but heartbeats. Its thread runs from the first one until `close`.
+    """Requests over one connection. Its thread runs from the first one until `close`.
 
     Requests go out as they come, without waiting for the answers to those before.
 
     Args:
+        timeout: seconds in which an answer must come.
         replicas: how many must have what a request changes.
     """
 
@@ -52,8 +52,8 @@ class RequestThread:
         self,
         servers: Servers,
         context: ScriptContext,
-        subscription: Subscription,
         clock: Clock,
+        timeout: float,
         replicas: int = 0,
     ) -> None:
         #: The connection, if there is one.
@@ -65,28 +65,26 @@ class RequestThread:
         self._trouble: Exception | None = None
         self.context: Final = context
         self._servers: Final = servers
-        self._subscription: Final = subscription
         self._clock: Final = clock
         self._replicas: Final = replicas
-        self._timeout: Final = servers.timeout
+        self._timeout: Final = timeout
         self._pid: Final = PROCESS.id
         #: What the thread for I/O is to send.
         self._asked: list[Request[Any]] = []
         self._slots: deque[_Slot] = deque()
+        #: When the latest request was sent.
+        self._sent_at = 0.0
         #: What could not be sent at once.
         self._unsent = b""
         #: The first of these is the thread for I/O; others end at once.
         self._threads: list[threading.Thread] = []
         self._ended: Promise[None] = Promise()
         self._until: float | None = None
-        #: What the close sends. Without it, what the client holds stays for the time-to-live.
-        self._last: Request[None] | None = None
         self._poll: Final = Poll()
         #: What ends the wait of the thread for I/O, from any thread.
         self._woken, self._waking = socket.socketpair()
         for end in (self._woken, self._waking):
             end.setblocking(False)
-        subscription.wake = self._wake
 
     def ask(self, request: Request[T]) -> Promise[T]:
         """Send ``request``; its promise."""
@@ -95,11 +93,9 @@ class RequestThread:
         if self._until is not None or sys.is_finalizing():
             return failed(self._refusal())
         connection = self.connection
-        if connection is not None and connection.is_direct and not request.needs_subscription:
+        if connection is not None and connection.is_direct and not self._has_moved(connection):
             data = self._encoded(request, connection)
             if self._put(connection, [request], data):
-                if self._trouble is not None or self._unsent:
-                    self._wake()
                 return request.promise
         self._asked.append(request)
         if self._ended.done():
@@ -124,7 +120,7 @@ class RequestThread:
         with self._lock:
             if connection is not self.connection or self._trouble is not None:
                 return False
-            if self._asked and not asked:
+            if batch and self._asked and not asked:
                 return False
             self._trouble = _INTERRUPTED
             self._slots += slots
@@ -141,27 +137,21 @@ class RequestThread:
                     trouble = error
                 self._unsent = data[written[0] :] if written else data
             self._trouble = trouble
+        if self._trouble is not None or self._unsent:
+            self._wake()
         return True
 
     def _encoded(self, request: Request[Any], connection: Connection) -> bytes:
-        request.sent_at = self._clock.now()
+        self._sent_at = request.sent_at = self._clock.now()
         command = request.command(self.context, connection)
         if self._replicas and request.changes:
-            command += packed("WAIT", self._replicas, int(self._timeout * 1000))
+            command += packed("WAIT", self._replicas, max(1, int(self._timeout * 500)))
         return command
-
-    def listen(self) -> None:
-        """Keep the subscription from now on."""
-        if self._until is None:
-            self._subscription.is_wanted = True
-            self._start()
-        self._wake()
 
     def close(self, last: Request[None] | None = None) -> Promise[None]:
         """Send the ``last`` request, if any, and end the thread."""
         if self._until is None:
             if last is not None and self._threads:
-                self._last = last
                 self._asked.append(last)
             self._until = self._clock.now() + self._timeout
             if not self._threads:
@@ -172,6 +162,10 @@ class RequestThread:
     def _start(self) -> None:
         if not self._threads:
             threading.Thread(target=self._serve, name="coordlock-redis", daemon=True).start()
+
+    def _has_moved(self, connection: Connection) -> bool:
+        """Whether the client has reached another server since ``connection`` was made."""
+        return connection.run != self._servers.run
 
     # What the thread does
 
@@ -184,7 +178,7 @@ class RequestThread:
             while not self._is_over():
                 self._turn()
         except BaseException as error:
-            # The client learns of no departure now, so its heartbeats must not keep its session.
+            # The client learns of nothing now, so its heartbeats must not keep its session.
             self.context.failure = f"the client's thread failed: {type(error).__name__}: {error}"
             log.exception("the thread of a Redis client failed")
         finally:
@@ -203,7 +197,6 @@ class RequestThread:
         self._until = self._until or 0.0
         refusal = self._refusal()
         self._drop(refusal)
-        self._subscription.drop(refusal.reason, is_final=True)
         self._woken.close()
         self._waking.close()
         self._ended.resolve(None)
@@ -220,17 +213,24 @@ class RequestThread:
         return client_closed()
 
     def _turn(self) -> None:
-        if self._until is None:
-            self._subscription.connect_when_due(self._servers)
-            other, connection = self._subscription.connection, self.connection
-            if other is not None and connection is not None and other.run != connection.run:
-                # What leaves there is not reported here.
-                self._drop(BackendUnavailable(SERVICE, "the client has moved to another server"))
+        if (connection := self.connection) is not None and self._has_moved(connection):
+            # What leaves there is not reported here.
+            self._drop(BackendUnavailable(SERVICE, "the client has moved to another server"))
         self._flush()
-        if self._asked:
+        if self._asked or self._needs_connection():
             self._send()
             self._flush()
         self._wait()
+
+    def _needs_connection(self) -> bool:
+        """Whether to connect though nothing is to be sent."""
+        return False
+
+    def _connect(self) -> None:
+        self.connection = self._servers.connect()
+
+    def _push(self, message: list[Any]) -> None:
+        """Take what is the answer to no request."""
 
     def _flush(self) -> None:
         """Send what could not be sent at once, or give up a connection that failed."""
@@ -252,63 +252,49 @@ class RequestThread:
 
     def _wait(self) -> None:
         """Wait for what comes, and act on it."""
-        own, subscribed = self.connection, self._subscription.connection
-        connections = [each for each in (own, subscribed) if each is not None]
-        has_more = any(each.has_more() for each in connections)
-        sockets = [self._woken, *(each.socket for each in connections)]
+        own = self.connection
+        has_more = own is not None and own.has_more()
+        sockets = [self._woken] if own is None else [self._woken, own.socket]
         readable = self._poll.ready(sockets, timeout=0.0 if has_more else self._patience())
         if self._woken in readable:
             self._woken.recv(4096)
-        if own is not None and (own.socket in readable or own.has_more()):
+        if own is not None and (own.socket in readable or has_more):
             self._receive()
-        if subscribed is not None and (subscribed.socket in readable or subscribed.has_more()):
-            self._subscription.receive()
-        self._subscription.check()
         slots = list(self._slots)
-        if slots and self._clock.now() > slots[0][0].sent_at + self._allowed():
+        if slots and self._clock.now() > slots[0][0].sent_at + self._timeout:
             self._drop(BackendUnavailable(SERVICE, f"no answer came in {self._timeout:g} s"))
 
     def _patience(self) -> float | None:
         if self._asked or self._unsent or self._trouble is not None:
             return 0.0
-        due = [self._subscription.due(), self._until]
+        due = [self._due(), self._until]
         if slots := list(self._slots):
-            due.append(slots[0][0].sent_at + self._allowed())
+            due.append(slots[0][0].sent_at + self._timeout)
         known = [when for when in due if when is not None]
         patience = max(0.0, min(known) - self._clock.now()) if known else None
         if self.connection is not None:  # other threads send, too, and do not wake this one
             patience = min(self._timeout / 2, self._timeout if patience is None else patience)
         return patience
 
-    def _allowed(self) -> float:
-        return self._timeout * 2 if self._replicas else self._timeout
+    def _due(self) -> float | None:
+        """When something is to be done without a request."""
+        return None
 
     def _send(self) -> None:
         failure: BackendError | None = None
         try:
-            # Another attempt to connect would only delay what fails without the subscription.
-            if self.connection is None and not all(map(self._lacks_subscription, [*self._asked])):
-                connection = self._servers.connect()
-                if (
-                    self._subscription.connection is not None
-                    and self._subscription.connection.run != connection.run
-                ):
-                    self._subscription.drop("the client has moved to another server")
-                self.connection = connection
+            if self.connection is None:
+                self._connect()
         except BackendError as error:
             failure = error
         batch = [*self._asked]
-        refused = [each for each in batch if failure or self._lacks_subscription(each)]
-        sent = [each for each in batch if each not in refused]
-        self._asked[: len(batch)] = sent
-        if sent and (current := self.connection) is not None:
-            data = b"".join([self._encoded(request, current) for request in sent])
-            self._put(current, sent, data, asked=len(sent))
-        for request in refused:
-            request.promise.fail(failure or self._subscription.failure)
-
-    def _lacks_subscription(self, request: Request[Any]) -> bool:
-        return request.needs_subscription and not self._subscription.is_live
+        if failure is not None:
+            del self._asked[: len(batch)]
+            for request in batch:
+                request.promise.fail(failure)
+        elif batch and (connection := self.connection) is not None:
+            data = b"".join([self._encoded(request, connection) for request in batch])
+            self._put(connection, batch, data, asked=len(batch))
 
     def _receive(self) -> None:
         """Complete the requests whose answers have come."""
@@ -320,14 +306,16 @@ class RequestThread:
             self._drop(translate(error, connection.where))
             return
         for answer in found:
-            if not self._slots:
+            if isinstance(answer, PushNotification):
+                self._push(answer)
+            elif not self._slots:
                 self._drop(translate(_STRAY, connection.where))
-                return
-            request, answers = self._slots[0]
-            answers.append(answer)
-            if len(answers) == (2 if self._replicas and request.changes else 1):
-                self._slots.popleft()
-                self._take(request, connection, *answers)
+            else:
+                request, answers = self._slots[0]
+                answers.append(answer)
+                if len(answers) == (2 if self._replicas and request.changes else 1):
+                    self._slots.popleft()
+                    self._take(request, connection, *answers)
             if self.connection is not connection:
                 return
 
@@ -335,16 +323,12 @@ class RequestThread:
         self, request: Request[Any], connection: Connection, answer: Any, copies: Any = None
     ) -> None:
         if isinstance(error := answer, Exception) or isinstance(error := copies, Exception):
-            if request is self._last and isinstance(error, exceptions.NoScriptError):
-                self._last = None
-                self._asked.append(request)  # for the next connection, which loads the script
-                self._drop(translate(error, connection.where))
-                return
             request.promise.fail(translate(error, connection.where))
             if is_elsewhere(error):
                 self._drop(translate(error, connection.where))
         elif copies is not None and copies < self._replicas and answer[0] == b"ok":
-            request.promise.fail(not_copied(copies, self._replicas))
+            wanted = f"the {self._replicas} replicas that wait_replicas wants have it"
+            request.promise.fail(BackendUnavailable(SERVICE, f"{copies} of {wanted}"))
         else:
             request.answer(answer, self.context)
 
@@ -359,10 +343,3 @@ class RequestThread:
         error = BackendUnavailable(SERVICE, error.reason)
         for request, _ in slots:
             request.promise.fail(error)
-
-
-def not_copied(count: int, wanted: int) -> BackendUnavailable:
-    """Why something that the primary has done does not count."""
-    return BackendUnavailable(
-        SERVICE, f"{count} of the {wanted} replicas that wait_replicas wants have it"
-    )

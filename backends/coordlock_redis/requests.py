@@ -62,14 +62,12 @@ class Request(Generic[T]):
         arguments: of the operation.
         read: what the answer means; raises coordlock's errors.
         changes: whether replicas must have what it does.
-        needs_subscription: whether the client must hear of departures before.
     """
 
     name: str
     arguments: Sequence[Argument]
     read: Callable[[list[Any]], T | Promise[T]]
     changes: bool = False
-    needs_subscription: bool = False
     promise: Promise[T] = field(default_factory=Promise)
     #: When it was sent.
     sent_at: float = 0.0

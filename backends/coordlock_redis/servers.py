@@ -152,6 +152,8 @@ class Servers:
     sentinel_tls: bool = False
     arguments: Mapping[str, Any] = field(default_factory=dict, repr=False)
     sentinel_arguments: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    #: Which server's process was reached last; all connections of a client go there.
+    run: bytes = field(default=b"", init=False, repr=False)
     #: The host that led to the primary last.
     _answered: Host | None = field(default=None, init=False, repr=False)
 
@@ -186,6 +188,7 @@ class Servers:
             else:
                 if self.sentinel is None:
                     self._answered = host
+                self.run = connection.run
                 return connection
         raise refusal or BackendUnavailable(SERVICE, "no host is known")
 

@@ -14,9 +14,8 @@ from coordlock.backend.session import OneSession
 from coordlock.errors import SessionLost
 from coordlock.runtime.clock import Timers, sleep
 from coordlock.runtime.log import Log
-from coordlock.runtime.promise import Promise, failed
+from coordlock.runtime.promise import Promise, all_of, failed
 from coordlock_redis.errors import SERVICE, client_closed
-from coordlock_redis.heartbeats import Heartbeats
 from coordlock_redis.request_thread import RequestThread
 from coordlock_redis.requests import MICROSECONDS, Argument, Request, ScriptContext, loss
 from coordlock_redis.servers import Servers
@@ -64,15 +63,15 @@ class RedisSession(SubscriptionListener, Backend):
         self._inbox: Final = prefix + b"inbox:" + self._client.encode()
         self._context: Final = ScriptContext(servers.key, self._client, delay, ttl)
         self._lock: Final = threading.RLock()
-        self._subscription: Final = Subscription(self._inbox, timers, ttl / 3, servers.timeout)
-        self._requests: Final = RequestThread(
-            servers, self._context, self._subscription, timers.clock, replicas
+        self._subscription: Final = Subscription(
+            servers, self._context, timers, replicas, self._inbox, ttl / 3, self
         )
-        self._heartbeats: Final = Heartbeats(servers, self._context, replicas)
+        self._requests: Final = RequestThread(
+            servers, self._context, timers.clock, servers.timeout, replicas
+        )
         self._session: OneSession[str] = OneSession(SERVICE, self._lock, self._ended)
         self._watches: Final = Watches(self._look, self._is_own, timers, self._lock)
         self._observers: Final = Observers(self, timers.clock, self._lock)
-        self._subscription.listener = self
         #: On this channel, Redis reports that data may be gone.
         self._anew: Final = prefix + b"anew"
         self._subscription.subscribe(self._anew)
@@ -83,15 +82,14 @@ class RedisSession(SubscriptionListener, Backend):
         with self._lock:
             self._opened += 1
             session = f"{self._client}-{self._opened}"
-        self._requests.listen()
+        self._subscription.keep()
         arguments: tuple[Argument, ...] = (
             session,
             int(self._ttl * MICROSECONDS),
             int(self._may_evict),
         )
         begun = partial(self._begun, session, listener)
-        request = Request("open", arguments, begun, changes=True, needs_subscription=True)
-        return self._requests.ask(request)
+        return self._subscription.ask(Request("open", arguments, begun, changes=True))
 
     def _begun(self, session: str, listener: SessionListener, answer: list[Any]) -> SessionInfo:
         _, revision, born, max_ttl = answer
@@ -109,8 +107,8 @@ class RedisSession(SubscriptionListener, Backend):
     def heartbeat(self) -> Promise[float]:
         if not (session := self._session.current):
             return failed(self._session.missing())
-        if (connection := self._subscription.connection) is not None:
-            self._heartbeats.move(connection.run)
+        if self._context.failure:
+            return failed(SessionLost(SERVICE, self._context.failure))
         arguments: tuple[Argument, ...] = (session, int(self._ttl * MICROSECONDS))
 
         def beaten(answer: list[Any]) -> float:
@@ -120,7 +118,8 @@ class RedisSession(SubscriptionListener, Backend):
             self._see(born, max_ttl)
             return self._ttl
 
-        answer = self._heartbeats.send(Request("heartbeat", arguments, beaten), self._ttl / 3)
+        request = Request("heartbeat", arguments, beaten, changes=True)
+        answer = self._subscription.ask(request)
         answer.add_done_callback(partial(self._notice_loss, session))
         return answer
 
@@ -132,11 +131,9 @@ class RedisSession(SubscriptionListener, Backend):
             self._closing = closing = Promise[None]()
         self._watches.close()
         self._observers.close(client_closed())
-        self._heartbeats.close()
-
         last = Request("close", [session], lambda _: None) if session else None
-        ended = self._requests.close(last)
-        ended.add_done_callback(closing.follow)
+        ended = all_of([self._requests.close(last), self._subscription.close()])
+        ended.add_done_callback(lambda _: closing.resolve(None))
         return closing
 
     def _in_session(self, request: Callable[[str], Request[T]]) -> Promise[T]:
@@ -215,12 +212,6 @@ class RedisSession(SubscriptionListener, Backend):
                 self._watches.on_value(id, int(order), int(version))
             case ["over", session, born]:
                 self._lose(session, loss(int(born), self._context).reason)
-
-    def on_answer(self) -> None:
-        """The server has answered a ping."""
-        # Without a session no heartbeat finds that data is gone. Any script does, and reports it.
-        if self._observers.places() and not self._session.current:
-            self._requests.ask(Request("time", (), lambda _: None))
 
     def on_subscribed(self, channel: bytes) -> None:
         """What happens from now on is reported there."""

@@ -1,35 +1,33 @@
-"""What Redis publishes: one connection that has subscribed to the client's inbox and more.
+"""The session's connection: heartbeats, and what Redis publishes to the client.
 
 A message proves nothing: what it concerns is read. Messages are lost while there is no connection.
 So everything is read when the connection is back.
+
+The answer to a request comes behind all earlier messages, so it shows what has been reported.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from typing import Any, Final
 
-from coordlock.errors import BackendError, BackendUnavailable
+from coordlock.errors import BackendError
 from coordlock.runtime.clock import Timers
-from coordlock_redis.errors import SERVICE, translate
-from coordlock_redis.servers import BROKEN, Connection, Servers
+from coordlock_redis.errors import translate
+from coordlock_redis.request_thread import RequestThread
+from coordlock_redis.requests import Request, ScriptContext
+from coordlock_redis.servers import BROKEN, Connection, Servers, packed
 
 __all__ = ["Subscription", "SubscriptionListener"]
 
 #: Seconds before another attempt to connect, from the first to the last.
 RECONNECT_DELAYS_S: Final = (0.05, 1.0)
-PING: Final = ("PING",)
 
 
 class SubscriptionListener:
-    """What a `Subscription` reports to, in the thread of `RequestThread`."""
+    """What a `Subscription` reports to, in its thread."""
 
     def on_message(self, channel: bytes, message: bytes) -> None:
         """A message came."""
-
-    def on_answer(self) -> None:
-        """The server has answered a ping."""
 
     def on_subscribed(self, channel: bytes) -> None:
         """What happens from now on is reported on this channel."""
@@ -41,44 +39,52 @@ class SubscriptionListener:
         """The connection is gone; all until ``since`` was reported."""
 
 
-class Subscription:
-    """The connection; the thread of `RequestThread` calls what is not said to be safe for threads.
+class Subscription(RequestThread):
+    """A connection of its own, which no other request holds up.
 
     Args:
         inbox: the channel that is always subscribed to.
-        ping_interval: seconds between the requests that try the connection.
+        ping_interval: seconds without a request until the connection is tried by one.
     """
 
-    def __init__(self, inbox: bytes, timers: Timers, ping_interval: float, timeout: float) -> None:
-        #: The connection, if there is one.
-        self.connection: Connection | None = None
-        self._lock: Final = threading.RLock()
-        self.wake: Callable[[], None] = lambda: None
-        self.is_wanted = False
-        self.is_live = False
-        self.failure: BackendError = BackendUnavailable(SERVICE, "no subscription")
-        self._inbox: Final = inbox
+    def __init__(
+        self,
+        servers: Servers,
+        context: ScriptContext,
+        timers: Timers,
+        replicas: int,
+        inbox: bytes,
+        ping_interval: float,
+        listener: SubscriptionListener,
+    ) -> None:
+        # A part of the time-to-live, so that the lease has time for another heartbeat.
+        timeout = min(servers.timeout, ping_interval)
+        super().__init__(servers, context, timers.clock, timeout, replicas)
         self._timers: Final = timers
         self._ping_interval: Final = ping_interval
-        self._timeout: Final = timeout
-        self._channels: dict[bytes, int] = {inbox: 1}
-        self._orders: list[tuple[str | bytes, ...]] = []
-        self.listener = SubscriptionListener()
+        self._listener: Final = listener
+        self._channels: Final[dict[bytes, int]] = {inbox: 1}
+        #: Whether the connection is kept.
+        self._is_wanted = False
+        #: When to connect next.
+        self._connect_at = 0.0
         self._pause = RECONNECT_DELAYS_S[0]
-        self._due = 0.0
-        #: When the latest ping was sent, and whether its answer has not come yet.
-        self._pinged_at = 0.0
-        self._is_pinged = False
         #: All that happened until then has been reported.
         self.complete_until = 0.0
+
+    def keep(self) -> None:
+        """Keep the connection from now on. Safe for threads."""
+        if self._until is None:
+            self._is_wanted = True
+            self._start()
+        self._wake()
 
     def subscribe(self, channel: bytes) -> None:
         """Subscribe to ``channel``, too. Safe for threads."""
         with self._lock:
-            count = self._channels[channel] = self._channels.get(channel, 0) + 1
-            if count == 1:
-                self._orders.append(("SUBSCRIBE", channel))
-        self.wake()
+            self._channels[channel] = self._channels.get(channel, 0) + 1
+            if self._channels[channel] == 1:
+                self._order("SUBSCRIBE", channel)
 
     def unsubscribe(self, channel: bytes) -> None:
         """Undo one `subscribe`. Safe for threads."""
@@ -86,115 +92,82 @@ class Subscription:
             self._channels[channel] -= 1
             if not self._channels[channel]:
                 del self._channels[channel]
-                self._orders.append(("UNSUBSCRIBE", channel))
-        self.wake()
+                self._order("UNSUBSCRIBE", channel)
 
-    def due(self) -> float | None:
-        """When something is to be done, by the clock; None for never."""
-        if not self.is_wanted:
-            return None
-        if self.connection is None:
-            return self._due
-        return self._pinged_at + (self._timeout if self._is_pinged else self._ping_interval)
+    def _order(self, command: str, *channels: bytes) -> None:
+        if (connection := self.connection) is not None:
+            self._put(connection, [], packed(command, *channels))
 
-    def connect_when_due(self, servers: Servers) -> None:
-        """Connect if there is no connection; send what is to be sent."""
-        now = self._timers.clock.now()
-        if self.connection is None and self.is_wanted and now >= self._due:
-            self._connect(servers)
-        self._obey()
+    def _needs_connection(self) -> bool:
+        due = self._due()
+        return self.connection is None and due is not None and self._clock.now() >= due
 
-    def _connect(self, servers: Servers) -> None:
-        began_at = self._timers.clock.now()
-        try:
-            connection = servers.connect()
-        except BackendError as error:
-            self._fail(error)
-            return
+    def _connect(self) -> None:
+        began_at = self._clock.now()
         with self._lock:
-            self._orders.clear()
-            channels = list(self._channels)
+            channels = set(self._channels)
         try:
+            connection = self._servers.connect()
+            self._greet(connection, channels)
+        except BackendError:
+            self._connect_at = self._clock.now() + self._timers.jitter(self._pause)
+            self._pause = min(2 * self._pause, RECONNECT_DELAYS_S[1])
+            raise
+        with self._lock:
+            self.connection = connection
+            if late := set(self._channels) - channels:
+                self._order("SUBSCRIBE", *late)
+        self._sent_at = self.complete_until = began_at
+        self._pause = RECONNECT_DELAYS_S[0]
+        self._listener.on_live()
+
+    def _greet(self, connection: Connection, channels: set[bytes]) -> None:
+        try:
+            connection.ask("HELLO", 3)  # so that requests and messages can share it
             connection.send(("SUBSCRIBE", *channels))
             missing = set(channels)
             while missing:
                 event, channel, *message = connection.receive()
                 missing.discard(channel)
                 if event == b"message":
-                    self.listener.on_message(channel, message[0])
+                    self._listener.on_message(channel, message[0])
         except BROKEN as error:
             connection.close()
-            self._fail(translate(error, connection.where))
-            return
-        self.connection = connection
-        self._pinged_at = self.complete_until = began_at
-        self._is_pinged = False
-        self._pause, self.is_live = RECONNECT_DELAYS_S[0], True
-        self.listener.on_live()
+            raise translate(error, connection.where) from None
 
-    def _fail(self, error: BackendError) -> None:
-        self.failure = error
-        self._due = self._timers.clock.now() + self._timers.jitter(self._pause)
-        self._pause = min(2 * self._pause, RECONNECT_DELAYS_S[1])
+    def _turn(self) -> None:
+        due = self._due()
+        if self.connection is not None and due is not None and self._clock.now() >= due:
+            # Without a session no heartbeat finds that data is gone. Any script does.
+            self.ask(Request("time", (), lambda _: None))
+        super()._turn()
 
-    def _obey(self) -> None:
-        with self._lock:
-            orders, self._orders = self._orders, []
-        if not orders or self.connection is None:
-            return
-        try:
-            self.connection.send(*orders)
-        except BROKEN as error:
-            self.drop(str(error))
+    def _due(self) -> float | None:
+        if not self._is_wanted or self._until is not None:
+            return None
+        return self._connect_at if self.connection is None else self._sent_at + self._ping_interval
 
-    def receive(self) -> None:
-        """Report what has come."""
-        if (connection := self.connection) is None:
-            return
-        try:
-            found = connection.read()
-        except BROKEN as error:
-            self.drop(str(error) or type(error).__name__)
-            return
-        for message in found:
-            self._take(message)
-            if self.connection is not connection:
-                return
-
-    def _take(self, message: Any) -> None:
+    def _push(self, message: list[Any]) -> None:
         match message:
             case [b"message", channel, text]:
-                self.listener.on_message(channel, text)
-            case Exception():
-                self.drop(str(message) or type(message).__name__)
-            case [b"pong", _]:
-                self.complete_until, self._is_pinged = self._pinged_at, False
-                self.listener.on_answer()
+                self._listener.on_message(channel, text)
             case [b"subscribe", channel, _]:
-                self.listener.on_subscribed(channel)
+                self._listener.on_subscribed(channel)
 
-    def check(self) -> None:
-        """Ask for an answer now and then, and give up where it does not come."""
-        now, due = self._timers.clock.now(), self.due()
-        if self.connection is None or due is None or now < due:
-            return
-        if self._is_pinged:
-            self.drop(f"nothing came for {now - self._pinged_at:.1f} s")
-        else:
-            self._pinged_at, self._is_pinged = now, True
-            with self._lock:
-                self._orders.append(PING)
-            self._obey()
+    def _take(
+        self, request: Request[Any], connection: Connection, answer: Any, copies: Any = None
+    ) -> None:
+        is_error = isinstance(answer, Exception)
+        if not is_error:
+            self.complete_until = request.sent_at
+        super()._take(request, connection, answer, copies)
+        if is_error and self.connection is connection:
+            # It may have been the answer to `SUBSCRIBE`.
+            self._drop(translate(answer, connection.where))
 
-    def drop(self, reason: str, *, is_final: bool = False) -> None:
-        """Give up the connection; another one follows unless this is ``is_final``."""
-        connection, self.connection = self.connection, None
-        was_live, self.is_live = self.is_live, False
-        if is_final:
-            self.is_wanted = False
-        if connection is not None:
-            connection.close()
-        self._due = self._timers.clock.now()
-        self.failure = BackendUnavailable(SERVICE, reason)
+    def _drop(self, error: BackendError) -> None:
+        was_live = self.connection is not None
+        self._connect_at = self._clock.now()
+        super()._drop(error)
         if was_live:
-            self.listener.on_silence(self.complete_until, reason)
+            self._listener.on_silence(self.complete_until, error.reason)

@@ -28,10 +28,8 @@
     places           its complete state, put together from answers; pure
 
   kazoo
-    handler          the own client's threads and sockets, put together from the next four
-    io_thread        what wakes the I/O thread, and who sends meanwhile
-    connection       the connection's frames, in fewer steps
-    buffered_socket  a socket that reads ahead, and tells what the handshake granted
+    handler          the own client's threads and sockets
+    connection       its connection: what it reads and sends, and which thread does
     requests         requests, and their answers as promises
     errors           kazoo's errors as coordlock's; pure
 """

@@ -26,8 +26,6 @@ class Access:
     tls: ssl.SSLContext | None = None
     digest: str | None = field(default=None, repr=False)
     sasl: dict[str, str] | None = field(default=None, repr=False)
-    #: Hosts and ports that have answered as ZooKeeper does, in any session.
-    answered: set[str] = field(default_factory=set, repr=False, compare=False)
 
     @property
     def identified(self) -> bool:

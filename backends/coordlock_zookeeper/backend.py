@@ -95,14 +95,12 @@ class ZookeeperBackend(Backend):
         connect: Callable[[], SessionClient],
         acl: Any,
         timers: Timers,
-        chroot: str = "",
     ) -> None:
         self._connect: Final = connect
         self._acl: Final = acl
         self._clock: Final = timers.clock
         root = settings.root.rstrip("/")
-        is_top = not root and not chroot
-        self._layout: Final = nodes.Layout(root, is_top, settings.options["nodes"])
+        self._layout: Final = nodes.Layout(root, settings.options["nodes"])
         self._timeout: Final = settings.request_timeout
         self._unwanted: dict[str, None] = {}
         self._lock = threading.RLock()
@@ -121,7 +119,7 @@ class ZookeeperBackend(Backend):
         if client is not None:
             from coordlock_zookeeper.given_client import sharing
 
-            return cls(settings, sharing(client, clock), acl, timers, getattr(client, "chroot", ""))
+            return cls(settings, sharing(client, clock), acl, timers)
         access = Access.of(settings)
         if settings.options["acl"] == "creator" and not access.identified:
             raise ConfigurationError("option 'acl': creator needs a user name and a password")
@@ -141,8 +139,6 @@ class ZookeeperBackend(Backend):
                 return failed(closed())
             self._sessions.forget()
             previous, self._current = self._current, _Opened(session, queues, contenders, data)
-            self._stopping.add(session.stopped)
-        session.stopped.add_done_callback(self._stopping.discard)
         if previous is not None:
             # Its caller has given the previous session up, though the server may not know yet, and
             # a given client may even go on with it. So what is under way fails without an answer,
@@ -175,12 +171,14 @@ class ZookeeperBackend(Backend):
             done = self._closed = Promise()
             self._sessions.forget(closes=True)
             current = self._current
-            stopping = list(self._stopping)
         if current is not None:
             current.session.end(closed())
-        all_of([*stopping, self._data_session.close()]).add_done_callback(
-            lambda _: done.resolve(None)
-        )
+
+        def ended(_: object) -> None:
+            stopped = all_of(self._stopping)
+            stopped.add_done_callback(lambda _: done.resolve(None))
+
+        self._data_session.close().add_done_callback(ended)
         return done
 
     # Contenders
@@ -205,7 +203,11 @@ class ZookeeperBackend(Backend):
         conflicting: bool = False,
     ) -> Promise[Snapshot]:
         def read(opened: _Opened) -> Steps[Snapshot]:
-            found = yield from opened.queues.snapshot(queue, upto, owners, conflicting)
+            # Without `sync` a session still sees what it wrote itself, so the list can only show
+            # contenders before its own that have left.
+            [found] = yield from opened.queues.read(
+                [queue], upto, owners=owners, is_synced=owners, conflicting=conflicting
+            )
             if upto is not None and found.contenders == (upto,) and not found.omitted:
                 opened.session.watches.mark_first(upto.key)
             return found
@@ -275,7 +277,10 @@ class ZookeeperBackend(Backend):
     def _new_session(
         self, sessions: OneSession[ZookeeperSession], listener: SessionListener
     ) -> ZookeeperSession:
-        return ZookeeperSession(self._connect(), sessions, listener, self._clock)
+        session = ZookeeperSession(self._connect(), sessions, listener, self._clock)
+        self._stopping.add(session.stopped)
+        session.stopped.add_done_callback(self._stopping.discard)
+        return session
 
     def _data(self, session: ZookeeperSession) -> Data:
         return Data(session, self._acl or session.client.default_acl or OPEN_ACL_UNSAFE)

@@ -1,26 +1,49 @@
-"""kazoo's connection, with fewer steps for each frame that is sent and received."""
+"""kazoo's client and its connection, which neither lets a caller block nor wakes a thread to send.
+
+kazoo writes a byte per request to a socket pair and reads one per request sent. The pair's buffer
+holds 278 of them on Linux: the next caller blocks until the connection works again, and the I/O
+thread itself, which sends too, for ever. And Ctrl-C between a request and its byte would make each
+later request wait for the next one's. So here nothing is counted: the I/O thread looks at kazoo's
+queue of requests, and callers write bytes only while it sleeps.
+
+While it sleeps, a caller sends its request itself, which spares a change of threads. Answers come
+to the I/O thread alone. The one that sends has a lock, which the I/O thread has whenever it is
+awake. No caller waits for that: it wakes the I/O thread. Where a signal handler asks for something
+while its thread sends, the connection is given up, because what was sent is unknown.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import socket
+import ssl
 import struct
+import threading
+import time
 from collections import deque
+from contextlib import suppress
 from typing import Any, Final
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionClosedError, ConnectionLoss
-from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.serialization import Auth, Close, ReplyHeader
+from kazoo.protocol.connection import ConnectionDropped, ConnectionHandler
+from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import KeeperState
 
-__all__ = ["Client", "Connection"]
+from coordlock.backend.poll import Poll
 
-_HEAD: Final = struct.Struct("!ii")
-_LENGTH: Final = struct.Struct("!i")
+__all__ = ["BufferedSocket", "Client", "Connection"]
+
+_HEAD: Final = struct.Struct("!iii")  # length, number and kind of a request
 #: So many bytes are sent at once.
 _MAX_SEND: Final = 65536
-#: Requests that only kazoo sends; what it puts there to be told something has no type.
-_KAZOOS: Final = frozenset({None, Auth.type, Close.type})
+#: So many are read: a few hundred answers, or the list of a thousand contenders.
+_MAX_READ: Final = 65536
+#: No server sends a longer frame. Another protocol's text reads as the length of one.
+_MAX_FRAME: Final = 2**28
+#: For how long the I/O thread waits for a caller that sends, in seconds: after the connection has
+#: ended, and otherwise so many times as long. Callers need microseconds, unless a signal handler
+#: keeps one in the midst of it.
+_PATIENCE_S, _TIMES = 0.05, 20
 _USABLE: Final = frozenset(
     {KeeperState.CONNECTED, KeeperState.CONNECTED_RO, KeeperState.CONNECTING}
 )
@@ -35,30 +58,77 @@ class Client(KazooClient):  # type: ignore[misc]
         if self._state not in _USABLE:
             return bool(super()._call(request, async_object))  # it is told why
         self._queue.append((request, async_object))
-        try:
-            self._connection._write_sock.send(b"\0")
-        except (OSError, AttributeError):  # it has been closed meanwhile
+        self._connection.announce()
+        if self._state not in _USABLE:  # it has been closed meanwhile
             async_object.set_exception(ConnectionClosedError("Connection has been closed"))
         return None
 
 
-class Connection(ConnectionHandler):  # type: ignore[misc]
-    """Sends the requests that are there at once, and takes frames as a whole.
+class BufferedSocket:
+    """A connected socket, with what was read ahead, and what has yet to be sent.
 
-    Callers may send by it while kazoo's I/O thread sleeps: see `io_thread.Wakeups`.
+    Attributes:
+        ahead: frames that have come, the last one perhaps in part.
+        has_ended: whether nothing more comes.
+        rest: the rest of requests that count as sent.
     """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection: Final = connection
+        self.ahead: Final = bytearray()
+        self.has_ended = False
+        self.rest = b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether one thread may send while another one waits for it to be readable: no TLS."""
+        return not isinstance(self._connection, ssl.SSLSocket)
+
+    def read_ahead(self) -> None:
+        """Read what there is. For a socket that does not block."""
+        try:
+            data = self._connection.recv(_MAX_READ)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return  # a part of a TLS record
+        except OSError:
+            data = b""
+        self.ahead.extend(data)
+        self.has_ended = not data
+
+    def give_up(self) -> None:
+        """End the connection; what has come is not looked at any more."""
+        self.has_ended = True
+        self.ahead.clear()
+        with suppress(OSError):  # it was not connected any more
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+
+class Connection(ConnectionHandler):  # type: ignore[misc]
+    """Reads all that has come at once, and sends all requests that are there."""
 
     _socket: Any = None
     _xid: int
-    #: The socket of the connection that was given up last.
+    #: What was given up last.
     _given_up: Any = None
 
-    @property
-    def rest(self) -> bytes:
-        """What of requests that count as sent has yet to be sent."""
-        return b"" if self._socket is None else bytes(self._socket.rest)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._poll: Final = Poll()
+        #: Whether the I/O thread sleeps, and has to be woken.
+        self._sleeps = False
+        #: The thread that sends has it. Replaced where a caller keeps it.
+        self._sending = threading.RLock()
+        #: The caller that has it; 0 for none.
+        self._sender = 0
 
     # In the I/O thread
+
+    def zk_loop(self) -> None:
+        self._sending.acquire()
+        super().zk_loop()
 
     def _expand_client_hosts(self) -> Any:
         # kazoo resolves the names anew for each round.
@@ -66,76 +136,87 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         self.handler.divide(len(addresses))
         return addresses
 
-    def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
-        socket = self._socket
-        data, socket.rest = socket.rest or self._frames(self.client._pending), b""
-        if data:
-            self._write(data, connect_timeout)
-        elif self.client._queue:
-            super()._send_request(read_timeout, connect_timeout)
+    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        # A server that starts or hangs may never answer the handshake; kazoo would wait for the
+        # session timeout, and the session would be over.
+        answer = super()._invoke(min(timeout, self.handler.patience), request, xid)
+        if isinstance(request, Connect):
+            self.handler.greeted(answer[0].time_out)
+        return answer
 
-    def _read_header(self, timeout: float) -> Any:
-        frame = self._socket.frame()
-        if frame is None:
-            return super()._read_header(timeout)
-        header, offset = ReplyHeader.deserialize(frame, 0)
-        return header, frame, offset
+    def _read(self, length: int, timeout: float) -> bytes:
+        if length > _MAX_FRAME:
+            raise ConnectionDropped("the server does not speak ZooKeeper's protocol")
+        source = self._socket
+        while len(source.ahead) < length:
+            if source.has_ended:
+                raise ConnectionDropped("the connection has ended")
+            if not Poll().ready([source], timeout=timeout):
+                raise self.handler.timeout_exception("nothing came")
+            source.read_ahead()
+        data = bytes(source.ahead[:length])
+        del source.ahead[:length]
+        return data
 
-    def _frames(self, pending: deque[_Sent]) -> bytes:
-        """Requests that are there, which count as sent from now on."""
-        queue, frames = self.client._queue, b""
-        for sent in list(queue):
-            request, reply = sent
-            if len(frames) >= _MAX_SEND or getattr(request, "type", None) in _KAZOOS:
+    def wait(self, timeout: float) -> list[Any]:
+        """Which of the socket and kazoo's wakeups has work; nothing only after ``timeout``."""
+        until = time.monotonic() + timeout
+        while True:
+            # In this order: a caller adds its request first, and then looks whether it must wake.
+            self._sleeps = True
+            work = self._work()
+            if work:
+                self._sleeps = False
+            if work == [self._socket]:
+                return work
+            # Also where there are requests: they must not keep answers waiting.
+            self._sleep(0.0 if work else max(0.0, until - time.monotonic()))
+            work = self._work()
+            if work or time.monotonic() >= until:
+                return work
+
+    def _work(self) -> list[Any]:
+        source, work = self._socket, []
+        if source.ahead or source.has_ended:
+            work.append(source)
+        if source.rest or self.client._queue:
+            work.append(self._read_sock)
+        return work
+
+    def _sleep(self, seconds: float) -> None:
+        """Wait for the system, and read what has come. Meanwhile callers may send."""
+        source, wakeups = self._socket, self._read_sock
+        is_shared = self._sleeps and source.is_plain
+        if is_shared:
+            self._sending.release()
+        found = self._poll.ready([wakeups, source], timeout=seconds)
+        self._sleeps = False
+        if is_shared:
+            self._take_back()
+        if wakeups in found:
+            wakeups.recv(_MAX_READ)
+        if source in found and not source.has_ended:
+            source.read_ahead()
+
+    def _take_back(self) -> None:
+        """Take the connection back, once no caller sends."""
+        for _ in range(_TIMES):
+            if self._sending.acquire(timeout=_PATIENCE_S):
+                return
+            if self._socket.has_ended:
                 break
-            xid = self._xid = (self._xid % 0x7FFFFFFF) + 1
-            body = request.serialize()
-            frames += _LENGTH.pack(len(body) + 8) + _HEAD.pack(xid, request.type) + body
-            pending.append((request, reply, xid))  # first: it must be in one of both
-            with contextlib.suppress(ValueError):  # it has failed with the connection
-                queue.remove(sent)
-        return frames
-
-    def abandon(self) -> None:
-        """Give it up while another thread is in the midst of using it, which then does no harm."""
-        self.give_up()
+        # The caller may be in the midst of using it, and does no harm from now on.
+        self._sending, self._sender = threading.RLock(), 0
+        self._sending.acquire()
+        self._give_up(self._socket)
         self.client._pending = deque(self.client._pending)
 
-    # In any thread, while the I/O thread sleeps
+    def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
+        source = self._socket
+        data, source.rest = source.rest or self._frames(self.client._pending), b""
+        self._write(data, connect_timeout)
 
-    @property
-    def current(self) -> tuple[Any, deque[_Sent]]:
-        """The socket, and the requests that were sent by it and have no answer yet."""
-        return self._socket, self.client._pending
-
-    def send_now(self, socket: Any, pending: deque[_Sent]) -> bool:
-        """Send what can be sent without waiting; whether that is all there is.
-
-        Nothing is sent where ``socket`` and ``pending`` are not `current` any more.
-        """
-        if socket is not self._socket or pending is not self.client._pending:
-            return False
-        try:
-            socket.rest = socket.rest or self._frames(pending)
-            if socket.rest:
-                with contextlib.suppress(OSError):  # the I/O thread finds out why
-                    socket.rest = socket.rest[socket.send(socket.rest) :]
-        except BaseException:  # a signal handler has raised
-            self._end(socket)
-            raise
-        finally:
-            while pending and pending is not self.client._pending:  # see `abandon`
-                pending.popleft()[1].set_exception(ConnectionLoss())
-        return not socket.rest and not self.client._queue
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether nothing more comes."""
-        return bool(self._socket.has_ended)
-
-    def give_up(self) -> None:
-        """Let the I/O thread find the connection lost."""
-        self._end(self._socket)
+    # In any thread
 
     @property
     def comes_again(self) -> bool:
@@ -143,6 +224,75 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         given_up = self._given_up
         return given_up is not None and (given_up is self._socket or not self.client.connected)
 
-    def _end(self, socket: Any) -> None:
-        self._given_up = socket
-        socket.give_up()
+    def announce(self) -> None:
+        """A request was added: see to it that it is sent."""
+        if self._sleeps and not self._is_sent():
+            self.wake()
+
+    def wake(self) -> None:
+        """Let the I/O thread look at the requests."""
+        with suppress(OSError, AttributeError):  # full: so many bytes will do; or closed
+            self._write_sock.send(b"\0")
+
+    def _is_sent(self) -> bool:
+        """Send what was asked for, without waiting; whether the I/O thread may sleep on."""
+        # Before the lock is looked at: the I/O thread may give all of it up from then on.
+        current = source, _ = self._socket, self.client._pending
+        sending, me = self._sending, threading.get_ident()
+        if self._sender == me:  # this is a signal handler
+            self._give_up(source)
+            return False
+        try:
+            if not sending.acquire(blocking=False):
+                return False
+            self._sender = me
+            return self.send_now(*current)
+        finally:
+            if self._sender == me:
+                self._sender = 0
+            try:  # noqa: SIM105 - `suppress` is Python's, so that Ctrl-C could strike before this
+                sending.release()
+            except RuntimeError:  # it was not acquired
+                pass
+
+    def send_now(self, source: BufferedSocket, pending: deque[_Sent]) -> bool:
+        """Send what can be sent without waiting; whether that is all there is.
+
+        Nothing is sent where the I/O thread uses another ``source`` or ``pending`` meanwhile.
+        """
+        if source is not self._socket or pending is not self.client._pending:
+            return False
+        try:
+            source.rest = source.rest or self._frames(pending)
+            if source.rest:
+                with suppress(OSError):  # the I/O thread finds out why
+                    source.rest = source.rest[source.send(source.rest) :]
+        except BaseException:  # a signal handler has raised
+            self._give_up(source)
+            raise
+        finally:
+            while pending and pending is not self.client._pending:  # see `_take_back`
+                _, reply, _ = pending.popleft()
+                if reply is not None:
+                    reply.set_exception(ConnectionLoss())
+        return not source.rest and not self.client._queue
+
+    def _frames(self, pending: deque[_Sent]) -> bytes:
+        """Requests that are there, which count as sent from now on."""
+        queue, frames = self.client._queue, b""
+        for sent in list(queue):
+            if len(frames) >= _MAX_SEND:
+                break
+            request, reply = sent
+            xid = self._xid = (self._xid % 0x7FFFFFFF) + 1
+            body = request.serialize()
+            frames += _HEAD.pack(len(body) + 8, xid, request.type) + body
+            pending.append((request, reply, xid))  # first: it must be in one of both
+            with suppress(ValueError):  # it has failed with the connection
+                queue.remove(sent)
+        return frames
+
+    def _give_up(self, source: BufferedSocket) -> None:
+        """Let the I/O thread find the connection lost."""
+        self._given_up = source
+        source.give_up()

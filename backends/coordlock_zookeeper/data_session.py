@@ -12,7 +12,7 @@ from coordlock.backend import SessionInfo, SessionListener
 from coordlock.backend.session import OneSession
 from coordlock.errors import BackendUnavailable
 from coordlock.runtime.driver import Steps
-from coordlock.runtime.promise import Promise, all_of, resolved, settled
+from coordlock.runtime.promise import Promise, resolved
 from coordlock.runtime.worker import Worker
 from coordlock_zookeeper.errors import SERVICE, closed, translate
 from coordlock_zookeeper.session import ZookeeperSession, in_doubt
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class ConnectionListener(Protocol):
-    """Who hears, from the worker, how the connections of a `DataSession` come and go."""
+    """Learns, in the worker, how the connections of a `DataSession` come and go."""
 
     def connected(self, session: ZookeeperSession) -> None:
         """There is a connection, of a new session or of the one before."""
@@ -32,7 +32,7 @@ class ConnectionListener(Protocol):
         """There is no connection any more; no answer comes over it after this."""
 
     def lost(self) -> None:
-        """The session has ended, after `disconnected`; the next request opens another."""
+        """The session has ended; the next request opens another."""
 
     def closed(self, error: BackendUnavailable) -> None:
         """Nothing comes any more."""
@@ -54,14 +54,11 @@ class DataSession:
     def __init__(
         self, new: Callable[[OneSession[ZookeeperSession], SessionListener], ZookeeperSession]
     ) -> None:
-        self.worker: Final = Worker("coordlock-zookeeper-data")
+        self.worker: Final = Worker("coordlock-zookeeper-data", must_not_wait=True)
         self._new: Final = new
-        self._sessions: Final[OneSession[ZookeeperSession]] = OneSession(SERVICE, RLock())
-        #: The newest session, and the same once it is open.
+        #: The newest session.
         self._session: ZookeeperSession | None = None
-        self._open_session: ZookeeperSession | None = None
-        self._stopping: set[Promise[None]] = set()
-        self._closed: Promise[None] | None = None
+        self._is_closed = False
 
     def submit(self, steps: Callable[[ZookeeperSession], Steps[T]]) -> Promise[T]:
         """Run a protocol of requests in a session, which is opened where there is none.
@@ -84,37 +81,42 @@ class DataSession:
 
     def session(self) -> Promise[ZookeeperSession]:
         """The session, when it is open. Without one, another is opened."""
-        if (session := self._open_session) is not None:
+        session = self._session
+        if session is not None and session.opened.done() and not session.has_ended:
             return resolved(session)
         promise: Promise[ZookeeperSession] = Promise()
         self.worker.run(partial(self._want, promise))
         return promise
 
     def close(self) -> Promise[None]:
-        """End the session, and tell the listener; kept when the session's threads have gone."""
+        """End the session; the promise is kept when the listener knows."""
         promise: Promise[None] = Promise()
         self.worker.run(partial(self._close, promise))
         return promise
 
-    # See `SessionListener`: another session is opened only after `_lost`
+    # See `SessionListener`
 
     def suspect(self, reason: str) -> None:
-        self.worker.run(self._disconnected)
+        self.worker.run(self.listener.disconnected)
 
     def recovered(self) -> None:
-        self.worker.run(self._reconnected)
+        self.worker.run(self._connected)
 
     def lost(self, reason: str) -> None:
-        self.worker.run(self._lost)
+        self.worker.run(self.listener.lost)
 
     # In the worker
 
     def _want(self, promise: Promise[ZookeeperSession]) -> None:
-        if self._closed is not None:
+        if self._is_closed:
             promise.fail(closed())
             return
         try:
-            session = self._session or self._start()
+            session = self._session
+            if session is None or session.has_ended:
+                session = self._session = self._new(OneSession(SERVICE, RLock()), self)
+                session.opened.add_done_callback(lambda _: self.recovered())
+                session.open()
         except Exception as error:
             promise.fail(translate(error))
             return
@@ -128,43 +130,14 @@ class DataSession:
 
         session.opened.add_done_callback(opened)
 
-    def _start(self) -> ZookeeperSession:
-        session = self._session = self._new(self._sessions, self)
-        self._stopping.add(session.stopped)
-        session.stopped.add_done_callback(self._stopping.discard)
-        session.opened.add_done_callback(lambda _: self.worker.run(partial(self._opened, session)))
-        session.open()
-        return session
-
-    def _opened(self, session: ZookeeperSession) -> None:
-        if session is not self._session:
-            return
-        if session.opened.exception() is None:
-            self._open_session = session
-            self.listener.connected(session)
-        else:
-            self._session = None
-
-    def _disconnected(self) -> None:
-        self.listener.disconnected()
-
-    def _reconnected(self) -> None:
+    def _connected(self) -> None:
         # This may come late, of a session that was lost meanwhile.
-        if self._open_session is not None and self._open_session.is_connected:
-            self.listener.connected(self._open_session)
-
-    def _lost(self) -> None:
-        self._session = self._open_session = None
-        self.listener.disconnected()
-        self.listener.lost()
+        if self._session is not None and self._session.is_connected:
+            self.listener.connected(self._session)
 
     def _close(self, promise: Promise[None]) -> None:
-        if self._closed is None:
-            self._sessions.forget(closes=True)
-            session, self._session, self._open_session = self._session, None, None
-            stopping = list(self._stopping)
-            if session is not None:
-                session.end(closed())
-            self._closed = settled(all_of([resolved(None), *stopping]))
-            self.listener.closed(closed())
-        self._closed.add_done_callback(promise.follow)
+        self._is_closed = True
+        if self._session is not None:
+            self._session.end(closed())
+        self.listener.closed(closed())
+        promise.resolve(None)

@@ -6,12 +6,10 @@ from typing import Final
 
 from kazoo.exceptions import (
     AuthFailedError,
-    BadArgumentsError,
     BadVersionError,
     ConnectionClosedError,
     ConnectionLoss,
     InvalidACLError,
-    NewConfigNoQuorumError,
     NoAuthError,
     NodeExistsError,
     NoNodeError,
@@ -24,7 +22,6 @@ from kazoo.exceptions import (
     SessionExpiredError,
     SessionMovedError,
     ThrottledOpError,
-    UnimplementedError,
 )
 
 from coordlock.errors import (
@@ -74,7 +71,6 @@ _MEANINGS: Final[tuple[tuple[type[Exception], type[BackendError], str], ...]] = 
     (ConnectionClosedError, BackendUnavailable, "the client's connection is closed"),
     (ConnectionLoss, BackendUnavailable, "the connection was lost"),
     (OperationTimeoutError, BackendUnavailable, "the operation timed out"),
-    (NewConfigNoQuorumError, BackendUnavailable, "the ensemble has no quorum"),
     (SessionMovedError, BackendUnavailable, "the session moved to another server"),
     (
         NotReadOnlyCallError,
@@ -88,8 +84,6 @@ _MEANINGS: Final[tuple[tuple[type[Exception], type[BackendError], str], ...]] = 
     (NodeExistsError, NodeExists, "the node exists already"),
     (BadVersionError, BadVersion, "the node is at another version"),
     (NotEmptyError, NotEmpty, "the node has children"),
-    (UnimplementedError, BackendError, "the server does not support the request"),
-    (BadArgumentsError, BackendError, "the server does not support the request"),
     (NoAuthError, AuthenticationFailed, "the node's ACL does not allow this"),
     (
         InvalidACLError,

@@ -6,15 +6,17 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.serialization import Close, Connect
-from kazoo.protocol.states import KeeperState
+from kazoo.protocol.states import Callback, KeeperState
 
 from coordlock.errors import ConfigurationError
 from coordlock.runtime.clock import Clock
+from coordlock.runtime.process import THREAD
 from coordlock.runtime.worker import Worker
 
 __all__ = ["GivenClient", "sharing"]
@@ -26,7 +28,7 @@ _LENGTH: Final = struct.Struct("!i")
 class GivenClient:
     """A started `KazooClient` of the application's, which goes on using it and stops it itself.
 
-    A caller of kazoo may block, for ever when the connection has gone: see `Wakeups`, which an
+    A caller of kazoo may block, for ever when the connection has gone: see `connection`, which an
     `OwnClient` has. But coordlock's callers are event loops, or have deadlines. So a thread makes
     the requests, ``sender``'s.
     """
@@ -55,6 +57,9 @@ class GivenClient:
         if not self.client.connected:
             failed("the given KazooClient is not connected")
             return
+        # kazoo's thread for events; for that for answers, see `ZookeeperSession`.
+        mark = partial(setattr, THREAD, "must_not_wait", True)
+        self.client.handler.dispatch_callback(Callback("watch", mark, ()))
         threading.Thread(target=probe, name="coordlock-zookeeper-probe", daemon=True).start()
 
     def call(self, request: Any, answer: Any) -> None:
@@ -125,7 +130,7 @@ def sharing(client: object, clock: Clock) -> Callable[[], GivenClient]:
         raise ConfigurationError("client must use kazoo's threading handler")
     if client.client_state == KeeperState.CLOSED:
         raise ConfigurationError("client is not started: call its start() before")
-    sender = Worker("coordlock-zookeeper-sender")
+    sender = Worker("coordlock-zookeeper-sender", must_not_wait=True)
     return lambda: GivenClient(client, clock, sender)
 
 

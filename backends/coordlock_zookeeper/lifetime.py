@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Final
 
 __all__ = ["BEAT_GAP", "Lifetime"]
@@ -24,22 +23,21 @@ class Lifetime:
     order. So a heartbeat that the leader answered proves that the report before it has
     arrived, with every heartbeat that the follower had answered before that report was due.
 
-    ``born`` is a moment not later than that when the leader first heard of the session.
+    Only kazoo's thread for answers uses it. ``born`` is a moment not later than that when the
+    leader first heard of the session.
     """
 
     def __init__(self, born: float) -> None:
-        self._lock = threading.RLock()
         #: What the leader certainly knows, and the later ones as (sent, acknowledged).
         self._known = born
         self._recent: list[tuple[float, float]] = []
 
     def proven(self, sent: float, acknowledged: float, ttl: float) -> float:
         """Seconds from ``sent`` for which the session lives, now that this one is acknowledged."""
-        with self._lock:
-            due = sent - ttl * _REPORT
-            known = [beat for beat in self._recent if beat[1] <= due]
-            if known:
-                self._known = max(self._known, *(beat[0] for beat in known))
-            self._recent = [beat for beat in self._recent if beat[1] > due]
-            self._recent.append((sent, acknowledged))
-            return ttl - (sent - self._known)
+        due = sent - ttl * _REPORT
+        known = [beat for beat in self._recent if beat[1] <= due]
+        if known:
+            self._known = max(self._known, *(beat[0] for beat in known))
+        self._recent = [beat for beat in self._recent if beat[1] > due]
+        self._recent.append((sent, acknowledged))
+        return ttl - (sent - self._known)

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kazoo.protocol.serialization import Exists, GetChildren2, GetData, Sync, Transaction
 from kazoo.protocol.states import EventType
@@ -55,18 +55,6 @@ REREAD_DELAY_S: Final = 0.2
 _PROBES: Final = 3
 
 
-class _Probe(NamedTuple):
-    """A transaction that changes nothing, and was answered.
-
-    Attributes:
-        sent: when.
-        zxid: its number; all that had happened when it was sent has smaller ones.
-    """
-
-    sent: float
-    zxid: int
-
-
 class Observations:
     """The observations of one client. The worker of its `DataSession` does all work."""
 
@@ -89,8 +77,9 @@ class Observations:
         self._interval = 0.0
         self._last_probe = 0.0
         self._is_probing = False
-        #: The last probes that were answered, by whichever server.
-        self._probes: deque[_Probe] = deque(maxlen=2)
+        #: When the last probes were sent that were answered, by whichever server, and their
+        #: transactions: all that had happened when a probe was sent has smaller numbers.
+        self._probes: deque[tuple[float, int]] = deque(maxlen=2)
         #: Whether nothing is read until a probe is answered.
         self._is_silent = False
         self._is_ticking = False
@@ -148,6 +137,7 @@ class Observations:
         self._doubt_all()
 
     def lost(self) -> None:
+        self.disconnected()
         self._later(self._timers.jitter(self._delay), self._open)
 
     def closed(self, error: BackendUnavailable) -> None:
@@ -250,8 +240,6 @@ class Observations:
         """Send ``request``, and have the worker take the answer in its order among the events."""
 
         def answered(answer: Promise[Answer]) -> None:
-            if isinstance(request, _GetData):
-                request.is_absent = answer.exception() is None and answer.result()[0] is None
             requests.after_events(self._do, take, answer)
 
         requests.send(request, answered)
@@ -287,9 +275,9 @@ class Observations:
         """Show the state that is proven, if it is new. It is as new as a probe that it includes."""
         if place.wanted and (place.is_new or place.is_complete):
             place.is_new = False
-            for probe in self._probes:
-                if probe.zxid <= place.state.revision:
-                    place.known_at = max(place.known_at, probe.sent)
+            for sent, zxid in self._probes:
+                if zxid <= place.state.revision:
+                    place.known_at = max(place.known_at, sent)
             for state in place.take_wanted():
                 state.resolve(place.state)
 
@@ -333,7 +321,7 @@ class Observations:
         if answer.exception() is not None:
             self._doubt_all()  # the next probe may be answered
             return
-        self._probes.append(_Probe(sent, answer.result()[1]))
+        self._probes.append((sent, answer.result()[1]))
         # It was answered behind the events of all earlier changes. What these have changed may have
         # yet to be read: then what is shown is as old as before. It is in doubt if it shows nothing
         # from after the probe before the last one: it changes faster than it is read.
@@ -388,19 +376,5 @@ class Observations:
 
 
 def _request(requests: Requests, reading: Reading, fired: Callable[[Any], None]) -> Any:
-    kinds = {"data": _GetData, "children": GetChildren2, "existence": Exists}
+    kinds = {"data": GetData, "children": GetChildren2, "existence": Exists}
     return requests.made(kinds[reading.kind], reading.path, fired)
-
-
-class _GetData(GetData):  # type: ignore[misc]
-    """A request that leaves no watch on a node that is not there, as the server does not either.
-
-    kazoo would keep such a watch as long as the connection lasts.
-    """
-
-    is_absent = False
-
-    @property
-    def watcher(self) -> object:
-        """What kazoo calls when the watch fires; it asks for that after the answer has come."""
-        return None if self.is_absent else self[1]

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kazoo.exceptions import KazooException
+from kazoo.protocol.serialization import CloseInstance
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 
@@ -48,7 +49,7 @@ class OwnClient:
         self._stopping = threading.Lock()
         self._log = _KazooLog()
         seconds = min(access.connect_timeout, access.ttl)
-        self._handler = Handler(seconds, access.tls, access.answered, clock)
+        self._handler = Handler(seconds, access.tls, clock)
         self.client = Client(
             hosts=access.hosts,
             timeout=access.ttl,
@@ -59,7 +60,6 @@ class OwnClient:
                 max_delay=_LONGEST_PAUSE,
                 sleep_func=self._handler.sleep_func,
             ),
-            command_retry=KazooRetry(max_tries=0, sleep_func=self._handler.sleep_func),
             auth_data=[("digest", access.digest)] if access.digest else None,
             sasl_options=access.sasl,
             logger=self._log,
@@ -71,7 +71,6 @@ class OwnClient:
 
     def start(self, connected: Callable[[], None], failed: Callable[[str], None]) -> None:
         self._handler.failed = failed
-        self._handler.requests = lambda: self.client._queue or self.client._connection.rest
 
         def changed(state: str) -> bool:
             if state == KazooState.CONNECTED:
@@ -97,18 +96,24 @@ class OwnClient:
 
     def stop(self) -> None:
         self._handler.failed = None
+        client, connection = self.client, self._handler.connection
         # Where Ctrl-C has ended the connection, too, the next one says farewell.
         until = time.monotonic() + _GRACE
-        while self.client._connection.comes_again and time.monotonic() < until:
+        while connection.comes_again and time.monotonic() < until:
             time.sleep(_LOOK)
-        # Without a connection there is no farewell to wait for; on a silent one the wait is short.
-        # kazoo's I/O thread counts it: at the interpreter's exit no other thread can be started.
-        self._handler.abort_in(_GRACE if self.client.connected else 0.0)
         try:
-            # One after the other: kazoo lets the second of two return before it has stopped.
+            # One after the other: the second returns only after the client has stopped.
             with self._stopping:
-                self.client.stop()
-                self.client.close()
+                # As kazoo's `stop`, which would wait for 10 s at least. Without a connection there
+                # is no farewell to wait for.
+                grace = _GRACE if client.connected else 0.0
+                client._stopped.set()
+                client._queue.append((CloseInstance, None))
+                connection.wake()
+                connection.connection_stopped.wait(grace)
+                self._handler.abort()
+                client._safe_close()
+                client.close()
         except Exception as error:
             log.warning("closing a ZooKeeper client failed: %s", error)
 

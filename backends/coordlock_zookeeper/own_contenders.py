@@ -174,43 +174,33 @@ class OwnContenders:
 
         A contender of an earlier session is not taken: the server removes it when that session
         expires. kazoo's own recipe takes it, and believes to hold a lock that another client then
-        gets. Of a set, all contenders must be there, made by the marker's transaction.
+        gets. Of a set, all contenders must be there, made by one transaction.
         """
         paths = [self._path(entry) for entry in entries]
-        is_set = len(entries) > 1
         synced = self._ask(Sync, paths[0])
-        marked = self._ask(Exists, self._marker(entries), None) if is_set else None
         listed = [self._queues.lists.ask(path) for path in paths]
         yield synced
-        marker = None if marked is None else (yield marked)[0]
-        adopted: list[tuple[str, Any]] = []
-        others: list[str] = []
+        found: list[str] = []
+        # By the transactions that made them. What made one of a set has made all of it.
+        adopted: dict[int, list[tuple[str, Any]]] = {}
         for entry, parent, answer in zip(entries, paths, listed, strict=True):
             positions = (yield answer).positions
-            found = [f"{parent}/{child}" for _, child in positions if nodes.has_id(child, entry.id)]
-            stats = [self._ask(Exists, path, None) for path in found]
-            is_missing = True
-            for path, asked in zip(found, stats, strict=True):
+            twins = [f"{parent}/{child}" for _, child in positions if nodes.has_id(child, entry.id)]
+            found += twins
+            for path, asked in [(path, self._ask(Exists, path, None)) for path in twins]:
                 stat, _ = yield asked
-                if is_missing and stat is not None and self._is_ours(stat, marker, is_set):
-                    adopted.append((path, stat))
-                    is_missing = False
-                else:
-                    others.append(path)
-        if len(adopted) == len(entries):
-            # `_snapshot_with` discards the others.
-            made = [path for path, _ in adopted]
-            return (yield from self._enqueued(entries, made, adopted[0][1], listed, True))
-        others += [path for path, _ in adopted]
-        for path in (*others, self._marker(entries)) if is_set else others:
+                if stat is not None and stat.ephemeralOwner == self._session.number:
+                    adopted.setdefault(stat.czxid, []).append((path, stat))
+        for made in adopted.values():
+            if len(made) == len(entries):
+                # `_snapshot_with` discards the others.
+                own, stat = [path for path, _ in made], made[0][1]
+                return (yield from self._enqueued(entries, own, stat, listed, True))
+        if len(entries) > 1:
+            found.append(self._marker(entries))
+        for path in found:
             yield from self.delete(path)
         return None
-
-    def _is_ours(self, stat: Any, marker: Any, is_set: bool) -> bool:
-        """Whether a node with ``stat`` is of this session and, in a set, made with ``marker``."""
-        if is_set and (marker is None or stat.czxid != marker.czxid):
-            return False
-        return bool(stat.ephemeralOwner == self._session.number)
 
     def _enqueued(
         self,

@@ -40,9 +40,6 @@ State = TypeVar("State", Snapshot, Listing)
 Child = TypeVar("Child")
 Value = TypeVar("Value")
 
-#: The server's own, at the top.
-_SYSTEM: Final = "zookeeper"
-
 
 class Reading(NamedTuple):
     """A request for the data of a node, its children, or whether it exists.
@@ -304,8 +301,7 @@ class FolderPlace(_Parent[Listing, VersionedValue | None]):
         self._folder: Final = folder
 
     def _selected(self, children: Sequence[str]) -> Sequence[str]:
-        is_top = self.path == "/"
-        return sorted(name for name in children if not (is_top and name == _SYSTEM))
+        return sorted(children)
 
     def _child(self, name: str, data: bytes | None, stat: Any) -> VersionedValue | None:
         return stored(data, stat)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +12,7 @@ from kazoo.protocol.serialization import GetChildren2, GetData, Sync
 
 from coordlock.errors import AuthenticationFailed
 from coordlock.model.contender import Contender, Snapshot, are_known, is_known
+from coordlock.model.names import unescape
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise
 from coordlock_zookeeper import nodes
@@ -34,17 +34,6 @@ class QueueReader:
         self._ask = requests.ask
         self._layout = layout
         self.lists: Final = ChildLists(requests)
-
-    def snapshot(
-        self, queue: str, upto: Contender | None, owners: bool, conflicting: bool = False
-    ) -> Steps[Snapshot]:
-        """See `Backend.snapshot`."""
-        # Without `sync` a session still sees what it wrote itself, so the list can only show
-        # contenders before its own that have left.
-        [snapshot] = yield from self.read(
-            [queue], upto, owners=owners, is_synced=owners, conflicting=conflicting
-        )
-        return snapshot
 
     def read(
         self,
@@ -113,7 +102,7 @@ class QueueReader:
         asked = [
             (name, self._ask(GetChildren2, f"{root}/{child}", None))
             for child in ([] if found is None else found[0])
-            if (name := self._layout.queue_of(child)) is not None
+            if (name := unescape(child)) is not None
         ]
         names = []
         for name, answer in asked:
@@ -177,19 +166,15 @@ class ChildLists:
     def ask(self, parent: str) -> Promise[ChildList]:
         """The children of ``parent``, by a list that is sent now or later, not earlier."""
         promise: Promise[ChildList] = Promise()
-        sent = self._under_way.get(parent)
-        if sent is not None:
+        if (sent := self._under_way.get(parent)) is not None:
             sent.append(promise)
             if not sent.answer.done():
                 return promise
-            try:
-                sent.remove(promise)
-            except ValueError:
-                return promise  # the answer has come meanwhile, and the next list is for it, too
+            promise = Promise()  # the next list may have been sent before
         self._send(parent, [promise])
         return promise
 
-    def _send(self, parent: str, wanted: list[Promise[ChildList]]) -> None:
+    def _send(self, parent: str, wanted: Sequence[Promise[ChildList]]) -> None:
         sent = _Sent()
         request = self._requests.made(GetChildren2, parent, None)
         sent.answer = self._requests.send(request, partial(self._answered, parent, wanted, sent))
@@ -197,27 +182,22 @@ class ChildLists:
         # threads send at once, both lists are good, and one is waited for.
         self._under_way[parent] = sent
         if sent.answer.done():
-            self._forget(parent, sent)
-
-    def _forget(self, parent: str, sent: _Sent) -> None:
-        if self._under_way.get(parent) is sent:
             self._under_way.pop(parent, None)
 
     def _answered(
-        self, parent: str, wanted: list[Promise[ChildList]], sent: _Sent, answer: Promise[Answer]
+        self,
+        parent: str,
+        wanted: Sequence[Promise[ChildList]],
+        sent: _Sent,
+        answer: Promise[Answer],
     ) -> None:
-        self._forget(parent, sent)
-        later: list[Promise[ChildList]] = []
-        with suppress(IndexError):  # one by one: others may take theirs back
-            while True:
-                later.append(sent.pop(0))
+        self._under_way.pop(parent, None)
+        if sent:
+            self._send(parent, sent)
         if (error := answer.exception()) is not None:
-            # Also those: there is no connection to ask once more.
-            for promise in (*wanted, *later):
+            for promise in wanted:
                 promise.fail(copy(error))  # each is raised, and collects tracebacks
             return
-        if later:
-            self._send(parent, later)
         found, zxid = answer.result()
         children, zxid = ((), zxid) if found is None else (found[0], found[1].pzxid)
         child_list = ChildList.of(parent, children, zxid, exists=found is not None)

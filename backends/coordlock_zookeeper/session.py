@@ -17,6 +17,7 @@ from coordlock.backend.session import OneSession
 from coordlock.errors import AuthenticationFailed, BackendError, BackendUnavailable, SessionLost
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.process import THREAD
 from coordlock.runtime.promise import Promise, failed
 from coordlock_zookeeper.errors import SERVICE, translate
 from coordlock_zookeeper.lifetime import BEAT_GAP, Lifetime
@@ -125,7 +126,7 @@ class ZookeeperSession:
     @property
     def is_connected(self) -> bool:
         """Whether the session is open and has a connection."""
-        return self._connected
+        return self._connected and not self.has_ended
 
     @property
     def _is_live(self) -> bool:
@@ -279,6 +280,7 @@ class ZookeeperSession:
                 error = BackendUnavailable(SERVICE, _ENDED)
             self.end(error)
             return
+        THREAD.must_not_wait = True  # kazoo's thread for answers; also a given client's
         with self._lock:
             if self.has_ended:
                 return

@@ -43,6 +43,7 @@ ENTRANTS: Final = (
     Entrant("floor", "postgresql", "floor", "floors:PostgresqlFloor"),
     Entrant("coordlock", "postgresql", "coordlock", "ours:Sync"),
     Entrant("coordlock asyncio", "postgresql", "coordlock", "ours:Async"),
+    Entrant("the requests alone", "postgresql", "peer", "floors:PostgresqlQueue"),
     Entrant("ShedLock's statements", "postgresql", "peer", "peers:ShedLock"),
     Entrant("flock(2)", "local", "floor", "floors:Flock"),
     Entrant("coordlock", "local", "coordlock", "ours:Sync"),

@@ -17,9 +17,16 @@ from coordlock_etcd import rpc
 from kazoo.client import KazooClient
 from psycopg.types.json import Jsonb
 
-from bench.contestants.contestant import SERVER, Contestant
+from bench.contestants.contestant import SERVER, Contestant, Grant
 
-__all__ = ["EtcdFloor", "Flock", "PostgresqlFloor", "RedisFloor", "ZooKeeperFloor"]
+__all__ = [
+    "EtcdFloor",
+    "Flock",
+    "PostgresqlFloor",
+    "PostgresqlQueue",
+    "RedisFloor",
+    "ZooKeeperFloor",
+]
 
 _DELETE_RANGE: Final = rpc.Method(
     "/etcdserverpb.KV/DeleteRange", pb.DeleteRangeRequest, pb.DeleteRangeResponse
@@ -109,16 +116,21 @@ class PostgresqlFloor(Contestant):
         self._session = f"{self._channel}-1"
         self._ask("open", former=[], ttl="60 s")
 
-    def _ask(self, verb: str, **arguments: object) -> None:
+    def _ask(self, verb: str, **arguments: object) -> Any:
         common = {"root": self.root, "caller": self._channel, "session": self._session}
-        given = Jsonb(common | arguments)
-        self._connection.execute(f"CALL coordlock.request('{verb}', %s)", [given])
+        statement = f"CALL coordlock.request('{verb}', %s)"
+        [[answer]] = self._connection.execute(statement, [Jsonb(common | arguments)])
+        return answer[1]
 
-    def acquire(self, name: str) -> str:
+    def _enqueue(self, name: str) -> tuple[str, Any]:
+        """The id of a new contender, and those that are listed in its queue, itself the last."""
         id = uuid4().hex
         entry = {"name": name, "id": id, "claim": "lock", "owner": "", "value": "", "nearest": 1}
-        self._ask("enqueue", entries=[entry])
-        return id
+        [[_, listed]] = self._ask("enqueue", entries=[entry])
+        return id, listed
+
+    def acquire(self, name: str) -> str:
+        return self._enqueue(name)[0]
 
     def release(self, held: str) -> None:
         self._ask("withdraw", contenders=[{"session": self._session, "id": held}], kept=[])
@@ -129,6 +141,31 @@ class PostgresqlFloor(Contestant):
         self._held[name] = self.acquire(name)
         next(self._connection.notifies(stop_after=1))
         return time.monotonic()
+
+
+class PostgresqlQueue(PostgresqlFloor):
+    """The same, waiting in order for notifications, without all else that coordlock does."""
+
+    def __init__(self, address: str, root: str) -> None:
+        super().__init__(address, root)
+        self._listening = psycopg.connect(SERVER.format(address), autocommit=True)
+        self._listening.execute(f"LISTEN {self._channel}")
+
+    def acquire(self, name: str) -> str:
+        id, listed = self._enqueue(name)
+        patience = 0.0  # it looks once after its own commit
+        while len(listed) > 1:
+            list(self._listening.notifies(timeout=patience, stop_after=1))
+            _, listed = self._ask("snapshot", name=name, upto=listed[-1][1], nearest=1)
+            patience = 1.0
+        return id
+
+    def wait(self, name: str) -> float:
+        return self.hold(name)
+
+    def contend(self, name: str, begin: float, lead: float, seconds: float) -> list[Grant]:
+        self._ask("heartbeat")
+        return super().contend(name, begin, lead, seconds)
 
 
 class RedisFloor(Contestant):

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from coordlock.errors import CoordlockError
+from coordlock.errors import CoordlockError, Unsupported
 from coordlock.locks.base_grant import BaseGrant, GrantState, raise_or_chain
 from coordlock.locks.signals import AwaitingSignals, BlockingSignals
 from coordlock.runtime.driver import Steps, awaiting, blocking
-from coordlock.runtime.guards import EnteredByAsyncWith, EnteredByWith, OtherDatabase
+from coordlock.runtime.guards import EnteredByAsyncWith, EnteredByWith
 from coordlock.runtime.promise import Promise, all_of
 
 if TYPE_CHECKING:
@@ -82,14 +82,14 @@ class _GuardingGrant(BaseGrant):
     def _check_guard(self, answer: str) -> None:
         """Raise what the ``answer`` to that means."""
         if answer == "elsewhere":
-            raise OtherDatabase(
+            raise Unsupported(
                 f"the connection is to another database than the one with the lock {self.name!r}: "
                 "use a connection to that one, or a fence, such as coordlock.fencing.sql.SQLFence"
             )
         if answer == "snapshot":
             raise ValueError(
-                "the transaction does not see the lock, which was granted after its beginning, or "
-                "lost: acquire first, then begin, or use READ COMMITTED"
+                "the transaction does not see the lock, which was granted after its beginning: "
+                "acquire first, then begin, or use READ COMMITTED"
             )
         if answer != "held":
             raise self._lost_because("its contender has left the queue, or its session has ended")
@@ -127,18 +127,24 @@ class Grant(EnteredByWith, BlockingSignals, _GuardingGrant):
 
         ``connection`` is one of psycopg, SQLAlchemy or Django, or a session of SQLAlchemy, to the
         database that has the locks. Raises `LockLost` if another client may have the lock already,
-        `Unsupported` on other services, and ValueError for a connection to another database,
-        without a transaction, or with one whose snapshot is older than the grant.
+        `Unsupported` on other services and for a connection to another database, and ValueError for
+        one without a transaction, or with one whose snapshot is older than the grant.
         """
-        self._check_guard(self._ask_in(connection, awaits=False))
+        self._guard(connection)
 
     def release_with(self, connection: Any) -> None:
         """Release the lock by the transaction of ``connection``, on PostgreSQL: see `guard`.
 
         Other clients get the lock when it has committed or was rolled back, and not before.
         """
-        self._check_guard(self._ask_in(connection, awaits=False, removes=True))
+        self._guard(connection, removes=True)
         self.release()
+
+    def _guard(self, connection: Any, *, removes: bool = False) -> None:
+        answer = self._ask_in(connection, awaits=False, removes=removes)
+        if answer == "snapshot":  # which does not show a loss either
+            self.verify()
+        self._check_guard(answer)
 
     def transaction(self) -> Transaction:
         """Writes to the service itself, which makes them only while this grant lives.
@@ -193,12 +199,18 @@ class AsyncGrant(EnteredByAsyncWith, AwaitingSignals, _GuardingGrant):
 
         ``connection`` is one for asyncio, of psycopg or SQLAlchemy, or a session of the latter.
         """
-        self._check_guard(await self._ask_in(connection, awaits=True))
+        await self._guard(connection)
 
     async def release_with(self, connection: Any) -> None:
         """Release the lock by the transaction of ``connection``: see `Grant.release_with`."""
-        self._check_guard(await self._ask_in(connection, awaits=True, removes=True))
+        await self._guard(connection, removes=True)
         await self.release()
+
+    async def _guard(self, connection: Any, *, removes: bool = False) -> None:
+        answer = await self._ask_in(connection, awaits=True, removes=removes)
+        if answer == "snapshot":
+            await self.verify()
+        self._check_guard(answer)
 
     def transaction(self) -> AsyncTransaction:
         """Writes that the service makes only while this grant lives: see `Grant.transaction`."""

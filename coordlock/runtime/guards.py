@@ -20,7 +20,6 @@ __all__ = [
     "CoroutineFunction",
     "EnteredByAsyncWith",
     "EnteredByWith",
-    "OtherDatabase",
     "PlainFunction",
     "Resident",
     "block",
@@ -34,10 +33,6 @@ T = TypeVar("T")
 
 _COROUTINE: Final = "a coroutine"
 _GENERATOR: Final = "a generator"
-
-
-class OtherDatabase(ValueError):
-    """The connection is to another database than the one with the lock."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Redis's wire protocol, as far as naming its messages goes.
 
-A request is an array of texts, and the replies come in the order of the requests (RESP2). What a
-subscriber hears is a reply without a request.
+A request is an array of texts, and the replies come in the order of the requests. What a
+subscriber hears is a reply without a request, in RESP3 a push.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ class RedisFrames:
         return Message(kind, self._count, body)
 
     def _reply(self, body: bytes) -> Message:
+        if body.startswith(b">"):
+            return Message("event", None, body)
         if body.startswith(b"*") and _words(body)[:1] and _words(body)[0] in _EVENTS:
             if _words(body)[0] == b"pong" and self._asked:
                 self._asked.pop(0)
@@ -87,8 +89,9 @@ def _end(data: bytes, start: int) -> int | None:
         length = int(data[start + 1 : line])
         end += length + 2 if length >= 0 else 0
         return end if end <= len(data) else None
-    if kind == b"*":
-        for _ in range(int(data[start + 1 : line])):
+    if kind in (b"*", b">", b"%"):
+        count = int(data[start + 1 : line]) * (2 if kind == b"%" else 1)
+        for _ in range(count):
             found = _end(data, end)
             if found is None:
                 return None

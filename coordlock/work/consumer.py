@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from bisect import bisect
 from collections import deque
 from collections.abc import Callable
 from copy import copy
@@ -39,8 +40,8 @@ from coordlock.runtime.clock import sleep, soon, within
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Condition, Promise
 from coordlock.work.chores import Chores, log_dead
-from coordlock.work.layout import OLD, Entry, creating, ending, milliseconds
-from coordlock.work.records import Claim, Content, Limits
+from coordlock.work.layout import OLD, Entry, creating, ending, later_than_now, milliseconds
+from coordlock.work.records import Claim, Content, Limits, entry_in
 from coordlock.work.store import Outcome, Store, Writing
 from coordlock.work.workers import Worker, Workers
 
@@ -81,7 +82,7 @@ class Claimed:
 class Wanted:
     """A call that wants an item."""
 
-    __slots__ = ("claim", "is_left", "once", "refused", "saw_nothing", "woken")
+    __slots__ = ("claim", "is_left", "once", "refused", "woken")
 
     def __init__(self, *, once: bool) -> None:
         self.once: Final = once
@@ -89,10 +90,8 @@ class Wanted:
         self.claim: Promise[Claimed | Outcome | None] | None = None
         #: Whether its caller has given up.
         self.is_left = False
-        #: Whether nothing was ready when the client looked last.
-        self.saw_nothing = False
-        #: How many claims were refused since then.
-        self.refused = 0
+        #: How many claims were refused since nothing was ready; None while there is no answer.
+        self.refused: int | None = None
         #: Kept when an item may be ready.
         self.woken: Promise[None] = Promise()
 
@@ -114,12 +113,12 @@ class Consumer:
         self._changed: Final = Condition()
         self._following: Observation[Listing] | None = None
         #: What may be claimed, as last listed, in the order in which this client claims it.
-        self._ready: deque[Entry] = deque()
+        self._ready: deque[str] = deque()
         #: When the next entry is due, in milliseconds since 1970.
         self._next_due = math.inf
         #: The entries whose claims are under way, and all that were claimed since a look began.
-        self._busy: Final[set[Entry]] = set()
-        self._tried: set[Entry] = set()
+        self._busy: Final[set[str]] = set()
+        self._tried: set[str] = set()
         #: How many looks are under way.
         self._looks = 0
         #: When the last look began, in seconds of the client's clock, and after what news.
@@ -127,9 +126,8 @@ class Consumer:
         self._seen: object = None
         #: When the service last refused a claim, and how many listed entries the client had then.
         self._refused_at, self._left = -math.inf, 1
-        #: How many more claims were refused than made lately, and whether the last one was.
+        #: How many more claims were refused than made lately.
         self._refusals = 0
-        self._was_refused = False
 
     # Its calls
 
@@ -149,7 +147,7 @@ class Consumer:
                     has_looked = True
                     yield from self.look()
                 if not self._ready:
-                    wanted.saw_nothing, wanted.refused = True, 0
+                    wanted.refused = 0
                     if wanted.once:
                         return None
                     yield from self._news(wanted)
@@ -158,7 +156,7 @@ class Consumer:
                 if isinstance(found, Claimed):
                     return found
                 if found is Outcome.REFUSED:
-                    wanted.saw_nothing, wanted.refused = False, wanted.refused + 1
+                    wanted.refused = (wanted.refused or 0) + 1
                     yield sleep(self._timers, self._pause(_PAUSE_AT_WORK_S) / self._left)
         finally:
             with self._lock:
@@ -184,10 +182,10 @@ class Consumer:
         claim = wanted.claim = Promise()
 
         def begin() -> None:
-            if wanted.is_left or (entry := self._choose()) is None:
+            if wanted.is_left or (name := self._choose()) is None:
                 claim.resolve(None)
             else:
-                run_in_background(self._claim(entry)).add_done_callback(claim.follow)
+                run_in_background(self._claim(name)).add_done_callback(claim.follow)
 
         soon(self._timers, begin)  # where Ctrl-C cannot strike
         self.store.engine.check()  # after it was closed, nothing begins
@@ -258,7 +256,7 @@ class Consumer:
                     seconds = min(seconds, max(_SHORTEST_S, self._next_due / 1000 - time.time()))
             else:
                 if wake_at is None:
-                    is_first = self.chores.is_ours and not self._was_refused
+                    is_first = self.chores.is_ours and self._is_alone
                     shortest = _PAUSE_S if self.is_following else _RELIST_S
                     wake_at = now if is_first else now + self._pause(shortest)
                 if (seconds := wake_at - now) <= 0:
@@ -279,6 +277,11 @@ class Consumer:
     # What may be claimed
 
     @property
+    def _is_alone(self) -> bool:
+        """Whether no other consumer was faster lately."""
+        return self.store.engine.clock.now() - self._refused_at >= _QUIET_S
+
+    @property
     def _may_be_ready(self) -> bool:
         """Whether anything may have become ready since the last look."""
         following = self._following
@@ -294,28 +297,26 @@ class Consumer:
 
     def look(self) -> Steps[None]:
         """List what may be claimed now."""
-        following, now = self._following, self.store.engine.clock.now
+        following, layout = self._following, self.store.layout
         with self._lock:
             if not self._looks:
                 self._tried = set(self._busy)
             self._looks += 1
-            self._look_at = now()
+            self._look_at = self.store.engine.clock.now()
         seen = None if following is None else following.view.state  # before the listing
         try:
             yield from self.store.check()
-            found = yield from self.store.names(self.store.layout.ready, _LISTED, OLD)
+            found = yield from self.store.names(layout.ready, _LISTED, OLD)
         finally:
             with self._lock:
                 self._looks -= 1
         with self._lock:
-            moment = milliseconds()
-            due = [entry for entry in found if entry.is_due(moment)]
-            free = [entry for entry in due if entry not in self._tried]
-            free.sort(key=lambda entry: not entry.is_old)
-            is_alone = now() - self._refused_at >= _QUIET_S
-            start = 0 if is_alone else int(self._timers.jitter(len(free)))
+            new, middle = bisect(found, OLD), bisect(found, later_than_now())
+            due = found[new:middle] + found[:new]
+            free = [name for name in due if name not in self._tried]
+            start = 0 if self._is_alone else int(self._timers.jitter(len(free)))
             self._ready = deque(free[start:] + free[:start])
-            later = (entry.at for entry in found if not entry.is_due(moment))
+            later = (entry_in(layout.ready + name).at for name in found[middle:])
             self._next_due = next(later, math.inf)
             # What this client has tried itself may be ready again, or hide others.
             self._seen = seen if len(free) == len(due) else None
@@ -326,20 +327,21 @@ class Consumer:
 
     # Claims
 
-    def _choose(self) -> Entry | None:
+    def _choose(self) -> str | None:
         """What to claim next, which no other call of this client gets meanwhile."""
         with self._lock:
             if not self._ready:
                 return None
-            entry = self._ready.popleft()
-            self._busy.add(entry)
-            self._tried.add(entry)
-            return entry
+            name = self._ready.popleft()
+            self._busy.add(name)
+            self._tried.add(name)
+            return name
 
-    def _claim(self, entry: Entry) -> Steps[Claimed | Outcome | None]:
+    def _claim(self, name: str) -> Steps[Claimed | Outcome | None]:
         """Claim the item; where it is not to be had, what came of that."""
         outcome, claimed, worker = Outcome.UNCLEAR, None, None
         try:
+            entry = entry_in(self.store.layout.ready + name)
             worker = yield from self.workers.get(entry.token)
             outcome, claimed = yield from self._write(entry, worker)
             return claimed or outcome
@@ -348,7 +350,7 @@ class Consumer:
                 raise
             return outcome
         finally:
-            self._note(entry, outcome)
+            self._note(name, outcome)
             if worker is not None and claimed is None:
                 self.workers.put_back(worker)
 
@@ -381,15 +383,14 @@ class Consumer:
             worker.ticket.withdraw()  # so that the claim is void, if it was made
             raise
 
-    def _note(self, entry: Entry, outcome: Outcome) -> None:
-        """A claim of ``entry`` has ended: learn from it for the next pause."""
+    def _note(self, name: str, outcome: Outcome) -> None:
+        """The claim of the entry ``name`` has ended: learn from it for the next pause."""
         with self._lock:
-            self._busy.discard(entry)
-            self._was_refused = outcome is Outcome.REFUSED
+            self._busy.discard(name)
             if outcome is Outcome.MADE:
                 self._refusals = max(self._refusals - 1, -_HALVINGS)
                 return
-            if self._was_refused:
+            if outcome is Outcome.REFUSED:
                 self._refused_at, self._left = self.store.engine.clock.now(), len(self._ready) + 1
                 self._refusals = min(max(self._refusals, 0) + 1, _DOUBLINGS)
             self.look_again()

@@ -23,7 +23,17 @@ from typing import Final, NamedTuple, Self
 from coordlock.backend.data import Delete, Expect, Operation, Put
 from coordlock.model.names import escape, internal
 
-__all__ = ["FOLDER", "OLD", "Entry", "Layout", "creating", "ending", "milliseconds", "number_of"]
+__all__ = [
+    "FOLDER",
+    "OLD",
+    "Entry",
+    "Layout",
+    "creating",
+    "ending",
+    "later_than_now",
+    "milliseconds",
+    "number_of",
+]
 
 #: The folder whose keys are named as the work queues.
 FOLDER: Final = "@work"
@@ -63,10 +73,6 @@ class Entry(NamedTuple):
         """The item's id."""
         return str(self.number)
 
-    def is_due(self, now: int) -> bool:
-        """Whether it may be claimed ``now``, in milliseconds since 1970."""
-        return self.at <= now
-
     def __str__(self) -> str:
         history = f"{self.token}.{self.deliveries}.{self.failures}"
         return f"{self.is_old}.{self.at:015d}.{self.number:016d}.{history}"
@@ -84,6 +90,11 @@ def number_of(id: object) -> int:
 def milliseconds() -> int:
     """Now, since 1970."""
     return int(time.time() * 1000)
+
+
+def later_than_now() -> str:
+    """What the names of entries that are not due sort after, and those that are due before."""
+    return f"{OLD}{milliseconds() + 1:015d}"
 
 
 class Layout:

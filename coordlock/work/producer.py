@@ -15,6 +15,7 @@ import math
 import secrets
 import threading
 import time
+from bisect import bisect
 from collections.abc import Sequence
 from copy import copy
 from typing import Final
@@ -191,7 +192,7 @@ class Producer:
         waiting = self._counted[0] + tail.next - self._counted[1]
         if limits and waiting + len(batch) > min(limits):
             found = yield from self._store.names(self._layout.ready, max(limits), OLD)
-            waiting = sum(not entry.is_old for entry in found)
+            waiting = bisect(found, OLD)
             # There may be more than that.
             self._counted = (waiting, tail.next) if waiting < max(limits) else (math.inf, 0)
         admitted = []

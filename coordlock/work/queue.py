@@ -156,7 +156,7 @@ class _BaseWorkQueue(Resident, Generic[I]):
         wanted, item = yield from self._next(seconds, cancellation)
         if item is not None:
             return item
-        raise WorkQueueEmpty(self.name, seconds or 0.0, wanted.refused)
+        raise WorkQueueEmpty(self.name, seconds or 0.0, wanted.refused or 0)
 
     def _try_take(self) -> Steps[I | None]:
         """An item that is ready now, or None. Raises what `take` raises."""
@@ -193,7 +193,7 @@ class _BaseWorkQueue(Resident, Generic[I]):
             reason = str(cancelled)
             raise WaitCancelled(self.name, reason, kind="work queue") from cancelled.__cause__
         except DeadlineReached as late:
-            if wanted.refused or (seconds != 0 and wanted.saw_nothing):
+            if wanted.refused is not None:
                 return wanted, None
             raise self._unavailable(engine.silent(late), seconds) from late.__cause__
 

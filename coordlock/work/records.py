@@ -163,12 +163,12 @@ class Limits:
         deliveries, failures = claim.deliveries + delivered, claim.failures + failed
         entry = claim._replace(at=due, deliveries=deliveries, failures=failures)
         if failures >= self.failures:
-            return Ended(entry._replace(at=milliseconds()), reason or f"failed {failures} times")
-        if self.deliveries is not None and deliveries >= self.deliveries:
-            return Ended(
-                entry._replace(at=milliseconds()), reason or f"delivered {deliveries} times"
-            )
-        return Ended(entry, "")
+            limit = f"failed {failures} times"
+        elif self.deliveries is not None and deliveries >= self.deliveries:
+            limit = f"delivered {deliveries} times"
+        else:
+            return Ended(entry, "")
+        return Ended(entry._replace(at=milliseconds()), reason or limit)
 
 
 def entry_in(key: str) -> Entry:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Sequence
 from enum import Enum
 from functools import partial
@@ -15,8 +16,8 @@ from coordlock.runtime.clock import sleep
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, bounded
 from coordlock.runtime.promise import Promise
-from coordlock.work.layout import Entry, Layout, milliseconds
-from coordlock.work.records import Tail, check_mark, entry_in
+from coordlock.work.layout import Layout, later_than_now
+from coordlock.work.records import Tail, check_mark
 
 __all__ = ["Outcome", "Store", "Writing"]
 
@@ -54,10 +55,13 @@ class Store:
         """What is kept at ``where``, asked for until there is an answer."""
         return (yield from self.engine.repeated(lambda: self.backend.read(where)))
 
-    def names(self, folder: str, first: int | None = None, split: str = "") -> Steps[list[Entry]]:
-        """The entries in ``folder``, asked for until there is an answer: see `Backend.names`."""
+    def names(self, folder: str, first: int | None = None, split: str = "") -> Steps[list[str]]:
+        """Those of the entries in ``folder``, asked for until there is an answer.
+
+        See `Backend.names`. They are compared as they are, because to parse many takes long.
+        """
         ask = partial(self.backend.names, folder, first, split)
-        return [entry_in(folder + name) for name in (yield from self.engine.repeated(ask))]
+        return (yield from self.engine.repeated(ask))
 
     def tail(self) -> Steps[Tail]:
         """Where items are put. Raises `NameConflict`."""
@@ -73,8 +77,7 @@ class Store:
 
     def ready(self) -> Steps[int]:
         """How many items may be claimed now."""
-        now = milliseconds()
-        return sum(entry.is_due(now) for entry in (yield from self.names(self.layout.ready)))
+        return bisect((yield from self.names(self.layout.ready)), later_than_now())
 
     def workers(self, *, owners: bool = True) -> Steps[Snapshot]:
         """All contenders of the workers: with ``owners`` as they are at a moment of this call."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
@@ -13,7 +14,7 @@ from coordlock.kernel.retry import retried
 from coordlock.model.contender import Contender
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import all_of
-from coordlock.work.layout import OLD, Entry, ending, milliseconds
+from coordlock.work.layout import OLD, Entry, ending, later_than_now
 from coordlock.work.records import Claim, Content, Ended, entry_in, reason_in
 from coordlock.work.store import Outcome, Store
 
@@ -108,26 +109,29 @@ def _taken(store: Store) -> Steps[list[_Found]]:
 
 def _ready(store: Store, first: int | None = None) -> Steps[list[_Found]]:
     """The first entries, or all, that wait or are delayed, in the order in which they are due."""
-    folder, now = store.layout.ready, milliseconds()
+    folder, later = store.layout.ready, later_than_now()
+    names = yield from store.names(folder, first, OLD)
     return [
-        _Found(entry, f"{folder}{entry}", "waiting" if entry.is_due(now) else "delayed")
-        for entry in (yield from store.names(folder, first, OLD))
+        _Found(entry_in(folder + name), folder + name, "waiting" if name < later else "delayed")
+        for name in names
     ]
 
 
 def _dead(store: Store, first: int | None = None) -> Steps[list[_Found]]:
     """The first dead entries, or all, in the order in which they died."""
     folder = store.layout.dead
-    entries = yield from store.names(folder, first)
-    return [_Found(entry, f"{folder}{entry}", "dead") for entry in entries]
+    names = yield from store.names(folder, first)
+    return [_Found(entry_in(folder + name), folder + name, "dead") for name in names]
 
 
 def stats(store: Store) -> Steps[WorkQueueStats]:
     """How many items are where. Reads all entries, but no items."""
-    count = Counter[str]()
-    for find in (_taken, _ready, _dead):
-        count.update(item.state for item in (yield from find(store)))
-    return WorkQueueStats(count["waiting"], count["taken"], count["delayed"], count["dead"])
+    claimed = Counter(item.state for item in (yield from _taken(store)))
+    ready = yield from store.names(store.layout.ready)
+    due = bisect(ready, later_than_now())
+    dead = yield from store.names(store.layout.dead)
+    waiting, delayed = claimed["waiting"] + due, len(ready) - due
+    return WorkQueueStats(waiting, claimed["taken"], delayed, len(dead))
 
 
 def live_items(store: Store, limit: int, taken: bool = True) -> Steps[tuple[ItemView, ...]]:

@@ -15,28 +15,6 @@ from testbed.servers.zookeeper import ZooKeeper
 
 WORKER = Path(__file__).with_name("gevent_worker.py")
 
-#: Opens a session over a channel of its own, which it makes after the line that it is given.
-GIVEN = """
-import gevent.monkey; gevent.monkey.patch_all()
-import sys; exec(sys.argv[2])
-import grpc, types
-from coordlock_etcd import EtcdBackend
-from coordlock.backend.config import configure
-from coordlock.errors import ConfigurationError
-from coordlock.runtime.clock import SystemTimers
-from coordlock.testing.backend_contract import Listener
-settings = configure(sys.argv[1])
-client = types.SimpleNamespace(channel=grpc.insecure_channel(settings.hosts[0]))
-try:
-    backend = EtcdBackend.configure(settings, client, timers=SystemTimers())
-except ConfigurationError as refused:
-    print(str(refused).rpartition(": ")[2])
-else:
-    print(backend.open(Listener()).result(60).ttl)
-    backend.close().result(60)
-"""
-
-
 @pytest.fixture(params=["memory", "local", "etcd", "zookeeper", "redis"])
 def url(request: pytest.FixtureRequest, root: str, tmp_path: Path) -> str:
     if request.param == "memory":
@@ -89,17 +67,3 @@ def test_on_redis_no_greenlet_reads_what_the_selector_of_another_one_has(
         [sys.executable, "-c", HANDING, url], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
-
-
-def test_a_channel_that_was_made_before_grpc_knew_of_gevent_is_refused_with_the_line_to_write(
-    etcd: Etcd, root: str
-) -> None:
-    def run(line: str) -> str:
-        command = [sys.executable, "-c", GIVEN, etcd.url_for(root, ttl="60s"), line]
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=120, check=True
-        ).stdout.strip()
-
-    line = run("pass")
-    assert "init_gevent()" in line
-    assert run(line) == "60.0"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -132,6 +134,75 @@ def test_a_rolling_deploy_of_ten_workers_that_end_gracefully_costs_no_item(
     assert set(done) == set(put)
     # One that had just written its line as the signal came is done again.
     assert len(done) <= len(put) + 10
+
+
+#: Takes item after item, and notes what it does; until it is killed.
+CONSUMER = """
+import os, sys, coordlock
+log = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+queue = coordlock.connect(sys.argv[1]).work_queue("q")
+def note(what, item):
+    os.write(log, f"{what} {item.data.decode()} {os.getpid()}\\n".encode())
+while True:
+    item = queue.take(None)
+    note("begins", item)
+    item.lost.wait(0.05)
+    try:
+        item.ack()
+    except coordlock.LockLost:
+        note("late", item)
+    else:
+        note("done", item)
+"""
+
+
+@pytest.mark.long_on("etcd", "postgresql", "zookeeper")
+def test_a_crowd_of_killed_and_stopped_consumers_loses_nothing_and_ends_no_item_twice(
+    url: str, client: coordlock.Client, tmp_path: Path
+) -> None:
+    queue, log = client.work_queue("q"), tmp_path / "log"
+    log.touch()
+
+    def lines(what: str, of: str = "") -> list[list[str]]:
+        words = map(str.split, log.read_text().splitlines())
+        return [line for line in words if line[0] == what and line[2].startswith(of)]
+
+    def started() -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-c", CONSUMER, url, str(log)])
+
+    def killed(consumer: subprocess.Popen[bytes]) -> None:
+        consumer.kill()
+        consumer.wait()
+
+    put = {str(number) for number in range(120)}
+    queue.put_many(sorted(item.encode() for item in put))
+    crowd = [started() for _ in range(4)]
+    with ExitStack() as stack:
+        stack.callback(lambda: list(map(killed, crowd)))
+        for kills in range(1, 5):
+            eventually(lambda goal=15 * kills: len(lines("done")) >= goal, within=BOUND)  # type: ignore[misc]
+            killed(crowd[0])
+            crowd = [*crowd[1:], started()]
+        stopped, pid = crowd[0], str(crowd[0].pid)
+        eventually(lambda: lines("begins", pid), within=BOUND)
+        stopped.send_signal(signal.SIGSTOP)
+        nothing = WorkQueueStats(waiting=0, taken=0, delayed=0, dead=0)
+        eventually(
+            lambda: queue.stats() == nothing, within=BOUND
+        )  # without its item: others did it
+        ended = len(lines("done", pid)) + len(lines("late", pid))
+        stopped.send_signal(signal.SIGCONT)
+        if ended < len(lines("begins", pid)):
+            eventually(lambda: len(lines("done", pid) + lines("late", pid)) > ended, within=BOUND)
+    begun, done = (
+        Counter(item for _, item, _ in lines("begins")),
+        [line[1] for line in lines("done")],
+    )
+    assert begun.keys() == put
+    assert len(set(done)) == len(done)
+    # One may have been killed as its item had been acknowledged, before it noted that.
+    assert len(put - set(done)) <= 5
+    assert sum(begun.values()) <= len(put) + 5
 
 
 def command_of_the_page(*options: str) -> list[str]:

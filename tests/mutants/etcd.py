@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from coordlock_etcd import keys
-from coordlock_etcd.watches import QueueWatch, Watch
+from coordlock_etcd.watches import EtcdWatch, Watch
 
 from coordlock.model.contender import Snapshot
 from tests.mutants.mutant import SUITES, Changes, mutant
@@ -17,13 +17,13 @@ from tests.mutants.mutant import SUITES, Changes, mutant
     SUITES + "TestQueueOnEtcd::test_a_departure_before_the_watch_is_told_at_once",
 )
 def never_reads_what_a_watch_has_missed() -> Changes:
-    created = QueueWatch.created
+    created = EtcdWatch.created
 
-    def created_in_time(self: QueueWatch, revision: int) -> list[Watch]:
+    def created_in_time(self: EtcdWatch, revision: int) -> list[Watch]:
         created(self, revision)
         return []
 
-    return [(QueueWatch, "created", created_in_time)]
+    return [(EtcdWatch, "created", created_in_time)]
 
 
 @mutant(

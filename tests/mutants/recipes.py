@@ -22,7 +22,7 @@ from coordlock.work import chores
 from coordlock.work.item import AsyncItem, Item
 from coordlock.work.layout import Entry
 from coordlock.work.producer import Producer
-from coordlock.work.records import Ended, Limits
+from coordlock.work.records import Ended, Limits, entry_in
 from coordlock.work.store import Store
 from coordlock.work.workers import Worker, Workers
 from tests.mutants.mutant import Changes, mutant
@@ -192,9 +192,9 @@ def blames_an_item_that_nobody_got() -> Changes:
 def sees_nothing_that_waits() -> Changes:
     names = Store.names
 
-    def blind(self: Store, folder: str, *which: Any) -> Steps[list[Entry]]:
+    def blind(self: Store, folder: str, *which: Any) -> Steps[list[str]]:
         found = yield from names(self, folder, *which)
-        return [entry for entry in found if not (entry.token and folder == self.layout.ready)]
+        return [name for name in found if folder != self.layout.ready or not entry_in(name).token]
 
     return [(Store, "names", blind)]
 

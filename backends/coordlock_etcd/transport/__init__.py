@@ -17,8 +17,7 @@ Beside that path::
 
 from coordlock_etcd.transport.cluster import can_start_threads
 from coordlock_etcd.transport.connection import Connection
-from coordlock_etcd.transport.greenlets import GeventRoom
 from coordlock_etcd.transport.limiter import Limiter
 from coordlock_etcd.transport.stream import StreamHost
 
-__all__ = ["Connection", "GeventRoom", "Limiter", "StreamHost", "can_start_threads"]
+__all__ = ["Connection", "Limiter", "StreamHost", "can_start_threads"]

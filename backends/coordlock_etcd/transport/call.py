@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 
 from coordlock.errors import BackendError, BackendUnavailable, CoordlockError
 from coordlock.runtime.clock import SYSTEM_CLOCK
-from coordlock.runtime.process import PROCESS
+from coordlock.runtime.process import PROCESS, THREAD
 from coordlock.runtime.promise import Promise
 from coordlock.runtime.worker import Worker
 from coordlock_etcd.errors import (
@@ -104,6 +104,8 @@ class Call(Generic[Request, Reply, Result]):
         self._request = request
         self._read = read
         self._deadline = SYSTEM_CLOCK.now() + timeout
+        #: A reading may not be older than what was seen by now.
+        self._seen = cluster.revision if method.is_linearizable and not once else 0
         self._at = at
         self._hosts_left = 1 if at else len(cluster.endpoints)
         self._short_attempts = 0 if once else SHORT_ATTEMPTS
@@ -125,11 +127,8 @@ class Call(Generic[Request, Reply, Result]):
     def _log_in(self) -> None:
         if self._login is None:
             self._attempt()
-        elif self._login.is_needed:
-            self._login.token().add_done_callback(self._logged_in)
         else:
-            self._token = self._login.given_token()
-            self._attempt()
+            self._login.token().add_done_callback(self._logged_in)
 
     def _logged_in(self, token: Promise[str | None]) -> None:
         if (error := token.exception()) is not None:
@@ -139,10 +138,8 @@ class Call(Generic[Request, Reply, Result]):
             self._attempt()
 
     def _attempt(self) -> None:
-        # Closing leaves a given channel alone, and so can cancel only what was started.
-        given = self._cluster.current.is_given
         refuse = partial(self._refuse, "no thread can be started")
-        self._threads.run(None if given else self._block, self._start, refuse)
+        self._threads.run(self._block, self._start, refuse)
 
     def _block(self) -> Callable[[], None]:
         try:
@@ -160,8 +157,7 @@ class Call(Generic[Request, Reply, Result]):
         except Exception as refused:
             self._refuse(refused)
         else:
-            self._cluster.track(call)
-            call.add_done_callback(self._done)
+            call.add_done_callback(partial(self._done, threading.get_ident()))
 
     def _stub(self) -> Any:
         """What makes the call."""
@@ -183,8 +179,9 @@ class Call(Generic[Request, Reply, Result]):
         reason = "the client is closed" if self._cluster.closed else str(refused)
         self._promise.fail(BackendUnavailable(SERVICE, reason))
 
-    def _done(self, call: Any) -> None:
-        self._cluster.untrack(call)
+    def _done(self, starter: int, call: Any) -> None:
+        if threading.get_ident() != starter:  # gRPC's thread, which brings all other answers, too
+            THREAD.must_not_wait = True
         try:
             reply = call.result()
         except Exception:  # the call has failed, or was cancelled
@@ -196,6 +193,10 @@ class Call(Generic[Request, Reply, Result]):
         self._endpoint.answered()
         if reply is None:  # for gRPC that is a success, too
             self._refuse(f"{self._endpoint.host}: the answer came without its message")
+            return
+        if reply.header.revision < self._seen:
+            # Servers before 3.4.42, 3.5.28 and 3.6.9 may show the past after a pause.
+            self._refuse("the answer is older than what was seen before")
             return
         self._cluster.saw(reply.header.revision)
         settle(self._promise, self._read, reply)
@@ -209,7 +210,8 @@ class Call(Generic[Request, Reply, Result]):
     def _judge(self, code: grpc.StatusCode, details: str) -> None:
         login = self._login if self._may_log_in else None
         is_refused = needs_login(code, details, had_token=self._token is not None)
-        if login is not None and is_refused and login.forget(self._token):
+        if login is not None and is_refused:
+            login.forget(self._token)
             # etcd refused the request before it did anything, so any may be sent again.
             self._may_log_in = False
             self._log_in()
@@ -266,7 +268,7 @@ class CallThreads:
         self._closed = False
         self._pid = PROCESS.id
 
-    def run(self, call: Callable[[], Action] | None, start: Action, refuse: Action) -> None:
+    def run(self, call: Callable[[], Action], start: Action, refuse: Action) -> None:
         """Make a call: by ``call`` and then what it returns, or by ``start``. Never blocks.
 
         ``call`` blocks, so it runs in a thread for such calls, if that one is free. Otherwise
@@ -276,7 +278,7 @@ class CallThreads:
         """
         if self._closed or PROCESS.id != self._pid:  # which has no such threads
             start()
-        elif call is not None and self._calling.acquire(blocking=False):
+        elif self._calling.acquire(blocking=False):
             self._calls.run(partial(self._call, call, refuse))
         elif threading.current_thread() is threading.main_thread():
             self._starts.run(lambda: start() if self._starts.has_thread else refuse())

@@ -1,12 +1,12 @@
-"""The hosts of a cluster and their channels, one host in use at a time; the calls under way."""
+"""The hosts of a cluster and their channels, one host in use at a time."""
 
 from __future__ import annotations
 
 import math
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, Final
+from weakref import WeakSet
 
 import grpc
 
@@ -64,42 +64,44 @@ def _channel_options(connect_within: float) -> list[tuple[str, int]]:
 
 
 class Endpoint:
-    """One host. Its first use makes the channel, unless the application gave one."""
+    """One host. Its first use makes the channel."""
 
     def __init__(
         self,
         host: str,
         credentials: grpc.ChannelCredentials | None = None,
         connect_within: float = 5.0,
-        given: grpc.Channel | None = None,
     ) -> None:
         self.host: Final = host
         #: Whether it has ever answered, and so is an etcd.
         self.has_answered = False
         #: When an attempt has ended without an answer, and none was answered since.
         self._silent_since = math.inf
-        #: Whether the channel is the application's.
-        self.is_given: Final = given is not None
         self._credentials = credentials
         self._connect_within = connect_within
-        self._given = given
         self._lock = threading.RLock()
-        self._own: grpc.Channel | None = None
+        self._channel: grpc.Channel | None = None
         # The stubs of that channel, by method: gRPC takes its time to make one.
         self._stubs: dict[str, Any] = {}
-        self._retired: grpc.Channel | None = None
+        #: With those that it has replaced, while calls go on over them.
+        self._channels: WeakSet[grpc.Channel] = WeakSet()
         self._closed = False
 
     @property
     def channel(self) -> grpc.Channel:
         """The channel; raises ValueError, as gRPC does, once it is closed."""
         with self._lock:
-            return self._opened()
+            if self._closed:
+                raise ValueError("the channel is closed")
+            if self._channel is None:
+                self._channel, self._stubs = self._open(), {}
+                self._channels.add(self._channel)
+            return self._channel
 
     def stub(self, method: Method[Any, Any]) -> tuple[grpc.Channel, Any]:
         """The channel, and the stub that calls ``method`` on it. Raises as `channel` does."""
         with self._lock:
-            channel = self._opened()
+            channel = self.channel
             stub = self._stubs.get(method.path)
             if stub is None:
                 stub = channel.unary_unary(method.path, method.encode, method.decode)
@@ -127,37 +129,24 @@ class Endpoint:
         """Use a new channel instead of ``stuck``; False if ``stuck`` is not in use any more.
 
         A connection that a network forgot looks like a slow server for a long time. Its calls may
-        still be answered, so it is closed only at the next renewal, a deadline later.
+        still be answered, so it ends with the last of them.
         """
         with self._lock:
-            if self._own is not stuck or self._closed:
+            if self._channel is not stuck or self._closed:
                 return False
-            useless, self._retired, self._own = self._retired, self._own, None
-        if useless is not None:
-            _close_elsewhere(useless)
-        return True
+            self._channel = None
+            return True
 
     def close(self) -> None:
-        """Close the channels, unless given; their calls end as cancelled.
+        """Close the channels; their calls end as cancelled.
 
         Blocks until the calls have ended, so never call it from a callback of gRPC.
         """
         with self._lock:
             self._closed = True
-            channels = self._own, self._retired
-            self._own = self._retired = None
+            channels = list(self._channels)
         for channel in channels:
-            if channel is not None:
-                channel.close()
-
-    def _opened(self) -> grpc.Channel:
-        if self._given is not None:
-            return self._given
-        if self._closed:
-            raise ValueError("the channel is closed")
-        if self._own is None:
-            self._own, self._stubs = self._open(), {}
-        return self._own
+            channel.close()
 
     def _open(self) -> grpc.Channel:
         target, options = _TARGET + self.host, _channel_options(self._connect_within)
@@ -167,14 +156,8 @@ class Endpoint:
             return grpc.secure_channel(target, self._credentials, options)
 
 
-def _close_elsewhere(what: grpc.Channel) -> None:
-    # Closing waits for the thread that may be calling us, so it needs another thread.
-    with suppress(RuntimeError):  # at the interpreter's end
-        threading.Thread(target=what.close, name="coordlock-etcd-renew", daemon=True).start()
-
-
 class Cluster:
-    """The endpoints, the calls under way, and the newest state of the store.
+    """The endpoints, and the newest state of the store.
 
     Attributes:
         current: the endpoint in use; the next one when it has failed.
@@ -189,15 +172,12 @@ class Cluster:
         self.revision = 0
         self.closed = False
         self._lock = threading.RLock()
-        self._calls: set[grpc.RpcContext] = set()
 
     def saw(self, revision: int) -> None:
         """An answer or event shows the store at ``revision``; later answers may not be older."""
         if revision > self.revision:
             with self._lock:
                 self.revision = max(self.revision, revision)
-
-    # Endpoints
 
     def fail_over(self, failed: Endpoint, channel: grpc.Channel, *, is_stuck: bool) -> None:
         """Use another endpoint instead of ``failed``. Calls that fail together move on once.
@@ -217,44 +197,15 @@ class Cluster:
         if has_moved or is_renewed:
             self.moved()
 
-    # Calls
-
-    def admit(self, *, takes_thread: bool = False) -> None:
-        """Raise ValueError where a call must not be started: after `close`, or without threads.
-
-        One gRPC thread serves all calls of a channel as long as there are any. A call that
-        ``takes_thread`` needs its own thread, too.
-        """
-        with self._lock:
-            serves = bool(self._calls) and not takes_thread
+    def admit(self) -> None:
+        """Raise ValueError where a call must not be started: after `close`, or without threads."""
         if self.closed:
             raise ValueError("the client is closed")
-        if not serves and not can_start_threads():
+        if not can_start_threads():
             raise ValueError("the interpreter ends and starts no threads")
 
-    def track(self, call: grpc.RpcContext) -> None:
-        """Let `close` end ``call``, on channels that are not ours too."""
-        with self._lock:
-            if not self.closed:
-                self._calls.add(call)
-                return
-        call.cancel()
-
-    def untrack(self, call: grpc.RpcContext) -> None:
-        """``call`` has ended."""
-        with self._lock:
-            self._calls.discard(call)
-
-    def cancel(self) -> None:
-        """End all calls and admit no more. Never blocks."""
-        with self._lock:
-            self.closed = True
-            calls = list(self._calls)
-        for call in calls:
-            call.cancel()
-
     def close(self) -> None:
-        """End all calls and close the channels that are ours. Blocks; idempotent."""
-        self.cancel()
+        """End all calls and close the channels. Blocks; idempotent."""
+        self.closed = True
         for endpoint in self.endpoints:
             endpoint.close()

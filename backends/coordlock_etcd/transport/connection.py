@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Final, Self, TypeVar
 
-import grpc
 from google.protobuf.message import Message
 
-from coordlock.errors import BackendUnavailable, ConfigurationError
+from coordlock.errors import ConfigurationError
 from coordlock.runtime.promise import Promise
 from coordlock.settings import Settings
 from coordlock_etcd import messages_pb2 as pb
-from coordlock_etcd.errors import SERVICE
 from coordlock_etcd.rpc import AUTHENTICATE, Method
-from coordlock_etcd.transport.call import SHORT_ATTEMPTS, SILENCE_S, Call, CallThreads, metadata
+from coordlock_etcd.transport.call import SHORT_ATTEMPTS, SILENCE_S, Call, CallThreads
 from coordlock_etcd.transport.cluster import Cluster, Endpoint
-from coordlock_etcd.transport.greenlets import prepare
-from coordlock_etcd.transport.login import Login, token_of
+from coordlock_etcd.transport.greenlets import make_room
+from coordlock_etcd.transport.login import Login
 from coordlock_etcd.transport.tls import channel_credentials
 
 __all__ = ["Connection"]
@@ -35,7 +32,6 @@ class Connection:
         endpoints: the members; closed with the connection.
         timeout: how long a call may take, in seconds.
         credentials: the user and the password; None for no login.
-        given_token: where there is no login, gives the token of a given client.
     """
 
     def __init__(
@@ -43,26 +39,21 @@ class Connection:
         endpoints: Sequence[Endpoint],
         timeout: float,
         credentials: tuple[str, str] | None = None,
-        given_token: Callable[[], str | None] | None = None,
     ) -> None:
         self.timeout: Final = timeout
         self.cluster: Final = Cluster(endpoints)
         self.threads: Final = CallThreads()
-        self.login: Final = Login(credentials, given_token, self._authenticate)
-        #: For calls: None where they carry no token.
-        self._login = self.login if credentials or given_token else None
+        #: None where calls carry no token.
+        self.login: Final = Login(credentials, self._authenticate) if credentials else None
 
     @classmethod
-    def configure(cls, settings: Settings, client: object | None) -> Self:
-        """A connection for ``settings``; with ``client``, see `EtcdBackend.configure`."""
-        prepare(has_channel=client is not None)
-        if client is None:
-            tls = channel_credentials(settings.options)
-            # All hosts get their chance within one request.
-            connect_within = settings.request_timeout / (len(settings.hosts) + 1)
-            endpoints = [Endpoint(host, tls, connect_within) for host in settings.hosts]
-        else:
-            endpoints = [Endpoint("the given client", given=_channel_of(client))]
+    def configure(cls, settings: Settings) -> Self:
+        """A connection for ``settings``."""
+        make_room(len(settings.hosts))
+        tls = channel_credentials(settings.options)
+        # All hosts get their chance within one request.
+        connect_within = settings.request_timeout / (len(settings.hosts) + 1)
+        endpoints = [Endpoint(host, tls, connect_within) for host in settings.hosts]
         if not endpoints:
             raise ConfigurationError("etcd needs a host: etcd://host:2379")
         credentials = None
@@ -70,12 +61,7 @@ class Connection:
             if not settings.username:
                 raise ConfigurationError("etcd needs a username beside the password")
             credentials = (settings.username, settings.password or "")
-        return cls(
-            endpoints,
-            settings.request_timeout,
-            credentials,
-            None if client is None else partial(token_of, client),
-        )
+        return cls(endpoints, settings.request_timeout, credentials)
 
     def patience(self, attempts: int) -> float:
         """Seconds for a request that its caller, who must know of each attempt, sends again.
@@ -106,25 +92,12 @@ class Connection:
         """
         within = timeout or self.timeout
         return Call(
-            self.cluster, self.threads, self._login, method, request, read, within, at, once=once
+            self.cluster, self.threads, self.login, method, request, read, within, at, once=once
         ).begin()
 
-    def call_now(self, method: Method[Request, Reply], request: Request) -> Reply:
-        """Send ``request`` once and wait for the reply, in this thread alone.
-
-        For the interpreter's end: other calls need threads, which can't be started then.
-        """
-        token = self.login.token()
-        if not token.done():
-            raise BackendUnavailable(SERVICE, "not logged in")
-        channel = self.cluster.current.channel
-        return channel.unary_unary(method.path, method.encode, method.decode)(
-            request, timeout=self.timeout, metadata=metadata(token.result())
-        )
-
     def close(self) -> None:
-        """End all calls and close the channels that are ours. Blocks; idempotent."""
-        self.cluster.cancel()
+        """End all calls and close the channels. Blocks; idempotent."""
+        self.cluster.closed = True
         self.threads.close()
         self.cluster.close()
         self.threads.join(self.timeout)
@@ -139,13 +112,3 @@ class Connection:
             lambda reply: reply.token,
             self.timeout,
         ).begin()
-
-
-def _channel_of(client: object) -> grpc.Channel:
-    """The channel of an ``etcd3.Etcd3Client``."""
-    channel = getattr(client, "channel", None)
-    if not isinstance(channel, grpc.Channel):
-        raise ConfigurationError(
-            f"client must be an etcd3.Etcd3Client, not {type(client).__qualname__}"
-        )
-    return channel

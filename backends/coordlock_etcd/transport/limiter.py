@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 from coordlock.errors import BackendUnavailable
@@ -14,16 +15,6 @@ from coordlock_etcd.errors import SERVICE
 __all__ = ["Limiter"]
 
 Result = TypeVar("Result")
-
-
-class _Queue(Generic[Result]):
-    """The requests for one queue."""
-
-    __slots__ = ("under_way", "waiting")
-
-    def __init__(self) -> None:
-        self.under_way: dict[Promise[Result], None] = {}
-        self.waiting: deque[tuple[Callable[[], Promise[Result]], Promise[Result]]] = deque()
 
 
 class Limiter(Generic[Result]):
@@ -36,64 +27,53 @@ class Limiter(Generic[Result]):
     def __init__(self, most: int) -> None:
         self._most: Final = most
         self._lock = threading.RLock()
-        self._queues: dict[str, _Queue[Result]] = {}
+        self._under_way: dict[str, list[Promise[Result]]] = {}
+        self._waiting: dict[str, deque[tuple[Callable[[], Promise[Result]], Promise[Result]]]] = {}
 
     def submit(self, queue: str, send: Callable[[], Promise[Result]]) -> Promise[Result]:
         """The answer to what ``send`` sends, here and now or when others have been answered."""
+        promise: Promise[Result] = Promise()
         with self._lock:
-            state = self._queues.get(queue)
-            if state is not None and (state.waiting or len(state.under_way) >= self._most):
-                # Ctrl-C may have kept an answer from passing its turn on.
-                state.under_way = {one: None for one in state.under_way if not one.done()}
-                if len(state.under_way) >= (1 if state.waiting else self._most):
-                    # A request that is under way will pass its turn on, under this lock.
-                    promise: Promise[Result] = Promise()
-                    state.waiting.append((send, promise))
-                    return promise
+            is_next = queue not in self._waiting and len(self._sent(queue)) < self._most
+            if not is_next:
+                self._waiting.setdefault(queue, deque()).append((send, promise))
+        if not is_next:
+            self._go_on(queue)
+            return promise
         answer = send()
         if not answer.done():
-            state = _Queue()
-            # Nothing is called under the lock, where a signal handler could run and wait for an
-            # answer that needs it.
             with self._lock:
-                if queue not in self._queues:
-                    self._queues[queue] = state
-                self._queues[queue].under_way[answer] = None
-            self._pass_on_after(queue, answer)
+                self._under_way[queue] = [*self._sent(queue), answer]
+            answer.add_done_callback(partial(self._go_on, queue))
         return answer
 
-    def _pass_on_after(self, queue: str, answer: Promise[Result]) -> None:
-        # At once, if it has been answered meanwhile.
-        answer.add_done_callback(lambda answered: self._pass_on(queue, answered))
+    def _sent(self, queue: str) -> list[Promise[Result]]:
+        """What is under way. Ctrl-C may have kept an answer from passing its turn on."""
+        return [answer for answer in self._under_way.get(queue, ()) if not answer.done()]
 
-    def _pass_on(self, queue: str, answered: Promise[Result]) -> None:
-        """Give the turn to the next request, or to the one after it if that fails at once."""
-        while (turn := self._next(queue, answered)) is not None:
+    def _go_on(self, queue: str, _: object = None) -> None:
+        """Send what may be sent, and go on when one of that is answered."""
+        while (turn := self._next(queue)) is not None:
             send, promise = turn
-            answered = promise
             try:
                 send().add_done_callback(promise.follow)
             except BaseException as error:
                 promise.fail(BackendUnavailable(SERVICE, f"the request was not sent: {error!r}"))
                 if not isinstance(error, Exception):
-                    self._pass_on(queue, promise)
+                    self._go_on(queue)
                     raise  # Ctrl-C is for the caller
             if not promise.done():
-                self._pass_on_after(queue, promise)
-                return
+                promise.add_done_callback(partial(self._go_on, queue))
 
-    def _next(
-        self, queue: str, answered: Promise[Result]
-    ) -> tuple[Callable[[], Promise[Result]], Promise[Result]] | None:
+    def _next(self, queue: str) -> tuple[Callable[[], Promise[Result]], Promise[Result]] | None:
         with self._lock:
-            state = self._queues.get(queue)
-            if state is None:
-                return None
-            state.under_way.pop(answered, None)
-            if state.waiting:
-                send, promise = state.waiting.popleft()
-                state.under_way[promise] = None
-                return send, promise
-            if not state.under_way:
-                del self._queues[queue]
-            return None
+            sent, waiting = self._sent(queue), self._waiting.get(queue)
+            turn = waiting.popleft() if waiting and len(sent) < self._most else None
+            if turn is not None:
+                sent.append(turn[1])
+            self._under_way[queue] = sent
+            if not sent:
+                del self._under_way[queue]
+            if not waiting:
+                self._waiting.pop(queue, None)
+            return turn

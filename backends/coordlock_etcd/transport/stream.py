@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from queue import SimpleQueue
 from random import uniform
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -100,12 +100,11 @@ class StreamHost(Generic[T]):
         if self._stream is not None:
             self._stream.send(request)
 
-    def watch(self, target: T | None, request: Callable[[int], pb.WatchRequest]) -> int:
-        """Send what ``request`` makes of a new id; the id. What comes of it is for ``target``."""
+    def watch(self, target: T, key: bytes, end: bytes, *, puts: bool = False) -> int:
+        """Send `requests.watch`; its id. What comes of it is for ``target``."""
         self._newest_id += 1
-        if target is not None:
-            self._targets[self._newest_id] = target
-        self.send(request(self._newest_id))
+        self._targets[self._newest_id] = target
+        self.send(requests.watch(self._newest_id, key, end, puts=puts))
         return self._newest_id
 
     def unwatch(self, id: int) -> None:
@@ -219,23 +218,23 @@ class StreamHost(Generic[T]):
 class Stream:
     """A stream on the endpoint in use, until it breaks or is cancelled."""
 
-    def __init__(self, cluster: Cluster, login: Login, token: str | None) -> None:
+    def __init__(self, cluster: Cluster, login: Login | None, token: str | None) -> None:
         self._cluster = cluster
         self._login = login
         self._token = token
         self._endpoint: Final = cluster.current
         self._requests: SimpleQueue[pb.WatchRequest | None] = SimpleQueue()
-        cluster.admit(takes_thread=True)
+        cluster.admit()
         self._channel: Final = self._endpoint.channel
         method = self._channel.stream_stream(WATCH.path, WATCH.encode, WATCH.decode)
         # None ends the iterator, and with it the thread in which gRPC waits for requests.
         self._call: Any = method(iter(self._requests.get, None), metadata=metadata(token))
-        cluster.track(self._call)
 
     @classmethod
     def open(cls, connection: Connection) -> Stream:
         """A stream that carries the token of ``connection``. Blocks for a login."""
-        return cls(connection.cluster, connection.login, connection.login.token().result())
+        login = connection.login
+        return cls(connection.cluster, login, None if login is None else login.token().result())
 
     def is_current(self) -> bool:
         """Whether calls go over its channel, too."""
@@ -257,21 +256,23 @@ class Stream:
         try:
             for response in self._call:
                 if response.created and response.canceled:
-                    self._login.forget(self._token)
-                    raise WatchRefused(SERVICE, response.cancel_reason or "the watch was refused")
+                    raise self._refused(response.cancel_reason or "the watch was refused")
                 yield response
         except grpc.RpcError:
             code, details = self._call.code(), self._call.details() or ""
             if needs_login(code, details, had_token=self._token is not None):
-                self._login.forget(self._token)
-                raise WatchRefused(SERVICE, details) from None
+                raise self._refused(details) from None
             if is_elsewhere(code, details):
                 self._cluster.fail_over(self._endpoint, self._channel, is_stuck=False)
             has_answered = self._endpoint.has_answered
             raise translate(code, details, self._endpoint.host, has_answered=has_answered) from None
 
+    def _refused(self, reason: str) -> WatchRefused:
+        if self._login is not None:
+            self._login.forget(self._token)
+        return WatchRefused(SERVICE, reason)
+
     def close(self) -> None:
         """Free what the broken stream holds. Blocks no longer than gRPC's own cleanup."""
         self._call.cancel()
         self._requests.put(None)
-        self._cluster.untrack(self._call)

@@ -36,7 +36,6 @@ from coordlock_redis.request_thread import RequestThread
 from coordlock_redis.requests import MICROSECONDS, Argument, Request, ScriptContext
 from coordlock_redis.scripts import files
 from coordlock_redis.servers import Connection
-from coordlock_redis.subscription import Subscription
 
 __all__ = ["RedlockBackend"]
 
@@ -114,8 +113,7 @@ class RedlockBackend(Backend):
         self._clock: Final = timers.clock
         context = _Header(prefix, "", delay, ttl)
         self._nodes: Final = [
-            RequestThread(node, context, Subscription(b"", timers, ttl, node.timeout), timers.clock)
-            for node in nodes
+            RequestThread(node, context, timers.clock, node.timeout) for node in nodes
         ]
         self._lock: Final = threading.RLock()
         self._held: dict[str, _Held] = {}

@@ -11,7 +11,7 @@ import coordlock
 from coordlock.errors import Unsupported
 from coordlock.integrations.django.client import get_client
 from coordlock.integrations.django.fence import DjangoFence
-from coordlock.runtime.guards import Block, OtherDatabase, PlainFunction, block
+from coordlock.runtime.guards import Block, PlainFunction, block
 
 __all__ = ["locked_atomic"]
 
@@ -81,7 +81,7 @@ def _guard(grant: coordlock.Grant, using: str | None) -> bool:
         return False
     try:
         grant.guard(connection)
-    except (Unsupported, OtherDatabase):
+    except Unsupported:
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""Clients that are given, and processes that end without closing theirs."""
+"""Clients that are closed, and processes that end without closing theirs."""
 
 from __future__ import annotations
 
@@ -6,19 +6,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from coordlock_etcd import EtcdBackend
 
-from coordlock.backend.config import configure
-from coordlock.errors import BackendUnavailable
-from coordlock.runtime.clock import SystemTimers
-from coordlock.testing.backend_contract import BOUND, Party
+from coordlock.testing.backend_contract import BOUND
 from coordlock.testing.proxy import FaultProxy
 from testbed.servers.etcd import Etcd, EtcdServer
-from tests.integration.etcd.conftest import EtcdClient, Join
+from tests.integration.etcd.conftest import Join
 
 #: Ends as scripts do, with a session, a watch on its own contender, and heartbeats under way.
 LEAVE = """
@@ -39,46 +35,8 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture
-def client(etcd: Etcd) -> Iterator[EtcdClient]:
-    client = EtcdClient(etcd.host, etcd.port)
-    yield client
-    client.channel.close()
-
-
 def leases(etcd: Etcd) -> list[str]:
     return etcd.etcdctl("lease", "list").split()[3:]
-
-
-def test_a_given_clients_channel_is_used_and_not_closed(
-    etcd: Etcd, client: EtcdClient, root: str, no_leaks: None
-) -> None:
-    settings = configure(f"etcd://ignored{root}")
-    for _ in range(2):
-        party = Party(EtcdBackend.configure(settings, client, timers=SystemTimers()))
-        _, contender, snapshot = party.enqueue("q")
-        told = threading.Event()
-        party.backend.watch(contender, snapshot.revision, lambda _, told=told: told.set())  # type: ignore[misc]
-        assert party.backend.evict(contender).result(BOUND)
-        assert told.wait(BOUND)
-        party.backend.close().result(BOUND)
-        assert party.info.id not in leases(etcd)
-
-
-def test_a_call_on_a_given_channel_to_a_silent_server_does_not_hold_up_closing(
-    etcd: Etcd, root: str, no_leaks: None
-) -> None:
-    settings = configure(f"etcd://ignored{root}?request_timeout=60s")
-    with FaultProxy(etcd.host, etcd.port) as proxy:
-        client = EtcdClient(etcd.host, proxy.port)
-        backend = EtcdBackend.configure(settings, client, timers=SystemTimers())
-        Party(backend).enqueue("q")
-        proxy.black_hole()
-        unanswered = backend.snapshot("q")
-        backend._lease = 0  # nothing to revoke, which would be waited for
-        backend.close().result(BOUND)
-        assert isinstance(unanswered.exception(BOUND), BackendUnavailable)
-        client.channel.close()
 
 
 def test_closing_ends_after_the_answers_that_are_being_told(

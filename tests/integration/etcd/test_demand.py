@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from coordlock_etcd import EtcdBackend
-from coordlock_etcd.watches import QueueWatch
+from coordlock_etcd.watches import EtcdWatch
 
 import coordlock
 from coordlock.testing.proxy import FaultProxy
@@ -16,11 +16,11 @@ from coordlock.testing.waiting import eventually
 from testbed.servers.etcd import Etcd
 
 
-def queue_watch(client: coordlock.Client) -> QueueWatch | None:
+def queue_watch(client: coordlock.Client) -> EtcdWatch | None:
     """The client's watch on the whole of its only queue."""
     backend = client._engine.backend
     assert isinstance(backend, EtcdBackend)
-    return next(iter(backend._watcher._queues._queues.values()), None)
+    return next(iter(backend._watcher._queues.values()), None)
 
 
 def is_watched(client: coordlock.Client) -> bool:

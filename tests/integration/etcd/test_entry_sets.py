@@ -45,7 +45,7 @@ def test_sixty_four_locks_fit_in_one_step_and_an_error_says_so(
 ) -> None:
     with coordlock.connect(etcd.url_for(root)) as client:
         client.multi_lock(names(64)).acquire(timeout=BOUND).release()
-        with pytest.raises(BackendError, match=r"^etcd: 65 locks .*64 locks fit .*--max-txn-ops"):
+        with pytest.raises(BackendError, match=r"each of several locks takes two .*--max-txn-ops"):
             client.multi_lock(names(65)).acquire(timeout=BOUND)
 
 
@@ -56,7 +56,7 @@ def test_what_is_too_many_leaves_nothing_behind(
     """More than twenty are too many to be deleted in one step, too."""
     with caplog.at_level(logging.WARNING), coordlock.connect(limited.url_for(root)) as client:
         client.multi_lock(names(10)).acquire(timeout=BOUND).release()
-        with pytest.raises(BackendError, match=f"{number} locks") as caught:
+        with pytest.raises(BackendError, match="--max-txn-ops") as caught:
             client.multi_lock(names(number)).acquire(timeout=BOUND)
         assert not isinstance(caught.value, BackendUnavailable)
         eventually(lambda: not client._engine.tickets)

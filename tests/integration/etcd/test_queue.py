@@ -56,12 +56,13 @@ def test_an_answer_without_its_message_is_none(
 def test_a_contender_of_an_earlier_session_is_not_adopted_but_removed(
     etcd: Etcd, party: Party, root: str
 ) -> None:
-    entry, _, _ = party.enqueue("q")
+    entry, earlier, _ = party.enqueue("q")
     begin_anew(party, etcd, root)
-    with pytest.raises(SessionLost, match="earlier session"):
-        party.backend.enqueue([entry]).result(BOUND)
-    assert keys(etcd, root) == []
-    assert party.enqueue("q")[2].omitted == 0
+    [snapshot] = party.backend.enqueue([entry]).result(BOUND)
+    [contender] = snapshot.contenders
+    assert contender.id == entry.id
+    assert contender.session != earlier.session
+    assert contender.order > earlier.order
 
 
 def test_opening_again_ends_what_the_session_before_left_behind(party: Party) -> None:

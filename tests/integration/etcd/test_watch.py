@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 from coordlock_etcd import EtcdBackend, requests
 from coordlock_etcd import messages_pb2 as pb
-from coordlock_etcd.rpc import TXN
-from coordlock_etcd.transport.call import settle
 from coordlock_etcd.watcher import Watcher
 
 from coordlock.backend import Departure
 from coordlock.errors import BackendUnavailable
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.runtime.log import flush
-from coordlock.runtime.promise import Promise
+from coordlock.runtime.promise import failed
 from coordlock.testing.backend_contract import BOUND, Party
 from coordlock.testing.connection import Connection
 from coordlock.testing.counts import Counts
@@ -26,7 +24,7 @@ from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from testbed.order import is_told_in_order
 from testbed.servers.etcd import Etcd, EtcdServer
-from tests.integration.etcd.conftest import Join, watches_in
+from tests.integration.etcd.conftest import Join
 
 
 class Told:
@@ -114,20 +112,6 @@ def test_a_deletion_whose_history_is_compacted_is_told(
     assert told.once.wait(BOUND)
 
 
-def test_a_watch_behind_a_compaction_leaves_nothing_in_the_server(
-    etcd: Etcd, watcher: Party, other: Party
-) -> None:
-    _, contender, snapshot = other.enqueue("q")
-    for _ in range(3):
-        other.enqueue("q")
-    etcd.compact()
-    before = watches_in(etcd)
-    told = watched(watcher, contender, snapshot)
-    other.backend.evict(contender).result(BOUND)
-    assert told.once.wait(BOUND)
-    eventually(lambda: watches_in(etcd) <= before)
-
-
 def test_a_connection_that_the_network_forgot_is_replaced(
     join: Join, proxy: FaultProxy, other: Party, root: str
 ) -> None:
@@ -160,7 +144,7 @@ def test_an_event_that_the_server_never_sends_is_made_up_for(
     watched(watcher, *other.enqueue("r")[1:])  # its stream is up
     # The fault: etcd watches something else (as if it had lost the event: etcd issue 17529).
     real = requests.watch
-    monkeypatch.setattr(requests, "watch", lambda id, key, start, **_: real(id, b"nothing", start))
+    monkeypatch.setattr(requests, "watch", lambda id, *_, **__: real(id, b"nothing"))
     _, mine, snapshot = watcher.enqueue("q")
     watcher.backend.watch(mine, snapshot.revision, Told())
     told = Told()
@@ -208,29 +192,17 @@ def readings(counts: Counts) -> int:
     return counts.requests["Txn"] + counts.requests["Range"]
 
 
-@pytest.mark.parametrize("shows_past", [False, True])
 def test_what_a_watch_on_a_value_has_missed_is_found_though_the_reading_fails(
-    watcher: Party, other: Party, monkeypatch: pytest.MonkeyPatch, shows_past: bool
+    watcher: Party, other: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched(watcher, *other.enqueue("r")[1:])  # its stream is up
     entry, contender, snapshot = other.enqueue("q")
     connection = watcher_of(watcher)._connection
-    request = requests.presence([contender.key.encode()])
-    past = connection.call(TXN, request, lambda reply: reply).result(BOUND)
     other.backend.withdraw([entry]).result(BOUND)
-
-    # The fault: no answer, or one that shows the past (etcd issue 20418).
-    def answer(_: object, __: object, read: Callable[[pb.TxnResponse], None]) -> Promise[None]:
-        promise: Promise[None] = Promise()
-        if shows_past:
-            settle(promise, read, past)
-        else:
-            promise.fail(BackendUnavailable("etcd", "no answer"))
-        return promise
-
     told = Told()
     with monkeypatch.context() as patch:
-        patch.setattr(connection, "call", call := Mock(side_effect=answer))
+        unavailable = BackendUnavailable("etcd", "no answer")
+        patch.setattr(connection, "call", call := Mock(side_effect=lambda *_: failed(unavailable)))
         watcher.backend.watch(contender, snapshot.revision, told, changes=True)
         eventually(lambda: call.called)
     assert told.once.wait(BOUND)
@@ -246,11 +218,13 @@ def test_the_departure_of_an_earlier_contender_of_the_same_key_is_not_told(
     assert contender.key == earlier.key
     # The fault: the member lags, and its present is before the contender came.
     real = requests.watch
-    monkeypatch.setattr(
-        requests,
-        "watch",
-        lambda id, key, start, **puts: real(id, key, start or earlier.order, **puts),
-    )
+
+    def from_the_past(id: int, key: bytes, end: bytes = b"", **puts: bool) -> pb.WatchRequest:
+        request = real(id, key, end, **puts)
+        request.create_request.start_revision = earlier.order
+        return request
+
+    monkeypatch.setattr(requests, "watch", from_the_past)
     told = Told()
     watcher.backend.watch(contender, snapshot.revision, told, changes=True)
     for _ in range(2):

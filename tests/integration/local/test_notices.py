@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from coordlock_local import followers, watcher
+from coordlock_local import listening
 from coordlock_local.data import DataFile
 
 from coordlock.backend import Listing, Observation, Put
@@ -45,8 +45,7 @@ backend.withdraw([entry]).result()
 @pytest.fixture(autouse=True)
 def messages_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """What no message reports is not found by looking now and then either."""
-    for module in (watcher, followers):
-        monkeypatch.setattr(module, "_INTERVAL_S", 3600.0)
+    monkeypatch.setattr(listening, "_INTERVAL_S", 3600.0)
 
 
 def test_a_process_killed_between_its_departure_and_its_message_is_noticed(

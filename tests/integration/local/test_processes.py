@@ -129,9 +129,9 @@ def test_a_process_stopped_inside_the_counter_is_named_and_nobody_blocks(
 
 PERMIT = """
 import sys, coordlock
-import coordlock_local.watcher
+import coordlock_local.listening
 
-coordlock_local.watcher._INTERVAL_S = 300.0  # so that only a message wakes it in time
+coordlock_local.listening._INTERVAL_S = 300.0  # so that only a message wakes it in time
 with coordlock.connect(sys.argv[1]) as client, client.semaphore("s", permits=3).acquire():
     print("held", flush=True)
     sys.stdin.readline()

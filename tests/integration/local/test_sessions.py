@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from coordlock_local.directory import Directory
 from coordlock_local.slots import Slot, Slots, header
 
 import coordlock
@@ -35,7 +34,7 @@ from tests.integration.local.conftest import BOUND, OWNER, Party
 @pytest.fixture(autouse=True)
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """What no message reports is found within a moment in place of five seconds."""
-    monkeypatch.setattr("coordlock_local.watcher._INTERVAL_S", 0.2)
+    monkeypatch.setattr("coordlock_local.listening._INTERVAL_S", 0.2)
 
 
 def _open_descriptors(root: str) -> list[str]:
@@ -63,7 +62,7 @@ def test_nothing_is_left_open_after_closing(
     two.enqueue()
     two.departure(ahead)
     # A file and a pipe of each session, and the pipe of the one that is waited for.
-    assert len(_open_descriptors(root)) == 5
+    eventually(lambda: len(_open_descriptors(root)) == 5)
     one.backend.close().result(BOUND)
     two.backend.close().result(BOUND)
     assert _open_descriptors(root) == []
@@ -159,14 +158,12 @@ def test_a_session_whose_file_was_removed_is_dead_to_itself_too(
 def test_a_session_that_is_lost_while_its_watcher_sleeps_leaves_no_thread(
     party: Callable[..., Party], root: str, no_leaks: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coordlock_local.watcher._INTERVAL_S", 0.05)
+    monkeypatch.setattr("coordlock_local.listening._INTERVAL_S", 0.05)
     one = party()
     entry, mine, _ = one.enqueue()
     gone = one.departure(mine)
     assert one.backend.withdraw([entry]).result(BOUND)
     assert gone.wait(BOUND)
-    watcher = one.backend._session.current.watcher  # type: ignore[union-attr]
-    eventually(lambda: watcher._is_idle)
     os.unlink(Path(root) / "sessions" / one.info.id)
     with pytest.raises(SessionLost):
         one.backend.heartbeat().result(BOUND)
@@ -308,8 +305,7 @@ def test_a_file_of_an_earlier_run_of_the_system_has_no_contenders(
     one = party()
     one.enqueue()
     path = Path(root) / "queues" / "q"
-    earlier = Directory(root, boot="earlier")
-    path.write_bytes(header(earlier, "q") + os.urandom(5000))
+    path.write_bytes(header("earlier".ljust(36, "-"), "q") + os.urandom(5000))
     assert one.ids() == []
     _, me, snapshot = one.enqueue()
     assert snapshot.contenders == (me,)

@@ -224,6 +224,36 @@ def test_an_old_server_and_a_standby_are_refused(
         check(connection)
 
 
+def test_a_schema_that_was_altered_is_named_with_what_to_do(
+    postgresql: Postgres, database: str
+) -> None:
+    url = postgresql.url_for().replace("/postgres", f"/{database}")
+    set_up(configure(url))
+    with connection(postgresql, database) as admin:
+        admin.execute("DROP FUNCTION coordlock.open")
+        with pytest.raises(BackendError, match=r"DROP SCHEMA coordlock CASCADE.*coordlock setup"):
+            coordlock.connect(url)
+        admin.execute("DROP SCHEMA coordlock CASCADE")
+    assert set_up(configure(url))
+    excludes(url)
+
+
+def test_a_pause_that_is_shorter_than_a_living_session_is_refused(
+    postgresql: Postgres, database: str
+) -> None:
+    url = postgresql.url_for(ttl="80s").replace("/postgres", f"/{database}")
+    settings = configure(url)
+    set_up(settings, max_ttl=90)
+    with (
+        coordlock.connect(url),
+        pytest.raises(ConfigurationError, match="70s is shorter than the ttl=80s"),
+    ):
+        set_up(settings, max_ttl=70)
+    set_up(settings, max_ttl=70)
+    with pytest.raises(BackendError, match="ttl=80 is longer than the 70 s"):
+        coordlock.connect(url)
+
+
 def test_a_missing_database_is_named(postgresql: Postgres) -> None:
     with pytest.raises(BackendError, match='"nowhere" does not exist'):
         coordlock.connect(postgresql.url_for().replace("/postgres", "/nowhere"))

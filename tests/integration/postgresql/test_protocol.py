@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from types import FrameType
 from typing import Any
 
 import psycopg
 import pytest
+from coordlock_postgresql import requests
+from coordlock_postgresql.access import Server
+from coordlock_postgresql.requests import Requests
 from psycopg.types.json import Jsonb
 
 import coordlock
-from coordlock.errors import BackendError, LockLost
+from coordlock.backend.config import configure
+from coordlock.errors import BackendError, BackendUnavailable, LockLost
+from coordlock.runtime.clock import SystemTimers
+from coordlock.runtime.promise import Promise
 from coordlock.testing.postgres_frames import PostgresFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
@@ -49,6 +58,12 @@ def enqueue(admin: Admin, root: str, **arguments: object) -> Any:
     return request(admin, "enqueue", root=root, session=DEAD, entries=[entry], **arguments)
 
 
+def come_from_another_timeline(admin: Admin) -> None:
+    """Let the data be as they are after a failover."""
+    for table in ("epoch", "session"):
+        admin.execute(f"UPDATE coordlock.{table} SET timeline = 'another'".encode())
+
+
 def test_without_notifications_waiters_ask_again(postgresql: Postgres, root: str) -> None:
     excludes(postgresql.url_for(root, listen="off"))
 
@@ -78,6 +93,25 @@ def test_a_lost_notification_delays_a_handoff_by_seconds(
         waiter.join()
 
 
+def test_a_follower_reads_again_within_seconds_when_its_notifications_get_lost(
+    postgresql: Postgres, proxy: FaultProxy, root: str
+) -> None:
+    url = postgresql.url_for(root, listen=f"127.0.0.1:{proxy.port}")
+    with (
+        coordlock.connect(url) as one,
+        coordlock.connect(postgresql.url_for(root)) as two,
+        one.value("/v").observe() as observer,
+    ):
+        assert observer.next(timeout=30) is None
+        two.value("/v").set(b"1")
+        assert observer.next(timeout=30) is not None
+        proxy.replies.black_hole()
+        began = time.monotonic()
+        two.value("/v").set(b"2")
+        assert observer.next(timeout=30) is not None
+        assert time.monotonic() - began < 12
+
+
 def test_a_waiter_ends_the_session_of_a_dead_holder(
     postgresql: Postgres, root: str, admin: Admin
 ) -> None:
@@ -100,7 +134,8 @@ def test_on_another_timeline_every_grant_is_lost_and_none_is_given_for_a_while(
         before = client.lock("a").acquire()
         try:
             [[minute]] = admin.execute("SELECT coordlock._minute()")
-            admin.execute("UPDATE coordlock.epoch SET timeline = 'another', pause = '3 s'")
+            admin.execute("UPDATE coordlock.epoch SET pause = '3 s'")
+            come_from_another_timeline(admin)
             with pytest.raises(psycopg.DatabaseError, match="failover") as lost_waiter:
                 request(admin, "snapshot", root=root, name="b", upto=1, session=DEAD)
             assert lost_waiter.value.sqlstate == "CLOST", "it would be granted in an old session"
@@ -140,7 +175,7 @@ def test_a_grant_of_another_timeline_guards_no_data(root: str, admin: Admin) -> 
         }
         assert "evicted" not in request(admin, "write", **of_data)
         assert request(admin, "read", **of_data)
-        admin.execute("UPDATE coordlock.epoch SET timeline = 'another'")
+        come_from_another_timeline(admin)
         # The old primary may have removed the contender, and granted the lock to another one.
         assert "evicted" in request(admin, "write", **of_data)
         assert request(admin, "read", **of_data) is None
@@ -192,7 +227,7 @@ def test_queues_of_names_that_are_used_once_do_not_pile_up(
 ) -> None:
     with coordlock.connect(postgresql.url_for(root)) as client:
         for number in range(500):
-            client.lock(f"order/{number}").acquire().release()
+            assert client.lock(f"order/{number}").acquire().release()
         [[left]] = admin.execute("SELECT count(*) FROM coordlock.queue WHERE root = %s", (root,))
         assert left <= 250
 
@@ -284,3 +319,48 @@ def test_a_thousand_waiters_have_three_connections_and_one_statement_at_a_time(
 
     with coordlock.connect(postgresql.url_for(root)) as other:
         asyncio.run(main())
+
+
+def test_a_request_that_a_signal_handler_interrupts_at_any_line_harms_no_later_one(
+    postgresql: Postgres, root: str
+) -> None:
+    timers = SystemTimers()
+    server = Server(configure(postgresql.url_for(root)))
+    asking = Requests("requests", server, timers, {"root": root, "caller": "a", "clock": 0})
+
+    def ask() -> Promise[float]:
+        return asking.ask("clock", {}, lambda _, seconds: float(seconds), 5.0)
+
+    def interrupts(number: int) -> bool:
+        """Whether there is so high a ``number`` of lines, of which the last raised."""
+        lines: set[int] = set()
+
+        def trace(frame: FrameType, event: str, _: object) -> Any:
+            if frame.f_code.co_filename != requests.__file__:
+                return None
+            # No handler runs at the end of a with block, which has the number of its beginning.
+            if event == "line" and frame.f_lineno not in lines:
+                lines.add(frame.f_lineno)
+                if len(lines) == number:
+                    raise KeyboardInterrupt
+            return trace
+
+        sys.settrace(trace)
+        try:
+            ask()
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(None)
+        return False
+
+    assert ask().result(30)
+    number = 1
+    while interrupts(number):
+        with suppress(BackendUnavailable):  # the interrupted one took the connection along
+            ask().result(30)
+        assert ask().result(30)
+        number += 1
+    assert number > 10
+    asking.close().result(30)
+    timers.close()

@@ -229,17 +229,6 @@ def test_scripts_that_the_server_has_forgotten_are_sent_again(only: RedisServer,
                 grant.check()
 
 
-def test_a_close_ends_the_session_though_the_server_has_forgotten_the_script(
-    only: RedisServer, root: str
-) -> None:
-    url = only.url_for(root, ttl="60s")
-    with coordlock.connect(url) as other, only.client() as admin:
-        with coordlock.connect(url) as client:
-            client.lock("a").acquire()
-            admin.script_flush()
-        other.lock("a").acquire(timeout=10).release()
-
-
 def test_requests_keep_their_order_though_the_server_has_forgotten_the_script(
     only: RedisServer, root: str
 ) -> None:

@@ -15,6 +15,7 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 
 import coordlock
 from coordlock.errors import BackendUnavailable, ConfigurationError, SessionLost
+from coordlock.runtime.process import THREAD
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from testbed.servers.zookeeper import ZooKeeper, children
@@ -36,6 +37,26 @@ def test_the_session_is_the_clients(url: str, parties: Parties, kazoo: Any) -> N
     assert int(info.id, 16) == kazoo.client_id[0] % 2**64
     _, contender, _ = party.enqueue()
     assert kazoo.exists(contender.key).ephemeralOwner == kazoo.client_id[0]
+
+
+def test_its_threads_wait_for_nothing_that_a_program_leaves_there(
+    url: str, parties: Parties, kazoo: Any
+) -> None:
+    """A collection of garbage may end a block there, whose release would wait."""
+    party = parties(url, kazoo)
+    entry, contender, snapshot = party.enqueue()
+    events, answers = list[bool](), list[bool]()
+    party.backend.watch(contender, snapshot.revision, lambda _: events.append(THREAD.must_not_wait))
+
+    def is_answered_there() -> bool:
+        done = party.backend.heartbeat()
+        done.add_done_callback(lambda _: answers.append(THREAD.must_not_wait))
+        done.result(BOUND)
+        return any(answers)
+
+    eventually(is_answered_there)  # a quick answer calls back in this thread
+    party.backend.withdraw([entry]).result(BOUND)
+    eventually(lambda: events == [True])
 
 
 class Counting(KazooClient):  # type: ignore[misc]

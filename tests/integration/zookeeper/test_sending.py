@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from types import ModuleType
 from typing import Any
 
 import coordlock_zookeeper
 import pytest
-from coordlock_zookeeper import buffered_socket, connection, io_thread
+from coordlock_zookeeper import connection
 from coordlock_zookeeper.connection import Connection
 
 import coordlock
@@ -70,9 +69,8 @@ def test_ctrl_c_that_ends_the_program_leaves_nobody_in_the_queue(
             pytest.fail("it has no end")
 
 
-@pytest.mark.parametrize("module", [buffered_socket, connection, io_thread])
 def test_a_signal_handler_may_use_the_client_in_the_midst_of_sending(
-    zookeeper: ZooKeeper, root: str, module: ModuleType
+    zookeeper: ZooKeeper, root: str
 ) -> None:
     """A fault test: what it strikes ends as in a short outage, and the session goes on."""
     with coordlock.connect(zookeeper.url_for(root, ttl="60s")) as client:
@@ -82,7 +80,7 @@ def test_a_signal_handler_may_use_the_client_in_the_midst_of_sending(
             client.lock("y").acquire(timeout=BOUND).release()
 
         for number in range(1, 1_000, 2):
-            with Signal(number, handle, module) as signal:
+            with Signal(number, handle, connection) as signal:
                 client.lock("x").acquire(timeout=BOUND).release()
             if not signal.came:
                 break

@@ -58,22 +58,6 @@ def test_a_server_that_never_answers_the_handshake_does_not_hold_up_the_next(
     assert time.monotonic() - started < 4 * 8
 
 
-def test_whether_the_port_is_right_is_asked_only_before_the_first_answer(
-    proxy: FaultProxy, proxied: str, parties: Parties
-) -> None:
-    url = proxied.replace("ttl=6s", "ttl=6s&connect_timeout=2s")
-    for is_known in (False, True):
-        party = parties(url, opened=False)
-        if is_known:
-            party.open()
-        proxy.black_hole()
-        error = party.opening().exception(BOUND)
-        assert isinstance(error, BackendUnavailable)
-        assert "accepts connections but does not answer" in error.reason
-        assert ("is it the right port" in error.reason) is not is_known
-        proxy.heal()
-
-
 def test_a_write_whose_guard_left_with_the_session_is_refused_for_certain(
     zookeeper: ZooKeeper, root: str, parties: Parties
 ) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from coordlock_etcd import messages_pb2 as pb
-from coordlock_etcd.watches import QueueWatch, QueueWatches, Watch
+from coordlock_etcd.keys import prefix_end
+from coordlock_etcd.watches import EtcdWatch, Watch
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -11,6 +12,10 @@ from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender
 
 PREFIX = b"/q/"
+
+
+def queue_watch() -> EtcdWatch:
+    return EtcdWatch(PREFIX, prefix_end(PREFIX))
 
 
 def contender(number: int, order: int) -> Contender:
@@ -33,7 +38,7 @@ class Reporting(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.revision = 1
-        self.queue = QueueWatch(PREFIX, 0.0)
+        self.queue = queue_watch()
         self.filed = False
         self.present: dict[int, Contender] = {}
         #: When each contender has left that was ever there.
@@ -89,7 +94,7 @@ class Reporting(RuleBasedStateMachine):
             if there and one not in [w.contender for w in self.waits]:
                 watch = Watch(one, own, seen + 1)
                 if self.queue.take(watch):
-                    assert watch.queue is self.queue
+                    assert watch.served_by is self.queue
                     if self.queue.has_left(watch.name, watch.order):
                         self.queue.drop(watch)
                     else:
@@ -138,8 +143,8 @@ class Reporting(RuleBasedStateMachine):
         assert set(self.queue.drop_all()) == set(self.waits)
         for watch in covered:  # what was not reported is watched by another watch
             assert self.left.get(watch.contender, watch.start) >= watch.start
-        assert not any(watch.queue or watch.is_covered for watch in self.waits)
-        self.queue, self.filed, self.waits, self.unreported = QueueWatch(PREFIX, 0.0), False, [], []
+        assert not any(watch.served_by or watch.is_covered for watch in self.waits)
+        self.queue, self.filed, self.waits, self.unreported = queue_watch(), False, [], []
 
     @invariant()
     def what_is_known_to_have_left_has_left(self) -> None:
@@ -163,7 +168,7 @@ def gone(number: int, revision: int) -> pb.Event:
 
 
 def test_a_departure_is_known_to_be_the_first_where_all_before_it_were_listed() -> None:
-    queue = QueueWatch(PREFIX, 0.0)
+    queue = queue_watch()
     ahead = [contender(number, 11 + number) for number in range(3)]
     queue.listed(found(*reversed(ahead)), 13)  # before the watch
     queue.created(13)
@@ -178,7 +183,7 @@ def test_a_departure_is_known_to_be_the_first_where_all_before_it_were_listed() 
 
 
 def test_what_was_forgotten_is_not_taken_for_present() -> None:
-    queue = QueueWatch(PREFIX, 0.0)
+    queue = queue_watch()
     queue.created(10)
     waits, late = Watch(contender(1, 9), False, 11), Watch(contender(0, 9), False, 11)
     assert queue.take(waits)
@@ -193,14 +198,26 @@ def test_what_was_forgotten_is_not_taken_for_present() -> None:
 
 
 def test_a_changing_value_is_not_served() -> None:
-    queue = QueueWatch(PREFIX, 0.0)
+    queue = queue_watch()
     queue.created(10)
     assert not queue.take(Watch(contender(0, 11), False, 12, version=1))
     assert queue.take(Watch(contender(0, 11), False, 12))
 
 
+def test_a_watch_on_a_value_reports_its_changes_and_the_departure() -> None:
+    changes = EtcdWatch(b"/q/lock-0", puts=True)
+    changes.created(12)
+    watch = Watch(contender(0, 11), False, 12, version=1)
+    assert changes.take(watch)
+    kv = pb.KeyValue(key=watch.name, mod_revision=13, version=1)
+    assert changes.report([pb.Event(type=pb.Event.PUT, kv=kv)]) == []
+    kv.version = 2
+    assert changes.report([pb.Event(type=pb.Event.PUT, kv=kv)]) == [watch]
+    assert changes.report([gone(0, 14)]) == [watch]
+
+
 def test_only_contenders_that_wait_keep_it() -> None:
-    queue = QueueWatch(PREFIX, 0.0)
+    queue = queue_watch()
     queue.created(10)
     assert not queue.is_unused(1.0)
     assert queue.is_unused(10.0)
@@ -208,26 +225,3 @@ def test_only_contenders_that_wait_keep_it() -> None:
     assert queue.is_unused(10.0)
     assert queue.take(Watch(contender(1, 11), False, 12))
     assert not queue.is_unused(10.0)
-
-
-def test_a_client_watches_a_short_queue_in_which_it_waits() -> None:
-    queues = QueueWatches()
-    assert queues.enqueued(PREFIX, found(count=2), 1, 0.0, waits=False) is None
-    assert queues.enqueued(PREFIX, found(count=17), 1, 0.0, waits=True) is None
-    assert PREFIX not in queues
-    assert queues.lists(PREFIX) == 0
-    queue = queues.enqueued(PREFIX, found(count=16), 1, 0.0, waits=True)
-    assert queue is not None
-    assert queues.get(PREFIX) is queue
-    assert queues.lists(PREFIX) > 0
-    assert queues.enqueued(PREFIX, found(count=3), 1, 0.1, waits=True) is None, "it has begun"
-    queues.enqueued(PREFIX, found(contender(0, 1), count=1000), 1, 0.3, waits=True)
-    assert (queue.used, queues.end(queue)) == (0.3, [])
-    assert PREFIX not in queues
-
-
-def test_queues_that_the_client_has_left_are_found_though_nothing_is_reported_there() -> None:
-    queues = QueueWatches()
-    for number in range(3):
-        queues.enqueued(b"/%d/" % number, found(count=2), 1, 10.0 * number, waits=True)
-    assert [queue.prefix for queue in queues.unused(21.5)] == [b"/0/", b"/1/"]

@@ -13,7 +13,7 @@ ME = Contender("me", "/r/q/me", Mode.EX, 9)
 
 
 def test_a_deletion_by_creation_spares_a_later_key_of_the_same_name() -> None:
-    txn = requests.delete_created(b"/r/q/k", 9)
+    txn = requests.delete_all({b"/r/q/k": 9})
     [compare] = txn.compare
     assert (compare.key, compare.create_revision) == (b"/r/q/k", 9)
     assert txn.success[0].request_delete_range.key == b"/r/q/k"

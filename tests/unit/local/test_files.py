@@ -6,19 +6,23 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import coordlock_local
 import pytest
+from coordlock_local import listening
+from coordlock_local.attempts import perform
 from coordlock_local.contenders import Contenders
 from coordlock_local.directory import Directory
-from coordlock_local.errors import Busy
+from coordlock_local.followers import Followers
+from coordlock_local.queue import LocalQueue
 from coordlock_local.session import LocalSession
-from coordlock_local.slots import Slot, Slots, stands
 
+from coordlock.backend import Queue
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Owner
+from coordlock.runtime.clock import SystemTimers
+from coordlock.runtime.promise import Promise
 from coordlock.testing.waiting import eventually
 from testbed.descriptors import open_descriptors
 from tests.unit.signals import Signal
@@ -93,7 +97,7 @@ def test_a_signal_handler_at_any_moment_leaves_a_removal_its_file(
         one.add([mine], unless_blocked=False)
         with Signal(moment, handle, within=coordlock_local) as signal:
             assert one.remove(mine.id), moment
-        assert one.queue("q").snapshot().contenders == ()
+        assert LocalQueue(directory, "q").snapshot().contenders == ()
         if not signal.came:
             break
     assert moment > 15
@@ -112,17 +116,16 @@ def test_a_forked_child_keeps_none_open(directory: Directory, one: Contenders) -
 def test_a_queue_with_a_session_whose_pipe_cannot_be_opened_is_not_read_all_the_time(
     directory: Directory, one: Contenders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from coordlock_local import followers as module
+    monkeypatch.setattr(listening, "_INTERVAL_S", 3600.0)
+    monkeypatch.setattr(listening, "open_end", lambda *_: None)
+    readings = itertools.count()
 
-    from coordlock.backend import Queue
-    from coordlock.runtime.clock import SYSTEM_CLOCK
+    def counted(read: Callable[[], object]) -> Promise[object]:
+        next(readings)
+        return perform(read)
 
-    monkeypatch.setattr(module, "_INTERVAL_S", 3600.0)
-    monkeypatch.setattr(module, "open_end", lambda *_: None)
-    agreed, readings = module._agreed, itertools.count()
-    monkeypatch.setattr(module, "_agreed", lambda queue: (next(readings), agreed(queue))[1])
     one.add([entry("q")], unless_blocked=False)
-    followers = module.Followers(directory, SYSTEM_CLOCK)
+    followers = Followers(directory, SystemTimers(), counted)
     seen = followers.follow(Queue("q"), lambda: None)
     eventually(lambda: seen.view.state is not None)
 
@@ -139,51 +142,23 @@ def test_who_follows_a_long_queue_leaves_the_program_its_descriptors(
     directory: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those beyond a number are seen to have died when the queue is read now and then."""
-    from coordlock_local import followers as module
-
-    from coordlock.backend import Queue
-    from coordlock.runtime.clock import SYSTEM_CLOCK
-
-    monkeypatch.setattr(module, "_MAX_ENDS", 2)
-    monkeypatch.setattr(module, "_INTERVAL_S", 0.1)
+    monkeypatch.setattr("coordlock_local.followers._MAX_ENDS", 2)
+    monkeypatch.setattr(listening, "_INTERVAL_S", 0.1)
     clients = []
     for _ in range(5):
         session = LocalSession(directory)
         session.start()
         clients.append(Contenders(session))
         clients[-1].add([entry("q")], unless_blocked=False)
-    followers = module.Followers(directory, SYSTEM_CLOCK)
+    followers = Followers(directory, SystemTimers(), perform)
     seen = followers.follow(Queue("q"), lambda: None)
 
     def shows(count: int) -> Callable[[], bool]:
         return lambda: seen.view.state is not None and len(seen.view.state.contenders) == count
 
     eventually(shows(5))
-    assert len(followers._ends) == 2
+    assert len(followers._listener.ends) == 2
     for left, client in zip((4, 3, 2, 1, 0), reversed(clients), strict=True):
         client.session.end()  # as a process that dies, it leaves its contender there
         eventually(shows(left))
     followers.close()
-
-
-def test_a_signal_handler_that_waits_keeps_no_other_thread_from_its_work(
-    directory: Directory, one: Contenders, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It may wait for just that: for what a thread adds, or tells of another process."""
-    held, later = entry("q"), entry("other")
-    [snapshot] = one.add([held], unless_blocked=False)
-    get, done = Slots.get, list[object]()
-
-    def interrupted(slots: Slots, slot: int) -> int:
-        monkeypatch.setattr(Slots, "get", get)
-        with ThreadPoolExecutor(2) as pool:
-            adding = pool.submit(one.add, [later], unless_blocked=False)
-            looking = pool.submit(stands, directory, Slot.of(snapshot.contenders[0]))
-            done.append(looking.result(30))
-            assert isinstance(adding.exception(30), Busy)  # and an attempt after the other
-        return get(slots, slot)
-
-    monkeypatch.setattr(Slots, "get", interrupted)
-    assert one.remove(held.id)
-    assert done == [True]
-    one.add([later], unless_blocked=False)

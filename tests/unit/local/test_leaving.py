@@ -116,7 +116,7 @@ def test_a_signal_handler_closes_the_client_whose_watcher_waits_for_what_it_inte
         holder.lock("q").acquire()
         waiting = pool.submit(client.lock("q").acquire)
         watcher = backend._session.current.watcher
-        eventually(lambda: watcher._thread)
+        eventually(lambda: watcher._listener._thread)
         with watcher._lock:
             client.close()
         with pytest.raises(ClientClosed):

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from coordlock_local.contenders import Contenders
 from coordlock_local.directory import Directory
+from coordlock_local.queue import LocalQueue
 from coordlock_local.session import LocalSession
+from coordlock_local.values import publish
 
 from coordlock.model.claim import AnyClaim, Convertible, Mode
 from coordlock.model.contender import Contender, Entry, Owner
@@ -38,7 +40,10 @@ def enter(who: Contenders) -> Contender:
 
 def seen(who: Contenders) -> list[tuple[AnyClaim, int]]:
     """The claims in the queue and their versions, as each kind of reading has them."""
-    readings = [who.queue("q").snapshot(owners=owners).contenders for owners in (False, True)]
+    readings = [
+        LocalQueue(who.session.directory, "q").snapshot(owners=owners).contenders
+        for owners in (False, True)
+    ]
     one, other = ([(each.claim, each.version) for each in reading] for reading in readings)
     assert one == other
     return one
@@ -49,7 +54,7 @@ def test_a_contender_that_follows_in_the_slot_does_not_inherit(
 ) -> None:
     one, other = both
     me = enter(one)
-    one.publish(me, Convertible(Mode.EX).encode(), 1)
+    publish(one.session, me, Convertible(Mode.EX).encode(), 1)
     one.remove(me.id)
     [snapshot] = other.add([Entry("q", "b" * 32, Mode.CR, Owner("host", 2))], unless_blocked=False)
     assert [(each.claim, each.value) for each in snapshot.contenders] == [(Mode.CR, b"")]

@@ -6,7 +6,6 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from sys import byteorder
 
 import pytest
 from coordlock_local.counter import VERSION, Counter, Tokens
@@ -118,7 +117,7 @@ def test_a_file_that_was_begun_and_not_finished_is_an_empty_queue(root: Path) ->
     with connect(f"local://{root}") as client:
         client.lock("other").acquire()
         path = root / "queues" / "q"
-        path.write_bytes(header(Directory(str(root)), "q") + (1).to_bytes(8, byteorder))
+        path.write_bytes(header(Directory(str(root)).boot, "q"))
         assert client.admin.contenders("q") == ()
         with client.lock("q", timeout=5):
             [one] = client.admin.contenders("q")

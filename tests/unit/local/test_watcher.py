@@ -12,16 +12,17 @@ from typing import Any
 
 import coordlock_local
 import coordlock_local.leaving
+import coordlock_local.listening
 import coordlock_local.pipes
-import coordlock_local.watcher
 import pytest
 from coordlock_local.contenders import Contenders
 from coordlock_local.counter import Counter
 from coordlock_local.directory import Directory
-from coordlock_local.leaving import evict, leave, tell_modes, tell_permits
-from coordlock_local.pipes import Pipe, clear, open_end, publish, subscribe
+from coordlock_local.leaving import evict, leave, waiting
+from coordlock_local.pipes import open_end, subscribe
+from coordlock_local.queue import sweep
 from coordlock_local.session import LocalSession
-from coordlock_local.slots import Slot
+from coordlock_local.slots import Slot, Slots
 from coordlock_local.watcher import Watcher
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,9 +61,9 @@ def watcher(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Watcher]:
     # Nothing but messages is heard, or nothing but looks.
-    monkeypatch.setattr(coordlock_local.watcher, "_INTERVAL_S", 3600.0)
+    monkeypatch.setattr(coordlock_local.listening, "_INTERVAL_S", 3600.0)
     if request.param == "lost messages":
-        monkeypatch.setattr(coordlock_local.watcher, "_INTERVAL_S", 0.05)
+        monkeypatch.setattr(coordlock_local.listening, "_INTERVAL_S", 0.05)
         monkeypatch.setattr(coordlock_local.leaving, "send", lambda *_: True)
         monkeypatch.setattr(coordlock_local.pipes, "send", lambda *_: True)
     if request.param == "a full pipe":
@@ -84,7 +85,7 @@ def add(directory: Directory, session: LocalSession, id: str = "a" * 32) -> Cont
 def remove(directory: Directory, contender: Contender) -> None:
     """What the contender's own process does when it leaves."""
     slot = Slot.of(contender)
-    assert leave(directory, slot, contender, {contender.id: slot})
+    assert leave(directory, slot, contender.id, [contender.id])
 
 
 def test_a_departure_is_in_order_if_the_waiter_is_still_there(
@@ -136,21 +137,12 @@ def test_a_departure_reaches_all_that_wait_for_it(claims: list[Mode | Permit], d
         for one in living
         if queue[leaving] in blockers(Snapshot("q", tuple(living)), one)
     }
-    reached = set[str]()
 
     def lives(session: str) -> bool:
         return int(session) not in dead
 
-    def reach(session: str) -> bool:
-        reached.add(session)
-        return lives(session)
-
-    behind, claim = queue[leaving + 1 :], claims[leaving]
-    if isinstance(claim, Permit):
-        tell_permits(claim.of, leaving, behind, reach, lives)
-    else:
-        conflicts = frozenset(mode for mode in Mode if claim.conflicts(mode))
-        tell_modes(conflicts, behind, reach, lives)
+    reached = set(waiting(claims[leaving], leaving, queue[leaving + 1 :], lives))
+    if not isinstance(claims[leaving], Permit):
         assert reached - {f"{order}" for order in dead} == wait_for_it, "and no others"
     assert reached >= wait_for_it
 
@@ -207,7 +199,8 @@ def test_the_deaths_of_many_processes_are_seen(directory: Directory, watcher: Wa
 
 def end_pipe(session: LocalSession) -> None:
     """The first part of what the system does when its process is killed."""
-    close_kept(session.pipe._descriptor)
+    assert session.pipe is not None
+    session.pipe.close()
 
 
 def end_lock(session: LocalSession) -> None:
@@ -216,67 +209,23 @@ def end_lock(session: LocalSession) -> None:
     close_kept(session._descriptor)
 
 
-def test_a_pipe_that_is_made_while_another_process_clears_dead_ones_stays(
-    directory: Directory, monkeypatch: pytest.MonkeyPatch
+def test_the_next_session_clears_away_what_a_dead_process_has_left(
+    directory: Directory, session: LocalSession
 ) -> None:
-    """The fault: its maker stands still behind mkfifo(3), and goes on before it is removed."""
-    make_pipe, unlink = Directory.make_pipe, os.unlink
-    pipes = list[Pipe]()
-
-    def stop(directory: Directory, path: str) -> None:
-        make_pipe(directory, path)
-        raise InterruptedError
-
-    def go_on(path: str) -> None:
-        if not pipes:
-            pipes.append(Pipe(directory, "new"))
-        unlink(path)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Directory, "make_pipe", stop)
-        with pytest.raises(InterruptedError):
-            Pipe(directory, "new")
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "unlink", go_on)
-        clear(directory)
-    assert os.listdir(directory.pipes) == ["new"]
-    pipes[0].close()
-
-
-def test_a_subscription_that_is_made_while_another_process_clears_dead_ones_stays(
-    directory: Directory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    listdir, pipes = os.listdir, list[Pipe]()
-    place = directory.change("key")
-
-    def list_before(path: str) -> list[str]:
-        found = listdir(path)
-        if not pipes:
-            pipes.append(Pipe(directory, "new"))
-            subscribe(directory, place, "new")
-        return found
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "listdir", list_before)
-        clear(directory)
-    assert os.listdir(place) == ["new"]
-    pipes[0].close()
-
-
-def test_who_has_too_many_open_files_takes_no_subscription_away(
-    directory: Directory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> int:
-        raise OSError(errno.EMFILE, "too many open files")
-
-    pipe = Pipe(directory, "living")
-    place = directory.change("key")
-    subscribe(directory, place, "living")
-    with monkeypatch.context() as patch:
-        patch.setattr(Directory, "open", refuse)
-        publish(directory, place, "key")
-    assert os.listdir(place) == ["living"]
-    pipe.close()
+    dead, new, place = LocalSession(directory), LocalSession(directory), directory.change("key")
+    dead.start()
+    for each in (dead, session):
+        add(directory, each, each.id)
+        subscribe(directory, place, each.id)
+    end_lock(dead)
+    new.start(lambda: sweep(directory))
+    assert os.listdir(place) == [session.id]
+    for folder in (directory.pipes, directory.sessions):
+        assert sorted(os.listdir(folder)) == sorted([session.id, new.id])
+    with Slots(directory, directory.queue("q")) as slots:
+        assert [token > 0 for token in slots.read()] == [False, True]
+    new.end()
+    dead.end()
 
 
 @pytest.mark.usefixtures("generators_end_unheard")
@@ -284,7 +233,7 @@ def test_ctrl_c_at_any_moment_of_a_watch_delays_no_later_one(
     directory: Directory, session: LocalSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What is not watched would not be found.
-    monkeypatch.setattr(coordlock_local.watcher, "_INTERVAL_S", 3600.0)
+    monkeypatch.setattr(coordlock_local.listening, "_INTERVAL_S", 3600.0)
     other = LocalSession(directory)
     other.start()
     for strike in moments(30, coordlock_local):
@@ -325,7 +274,7 @@ def test_a_full_disk_delays_who_must_subscribe_and_no_more(
     def without_inodes(self: Directory, path: str) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
-    monkeypatch.setattr(coordlock_local.watcher, "_INTERVAL_S", 0.05)
+    monkeypatch.setattr(coordlock_local.listening, "_INTERVAL_S", 0.05)
     other = LocalSession(directory)
     other.start()
     watcher = Watcher(other)

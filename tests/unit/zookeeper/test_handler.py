@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import struct
 import threading
 import time
 from collections import deque
@@ -13,7 +12,7 @@ from contextlib import closing
 
 import pytest
 from coordlock_zookeeper.access import Access
-from coordlock_zookeeper.buffered_socket import BufferedSocket
+from coordlock_zookeeper.connection import Connection
 from coordlock_zookeeper.handler import Handler
 from coordlock_zookeeper.own_client import OwnClient
 from kazoo.protocol.states import Callback
@@ -24,28 +23,45 @@ from coordlock.testing.waiting import eventually
 
 
 @pytest.fixture
-def handler() -> Handler:
-    return Handler(10.0, None, set(), SYSTEM_CLOCK)
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener
 
 
-def test_no_wakeup_is_missed(handler: Handler) -> None:
-    requests: deque[int] = deque()
-    handler.requests = lambda: requests
-    read, write = handler.create_socket_pair()
+@pytest.fixture
+def connected(listener: socket.socket) -> Iterator[tuple[Connection, socket.socket]]:
+    """A connection as kazoo has it after the handshake, and the server's end of it."""
+    host, port = listener.getsockname()
+    client = OwnClient(Access(f"{host}:{port}", ttl=10.0, connect_timeout=5.0), SYSTEM_CLOCK)
+    connection = client.client._connection
+    connection._read_sock, connection._write_sock = connection.handler.create_socket_pair()
+    connection._socket = connection.handler.create_connection((host, port))
+    connection._socket.setblocking(False)
+    server, _ = listener.accept()
+    with server, closing(connection._socket), closing(connection._read_sock):
+        yield connection, server
+    connection._write_sock.close()
+
+
+def test_no_wakeup_is_missed(
+    connected: tuple[Connection, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection, _ = connected
+    connection._sending.acquire()  # as kazoo's loop begins
+    monkeypatch.setattr(connection, "send_now", lambda *_: False)
+    requests: deque[int] = connection.client._queue
 
     def ask() -> None:
         for number in range(2_000):
             requests.append(number)
-            write.send(b"\0")
+            connection.announce()
             while len(requests) > 1:
                 time.sleep(0)
 
-    with closing(read), ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(ask)
         for number in range(2_000):
-            assert handler.select([read], [], [], 30)[0] == [read], number
-            while not requests:  # woken for one that was sent before it slept
-                assert handler.select([read], [], [], 30)[0] == [read], number
+            assert connection.wait(30) == [connection._read_sock], number
             assert requests.popleft() == number
         asking.result(30)
 
@@ -66,41 +82,20 @@ def test_who_stops_a_client_second_waits_until_it_has_stopped(
     assert not caplog.records
 
 
-@pytest.fixture
-def listener() -> Iterator[socket.socket]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        yield listener
-
-
-@pytest.fixture
-def pair(
-    handler: Handler, listener: socket.socket
-) -> Iterator[tuple[BufferedSocket, socket.socket]]:
-    """A connection that has shaken hands, as kazoo has it, and the server's end of it."""
-    connection = handler.create_connection(listener.getsockname())
-    server, _ = listener.accept()
-    with server, closing(connection):
-        server.sendall(struct.pack("!iii", 37, 0, 4321))
-        connection.recv(12)
-        connection.setblocking(False)
-        yield connection, server
-
-
 def test_requests_do_not_keep_answers_waiting(
-    handler: Handler, pair: tuple[BufferedSocket, socket.socket]
+    connected: tuple[Connection, socket.socket],
 ) -> None:
-    connection, server = pair
-    requests = deque(["one of very many"])
-    handler.requests = lambda: requests
-    read, _ = handler.create_socket_pair()
-    with closing(read):
-        server.sendall(b"x")
-        eventually(lambda: connection in handler.select([connection, read], [], [], 30)[0])
+    connection, server = connected
+    connection.client._queue.append("one of very many")
+    server.sendall(b"x")
+    eventually(lambda: connection._socket in connection.wait(30))
 
 
 def test_what_fails_for_an_event_does_not_end_the_io_thread(
-    handler: Handler, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    handler = Handler(10.0, None, SYSTEM_CLOCK)
+
     def fails(reason: str) -> None:
         raise ZeroDivisionError(reason)
 
@@ -116,4 +111,4 @@ def test_a_round_of_attempts_at_all_addresses_of_a_name_ends_before_the_session(
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: addresses)
     client = OwnClient(Access("one.name:2181", ttl=15.0, connect_timeout=30.0), SYSTEM_CLOCK)
     assert len(client.client._connection._expand_client_hosts()) == 6
-    assert client._handler._timeout * 2 * 6 <= 15.0
+    assert client._handler.patience * 2 * 6 <= 15.0

@@ -35,22 +35,6 @@ def after(sequence: int) -> int:
     return value
 
 
-@given(st.text(min_size=1) | st.sampled_from(["zookeeper", "%7Aookeeper"]), st.booleans())
-def test_a_queues_znode_tells_its_name(name: str, is_top: bool) -> None:
-    layout = nodes.Layout("", is_top)
-    child = layout.queue(name).removeprefix("/")
-    assert "/" not in child
-    assert layout.queue_of(child) == name
-
-
-def test_the_servers_own_znode_is_no_queue() -> None:
-    top, other = nodes.Layout("", True), nodes.Layout("/root", False)
-    assert top.queue("zookeeper") != "/zookeeper"
-    assert top.queue_of("zookeeper") is None
-    assert other.queue("zookeeper") == "/root/zookeeper"
-    assert other.queue_of("zookeeper") == "zookeeper"
-
-
 @given(st.uuids(), claims, st.sampled_from(nodes.STYLES), signed)
 def test_a_name_tells_its_id_claim_and_sequence(
     id: object, claim: Claim, style: nodes.Style, sequence: int

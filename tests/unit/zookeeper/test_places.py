@@ -153,7 +153,7 @@ class Client:
         self.server = Server(is_spent=is_spent)
         self.place: Place[Any]
         if where == "queue":
-            self.place = QueuePlace("q", Layout("", False))
+            self.place = QueuePlace("q", Layout(""))
         else:
             self.place = FolderPlace(where) if where.endswith("/") else KeyPlace(where)
         #: The revision of each state that was shown.

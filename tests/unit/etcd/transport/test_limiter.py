@@ -94,7 +94,7 @@ def test_queues_do_not_wait_for_each_other_and_are_forgotten() -> None:
     assert [busy, free] == answers
     assert waits not in answers
     answers[1].resolve(1)
-    assert [*limiter._queues] == ["q0"]
+    assert [*limiter._under_way] == [*limiter._waiting] == ["q0"]
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
@@ -115,7 +115,8 @@ def test_a_request_that_cannot_be_sent_fails_and_passes_its_turn_on(
     assert isinstance(refused.exception(0), BackendUnavailable)
     third.resolve(3)
     assert waits.result(0) == 3
-    assert not limiter._queues
+    assert not limiter._under_way
+    assert not limiter._waiting
 
 
 def test_who_comes_while_a_turn_is_passed_on_waits_behind_the_others() -> None:

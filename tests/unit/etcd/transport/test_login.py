@@ -15,6 +15,7 @@ def test_a_login_that_ctrl_c_struck_keeps_nobody_waiting() -> None:
     # Where nobody listens, a login is answered, too: it failed.
     endpoints = [Endpoint(f"127.0.0.1:{free_port()}")]
     connection = Connection(endpoints, 5, ("somebody", "s3cret"))
+    assert connection.login is not None
     try:
         for strike in moments(10, coordlock_etcd):
             strike(connection.login.token)

@@ -102,11 +102,13 @@ def test_after_the_end_calls_are_started_where_they_come_from(
 def test_without_a_thread_no_caller_waits_for_a_call(
     threads: CallThreads, calls: Calls, monkeypatch: pytest.MonkeyPatch, blocks: bool
 ) -> None:
+    if not blocks:
+        threads._calling.acquire()
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError))
-        threads.run(calls.block if blocks else None, calls.start, calls.refuse)
+        threads.run(calls.block, calls.start, calls.refuse)
     assert [what for what, _ in calls.done] == ["refused"]
-    threads.run(calls.block if blocks else None, calls.start, calls.refuse)
+    threads.run(calls.block, calls.start, calls.refuse)
     eventually(lambda: calls.done[-1][0] == ("called" if blocks else "started"))
 
 
@@ -121,10 +123,11 @@ def test_ctrl_c_while_a_thread_starts_leaves_none_behind(
         if len(made) == 1:
             raise KeyboardInterrupt
 
+    threads._calling.acquire()
     monkeypatch.setattr(threading.Thread, "start", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        threads.run(None, calls.start, calls.refuse)
-    threads.run(None, calls.start, calls.refuse)
+        threads.run(calls.block, calls.start, calls.refuse)
+    threads.run(calls.block, calls.start, calls.refuse)
     eventually(lambda: calls.done == [("started", "coordlock-etcd-start")] * 2)
     threads.close()
     eventually(lambda: not any(one.is_alive() for one in made), within=10)
