@@ -209,32 +209,6 @@ def test_a_warm_shutdown_lets_the_task_end_and_releases(
         eventually(lambda: client.admin.contenders("account/a") == ())
 
 
-@pytest.mark.parametrize("tasks", [40, pytest.param(500, marks=pytest.mark.long)])
-def test_soft_time_limits_leave_nothing_behind_and_nobody_waits_longer_than_a_heartbeat(
-    make_fleet: Callable[[str], Fleet], redis: Redis, root: str, tasks: int
-) -> None:
-    """Celery raises in the worker's main thread: before, in, and after the task's own code."""
-    fleet = make_fleet(redis.url_for(root, ttl=15))
-    random = Random(tasks)
-    accounts = [f"account/{number}" for number in range(8)]
-    with coordlock.connect(fleet.url) as client:
-        fleet.worker(concurrency=4)
-        # Each process imports and connects first.
-        fleet.send(*[("churn", f"first/{number}", 0.3) for number in range(12)])
-        fleet.wait_for("churned", 12)
-        for number in range(tasks):
-            account, limit = accounts[number % 8].partition("/")[2], random.uniform(0.005, 0.2)
-            fleet.send(("churn", account, random.uniform(0.0, 0.04)), soft_time_limit=limit)
-        fleet.send(("mark", "sent"))
-        fleet.wait_for("sent")
-        eventually(lambda: not any(map(client.admin.contenders, accounts)), within=BOUND)
-        for account in accounts:
-            client.lock(account).acquire(timeout=10).release()
-        struck = fleet.output().count("Soft time limit")
-        assert struck > tasks // 10, fleet.output()
-        assert len(fleet.lines("churned")) > 12
-
-
 def test_no_task_imports_the_backend(fleet: Fleet) -> None:
     """A soft time limit shorter than the import would strike in there, each time anew."""
     fleet.worker()

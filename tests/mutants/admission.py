@@ -145,7 +145,7 @@ def takes_over_from_what_gave_up() -> Changes:
 
 @mutant(
     "A reader leaves the lock to a writer, while other readers hold it.",
-    simulated=(Modes, Informed),
+    simulated=(Modes,),
 )
 def takes_over_from_any_mode() -> Changes:
     def leaves_to(holder: Contender, me: Contender, left: Snapshot) -> bool:

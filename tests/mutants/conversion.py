@@ -74,7 +74,11 @@ def counts_as_stronger_too_early() -> Changes:
     return [(_UpgradeableGrant, "_become_exclusive", upgrade_early)]
 
 
-@mutant("A grant counts as strong when it is weaker already.", simulated=(ConvertingReaders,))
+@mutant(
+    "A grant counts as strong when it is weaker already.",
+    simulated=(ConvertingReaders,),
+    rare=True,
+)
 def counts_as_weaker_too_late() -> Changes:
     convert = _UpgradeableGrant._exchange
 
@@ -89,7 +93,11 @@ def counts_as_weaker_too_late() -> Changes:
     return [(_UpgradeableGrant, "_exchange", convert_late)]
 
 
-@mutant("An upgrade that was given up keeps readers out.", simulated=(ConvertingReaders,))
+@mutant(
+    "An upgrade that was given up keeps readers out.",
+    simulated=(ConvertingReaders,),
+    rare=True,
+)
 def never_takes_a_conversion_back() -> Changes:
     settled = _UpgradeableGrant._settled
 

@@ -75,12 +75,3 @@ app.task(hold, name="hold", bind=True, acks_late=True, reject_on_worker_lost=Tru
 app.task(drop, name="drop", on_busy="drop", **locked)
 app.task(mark, name="mark")
 app.task(loaded, name="loaded")
-
-
-def churn(account: str, seconds: float) -> None:
-    """Hold the lock for so long, unless a soft time limit strikes before."""
-    time.sleep(seconds)
-    note("churned")
-
-
-app.task(churn, name="churn", **{**locked, "on_busy": "drop"})

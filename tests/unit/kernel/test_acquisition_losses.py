@@ -14,7 +14,6 @@ from coordlock.locks.grant import GrantState
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender
 from tests.simulation.world import TTL, Party, World
-from tests.unit.kernel.parties import release
 
 
 def test_a_session_lost_before_the_contender_stands_is_replaced(world: World, party: Party) -> None:
@@ -51,42 +50,6 @@ def test_one_heartbeat_tells_many_evicted_waiters_that_their_session_lives(
     world.advance(1)
     assert {type(call.error) for call in calls} == {Evicted}
     assert party.network.requests.count("heartbeat") - before == 1
-
-
-def test_a_waiter_is_not_granted_when_a_withdrawal_finds_that_others_have_removed_the_holder(
-    world: World, party: Party
-) -> None:
-    grant = party.held()
-    waiting = party.acquire()
-    world.settle()
-    delays = iter([5.0, 0.0, 5.0])
-    party.network.faults.latency = lambda: next(delays, 0.1)
-    world.service.expire(grant._ticket.session.id)
-    release(grant)
-    world.advance(2)
-    assert isinstance(waiting.error, SessionLost)
-
-
-def test_a_waiter_is_not_granted_when_what_went_was_a_late_twin_of_a_holder_that_was_released(
-    world: World, party: Party
-) -> None:
-    party.run(party.engine.session())
-    party.network.faults.inject("enqueue", Fault.LATE)
-    holder = party.acquire()
-    world.advance(0.5)
-    grant = party.grant(holder.result)
-    release(grant)
-    world.advance(0.6)  # the first attempt takes effect, a second after it was sent
-    [twin] = world.queue()
-    waiting = party.acquire()
-    world.settle()
-    assert world.queue()[0] == twin
-    assert len(world.queue()) == 2
-    delays = iter([5.0, 0.0, 5.0])
-    party.network.faults.latency = lambda: next(delays, 0.1)
-    world.service.expire(twin.session)
-    world.advance(2)
-    assert isinstance(waiting.error, SessionLost)
 
 
 def test_a_late_twin_that_the_whole_queue_shows_is_not_taken_for_an_evicted_contender(
