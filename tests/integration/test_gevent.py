@@ -15,6 +15,7 @@ from testbed.servers.zookeeper import ZooKeeper
 
 WORKER = Path(__file__).with_name("gevent_worker.py")
 
+
 @pytest.fixture(params=["memory", "local", "etcd", "zookeeper", "redis"])
 def url(request: pytest.FixtureRequest, root: str, tmp_path: Path) -> str:
     if request.param == "memory":
