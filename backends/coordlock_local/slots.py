@@ -67,6 +67,8 @@ _TITLE: Final = "coordlock-queue"
 _PAGE: Final = 4096
 _SLOTS: Final = 512
 _BLOCK_BYTES: Final = _PAGE * (1 + _SLOTS)
+#: Most of an index, which is free in most queues: `bytes.rstrip` alone would take 20 microseconds.
+_FREE_END: Final = bytes(_PAGE - 128)
 
 
 class Slot(NamedTuple):
@@ -122,7 +124,7 @@ class Slots:
         data = b""
         while len(page := os.pread(self._descriptor, _PAGE, _entry(len(data) // 8))) == _PAGE:
             data += page
-        end = len(data.rstrip(b"\0"))
+        end = len(data.removesuffix(_FREE_END).rstrip(b"\0"))
         index = memoryview(data)[: end + -end % 8].cast("Q").tolist()
         # What an eviction leaves that met a release: a bit without a token.
         return [0 if value == EVICTED else value for value in index] if EVICTED in index else index
@@ -196,7 +198,7 @@ class Slots:
 
     def _is_current(self, header: bytes) -> bool:
         """Whether it has a header, and one of this run of the operating system."""
-        if not header.strip(b"\0"):
+        if header == bytes(len(header)):
             return False
         line, _, _ = header.partition(b"\n")
         try:
