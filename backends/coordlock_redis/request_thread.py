@@ -1,4 +1,4 @@
-"""A connection, and the thread that receives its answers.
+"""Connections, and the thread that receives their answers.
 
 It sends what the calling threads could not send themselves.
 """
@@ -11,6 +11,7 @@ import socket
 import sys
 import threading
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
 from hiredis import PushNotification
@@ -46,6 +47,8 @@ class RequestThread:
     Args:
         timeout: seconds in which an answer must come.
         replicas: how many must have what a request changes.
+        guests: connections that this thread serves, too, because a thread for each costs a change
+            of threads for each release.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class RequestThread:
         clock: Clock,
         timeout: float,
         replicas: int = 0,
+        guests: Sequence[RequestThread] = (),
     ) -> None:
         #: The connection, if there is one.
         self.connection: Connection | None = None
@@ -69,6 +73,11 @@ class RequestThread:
         self._replicas: Final = replicas
         self._timeout: Final = timeout
         self._pid: Final = PROCESS.id
+        #: Whose thread it is, and all that it serves.
+        self._host: RequestThread = self
+        self._served: Final = (*guests, self)
+        for guest in guests:
+            guest._host = self
         #: What the thread for I/O is to send.
         self._asked: list[Request[Any]] = []
         self._slots: deque[_Slot] = deque()
@@ -90,7 +99,7 @@ class RequestThread:
         """Send ``request``; its promise."""
         if PROCESS.id != self._pid:  # the child of a fork shares the socket, and has no thread
             return failed(client_closed())
-        if self._until is not None or sys.is_finalizing():
+        if self._host._until is not None or sys.is_finalizing():
             return failed(self._refusal())
         connection = self.connection
         if connection is not None and connection.is_direct and not self._has_moved(connection):
@@ -98,9 +107,9 @@ class RequestThread:
             if self._put(connection, [request], data):
                 return request.promise
         self._asked.append(request)
-        if self._ended.done():
+        if self._host._ended.done():
             self._refuse()
-        self._start()
+        self._host._start()
         self._wake()
         return request.promise
 
@@ -195,12 +204,13 @@ class RequestThread:
 
     def _end(self) -> None:
         self._until = self._until or 0.0
-        refusal = self._refusal()
-        self._drop(refusal)
-        self._woken.close()
-        self._waking.close()
+        for each in self._served:
+            each._drop(self._refusal())
+            each._woken.close()
+            each._waking.close()
         self._ended.resolve(None)
-        self._refuse()
+        for each in self._served:
+            each._refuse()
 
     def _refuse(self) -> None:
         with contextlib.suppress(IndexError):
@@ -213,6 +223,12 @@ class RequestThread:
         return client_closed()
 
     def _turn(self) -> None:
+        for each in self._served:
+            each._work()
+        self._wait()
+
+    def _work(self) -> None:
+        """Do what is due now."""
         if (connection := self.connection) is not None and self._has_moved(connection):
             # What leaves there is not reported here.
             self._drop(BackendUnavailable(SERVICE, "the client has moved to another server"))
@@ -220,7 +236,6 @@ class RequestThread:
         if self._asked or self._needs_connection():
             self._send()
             self._flush()
-        self._wait()
 
     def _needs_connection(self) -> bool:
         """Whether to connect though nothing is to be sent."""
@@ -248,18 +263,26 @@ class RequestThread:
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):  # it is awake already, or has ended
-            self._waking.send(b"\0")
+            self._host._waking.send(b"\0")
 
     def _wait(self) -> None:
         """Wait for what comes, and act on it."""
-        own = self.connection
-        has_more = own is not None and own.has_more()
-        sockets = [self._woken] if own is None else [self._woken, own.socket]
-        readable = self._poll.ready(sockets, timeout=0.0 if has_more else self._patience())
+        connected = [(each, each.connection) for each in self._served]
+        sockets = {each: own.socket for each, own in connected if own is not None}
+        more = [each for each, own in connected if own is not None and own.has_more()]
+        patience = [each._patience() for each in self._served]
+        known = [seconds for seconds in patience if seconds is not None]
+        timeout = 0.0 if more else min(known, default=None)
+        readable = self._poll.ready([self._woken, *sockets.values()], timeout=timeout)
         if self._woken in readable:
             self._woken.recv(4096)
-        if own is not None and (own.socket in readable or has_more):
-            self._receive()
+        for each, own_socket in sockets.items():
+            if own_socket in readable or each in more:
+                each._receive()
+            each._expire()
+
+    def _expire(self) -> None:
+        """Give up the connection where an answer does not come."""
         slots = list(self._slots)
         if slots and self._clock.now() > slots[0][0].sent_at + self._timeout:
             self._drop(BackendUnavailable(SERVICE, f"no answer came in {self._timeout:g} s"))

@@ -94,7 +94,7 @@ class Connection:
     def receive(self) -> Any:
         """Wait for the next answer, as bytes; raises redis-py's errors."""
         while not self._ready:
-            self._fill()
+            self._fill(waits=True)
         answer = self._ready.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -105,8 +105,11 @@ class Connection:
         self.send(command)
         return self.receive()
 
-    def _fill(self) -> None:
-        if not (data := self.socket.recv(_CHUNK)):
+    def _fill(self, *, waits: bool = False) -> None:
+        # Python's `recv` asks whether it would wait, by a system call.
+        is_ready = self.is_direct and not waits
+        data = os.read(self.number, _CHUNK) if is_ready else self.socket.recv(_CHUNK)
+        if not data:
             raise exceptions.ConnectionError("the server closed the connection")
         self._reader.feed(data)
         while (answer := self._reader.gets()) is not False:  # which 0 equals

@@ -14,7 +14,7 @@ from coordlock.backend.session import OneSession
 from coordlock.errors import SessionLost
 from coordlock.runtime.clock import Timers, sleep
 from coordlock.runtime.log import Log
-from coordlock.runtime.promise import Promise, all_of, failed
+from coordlock.runtime.promise import Promise, failed
 from coordlock_redis.errors import SERVICE, client_closed
 from coordlock_redis.request_thread import RequestThread
 from coordlock_redis.requests import MICROSECONDS, Argument, Request, ScriptContext, loss
@@ -64,7 +64,12 @@ class RedisSession(Backend):
             servers, self._context, timers, replicas, self._inbox, ttl / 3, self
         )
         self._requests: Final = RequestThread(
-            servers, self._context, timers.clock, servers.timeout, replicas
+            servers,
+            self._context,
+            timers.clock,
+            servers.timeout,
+            replicas,
+            guests=[self._subscription],
         )
         self._session: OneSession[str] = OneSession(SERVICE, self._lock, self._ended)
         self._watches: Final = Watches(self._look, self._is_own, timers, self._lock)
@@ -125,8 +130,8 @@ class RedisSession(Backend):
         self._watches.close()
         self._observers.close(client_closed())
         last = Request("close", [session], lambda _: None) if session else None
-        ended = all_of([self._requests.close(last), self._subscription.close()])
-        ended.add_done_callback(lambda _: closing.resolve(None))
+        ended = self._requests.close(last)
+        ended.add_done_callback(closing.follow)
         return closing
 
     def _in_session(self, request: Callable[[str], Request[T]]) -> Promise[T]:

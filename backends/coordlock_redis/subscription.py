@@ -62,9 +62,9 @@ class Subscription(RequestThread):
 
     def keep(self) -> None:
         """Keep the connection from now on. Safe for threads."""
-        if self._until is None:
+        if self._host._until is None:
             self._is_wanted = True
-            self._start()
+            self._host._start()
         self._wake()
 
     def subscribe(self, channel: bytes) -> None:
@@ -124,15 +124,15 @@ class Subscription(RequestThread):
             connection.close()
             raise translate(error, connection.where) from None
 
-    def _turn(self) -> None:
+    def _work(self) -> None:
         due = self._due()
         if self.connection is not None and due is not None and self._clock.now() >= due:
             # Without a session no heartbeat finds that data is gone. Any script does.
             self.ask(Request("time", (), lambda _: None))
-        super()._turn()
+        super()._work()
 
     def _due(self) -> float | None:
-        if not self._is_wanted or self._until is not None:
+        if not self._is_wanted or self._host._until is not None:
             return None
         return self._connect_at if self.connection is None else self._sent_at + self._ping_interval
 
