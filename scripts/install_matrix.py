@@ -33,6 +33,7 @@ PARALLEL: Final = 2
 
 EXTRAS: Final = {
     "sasl": ("zookeeper", "sasl"),
+    "etcd3": ("etcd", "etcd3"),
     "all": (
         "zookeeper",
         "sasl",
@@ -84,6 +85,7 @@ CASES: Final = (
     Case("etcd", ("protobuf==4.25.*",)),
     Case("etcd", ("protobuf==3.20.*",)),
     Case("etcd", oldest=True),
+    Case("etcd3"),
     Case("cli"),
     Case("cli", oldest=True),
     Case("cron"),

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, overload
 
 from coordlock.backend import Capabilities, Departure, ServiceInfo
 from coordlock.errors import (
-    ConfigurationError,
     Evicted,
     SessionLost,
     TooLarge,
@@ -89,11 +88,13 @@ class EtcdBackend(EtcdSession):
 
     @classmethod
     def configure(cls, settings: Settings, client: object | None = None, *, timers: Timers) -> Self:
-        """A backend for ``settings``."""
-        if client is not None:
-            raise ConfigurationError("etcd:// uses no client of another library")
+        """A backend for ``settings``.
+
+        ``client`` is an ``etcd3.Etcd3Client``: its channel is used and its token, unless the
+        settings name a user. Neither is closed.
+        """
         layout = Layout.below(settings.root, leading_slash=settings.options["leading_slash"])
-        connection = Connection.configure(settings)
+        connection = Connection.configure(settings, client)
         made = cls(layout, connection, settings.ttl, timers)
         made._options = settings.options
         return made

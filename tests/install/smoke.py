@@ -35,6 +35,7 @@ BROUGHT = {
     "zookeeper": "kazoo",
     "sasl": "puresasl",
     "etcd": "grpc",
+    "etcd3": "etcd3",
     "cli": "argcomplete",
     "cron": "cronsim",
     "sql": "sqlalchemy",
@@ -101,6 +102,19 @@ def an_existing_kazoo_client_is_used(url: str) -> None:
         assert theirs.connected
     finally:
         theirs.stop()
+        theirs.close()
+
+
+def an_existing_etcd3_client_is_used(url: str) -> None:
+    import etcd3
+
+    host, port = hosts(url).split(":")
+    theirs = etcd3.client(host=host, port=int(port))
+    try:
+        with coordlock.connect(client=theirs) as client:
+            take(client)
+        theirs.status()
+    finally:
         theirs.close()
 
 
@@ -244,6 +258,8 @@ def checks(extras: set[str], urls: dict[str, str]) -> Iterator[Check]:
         yield partial(a_redis_fence_refuses_a_stale_token, urls["redis"])
     if "zookeeper" in extras:
         yield partial(an_existing_kazoo_client_is_used, urls["zookeeper"])
+    if "etcd3" in extras:
+        yield partial(an_existing_etcd3_client_is_used, urls["etcd"])
     if "cron" in extras:
         yield partial(a_cron_line_names_its_times)
     else:

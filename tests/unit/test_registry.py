@@ -118,7 +118,7 @@ def test_an_entry_point_that_names_nothing_is_refused(install: Install) -> None:
 
 
 def test_clients_of_other_libraries_are_refused_with_those_that_can_be_used() -> None:
-    with pytest.raises(ConfigurationError, match=r"pathlib\.\w+.*kazoo, redis, valkey"):
+    with pytest.raises(ConfigurationError, match=r"pathlib\.\w+.*etcd3, kazoo, redis, valkey"):
         backend_for_client(Path())
 
 

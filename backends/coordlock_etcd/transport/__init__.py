@@ -11,6 +11,7 @@ Beside that path::
 
     stream      one watch stream, and what keeps one open
     login       the token that calls carry
+    given       the channel and the token of the application's own client
     tls         certificates
     greenlets   gRPC under gevent
 """

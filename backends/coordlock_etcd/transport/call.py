@@ -28,7 +28,7 @@ from coordlock_etcd.errors import (
 )
 from coordlock_etcd.rpc import Method
 from coordlock_etcd.transport.cluster import Cluster, Endpoint
-from coordlock_etcd.transport.login import Login
+from coordlock_etcd.transport.login import TokenSource
 
 __all__ = ["SHORT_ATTEMPTS", "SILENCE_S", "Call", "CallThreads", "metadata", "settle"]
 
@@ -88,7 +88,7 @@ class Call(Generic[Request, Reply, Result]):
         self,
         cluster: Cluster,
         threads: CallThreads,
-        login: Login | None,
+        login: TokenSource | None,
         method: Method[Request, Reply],
         request: Request,
         read: Callable[[Reply], Result | Promise[Result]],

@@ -15,7 +15,7 @@ from coordlock_etcd.rpc import AUTHENTICATE, Method
 from coordlock_etcd.transport.call import SHORT_ATTEMPTS, SILENCE_S, Call, CallThreads
 from coordlock_etcd.transport.cluster import Cluster, Endpoint
 from coordlock_etcd.transport.greenlets import make_room
-from coordlock_etcd.transport.login import Login
+from coordlock_etcd.transport.login import Login, TokenSource
 from coordlock_etcd.transport.tls import channel_credentials
 
 __all__ = ["Connection"]
@@ -32,6 +32,7 @@ class Connection:
         endpoints: the members; closed with the connection.
         timeout: how long a call may take, in seconds.
         credentials: the user and the password; None for no login.
+        login: gives tokens where there are no credentials.
     """
 
     def __init__(
@@ -39,21 +40,27 @@ class Connection:
         endpoints: Sequence[Endpoint],
         timeout: float,
         credentials: tuple[str, str] | None = None,
+        login: TokenSource | None = None,
     ) -> None:
         self.timeout: Final = timeout
         self.cluster: Final = Cluster(endpoints)
         self.threads: Final = CallThreads()
         #: None where calls carry no token.
-        self.login: Final = Login(credentials, self._authenticate) if credentials else None
+        self.login: Final = Login(credentials, self._authenticate) if credentials else login
 
     @classmethod
-    def configure(cls, settings: Settings) -> Self:
-        """A connection for ``settings``."""
+    def configure(cls, settings: Settings, client: object | None) -> Self:
+        """A connection for ``settings``; with ``client``, see `EtcdBackend.configure`."""
         make_room(len(settings.hosts))
+        login: TokenSource | None = None
         tls = channel_credentials(settings.options)
         # All hosts get their chance within one request.
         connect_within = settings.request_timeout / (len(settings.hosts) + 1)
         endpoints = [Endpoint(host, tls, connect_within) for host in settings.hosts]
+        if client is not None:
+            from coordlock_etcd.transport.given import GivenEndpoint, GivenLogin
+
+            endpoints, login = [GivenEndpoint(client)], GivenLogin(client)
         if not endpoints:
             raise ConfigurationError("etcd needs a host: etcd://host:2379")
         credentials = None
@@ -61,7 +68,7 @@ class Connection:
             if not settings.username:
                 raise ConfigurationError("etcd needs a username beside the password")
             credentials = (settings.username, settings.password or "")
-        return cls(endpoints, settings.request_timeout, credentials)
+        return cls(endpoints, settings.request_timeout, credentials, login)
 
     def patience(self, attempts: int) -> float:
         """Seconds for a request that its caller, who must know of each attempt, sends again.

@@ -5,17 +5,27 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 from coordlock_etcd import messages_pb2 as pb
 
-__all__ = ["Login"]
+__all__ = ["Login", "TokenSource"]
 
 log = Log("coordlock")
 
 _AUTH_IS_OFF: Final = "authentication is not enabled"
+
+
+class TokenSource(Protocol):
+    """Gives the tokens that calls carry."""
+
+    def token(self) -> Promise[str | None]:
+        """The token to send; None for none."""
+
+    def forget(self, token: str | None) -> None:
+        """Etcd has refused ``token``."""
 
 
 class Login:

@@ -20,7 +20,7 @@ from coordlock_etcd.rpc import WATCH
 from coordlock_etcd.transport.call import metadata
 from coordlock_etcd.transport.cluster import Cluster, can_start_threads
 from coordlock_etcd.transport.connection import Connection
-from coordlock_etcd.transport.login import Login
+from coordlock_etcd.transport.login import TokenSource
 
 __all__ = ["StreamHost", "StreamUser"]
 
@@ -219,7 +219,7 @@ class StreamHost(Generic[T]):
 class Stream:
     """A stream on the endpoint in use, until it breaks or is cancelled."""
 
-    def __init__(self, cluster: Cluster, login: Login | None, token: str | None) -> None:
+    def __init__(self, cluster: Cluster, login: TokenSource | None, token: str | None) -> None:
         self._cluster = cluster
         self._login = login
         self._token = token

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from urllib.request import urlopen
 
+import grpc
 import pytest
 from coordlock_etcd import EtcdBackend
 
@@ -15,6 +16,17 @@ from testbed.servers.etcd import Etcd
 
 #: Makes a backend with an open session from a URL; it is closed after the test.
 Join = Callable[[str], Party]
+
+
+class EtcdClient:
+    """What is used of an ``etcd3.Etcd3Client``: a channel, and the metadata of its calls.
+
+    The library itself cannot be installed beside a current protobuf; the install matrix has it.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self.channel = grpc.insecure_channel(f"{host}:{port}")
+        self.metadata: tuple[tuple[str, str], ...] | None = None
 
 
 @pytest.fixture

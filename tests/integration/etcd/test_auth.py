@@ -11,10 +11,14 @@ from pathlib import Path
 
 import pytest
 from coordlock_etcd import EtcdBackend
+from coordlock_etcd import messages_pb2 as pb
+from coordlock_etcd.rpc import AUTHENTICATE
 
 from coordlock import connect
 from coordlock.backend import Put, Queue
+from coordlock.backend.config import configure
 from coordlock.errors import AuthenticationFailed, CoordlockError
+from coordlock.runtime.clock import SystemTimers
 from coordlock.runtime.log import flush
 from coordlock.testing.backend_contract import BOUND, Listener, Party, backend_for
 from coordlock.testing.grpc_frames import GrpcFrames
@@ -22,7 +26,7 @@ from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from testbed.servers.certificates import Certificates
 from testbed.servers.etcd import Etcd, EtcdServer
-from tests.integration.etcd.conftest import Join
+from tests.integration.etcd.conftest import EtcdClient, Join
 from tests.integration.refusing import check_nothing_stays
 
 TOKEN_TTL = 1
@@ -270,3 +274,36 @@ def test_credentials_that_nobody_asks_for_do_no_harm(
     assert flush(30)
     assert "authentication is not enabled" in caplog.text
     assert "s3cret" not in caplog.text
+
+
+def test_a_given_clients_token_is_sent_as_it_is_at_the_time(
+    server: EtcdServer, root: str, no_leaks: None
+) -> None:
+    client = EtcdClient(server.host, server.port)
+
+    def log_in() -> None:
+        method = client.channel.unary_unary(
+            AUTHENTICATE.path, AUTHENTICATE.encode, AUTHENTICATE.decode
+        )
+        request = pb.AuthenticateRequest(name=server.USER, password=server.PASSWORD)
+        client.metadata = (("token", method(request, timeout=BOUND).token),)
+
+    log_in()
+    party = Party(
+        EtcdBackend.configure(
+            configure(f"etcd://ignored/coordlock{root}"), client, timers=SystemTimers()
+        )
+    )
+    _, contender, snapshot = party.enqueue("q")
+    # A restart ends all tokens, and it is for the client to log in again.
+    server.restart()
+    eventually(
+        lambda: isinstance(party.backend.snapshot("q").exception(BOUND), AuthenticationFailed)
+    )
+    log_in()
+    told = threading.Event()
+    party.backend.watch(contender, snapshot.revision, lambda _: told.set())
+    assert party.backend.evict(contender).result(BOUND)
+    assert told.wait(BOUND)
+    party.backend.close().result(BOUND)
+    client.channel.close()

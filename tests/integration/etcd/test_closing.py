@@ -1,4 +1,4 @@
-"""Clients that are closed, and processes that end without closing theirs."""
+"""Clients that are given, and processes that end without closing theirs."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from coordlock_etcd import EtcdBackend
 
-from coordlock.testing.backend_contract import BOUND
+from coordlock.backend.config import configure
+from coordlock.runtime.clock import SystemTimers
+from coordlock.testing.backend_contract import BOUND, Party
 from coordlock.testing.proxy import FaultProxy
 from testbed.servers.etcd import Etcd, EtcdServer
-from tests.integration.etcd.conftest import Join
+from tests.integration.etcd.conftest import EtcdClient, Join
 
 #: Ends as scripts do, with a session, a watch on its own contender, and heartbeats under way.
 LEAVE = """
@@ -35,8 +38,30 @@ sys.stdin.read()
 """
 
 
+@pytest.fixture
+def client(etcd: Etcd) -> Iterator[EtcdClient]:
+    client = EtcdClient(etcd.host, etcd.port)
+    yield client
+    client.channel.close()
+
+
 def leases(etcd: Etcd) -> list[str]:
     return etcd.etcdctl("lease", "list").split()[3:]
+
+
+def test_a_given_clients_channel_is_used_and_not_closed(
+    etcd: Etcd, client: EtcdClient, root: str, no_leaks: None
+) -> None:
+    settings = configure(f"etcd://ignored{root}")
+    for _ in range(2):
+        party = Party(EtcdBackend.configure(settings, client, timers=SystemTimers()))
+        _, contender, snapshot = party.enqueue("q")
+        told = threading.Event()
+        party.backend.watch(contender, snapshot.revision, lambda _, told=told: told.set())  # type: ignore[misc]
+        assert party.backend.evict(contender).result(BOUND)
+        assert told.wait(BOUND)
+        party.backend.close().result(BOUND)
+        assert party.info.id not in leases(etcd)
 
 
 def test_closing_ends_after_the_answers_that_are_being_told(
