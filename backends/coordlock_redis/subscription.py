@@ -8,7 +8,7 @@ The answer to a request comes behind all earlier messages, so it shows what has 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from coordlock.errors import BackendError
 from coordlock.runtime.clock import Timers
@@ -18,13 +18,26 @@ from coordlock_redis.request_thread import RequestThread
 from coordlock_redis.requests import Request, ScriptContext
 from coordlock_redis.servers import BROKEN, Connection, Servers, packed
 
-if TYPE_CHECKING:
-    from coordlock_redis.session import RedisSession
-
 __all__ = ["Subscription"]
 
 #: Seconds before another attempt to connect, from the first to the last.
 RECONNECT_DELAYS_S: Final = (0.05, 1.0)
+
+
+class Subscriber(Protocol):
+    """Called by the thread that receives."""
+
+    def on_message(self, channel: bytes, message: bytes) -> None:
+        """A message came."""
+
+    def on_subscribed(self, channel: bytes) -> None:
+        """What happens from now on is reported on this channel."""
+
+    def on_live(self) -> None:
+        """The connection is there, with all channels."""
+
+    def on_silence(self, since: float, reason: str) -> None:
+        """The connection is gone; all until ``since`` was reported."""
 
 
 class Subscription(RequestThread):
@@ -43,7 +56,7 @@ class Subscription(RequestThread):
         replicas: int,
         inbox: bytes,
         ping_interval: float,
-        session: RedisSession,
+        session: Subscriber,
     ) -> None:
         # A part of the time-to-live, so that the lease has time for another heartbeat.
         timeout = min(servers.timeout, ping_interval)
