@@ -226,6 +226,7 @@ def test_what_is_to_be_done_at_the_exit_is_done(cli: Cli) -> None:
         "show ''",
         "leader ''",
         "elect '' -- true",
+        f"elect sched --value {'x' * 70_000} -- true",
         "evict x --all --token 3 --yes",
         "demo --ttl",
         "group join",

@@ -73,13 +73,6 @@ def test_without_a_command_it_leads_until_stdin_closes(cli: Cli) -> None:
     assert leader(cli) is None
 
 
-def test_a_signal_resigns(cli: Cli) -> None:
-    with leading(cli) as process:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 128 + signal.SIGTERM
-        assert leader(cli) is None
-
-
 def test_who_is_not_elected_says_who_leads(cli: Cli) -> None:
     with leading(cli, "10.0.0.5:80"):
         busy = cli.run("elect", "sched", "-n", "--", "true")
@@ -228,14 +221,3 @@ def test_the_leader_is_shown_and_nobody_is_told_by_the_status(cli: Cli) -> None:
     done = cli.run("leader", "sched")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "coordlock: nobody leads in the election 'sched'\n"
-
-
-# What elections and groups look like in queues
-
-
-def test_a_value_that_cannot_be_published_is_refused_at_once(cli: Cli) -> None:
-    owner = '{"host": "h", "pid": 1, "label": "", "since": 0}'
-    for value, text in ((owner, "host, pid, label and since"), ("x" * 70_000, "65536")):
-        done = cli.run("elect", "sched", "--value", value, "--", "true")
-        assert done.returncode == 64
-        assert text in done.stderr

@@ -139,9 +139,3 @@ def test_typing_does_not_stop_it_in_the_background(cli: Cli, tmp_path: Path) -> 
         terminal.write("\x04")
         terminal.expect("status 0")
         assert cli.show("x") == []
-
-
-def test_a_busy_lock_gives_75(cli: Cli) -> None:
-    with cli.holding("x"):
-        done = cli.run("hold", "-n", "x")
-        assert (done.returncode, done.stdout) == (75, "")

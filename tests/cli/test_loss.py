@@ -104,18 +104,6 @@ def test_the_next_one_runs_only_when_the_evicted_one_has_ended_in_time(
     assert (tmp_path / "log").read_text() == "cleaned up\n"
 
 
-def test_a_waiter_that_is_evicted_gives_75(anywhere: Cli) -> None:
-    """The fault: an operator's `coordlock evict --token`."""
-    cli = anywhere
-    with cli.holding("x"), cli.started("run", "x", "--", "echo", "ran") as waiter:
-        cli.wait_for_queue("x", 2)
-        token = str(cli.show("x")[1]["token"])
-        assert cli.run("evict", "x", "--token", token, "--yes").returncode == 0
-        output, errors = waiter.communicate(timeout=60)
-        assert (waiter.returncode, output) == (75, "")
-        assert "evicted" in errors
-
-
 @pytest.mark.parametrize("stubborn", [False, True])
 def test_a_silent_server_ends_the_command_before_the_deadline(
     server: Server, root: str, tmp_path: Path, beating: Beating, stubborn: bool

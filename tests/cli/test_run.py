@@ -131,29 +131,10 @@ def test_a_busy_lock_gives_75_and_names_the_holder(cli: Cli) -> None:
         assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_timeout_gives_75_and_leaves_the_queue(cli: Cli) -> None:
-    with cli.holding("x"):
-        done = cli.run("run", "--timeout", "200ms", "x", "--", "echo", "ran")
-        assert (done.returncode, done.stdout) == (75, "")
-        assert len(cli.show("x")) == 1
-
-
 def test_the_conflict_status_can_be_chosen_and_the_message_left_out(cli: Cli) -> None:
     with cli.holding("x"):
         done = cli.run("run", "-n", "-q", "-E", "3", "x", "--", "true")
         assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
-
-
-def test_a_waiting_command_runs_when_the_lock_is_free(cli: Cli) -> None:
-    with (
-        cli.holding("x") as holder,
-        cli.started("run", "x", "--timeout", "60s", "--", "echo", "ran") as waiter,
-    ):
-        cli.wait_for_queue("x", 2)
-        assert waiter.poll() is None
-        holder.terminate()
-        assert waiter.communicate(timeout=60)[0] == "ran\n"
-        assert waiter.returncode == 0
 
 
 def test_the_owner_is_labelled_with_the_command_and_nothing_secret(cli: Cli) -> None:

@@ -188,25 +188,6 @@ def test_a_cancelled_wait_leaves_nothing_and_lets_nobody_pass() -> None:
     asyncio.run(main())
 
 
-def test_a_cancelled_block_is_over() -> None:
-    fence = AsyncMemoryFence()
-
-    async def run() -> None:
-        async with fence.guard("alice", 33):
-            await asyncio.Event().wait()
-
-    async def both() -> None:
-        task = asyncio.create_task(run())
-        await asyncio.sleep(0)
-        assert await fence.marks("alice") == Marks(exclusive=33)
-        task.cancel()
-        async with asyncio.timeout(30):
-            await fence.check("alice", 34)
-        assert task.cancelled()
-
-    asyncio.run(both())
-
-
 def test_an_interrupted_wait_leaves_nothing() -> None:
     """Ctrl-C in the main thread, while it waits."""
     fence = MemoryFence()

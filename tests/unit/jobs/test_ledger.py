@@ -82,11 +82,6 @@ def test_a_slot_that_is_done_never_starts_again(recorded: Rules, asked: Rules) -
     assert done(Ledger(), 5, rules=recorded).refusal(5, asked) == "done"
 
 
-def test_starts_are_counted() -> None:
-    ledger = started(started(Ledger(), 5, LEAST, 1), 5, LEAST, 2)
-    assert (ledger.records[5].attempts, ledger.records[5].token) == (2, 2)
-
-
 def test_trimming_raises_the_floor_and_what_is_below_it_is_passed() -> None:
     ledger = done(Ledger(), 1, 2, 3, 4, 5)
     assert (ledger.floor, list(ledger.records)) == (2, [3, 4, 5])

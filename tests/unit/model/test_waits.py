@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordlock.model.admission import holders, keeps_out
-from coordlock.model.claim import AnyClaim, Claim, Convertible, Mode, Permit
+from coordlock.model.claim import AnyClaim, Claim, Mode, Permit
 from coordlock.model.contender import Contender, Owner, Snapshot
 from coordlock.model.waits import _CLEAR, Wait, _Graph, by_contender, deadlocks, needed
 
@@ -156,21 +156,6 @@ def placed(waits: Sequence[Wait], queues: Iterable[Snapshot]) -> list[Wait]:
     ]
 
 
-def test_the_youngest_that_holds_something_is_the_victim() -> None:
-    queues = {
-        "a": Snapshot("a", (ex("h", 1, Mode.PR), ex("w", 2), ex("r", 4, Mode.PR))),
-        "b": Snapshot("b", (ex("r2", 3), ex("h2", 5))),
-    }
-    waits = [
-        Wait("H", (("b", "h2"),), frozenset({"h"})),
-        Wait("R", (("a", "r"),), frozenset({"r2"})),
-    ]
-    [deadlock] = deadlocks(placed(waits, queues.values()), queues)
-    assert deadlock.victim.startswith("h2@")
-    steps = [(one.waiter.id, one.blocker.id, one.holding) for one in deadlock.steps]
-    assert steps == [("h2", "r2", True), ("r", "w", False), ("w", "h", True)]
-
-
 def test_the_text_of_a_deadlock_takes_no_time_in_a_queue_for_the_time_of_holding() -> None:
     owner = Owner("h", 1, since=86_400.0)
     places = [ex("a", 1), ex("b", 2), ex("c", 3), ex("d", 4)]
@@ -242,59 +227,6 @@ def test_a_record_says_what_was_published() -> None:
     places = tuple((f"a b {one}", f"{one}") for one in range(500))
     wait = Wait("in thread 'x'", places, frozenset(map(str, range(500, 1000))))
     assert Wait.decode(wait.encode()) == wait
-
-
-# With conversions
-
-
-def convertible(id: str, order: int, *ranges: tuple[int, int], target: bool = True) -> Contender:
-    """A reader that is to be a writer once those in ``ranges`` have gone."""
-    goes_first = ranges if target else None
-    return ex(id, order, Convertible(Mode.PR, Mode.EX if target else None, goes_first))
-
-
-def test_a_conversion_that_waits_for_a_reader_that_waits_for_its_client_is_a_deadlock() -> None:
-    """The reader came later; but the place with which the other one waits is older."""
-    queues = {
-        "a": Snapshot("a", (convertible("c", 1, (3, 3)), ex("r", 3, Mode.PR))),
-        "b": Snapshot("b", (ex("c2", 2), ex("r2", 4))),
-    }
-    waits = [
-        Wait("C", (("a", "c"),), frozenset({"c", "c2"})),
-        Wait("R", (("b", "r2"),), frozenset({"r"})),
-    ]
-    [deadlock] = deadlocks(placed(waits, queues.values()), queues)
-    assert deadlock.victim.startswith("r2@")
-    steps = [(one.waiter.id, one.blocker.id, one.holding) for one in deadlock.steps]
-    assert steps == [("r2", "c2", True), ("c", "r", True)]
-
-
-def test_a_conversion_that_has_not_decided_who_goes_first_is_in_no_circle_with_readers() -> None:
-    """The reader behind it holds, and goes on: nobody waits for ever."""
-    undecided = ex("c", 1, Convertible(Mode.PR, Mode.EX))
-    queues = {
-        "a": Snapshot("a", (undecided, ex("r", 3, Mode.PR))),
-        "b": Snapshot("b", (ex("c2", 2),)),
-    }
-    waits = [Wait("C", (("a", "c"),), frozenset({"c", "c2"}))]
-    assert list(deadlocks(placed(waits, queues.values()), queues)) == []
-
-
-def test_who_waits_for_a_conversion_and_holds_what_its_client_waits_for_is_in_a_circle() -> None:
-    """The late reader is not let pass, and has what the converting one's other place waits for."""
-    queues = {
-        "a": Snapshot("a", (convertible("c", 1, (2, 2)), ex("r", 2, Mode.PR), ex("l", 5, Mode.PR))),
-        "b": Snapshot("b", (ex("l2", 3), ex("r2", 4))),
-    }
-    waits = [
-        Wait("R", (("b", "r2"),), frozenset({"r"})),
-        Wait("L", (("a", "l"),), frozenset({"l2"})),
-        Wait("C", (("a", "c"),), frozenset({"c"})),
-    ]
-    [deadlock] = deadlocks(placed(waits, queues.values()), queues)
-    assert deadlock.victim.startswith("l@")
-    steps = [(one.waiter.id, one.blocker.id) for one in deadlock.steps]
-    assert steps == [("l", "c"), ("c", "r"), ("r2", "l2")]
 
 
 # The model can fail: each of these rules is needed

@@ -32,7 +32,7 @@ from coordlock.runtime.driver import (
     run_in_background,
 )
 from coordlock.runtime.log import flush
-from coordlock.runtime.promise import Promise, failed, resolved
+from coordlock.runtime.promise import Promise, resolved
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service, backend
 from tests.unit.signals import Signal
@@ -279,13 +279,6 @@ def test_a_future_of_another_kind_is_an_error_and_not_taken_for_kept() -> None:
         assert answer.startswith(expected)
 
 
-def test_a_protocol_in_the_background_takes_its_error_along() -> None:
-    def steps() -> Steps[None]:
-        yield failed(KeyError("gone"))
-
-    assert isinstance(run_in_background(steps()).exception(0), KeyError)
-
-
 # Interrupts
 
 
@@ -395,30 +388,6 @@ def test_an_answer_for_a_loop_that_was_closed_is_dropped(caplog: pytest.LogCaptu
     flush()
     assert not caplog.records
     waiting.close()
-
-
-def test_a_thousand_waiting_tasks_need_no_thread() -> None:
-    async def main() -> None:
-        service = Service()
-        async with service.async_client() as client:
-            grant = await client.lock("q").acquire()
-            tasks = [asyncio.create_task(client.lock("q").acquire(60)) for _ in range(2)]
-            await reaches(service, 3)
-            threads = threading.active_count()
-            tasks += [asyncio.create_task(client.lock("q").acquire(60)) for _ in range(998)]
-            await reaches(service, 1001)
-            assert threading.active_count() <= threads
-            served = []
-            await grant.release()
-            for task in tasks:
-                next_grant = await task
-                served.append(next_grant.token)
-                await next_grant.release()
-            assert served == sorted(served)
-
-    started = time.monotonic()
-    asyncio.run(main())
-    assert time.monotonic() - started < 60
 
 
 def interrupt() -> None:
