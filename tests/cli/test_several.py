@@ -62,7 +62,7 @@ def test_several_locks_that_are_busy_are_named_with_their_holder(cli: Cli) -> No
         done = cli.run("run", "-n", "-l", "a", "-l", "b", "--", "true")
         assert done.returncode == 75
         assert done.stderr.startswith("coordlock: locks 'a', 'b' are busy: held by ")
-        done = cli.run("run", "--timeout", "0.2", "-l", "a", "-l", "b", "--", "true")
+        done = cli.run("run", "--timeout", "3", "-l", "a", "-l", "b", "--", "true")
         assert done.returncode == 75
         assert done.stderr.startswith("coordlock: lock 'b' was not granted within ")
         assert names(cli) == ["b"]
