@@ -81,10 +81,12 @@ class Requests:
         patience: float,
     ) -> Promise[T]:
         """What ``read`` makes of the revision and the answer, which has ``patience`` seconds."""
-        if self._until < math.inf or self._pid != PROCESS.id:
+        if self._pid != PROCESS.id:
             return failed(client_closed())
         request = _Request(verb, arguments, read, patience)
         with self._lock:
+            if self._until < math.inf:
+                return failed(client_closed())
             self._requests.append(request)
             if self._requests[0] is request and self._connection is not None:
                 with suppress(Exception):  # the thread tries it again
@@ -97,10 +99,12 @@ class Requests:
         done: Promise[None] = Promise()
 
         def end() -> None:
+            self._serve()  # a caller may have sent its request, and not called the thread yet
             self._drop()
             done.resolve(None)
 
-        self._until = self._timers.clock.now() + self._server.timeout
+        with self._lock:
+            self._until = self._timers.clock.now() + self._server.timeout
         self._worker.run(end)
         self._worker.end()
         return within(self._timers, done, self._server.timeout)
