@@ -366,6 +366,47 @@ def test_a_request_that_a_signal_handler_interrupts_at_any_line_harms_no_later_o
     timers.close()
 
 
+def test_a_signal_handler_that_interrupts_a_request_at_any_line_gets_an_answer_itself(
+    postgresql: Postgres, root: str
+) -> None:
+    timers = SystemTimers()
+    server = Server(configure(postgresql.url_for(root)))
+    asking = Requests("requests", server, timers, {"root": root, "caller": "a", "clock": 0})
+
+    def ask() -> Promise[float]:
+        return asking.ask("clock", {}, lambda _, seconds: float(seconds), 5.0)
+
+    def answers(number: int) -> bool:
+        """Whether a request has so high a ``number`` of lines, at which another one is made."""
+        left = number
+
+        def trace(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal left
+            if frame.f_code.co_filename != requests.__file__:
+                return None
+            left -= event == "line"
+            if left == 0:
+                sys.settrace(None)
+                assert ask().result(30)
+            return trace
+
+        sys.settrace(trace)
+        try:
+            asked = ask()
+        finally:
+            sys.settrace(None)
+        assert asked.result(30)
+        return left <= 0
+
+    assert ask().result(30)
+    number = 1
+    while answers(number):
+        number += 1
+    assert number > 10
+    asking.close().result(30)
+    timers.close()
+
+
 def test_a_request_at_the_moment_of_the_close_leaves_no_connection(
     postgresql: Postgres, root: str, admin: Admin
 ) -> None:
