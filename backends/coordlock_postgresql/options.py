@@ -76,6 +76,8 @@ def conninfo(settings: Settings, *, listens: bool = False) -> Mapping[str, Any]:
         "user": settings.username or None,
         "password": settings.password,
         "application_name": given["application_name"] or "coordlock",
+        # Whatever the database's is, and PGCLIENTENCODING: answers are JSON.
+        "client_encoding": "utf8",
         "target_session_attrs": settings.options["target_session_attrs"],
         "connect_timeout": max(2, min(ceil(settings.connect_timeout), seconds)),
         # A server that is gone without a word is noticed, also while nothing is sent.

@@ -65,8 +65,9 @@ class Requests:
         self._worker: Final = Worker(name, _IDLE_S, must_not_wait=True)
         self._poll: Final = Poll()
         self._pid: Final = PROCESS.id
-        #: Held while a request is sent or has left. Reentrant: a signal handler may ask, too.
-        self._lock: Final = threading.RLock()
+        #: Held while a request is sent or has left. Reentrant: a signal handler may ask, too. Of
+        #: any type, for `threading.Condition` alone knows that it says whether the thread has it.
+        self._lock: Final[Any] = threading.RLock()
         #: Those without an answer. The first is under way.
         self._requests: Final[deque[_Request[Any]]] = deque()
         self._connection: Connection[Any] | None = None
@@ -81,10 +82,18 @@ class Requests:
         patience: float,
     ) -> Promise[T]:
         """What ``read`` makes of the revision and the answer, which has ``patience`` seconds."""
-        if self._until < math.inf or self._pid != PROCESS.id:
+        if self._pid != PROCESS.id:
             return failed(client_closed())
         request = _Request(verb, arguments, read, patience)
+        is_within_another = self._lock._is_owned()
         with self._lock:
+            if self._until < math.inf:
+                return failed(client_closed())
+            if is_within_another:  # a signal handler may wait, and what it has struck can't go on
+                apart = Requests("coordlock-postgresql", self._server, self._timers, self._common)
+                answer = apart.ask(verb, arguments, read, patience)
+                apart.close()
+                return answer
             self._requests.append(request)
             if self._requests[0] is request and self._connection is not None:
                 with suppress(Exception):  # the thread tries it again
@@ -97,10 +106,12 @@ class Requests:
         done: Promise[None] = Promise()
 
         def end() -> None:
+            self._serve()  # a caller may have sent its request, and not called the thread yet
             self._drop()
             done.resolve(None)
 
-        self._until = self._timers.clock.now() + self._server.timeout
+        with self._lock:
+            self._until = self._timers.clock.now() + self._server.timeout
         self._worker.run(end)
         self._worker.end()
         return within(self._timers, done, self._server.timeout)

@@ -61,12 +61,13 @@ def _set_up(connection: Connection[Any], max_ttl: float | None, *, restored: boo
     if is_old:
         connection.execute(_SOURCE.read_bytes())
     check(connection)
+    if restored or max_ttl is not None:
+        # No session begins meanwhile, with what it has read of the epoch.
+        connection.execute("LOCK TABLE coordlock.epoch IN EXCLUSIVE MODE")
     if restored:  # so that a new epoch begins
         for table in ("epoch", "session"):
             connection.execute(f"UPDATE coordlock.{table} SET timeline = 'restored'".encode())
     if max_ttl is not None:
-        # No session begins meanwhile.
-        connection.execute("LOCK TABLE coordlock.session IN SHARE MODE")
         [[longest]] = connection.execute(
             "SELECT extract(epoch FROM max(ttl))::float FROM coordlock.session WHERE NOT ended"
         )

@@ -56,11 +56,10 @@ CREATE TABLE IF NOT EXISTS queue (
     UNIQUE (root, name)
 ) WITH (fillfactor = 50);
 
--- It needs no foreign keys: `enqueue` locks its queue and its session, as those do that remove one.
 CREATE TABLE IF NOT EXISTS contender (
-    queue bigint NOT NULL,
+    queue bigint NOT NULL REFERENCES queue,
     token bigint NOT NULL,
-    session text NOT NULL COLLATE "C",
+    session text NOT NULL COLLATE "C" REFERENCES session,
     id text NOT NULL COLLATE "C",
     claim text NOT NULL COLLATE "C",
     owner text NOT NULL,
@@ -275,18 +274,15 @@ END $$;
 CREATE FUNCTION open(a arguments, OUT done outcome) LANGUAGE plpgsql AS $$
 DECLARE
     latest constant epoch := _epoch();
-    pause interval;
 BEGIN
     -- A session that no standby has is granted nothing, because enqueue and heartbeats wait for one.
     PERFORM set_config('synchronous_commit', 'local', true);
     INSERT INTO session (id, epoch, timeline, granted_from, ttl, expires_at) VALUES (
         a.session, latest.number, latest.timeline, latest.since + latest.pause, a.ttl, clock_timestamp() + a.ttl);
-    -- Now, for `setup --max-ttl` locks the table.
-    SELECT e.pause INTO pause FROM epoch e;
-    IF a.ttl > pause THEN
+    IF a.ttl > latest.pause THEN
         RAISE 'ttl=% is longer than the % s for which nothing is granted after a failover: give a shorter one, '
               'or set it with `coordlock setup postgresql --max-ttl`',
-              extract(epoch FROM a.ttl)::real, extract(epoch FROM pause)::real USING ERRCODE = 'invalid_parameter_value';
+              extract(epoch FROM a.ttl)::real, extract(epoch FROM latest.pause)::real USING ERRCODE = 'invalid_parameter_value';
     END IF;
     -- What the client has given up there may still wait for a standby: it does not repeat it.
     PERFORM FROM session WHERE id = ANY (a.former) ORDER BY id FOR UPDATE;

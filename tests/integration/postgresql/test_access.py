@@ -20,6 +20,7 @@ from psycopg import sql
 import coordlock
 from coordlock.backend.config import configure
 from coordlock.errors import AuthenticationFailed, BackendError, ConfigurationError
+from coordlock.testing.waiting import eventually
 from testbed.servers.ports import free_port
 from testbed.servers.postgres import Postgres
 
@@ -252,6 +253,53 @@ def test_a_pause_that_is_shorter_than_a_living_session_is_refused(
     set_up(settings, max_ttl=70)
     with pytest.raises(BackendError, match="ttl=80 is longer than the 70 s"):
         coordlock.connect(url)
+
+
+def test_a_database_in_another_encoding_keeps_names_and_keys(
+    postgresql: Postgres, database: str
+) -> None:
+    with connection(postgresql) as admin:
+        admin.execute(f"DROP DATABASE {database}".encode())
+        admin.execute(
+            f"CREATE DATABASE {database} TEMPLATE template0 ENCODING 'LATIN1' "
+            "LC_COLLATE 'C' LC_CTYPE 'C'".encode()
+        )
+    url = postgresql.url_for().replace("/postgres", f"/{database}")
+    set_up(configure(url))
+    with coordlock.connect(url) as client, client.lock("\xe4").acquire() as grant:
+        grant.transaction().put("/app/\xfc", b"1").commit()
+        kept = grant.read("/app/\xfc")
+        assert kept is not None
+        assert kept.data == b"1"
+        assert client.admin.contenders("\xe4")
+
+
+def test_a_session_that_begins_while_a_backup_is_declared_restored_has_ended(
+    postgresql: Postgres, database: str
+) -> None:
+    settings = configure(postgresql.url_for().replace("/postgres", f"/{database}"))
+    set_up(settings)
+    with (
+        connection(postgresql, database) as admin,
+        connection(postgresql, database) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        with admin.transaction():
+            admin.execute(
+                "SELECT coordlock.open(jsonb_populate_record(NULL::coordlock.arguments, "
+                """'{"session": "x-1", "ttl": "10 s", "former": []}'))"""
+            )
+            declared = pool.submit(set_up, settings, restored=True)
+            waits = "SELECT count(*) FROM pg_locks WHERE relation = 'coordlock.epoch'::regclass "
+            eventually(
+                lambda: (
+                    declared.done()
+                    or other.execute(f"{waits} AND NOT granted".encode()).fetchone() == (1,)
+                )
+            )
+        declared.result()
+        found = other.execute("SELECT DISTINCT timeline FROM coordlock.session").fetchall()
+        assert found == [("restored",)]
 
 
 def test_a_missing_database_is_named(postgresql: Postgres) -> None:

@@ -364,3 +364,92 @@ def test_a_request_that_a_signal_handler_interrupts_at_any_line_harms_no_later_o
     assert number > 10
     asking.close().result(30)
     timers.close()
+
+
+def test_a_signal_handler_that_interrupts_a_request_at_any_line_gets_an_answer_itself(
+    postgresql: Postgres, root: str
+) -> None:
+    timers = SystemTimers()
+    server = Server(configure(postgresql.url_for(root)))
+    asking = Requests("requests", server, timers, {"root": root, "caller": "a", "clock": 0})
+
+    def ask() -> Promise[float]:
+        return asking.ask("clock", {}, lambda _, seconds: float(seconds), 5.0)
+
+    def answers(number: int) -> bool:
+        """Whether a request has so high a ``number`` of lines, at which another one is made."""
+        left = number
+
+        def trace(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal left
+            if frame.f_code.co_filename != requests.__file__:
+                return None
+            left -= event == "line"
+            if left == 0:
+                sys.settrace(None)
+                assert ask().result(30)
+            return trace
+
+        sys.settrace(trace)
+        try:
+            asked = ask()
+        finally:
+            sys.settrace(None)
+        assert asked.result(30)
+        return left <= 0
+
+    assert ask().result(30)
+    number = 1
+    while answers(number):
+        number += 1
+    assert number > 10
+    asking.close().result(30)
+    timers.close()
+
+
+def test_a_request_at_the_moment_of_the_close_leaves_no_connection(
+    postgresql: Postgres, root: str, admin: Admin
+) -> None:
+    timers = SystemTimers()
+    url = postgresql.url_for(root, application_name="closing")
+    server = Server(configure(url))
+
+    def closes(number: int) -> bool:
+        """Close after the first ``number`` lines of a request; whether it has so many."""
+        asking = Requests("closing", server, timers, {"root": root, "caller": "a", "clock": 0})
+
+        def ask() -> Promise[float]:
+            return asking.ask("clock", {}, lambda _, seconds: float(seconds), 5.0)
+
+        left = number
+
+        def trace(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal left
+            if frame.f_code.co_filename != requests.__file__:
+                return None
+            left -= event == "line"
+            if left == 0:
+                sys.settrace(None)
+                closing = threading.Thread(target=lambda: asking.close().result(30))
+                closing.start()
+                closing.join(0.2)  # longer, where it has to wait for the request
+            return trace
+
+        assert ask().result(30)
+        sys.settrace(trace)
+        try:
+            asked = ask()
+        finally:
+            sys.settrace(None)
+        with suppress(BackendUnavailable):
+            asked.result(30)
+        asking.close().result(30)
+        return left <= 0
+
+    number = 1
+    while closes(number):
+        number += 1
+    assert number > 10
+    timers.close()
+    left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'closing'"
+    eventually(lambda: admin.execute(left).fetchone() == (0,))
