@@ -76,6 +76,8 @@ class RequestThread:
         #: Whose thread it is, and all that it serves.
         self._host: RequestThread = self
         self._served: Final = (*guests, self)
+        #: Seconds in which it connects. Meanwhile the thread receives nothing on the others.
+        self._connect_timeout: Final = min(each._timeout for each in self._served)
         for guest in guests:
             guest._host = self
         #: What the thread for I/O is to send.
@@ -242,7 +244,7 @@ class RequestThread:
         return False
 
     def _connect(self) -> None:
-        self.connection = self._servers.connect()
+        self.connection = self._servers.connect(self._connect_timeout)
 
     def _push(self, message: list[Any]) -> None:
         """Take what is the answer to no request."""

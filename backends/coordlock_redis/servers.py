@@ -174,10 +174,14 @@ class Servers:
         transport = SSLConnection if self.tls else TCPConnection
         return transport(host=host[0], port=host[1], **arguments)
 
-    def connect(self) -> Connection:
-        """A connection to the primary. Blocks; raises coordlock's errors alone."""
+    def connect(self, patience: float | None = None) -> Connection:
+        """A connection to the primary. Blocks; raises coordlock's errors alone.
+
+        It gives up after ``patience`` seconds, or the ``timeout``.
+        """
         refusal: BackendError | None = None
-        deadline = self.clock.now() + self.timeout
+        patience = self.timeout if patience is None else patience
+        deadline = self.clock.now() + patience
         for host, until in self._candidates(deadline):
             try:
                 connection = self._follow(host, until)
@@ -200,7 +204,8 @@ class Servers:
         if self.path:
             yield None, deadline
         elif self.sentinel is not None:
-            yield self._discovered(self.sentinel), deadline
+            patience = deadline - self.clock.now()
+            yield self._discovered(self.sentinel, patience), deadline
         else:
             hosts = self._hosts()
             for number, host in enumerate(hosts):
@@ -211,9 +216,9 @@ class Servers:
         """All hosts; the first is the one that answered last."""
         return sorted(self.hosts, key=lambda host: host != self._answered)
 
-    def _discovered(self, name: str) -> Host:
+    def _discovered(self, name: str, patience: float) -> Host:
         """The primary, as the first Sentinel names it that answers and sees it up."""
-        arguments = self._arguments(self.sentinel_arguments, self.timeout / len(self.hosts))
+        arguments = self._arguments(self.sentinel_arguments, patience / len(self.hosts))
         kind: Any = Sentinel  # it has no types
         sentinel = kind(self._hosts(), sentinel_kwargs={**arguments, "ssl": self.sentinel_tls})
         where = ", ".join(self.names)

@@ -87,6 +87,31 @@ def test_a_heartbeat_without_an_answer_leaves_the_lease_time_for_another(
         assert not grant.lost.wait(4.0)
 
 
+def test_a_server_that_is_silent_to_new_connections_costs_no_session(
+    only: RedisServer, root: str
+) -> None:
+    """The fault: requests need a new connection, which nothing answers. The session has its own."""
+    is_silent = threading.Event()
+
+    def silence(connection: FaultConnection, _: Message) -> None:
+        connection.black_hole()
+        is_silent.set()
+
+    with (
+        FaultProxy("127.0.0.1", only.port) as proxy,
+        only.client() as admin,
+        coordlock.connect(
+            f"redis://127.0.0.1:{proxy.port}{root}", ttl="3s", request_timeout="20s"
+        ) as client,
+        client.lock("a").acquire(10) as grant,
+    ):
+        proxy.on_bytes(b"INFO", silence)
+        admin.client_kill_filter(_type="normal", skipme=True)
+        with client.lock("b").acquire(20):
+            grant.check()
+        assert is_silent.is_set()
+
+
 def test_the_thread_of_the_heartbeats_waits_for_nothing_that_a_program_leaves_there(
     only: RedisServer, root: str
 ) -> None:
