@@ -10,6 +10,7 @@ import coordlock_redis
 import pytest
 import redis
 from coordlock_redis.request_thread import RequestThread
+from coordlock_redis.servers import Servers
 from coordlock_redis.session import RedisSession
 
 import coordlock
@@ -17,6 +18,7 @@ from coordlock import BackendError, GrantState, LockLost
 from coordlock.backend import Queue
 from coordlock.errors import BackendUnavailable
 from coordlock.model.events import HeartbeatAnswered
+from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.runtime.process import THREAD
 from coordlock.runtime.recorder import RECORDER, Event
 from coordlock.testing.connection import Connection as FaultConnection
@@ -110,6 +112,23 @@ def test_a_server_that_is_silent_to_new_connections_costs_no_session(
         with client.lock("b").acquire(20):
             grant.check()
         assert is_silent.is_set()
+
+
+def test_a_server_that_takes_no_more_data_holds_up_no_other_connection_of_the_thread(
+    only: RedisServer,
+) -> None:
+    connection = Servers([(only.host, only.port)], b"key", 20.0, SYSTEM_CLOCK, b"").connect()
+    data, began = b"x" * 50_000_000, time.monotonic()
+    only.pause()
+    try:
+        while sent := connection.write(data):
+            data = data[sent:]
+        assert data
+        assert connection.read() == []
+        assert time.monotonic() - began < 10
+    finally:
+        only.resume()
+        connection.close()
 
 
 def test_the_thread_of_the_heartbeats_waits_for_nothing_that_a_program_leaves_there(
