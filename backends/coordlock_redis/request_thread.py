@@ -76,6 +76,8 @@ class RequestThread:
         #: Whose thread it is, and all that it serves.
         self._host: RequestThread = self
         self._served: Final = (*guests, self)
+        #: Seconds in which it connects. Meanwhile the thread receives nothing on the others.
+        self._connect_timeout: Final = min(each._timeout for each in self._served)
         for guest in guests:
             guest._host = self
         #: What the thread for I/O is to send.
@@ -242,7 +244,7 @@ class RequestThread:
         return False
 
     def _connect(self) -> None:
-        self.connection = self._servers.connect()
+        self.connection = self._servers.connect(self._connect_timeout)
 
     def _push(self, message: list[Any]) -> None:
         """Take what is the answer to no request."""
@@ -253,9 +255,9 @@ class RequestThread:
             trouble, connection, data = self._trouble, self.connection, self._unsent
         if data and trouble is None and connection is not None:
             try:
-                connection.socket.sendall(data)  # without the lock, because it may wait
+                sent = connection.write(data)  # the other connections don't wait for a slow one
                 with self._lock:
-                    self._unsent = self._unsent[len(data) :]
+                    self._unsent = self._unsent[sent:]
             except BROKEN as error:
                 trouble = error
         if trouble is not None:
@@ -273,7 +275,8 @@ class RequestThread:
         patience = [each._patience() for each in self._served]
         known = [seconds for seconds in patience if seconds is not None]
         timeout = 0.0 if more else min(known, default=None)
-        readable = self._poll.ready([self._woken, *sockets.values()], timeout=timeout)
+        full = [own for each, own in sockets.items() if each._unsent]
+        readable = self._poll.ready([self._woken, *sockets.values()], full, timeout)
         if self._woken in readable:
             self._woken.recv(4096)
         for each, own_socket in sockets.items():
@@ -288,7 +291,7 @@ class RequestThread:
             self._drop(BackendUnavailable(SERVICE, f"no answer came in {self._timeout:g} s"))
 
     def _patience(self) -> float | None:
-        if self._asked or self._unsent or self._trouble is not None:
+        if self._asked or self._trouble is not None:
             return 0.0
         due = [self._due(), self._until]
         if slots := list(self._slots):

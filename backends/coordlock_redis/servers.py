@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import ssl
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from hiredis import Reader
 from redis import exceptions
@@ -25,6 +26,9 @@ from coordlock.runtime.clock import Clock
 from coordlock_redis.errors import SERVICE, translate
 
 __all__ = ["BROKEN", "Connection", "Host", "Servers", "Word", "info", "packed"]
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 Host = tuple[str, int]
 #: Of a command.
@@ -105,10 +109,35 @@ class Connection:
         self.send(command)
         return self.receive()
 
+    def write(self, data: bytes) -> int:
+        """How many bytes of ``data`` could be sent without waiting. For the thread for I/O."""
+        return self._at_once(self.socket.send, data) or 0
+
+    def _at_once(self, call: Callable[[T], R], argument: T) -> R | None:
+        """What ``call`` returns; None if it would wait."""
+        patience = self.socket.gettimeout()
+        self.socket.settimeout(0)
+        try:
+            return call(argument)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return None
+        finally:
+            self.socket.settimeout(patience)
+
     def _fill(self, *, waits: bool = False) -> None:
-        # Python's `recv` asks whether it would wait, by a system call.
-        is_ready = self.is_direct and not waits
-        data = os.read(self.number, _CHUNK) if is_ready else self.socket.recv(_CHUNK)
+        data: bytes | None
+        if waits:
+            data = self.socket.recv(_CHUNK)
+        elif self.is_direct:
+            # Python's `recv` asks whether it would wait, by a system call.
+            try:
+                data = os.read(self.number, _CHUNK)
+            except BlockingIOError:
+                return
+        else:
+            data = self._at_once(self.socket.recv, _CHUNK)  # a part of a record may have come
+        if data is None:
+            return
         if not data:
             raise exceptions.ConnectionError("the server closed the connection")
         self._reader.feed(data)
@@ -174,10 +203,14 @@ class Servers:
         transport = SSLConnection if self.tls else TCPConnection
         return transport(host=host[0], port=host[1], **arguments)
 
-    def connect(self) -> Connection:
-        """A connection to the primary. Blocks; raises coordlock's errors alone."""
+    def connect(self, patience: float | None = None) -> Connection:
+        """A connection to the primary. Blocks; raises coordlock's errors alone.
+
+        It gives up after ``patience`` seconds, or the ``timeout``.
+        """
         refusal: BackendError | None = None
-        deadline = self.clock.now() + self.timeout
+        patience = self.timeout if patience is None else patience
+        deadline = self.clock.now() + patience
         for host, until in self._candidates(deadline):
             try:
                 connection = self._follow(host, until)
@@ -200,7 +233,8 @@ class Servers:
         if self.path:
             yield None, deadline
         elif self.sentinel is not None:
-            yield self._discovered(self.sentinel), deadline
+            patience = deadline - self.clock.now()
+            yield self._discovered(self.sentinel, patience), deadline
         else:
             hosts = self._hosts()
             for number, host in enumerate(hosts):
@@ -211,9 +245,9 @@ class Servers:
         """All hosts; the first is the one that answered last."""
         return sorted(self.hosts, key=lambda host: host != self._answered)
 
-    def _discovered(self, name: str) -> Host:
+    def _discovered(self, name: str, patience: float) -> Host:
         """The primary, as the first Sentinel names it that answers and sees it up."""
-        arguments = self._arguments(self.sentinel_arguments, self.timeout / len(self.hosts))
+        arguments = self._arguments(self.sentinel_arguments, patience / len(self.hosts))
         kind: Any = Sentinel  # it has no types
         sentinel = kind(self._hosts(), sentinel_kwargs={**arguments, "ssl": self.sentinel_tls})
         where = ", ".join(self.names)

@@ -109,7 +109,8 @@ class Subscription(RequestThread):
         with self._lock:
             channels = set(self._channels)
         try:
-            connection = self._servers.connect()
+            connection = self._servers.connect(self._connect_timeout)
+            connection.socket.settimeout(self._timeout)
             self._greet(connection, channels)
         except BackendError:
             self._connect_at = self._clock.now() + self._timers.jitter(self._pause)

@@ -34,9 +34,8 @@ class Poll:
         if sockets != self._sockets:
             self._sockets, self._poll = sockets, select.poll()
             self._by_number = {socket.fileno(): socket for socket in (*readers, *writers)}
-            for socket in readers:
-                self._poll.register(socket, select.POLLIN)
-            for socket in writers:
-                self._poll.register(socket, select.POLLOUT)
+            for socket in self._by_number.values():
+                events = select.POLLIN if socket in readers else 0
+                self._poll.register(socket, events | (select.POLLOUT if socket in writers else 0))
         found = self._poll.poll(None if timeout is None else timeout * 1e3)
         return [self._by_number[number] for number, _ in found]

@@ -10,6 +10,7 @@ import coordlock_redis
 import pytest
 import redis
 from coordlock_redis.request_thread import RequestThread
+from coordlock_redis.servers import Servers
 from coordlock_redis.session import RedisSession
 
 import coordlock
@@ -17,6 +18,7 @@ from coordlock import BackendError, GrantState, LockLost
 from coordlock.backend import Queue
 from coordlock.errors import BackendUnavailable
 from coordlock.model.events import HeartbeatAnswered
+from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.runtime.process import THREAD
 from coordlock.runtime.recorder import RECORDER, Event
 from coordlock.testing.connection import Connection as FaultConnection
@@ -85,6 +87,48 @@ def test_a_heartbeat_without_an_answer_leaves_the_lease_time_for_another(
         proxy.on_bytes(b"EVALSHA", silence)
         assert is_silent.wait(10)
         assert not grant.lost.wait(4.0)
+
+
+def test_a_server_that_is_silent_to_new_connections_costs_no_session(
+    only: RedisServer, root: str
+) -> None:
+    """The fault: requests need a new connection, which nothing answers. The session has its own."""
+    is_silent = threading.Event()
+
+    def silence(connection: FaultConnection, _: Message) -> None:
+        connection.black_hole()
+        is_silent.set()
+
+    with (
+        FaultProxy("127.0.0.1", only.port) as proxy,
+        only.client() as admin,
+        coordlock.connect(
+            f"redis://127.0.0.1:{proxy.port}{root}", ttl="3s", request_timeout="20s"
+        ) as client,
+        client.lock("a").acquire(10) as grant,
+    ):
+        proxy.on_bytes(b"INFO", silence)
+        admin.client_kill_filter(_type="normal", skipme=True)
+        with client.lock("b").acquire(20):
+            grant.check()
+        assert is_silent.is_set()
+
+
+def test_a_server_that_takes_no_more_data_holds_up_no_other_connection_of_the_thread(
+    only: RedisServer,
+) -> None:
+    connection = Servers([(only.host, only.port)], b"key", 20.0, SYSTEM_CLOCK, b"").connect()
+    data, began = b"x" * 50_000_000, time.monotonic()
+    only.pause()
+    try:
+        while sent := connection.write(data):
+            data = data[sent:]
+        assert data
+        assert connection.read() == []
+        assert time.monotonic() - began < 10
+    finally:
+        only.resume()
+        connection.close()
 
 
 def test_the_thread_of_the_heartbeats_waits_for_nothing_that_a_program_leaves_there(
