@@ -11,7 +11,7 @@ from coordlock.errors import BackendUnavailable, CoordlockError
 from coordlock.model.admission import is_blocked
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock_local import values
-from coordlock_local.counter import Tokens
+from coordlock_local.counter import Tokens, patiently
 from coordlock_local.errors import SERVICE, Busy, translated
 from coordlock_local.leaving import leave, tell_observers
 from coordlock_local.queue import LocalQueue, tidy
@@ -45,9 +45,9 @@ class Contenders:
                 return tuple([queue.snapshot(me) for queue, me in found])
             for entry in entries:  # a part has gone, so the rest stands in the wrong order
                 self.remove(entry.id)
-        with self.session.slots_lock:
-            adding = partial(self._add, wanted, unless_blocked)
-            snapshots = self.session.counter.hold(adding)
+        adding = partial(self._add, wanted, unless_blocked)
+        holding = partial(self.session.counter.hold, adding)
+        snapshots = patiently(self.session.slots_lock, holding)
         for (queue, entry), snapshot in zip(wanted, snapshots, strict=True):
             if snapshot.find(entry.id) is not None:
                 tell_observers(self._directory, queue.path)

@@ -15,6 +15,8 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from threading import RLock
 from typing import Final, TypeVar
 
 from coordlock.errors import BackendError, ConfigurationError
@@ -23,7 +25,7 @@ from coordlock_local.directory import UNKNOWN, Directory
 from coordlock_local.errors import SERVICE, Busy
 from coordlock_local.flock import is_at, try_lock, unlock
 
-__all__ = ["VERSION", "Counter", "Tokens", "check"]
+__all__ = ["VERSION", "Counter", "Tokens", "check", "patiently"]
 
 T = TypeVar("T")
 
@@ -33,6 +35,22 @@ VERSION: Final = "2"
 #: Tokens are promised to the disk this many at a time, so that few of them wait for it.
 _RESERVED_TOKENS: Final = 65_536
 _MAX_BYTES: Final = 4096
+#: For how long one attempt waits for other threads of this process, in seconds. They need less; but
+#: one may be in a signal handler, and wait for this one.
+_PATIENCE_S: Final = 0.02
+
+
+def patiently(lock: RLock, action: Callable[[], T]) -> T:
+    """The result of ``action``, which holds ``lock``; `Busy` where it is not free in time."""
+    try:
+        if not lock.acquire(timeout=_PATIENCE_S):
+            raise Busy
+        return action()
+    finally:
+        try:  # noqa: SIM105 - `suppress` is Python's, so that Ctrl-C could strike before this
+            lock.release()
+        except RuntimeError:  # it was not acquired
+            pass
 
 
 def check(directory: Directory) -> None:
@@ -60,12 +78,16 @@ class Counter:
     def hold(self, action: Callable[[Tokens], T]) -> T:
         """The result of ``action``, which excludes all others meanwhile.
 
-        Raises `Busy` at once when another process holds it. A signal handler may raise at any line
-        here: what is held is left by the exits of `with` statements alone, none of them Python's.
+        Raises `Busy` at once when another process holds it. A signal handler may raise at any line:
+        what is held is left by the exits of `with` statements, and as `patiently` does, none of
+        which is Python's.
         """
-        path = self._directory.counter
         # No fork meanwhile, because the child would inherit the lock.
-        with no_fork, io.FileIO(self._directory.open(path, os.O_RDWR | os.O_CREAT), "r+") as file:
+        return patiently(no_fork, partial(self._hold, action))
+
+    def _hold(self, action: Callable[[Tokens], T]) -> T:
+        path = self._directory.counter
+        with io.FileIO(self._directory.open(path, os.O_RDWR | os.O_CREAT), "r+") as file:
             number = file.fileno()
             try:
                 # Where the file was removed or moved, the next attempt finds a new one.

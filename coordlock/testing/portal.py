@@ -113,6 +113,7 @@ class _Front:
         # One task enters and leaves, as in a real ``async with``.
         entered: Future[Any] = Future()
         self._leave: Future[BaseException | None] = Future()
+        self._leave.set_running_or_notify_cancel()  # a lost lock cancels the task, and not this
         self._body = self._portal.start(self._hold(entered, self._leave))
         self._body.add_done_callback(
             lambda body: None if entered.done() else entered.set_exception(body.exception())

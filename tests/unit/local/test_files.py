@@ -6,7 +6,9 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import coordlock_local
 import pytest
@@ -14,9 +16,11 @@ from coordlock_local import listening
 from coordlock_local.attempts import perform
 from coordlock_local.contenders import Contenders
 from coordlock_local.directory import Directory
+from coordlock_local.errors import Busy
 from coordlock_local.followers import Followers
 from coordlock_local.queue import LocalQueue
 from coordlock_local.session import LocalSession
+from coordlock_local.slots import Slot, Slots, stands
 
 from coordlock.backend import Queue
 from coordlock.model.claim import Mode
@@ -101,6 +105,36 @@ def test_a_signal_handler_at_any_moment_leaves_a_removal_its_file(
         if not signal.came:
             break
     assert moment > 15
+
+
+def test_a_signal_handler_that_waits_keeps_no_other_thread_from_its_work(
+    directory: Directory, one: Contenders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may wait for just that: for what a thread adds, or finds out of another process."""
+    held, later = entry("q"), entry("other")
+    [snapshot] = one.add([held], unless_blocked=False)
+    done = list[object]()
+
+    def interrupt(name: str) -> None:
+        step = getattr(Slots, name)
+
+        def interrupted(*arguments: Any) -> Any:
+            monkeypatch.setattr(Slots, name, step)
+            with ThreadPoolExecutor(2) as pool:
+                adding = pool.submit(one.add, [entry("third")], unless_blocked=False)
+                looking = pool.submit(stands, directory, Slot.of(snapshot.contenders[0]))
+                done.append(looking.result(30))
+                assert isinstance(adding.exception(30), Busy)  # and an attempt after the other
+            return step(*arguments)
+
+        monkeypatch.setattr(Slots, name, interrupted)
+
+    interrupt("put")
+    one.add([later], unless_blocked=False)
+    interrupt("get")
+    assert one.remove(held.id)
+    assert done == [True, True]
+    one.add([entry("third")], unless_blocked=False)
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
