@@ -153,8 +153,8 @@ class _BaseItem(BaseGrant):
     def _nack(self, delay: Duration | None = None, reason: str = "") -> Steps[None]:
         """The work has failed: let the item be taken again, after ``delay`` seconds.
 
-        By default after the queue's ``retry_delay``, or its backoff. Without delay it is the next
-        to be taken. An item that has failed ``max_failures`` times becomes dead instead, with
+        By default after the queue's ``retry_delay``, or its backoff. Without delay it is among the
+        next to be taken. An item that has failed ``max_failures`` times becomes dead instead, with
         ``reason``. Up to 366 days; the clock of this machine says when that is, and the consumers'
         clocks when it has come. Raises what `ack` raises, and ValueError for another delay.
         """

@@ -428,3 +428,28 @@ def test_a_survey_sends_three_requests_a_queue_at_most(wire: Wire) -> None:
         requests = wire.requests(lambda: found.extend(survey.read()))
     assert [value for metric, value, _ in found if metric.name == "coordlock.service.names"] == [50]
     assert requests.total() <= 3 * 50 + 10
+
+
+@pytest.mark.parametrize(
+    "service",
+    [
+        pytest.param("etcd", marks=pytest.mark.etcd),
+        pytest.param("postgresql", marks=pytest.mark.postgres),
+        pytest.param("redis", marks=pytest.mark.redis),
+        pytest.param("zookeeper", marks=pytest.mark.zookeeper),
+    ],
+)
+def test_a_client_that_was_closed_has_no_connections(
+    request: pytest.FixtureRequest, service: str, root: str
+) -> None:
+    server = request.getfixturevalue(service)
+    with FaultProxy(server.host, server.port) as proxy:
+        place = f"{server.host}:{server.port}"
+        client = coordlock.connect(server.url_for(root).replace(place, f"127.0.0.1:{proxy.port}"))
+        with client.lock("orders"):
+            queue = client.work_queue("mails")
+            queue.put(b"mail")
+            queue.take(timeout=30).ack()
+        assert proxy._relay.connections
+        client.close()
+        eventually(lambda: not proxy._relay.connections, within=30)

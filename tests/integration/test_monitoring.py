@@ -13,19 +13,21 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 from coordlock_postgresql.requests import Requests
 
 import coordlock
+from coordlock.cli.commands.exporter import _Readings as Readings
 from coordlock.errors import AuthenticationFailed, JobNotRun
 from coordlock.runtime.log import flush
 from coordlock.telemetry import by_prefix, prometheus
 from coordlock.telemetry.metrics import Change
-from coordlock.telemetry.survey import SERVICE_METRICS, Survey
+from coordlock.telemetry.survey import SERVICE_METRICS, UP, Survey
 from coordlock.testing.waiting import eventually
 from testbed.servers.etcd import Etcd, EtcdServer
 from testbed.servers.postgres import Postgres
@@ -219,6 +221,29 @@ def test_the_exporter_reads_the_service_once_for_many_scrapes(tmp_path: Path) ->
         ]
     # It reads anew after five seconds, which a slow machine may need for 20 scrapes.
     assert len(set(took)) <= 3
+
+
+@pytest.mark.parametrize(("took", "up", "fresh"), [(0.1, 1.0, 5), (2.0, 1.0, 20), (6.0, 0.0, 5)])
+def test_the_exporter_keeps_a_reading_ten_times_as_long_as_it_took(
+    monkeypatch: pytest.MonkeyPatch, took: float, up: float, fresh: float
+) -> None:
+    now, begun = 0.0, []
+
+    def read() -> list[Change]:
+        nonlocal now
+        begun.append(now)
+        now += took
+        return [(UP, up, ("etcd",))]
+
+    clock = SimpleNamespace(monotonic=lambda: now)
+    monkeypatch.setattr(sys.modules["coordlock.cli.commands.exporter"], "time", clock)
+    readings = Readings(cast("Survey", SimpleNamespace(read=read)))
+    for _ in range(600):
+        readings.latest()
+        now += 0.1
+    pauses = [after - before - took for before, after in pairwise(begun)]
+    assert pauses
+    assert pauses == pytest.approx([fresh] * len(pauses), abs=0.2)
 
 
 def test_the_exporter_prints_once_and_tells_of_a_service_that_is_away(tmp_path: Path) -> None:

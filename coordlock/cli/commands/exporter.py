@@ -19,8 +19,10 @@ from coordlock.telemetry.survey import SERVICE_METRICS, UP, Survey
 
 __all__ = ["exporter"]
 
-#: Seconds for which what was read is shown again, whatever the number of scrapes.
+#: Seconds for which what was read is shown again, whatever the number of scrapes; or how many
+#: times as long as the reading took, so that a large service is not read all the time.
 _FRESH_S: Final = 5.0
+_FRESH_READINGS: Final = 10
 #: Seconds that a request may take: a reading of the whole service takes less than the 10 s that
 #: Prometheus waits.
 _PATIENCE_S: Final = 3.0
@@ -43,9 +45,9 @@ def exporter(
     waiter, the jobs with their last good slot, deadlocks, and the elections and work queues that
     are named. What each process does itself, it exports itself: see coordlock.telemetry.
 
-    It reads the service when it is scraped, at most every five seconds. While the service does not
-    answer, it goes on, with coordlock_service_up 0. It ends with Ctrl-C. It needs the extra
-    prometheus.
+    It reads the service when it is scraped, at most every five seconds, and less often where a
+    reading takes long. While the service does not answer, it goes on, with coordlock_service_up 0.
+    It ends with Ctrl-C. It needs the extra prometheus.
     """
     from coordlock.telemetry.prometheus import exposed, serve
 
@@ -81,7 +83,8 @@ class _Readings:
         self._survey: Final = survey
         self._lock: Final = threading.Lock()
         self._found: list[Change] = []
-        self._read_at = -math.inf
+        #: Until when they are shown, in seconds of the monotonic clock.
+        self._fresh_until = -math.inf
 
     @property
     def is_up(self) -> bool:
@@ -89,11 +92,14 @@ class _Readings:
         return any(metric is UP and value for metric, value, _ in self._found)
 
     def latest(self) -> list[Change]:
-        """What is in the service: read now, or at most five seconds ago."""
+        """What is in the service: read now, or not long ago."""
         with self._lock:
-            if time.monotonic() - self._read_at >= _FRESH_S:
+            if (begun := time.monotonic()) >= self._fresh_until:
+                fresh = _FRESH_S
                 try:
                     self._found = self._survey.read()
+                    if self.is_up:
+                        fresh = max(fresh, _FRESH_READINGS * (time.monotonic() - begun))
                 finally:
-                    self._read_at = time.monotonic()
+                    self._fresh_until = time.monotonic() + fresh
             return self._found
