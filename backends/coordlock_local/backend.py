@@ -43,7 +43,7 @@ from coordlock_local.attempts import Attempts, perform
 from coordlock_local.contenders import Contenders
 from coordlock_local.counter import Counter, check
 from coordlock_local.directory import Directory, default_root
-from coordlock_local.errors import SERVICE
+from coordlock_local.errors import SERVICE, Busy
 from coordlock_local.flock import refuse_without_flock
 from coordlock_local.leaving import evict
 from coordlock_local.queue import LocalQueue, queue_names, sweep
@@ -283,18 +283,16 @@ class LocalBackend(Backend):
     def _open(self, listener: SessionListener) -> SessionInfo:
         directory = self._prepare()
         session = LocalSession(directory)
-        session.start(partial(self._sweep, directory))
+        dead = session.start()
         if not self._session.begin(Contenders(session, self._died), listener):
             session.end()
             raise SessionLost(SERVICE, "the client was closed")
+        try:
+            sweep(directory, session.counter, dead)
+        except (OSError, Busy) as error:  # the next client tries again
+            log.debug("cannot remove dead sessions from %s: %s", self.root, error)
         log.info("the locks in %s cover only the processes of this machine that use it", self.root)
         return SessionInfo(session.id, math.inf)
-
-    def _sweep(self, directory: Directory) -> None:
-        try:
-            sweep(directory)
-        except OSError as error:  # the next client tries again
-            log.debug("cannot remove dead sessions from %s: %s", self.root, error)
 
     def _heartbeat(self) -> float:
         self._living()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, MutableMapping
+import time
+from collections.abc import Callable, Collection, Iterable, MutableMapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from coordlock.errors import BackendError
@@ -13,8 +15,9 @@ from coordlock.model.claim import Convertible, Permit
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.log import Log
 from coordlock_local import values
+from coordlock_local.counter import Counter
 from coordlock_local.directory import Directory
-from coordlock_local.errors import SERVICE
+from coordlock_local.errors import SERVICE, Busy
 from coordlock_local.session import is_alive
 from coordlock_local.slots import EVICTED, Slot, Slots, queued, record
 
@@ -24,6 +27,8 @@ log = Log("coordlock.local")
 
 #: How often a queue that changes is read again until two readings agree.
 _MAX_READINGS: Final = 20
+#: How often a sweep asks for the counter that another process holds, and seconds between.
+_ATTEMPTS, _ATTEMPT_PAUSE_S = 20, 0.0005
 
 
 class LocalQueue:
@@ -199,18 +204,31 @@ def tidy(directory: Directory, path: str, dead: Collection[str] = ()) -> None:
             os.unlink(path)  # the owner of an evicted one finds nothing, or another file
 
 
-def sweep(directory: Directory) -> None:
-    """Remove the sessions of processes that have ended, and all that they left.
+def sweep(directory: Directory, counter: Counter, dead: Sequence[str]) -> None:
+    """Remove ``dead`` sessions, and all that they left.
 
     A session's file goes after its contenders, so that the next sweep ends what an error has ended.
+    Raises OSError or `Busy` where it can't finish.
     """
-    sessions = os.listdir(directory.sessions)
-    dead = [id for id in sessions if not is_alive(directory, id)]
     if not dead:
         return
+    # Each alone, because there may be thousands, and other processes wait for the counter.
     for path in _paths(directory.queues):
         with suppress(BackendError, FileNotFoundError):  # no file of ours, or it has gone
-            tidy(directory, path, dead)
+            _hold(counter, partial(tidy, directory, path, dead))
+    _hold(counter, partial(_clear, directory, dead))
+    log.debug("removed %d dead session(s) from %s", len(dead), directory.root)
+
+
+def _hold(counter: Counter, action: Callable[[], None]) -> None:
+    for _ in range(_ATTEMPTS):
+        with suppress(Busy):
+            return counter.hold(lambda _: action())
+        time.sleep(_ATTEMPT_PAUSE_S)
+    raise Busy
+
+
+def _clear(directory: Directory, dead: Sequence[str]) -> None:
     subscribed = [*_paths(directory.observed), *_paths(directory.changes)]
     for folder in (directory.pipes, directory.values, *subscribed):
         _remove(path for path in _paths(folder) if os.path.basename(path).startswith(tuple(dead)))
@@ -218,7 +236,6 @@ def sweep(directory: Directory) -> None:
         with suppress(OSError):  # others have subscribed
             os.rmdir(folder)
     _remove(map(directory.session, dead))
-    log.debug("removed %d dead session(s) from %s", len(dead), directory.root)
 
 
 def _remove(paths: Iterable[str]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -42,16 +41,16 @@ class LocalSession:
         #: What others write into when this session may have to look; None until `start`.
         self.pipe: Pipe | None = None
 
-    def start(self, sweep: Callable[[], object] = lambda: None) -> None:
-        """``sweep``, make the file and lock it.
+    def start(self) -> list[str]:
+        """Make the file and lock it; the ids of sessions that are dead.
 
         All of it while the counter is held. So a holder of the counter sees no file that is made
         and not yet locked: a session that is not locked is dead. Raises `Busy`.
         """
-        self.counter.hold(partial(self._start, sweep))
+        return self.counter.hold(self._start)
 
-    def _start(self, sweep: Callable[[], object], _: Tokens) -> None:
-        sweep()
+    def _start(self, _: Tokens) -> list[str]:
+        others = os.listdir(self.directory.sessions)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
         descriptor = keep_from_children(partial(self.directory.open, self._path, flags))
         self._descriptor = descriptor
@@ -59,6 +58,7 @@ class LocalSession:
             if not try_lock(descriptor.number):
                 raise BackendError(SERVICE, f"{self._path} is locked by another program")
             self.pipe = Pipe(self.directory, self.id)
+            return [id for id in others if not is_alive(self.directory, id)]
         except BaseException:
             self.end()
             raise

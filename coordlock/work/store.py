@@ -17,7 +17,7 @@ from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, bounded
 from coordlock.runtime.promise import Promise
 from coordlock.work.layout import Layout, later_than_now
-from coordlock.work.records import Tail, check_mark
+from coordlock.work.records import Tail, check_mark, entry_in
 
 __all__ = ["Outcome", "Store", "Writing"]
 
@@ -58,10 +58,14 @@ class Store:
     def names(self, folder: str, first: int | None = None, split: str = "") -> Steps[list[str]]:
         """Those of the entries in ``folder``, asked for until there is an answer.
 
-        See `Backend.names`. They are compared as they are, because to parse many takes long.
+        See `Backend.names`. They are compared as they are, because to parse many takes long. Raises
+        `BackendError` where the first or the last is another program's.
         """
         ask = partial(self.backend.names, folder, first, split)
-        return (yield from self.engine.repeated(ask))
+        names = yield from self.engine.repeated(ask)
+        for name in (*names[:1], *names[-1:]):
+            entry_in(folder + name)
+        return names
 
     def tail(self) -> Steps[Tail]:
         """Where items are put. Raises `NameConflict`."""

@@ -220,7 +220,7 @@ class Call(Generic[Request, Reply, Result]):
             self._promise.fail(clock_is_wrong(early))
             return
         is_silent = is_silence(code, details)
-        is_usable = is_silent and not self._endpoint.is_silent_again(self._sent)
+        is_usable = is_silent and not self._endpoint.is_silent_again(self._sent, self._channel)
         if self._at is None and is_elsewhere(code, details) and not is_usable:
             assert self._channel is not None
             is_stuck = is_silent or is_unresolved(code, details)

@@ -113,12 +113,15 @@ class Endpoint:
         self.has_answered = True
         self._silent_since = math.inf
 
-    def is_silent_again(self, sent: float) -> bool:
+    def is_silent_again(self, sent: float, channel: grpc.Channel | None) -> bool:
         """Whether an attempt of the time ``sent`` is the second in a row without an answer.
 
         Attempts that wait for their answers together count as one: a server that is slow for a
-        moment must not have to open everybody's connections and watches again.
+        moment must not have to open everybody's connections and watches again. Those over a
+        ``channel`` that is no longer in use say nothing of the new one.
         """
+        if channel is not self._channel:
+            return False
         if sent >= self._silent_since:
             self._silent_since = math.inf
             return True
