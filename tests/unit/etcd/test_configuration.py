@@ -64,8 +64,8 @@ def test_a_key_must_be_the_certificates(certificates: Certificates) -> None:
     assert str(certificates.server_key) in message
 
 
-def test_clients_of_other_libraries_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="uses no client"):
+def test_a_client_must_have_a_channel() -> None:
+    with pytest.raises(ConfigurationError, match="Etcd3Client"):
         EtcdBackend.configure(configure("etcd://h"), client=object(), timers=SystemTimers())
 
 
