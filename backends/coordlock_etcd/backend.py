@@ -261,7 +261,7 @@ class EtcdBackend(EtcdSession):
         revision: int,
         omitted: int = 0,
     ) -> Snapshot | Promise[Snapshot]:
-        """What was read of ``queue``; where more must be known of its contenders, another look."""
+        """The snapshot that was read, or the promise of one with owners and values, if needed."""
         me = None if owners else upto
         found = keys.snapshot(self._layout, queue, kvs, revision, omitted, me=me)
         if are_known(found.contenders):

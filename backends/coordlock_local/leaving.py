@@ -112,7 +112,7 @@ def waiting(
 
 
 def _lives(directory: Directory, session: str) -> bool:
-    with suppress(OSError):  # then more are told than need be
+    with suppress(OSError):  # then it wakes more sessions than necessary
         return is_alive(directory, session)
     return False
 

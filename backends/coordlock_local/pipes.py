@@ -113,7 +113,7 @@ def open_end(directory: Directory, id: str) -> Descriptor | None:
     return end
 
 
-# Which sessions are told of a change: a directory for each thing, with an empty file for each.
+# Each observed queue, key or folder has a directory, with an empty file for each session to wake.
 
 
 def subscribe(directory: Directory, path: str, id: str) -> None:

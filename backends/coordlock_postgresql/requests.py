@@ -45,7 +45,7 @@ class _Request(Generic[T]):
     read: Callable[[int, Any], T]
     patience: float
     promise: Promise[T] = field(default_factory=Promise)
-    #: When it is given up; 0 while it is not sent.
+    #: When this client stops waiting for the answer; 0 while the request is not sent.
     until: float = 0.0
 
 

@@ -8,8 +8,8 @@ queue of requests, and callers write bytes only while it sleeps.
 
 While it sleeps, a caller sends its request itself, which spares a change of threads. Answers come
 to the I/O thread alone. The one that sends has a lock, which the I/O thread has whenever it is
-awake. No caller waits for that: it wakes the I/O thread. Where a signal handler asks for something
-while its thread sends, the connection is given up, because what was sent is unknown.
+awake. No caller waits for that: it wakes the I/O thread. Where a signal handler makes a
+request while its thread sends, it replaces the connection, because it cannot know what was sent.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _MAX_SEND: Final = 65536
 _MAX_READ: Final = 65536
 #: No server sends a longer frame. Another protocol's text reads as the length of one.
 _MAX_FRAME: Final = 2**28
-#: For how long the I/O thread waits for a caller that sends, in seconds: after the connection has
-#: ended, and otherwise so many times as long. Callers need microseconds, unless a signal handler
-#: keeps one in the midst of it.
+#: Seconds for which the I/O thread waits for a caller that sends, once the connection has ended. On
+#: a live connection it waits ``_TIMES`` times as long. Callers need microseconds, unless a signal
+#: handler interrupts one.
 _PATIENCE_S, _TIMES = 0.05, 20
 _USABLE: Final = frozenset(
     {KeeperState.CONNECTED, KeeperState.CONNECTED_RO, KeeperState.CONNECTING}
@@ -111,7 +111,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
 
     _socket: Any = None
     _xid: int
-    #: What was given up last.
+    #: The socket that this class abandoned last.
     _given_up: Any = None
 
     def __init__(self, *arguments: Any) -> None:
@@ -220,7 +220,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
 
     @property
     def comes_again(self) -> bool:
-        """Whether the connection was given up here, and the next one is not there yet."""
+        """Whether this class abandoned the connection, and kazoo has not yet made the next one."""
         given_up = self._given_up
         return given_up is not None and (given_up is self._socket or not self.client.connected)
 
@@ -231,11 +231,11 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
 
     def wake(self) -> None:
         """Let the I/O thread look at the requests."""
-        with suppress(OSError, AttributeError):  # full: so many bytes will do; or closed
+        with suppress(OSError, AttributeError):  # full, so the thread wakes anyway; or closed
             self._write_sock.send(b"\0")
 
     def _is_sent(self) -> bool:
-        """Send what was asked for, without waiting; whether the I/O thread may sleep on."""
+        """Send the waiting requests without blocking; whether the I/O thread can stay asleep."""
         # Before the lock is looked at: the I/O thread may give all of it up from then on.
         current = source, _ = self._socket, self.client._pending
         sending, me = self._sending, threading.get_ident()

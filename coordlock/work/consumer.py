@@ -49,7 +49,7 @@ __all__ = ["Claimed", "Consumer", "Wanted"]
 
 #: How many new entries a client lists, and how many old ones.
 _LISTED: Final = 256
-#: After so many seconds a client lists anew: other clients may have claimed what it has listed.
+#: Seconds after which a client lists anew: other clients may have claimed what it has listed.
 _RELIST_S: Final = 1.0
 #: Seconds after its last refused claim after which a client counts as the only consumer.
 _QUIET_S: Final = 1.0

@@ -142,11 +142,11 @@ class _BaseWorkQueue(Resident, Generic[I]):
     ) -> Steps[I]:
         """Take an item, or wait for one; the grant of it.
 
-        A consumer that is alone takes items in the order in which they were put, after those that
-        were given back, or whose worker has ended, or whose delay is over. Several begin an item up
-        to some hundreds before its turn. ``timeout`` (seconds, or such as ``"30s"``) is the queue's
-        by default: None waits for ever, 0 looks once. Clients that wait get items in no order. In
-        one client, the call that came first gets the next item.
+        A consumer that is alone first takes items that were given back, whose worker has ended, or
+        whose delay is over. Then it takes the others in the order in which they were put. Among
+        several consumers, an item may be taken some hundreds before its turn. ``timeout`` (seconds,
+        or such as ``"30s"``) is the queue's by default: None waits for ever, 0 looks once. Clients
+        that wait get items in no order. In one client, the call that came first gets the next item.
 
         Raises `WorkQueueEmpty` where no item was ready, or other consumers were faster each time;
         `WaitUnavailable` where the service gave no answer in time; `WaitCancelled` when

@@ -50,7 +50,7 @@ class Tail:
     version: int = 0
 
     def after(self, producer: str, items: int) -> Tail:
-        """The tail after ``producer`` has put so many more items."""
+        """The tail after ``producer`` has put ``items`` more."""
         others = [put for put in self.puts.items() if put[0] != producer]
         puts = dict([*others, (producer, self.next)][-_PRODUCERS:])
         return Tail(self.next + items, puts, self.found, self.version + 1)

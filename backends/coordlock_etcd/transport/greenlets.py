@@ -26,7 +26,7 @@ def is_patched() -> bool:
 
 
 def make_room(hosts: int) -> None:
-    """Let gRPC wait for a client of so many ``hosts`` as gevent needs it, where it is in use."""
+    """Under gevent, make room in its pool for the threads of a client of ``hosts`` members."""
     if is_patched():
         from grpc.experimental import gevent
 
