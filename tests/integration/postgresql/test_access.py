@@ -255,23 +255,35 @@ def test_a_pause_that_is_shorter_than_a_living_session_is_refused(
         coordlock.connect(url)
 
 
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
 def test_a_database_in_another_encoding_keeps_names_and_keys(
-    postgresql: Postgres, database: str
+    postgresql: Postgres, database: str, encoding: str
 ) -> None:
     with connection(postgresql) as admin:
         admin.execute(f"DROP DATABASE {database}".encode())
         admin.execute(
-            f"CREATE DATABASE {database} TEMPLATE template0 ENCODING 'LATIN1' "
+            f"CREATE DATABASE {database} TEMPLATE template0 ENCODING '{encoding}' "
             "LC_COLLATE 'C' LC_CTYPE 'C'".encode()
         )
-    url = postgresql.url_for().replace("/postgres", f"/{database}")
+    url = postgresql.url_for("/\xdc", label="\xf6").replace("/postgres", f"/{database}")
     set_up(configure(url))
-    with coordlock.connect(url) as client, client.lock("\xe4").acquire() as grant:
+    with (
+        coordlock.connect(url) as client,
+        client.lock("\xe4").acquire() as grant,
+        client.value("/\xfc").observe() as observer,
+    ):
+        assert observer.next(timeout=30) is None
+        client.value("/\xfc").set(b"1")
+        seen = observer.next(timeout=30)
+        assert seen is not None
+        assert seen.data == b"1"
         grant.transaction().put("/app/\xfc", b"1").commit()
         kept = grant.read("/app/\xfc")
         assert kept is not None
         assert kept.data == b"1"
-        assert client.admin.contenders("\xe4")
+        [contender] = client.admin.contenders("\xe4")
+        assert contender.owner is not None
+        assert contender.owner.label == "\xf6"
 
 
 def test_a_session_that_begins_while_a_backup_is_declared_restored_has_ended(
