@@ -47,6 +47,7 @@ _REFUSED: Final = (
     "no password supplied",
     "no pg_hba.conf entry",
     "certificate verify failed",
+    "does not match host name",
     "requires a valid client certificate",
 )
 #: The same, from a server that speaks something else.
