@@ -52,18 +52,6 @@ def _read_without_a_look(
     return (yield from retried(read, self.engine.timers))
 
 
-@mutant(
-    "A waiter that was evicted is granted the lock.",
-    simulated=(Contention,),
-)
-def grants_without_a_look_at_its_own_contender() -> Changes:
-    return [
-        (Ticket, "removed_by_service", nothing),
-        (Ticket, "check", nothing),
-        (_Acquisition, "_read", _read_without_a_look),
-    ]
-
-
 @mutant("A waiter is granted the lock in a session that has ended.", simulated=(Contention,))
 def skips_the_final_look() -> Changes:
     return [(Ticket, "check", nothing)]

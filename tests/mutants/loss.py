@@ -68,11 +68,6 @@ def does_not_hear_of_its_own_removal() -> Changes:
     return [(Ticket, "removed_by_service", nothing)]
 
 
-@mutant("A waiter or a holder that was evicted is not told.", simulated=(Contention,))
-def does_not_watch_its_own_contender() -> Changes:
-    return [(Ticket, "_watch", nothing)]
-
-
 @mutant(
     "A process that died keeps its locks.",
     SUITES + "TestKillOnLocal::test_what_a_killed_process_held_goes_together",
