@@ -16,6 +16,7 @@ from coordlock.model.admission import blockers
 from coordlock.model.claim import Convertible, Mode
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.promise import Promise, resolved
 from tests.mutants.mutant import Changes, mutant
 from tests.simulation.converting import ConvertingReaders
 
@@ -115,9 +116,11 @@ def never_takes_a_conversion_back() -> Changes:
 def publishes_without_waiting_for_the_answer() -> Changes:
     begin = Publisher._begin
 
-    def begin_at_once(self: Publisher) -> None:
-        self._is_at_work = False
-        begin(self)
+    def begin_at_once(
+        self: Publisher, make: Callable[[bytes], bytes], answer: Promise[None]
+    ) -> None:
+        self._begun = resolved(None)
+        begin(self, make, answer)
 
     return [(Publisher, "_begin", begin_at_once)]
 
