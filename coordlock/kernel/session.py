@@ -96,7 +96,6 @@ class Session:
     _probe: Promise[float] | None = None
     _probed: float = -math.inf
     _next_beat: Timer | None = None
-    _expiry_timer: Timer | None = None
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def open(self) -> Steps[Session]:
@@ -227,15 +226,12 @@ class Session:
             return self._end
 
     def _finish_end(self, error: CoordlockError) -> None:
-        """Stop the timers, and report the end once. In the timers' thread."""
+        """Beat no more, and report the end once. In the timers' thread."""
         with self._lock:
             error = self._set_end(error)
             is_reported, self._is_reported = self._is_reported, True
-            timers = self._next_beat, self._expiry_timer
-            self._next_beat = self._expiry_timer = None
-        for timer in timers:
-            if timer is not None:
-                timer.cancel()
+            if self._next_beat is not None:
+                self._next_beat.cancel()
         if not is_reported:
             if self.id:
                 is_lost = isinstance(error, SessionLost)
@@ -301,45 +297,30 @@ class Session:
                 self.suspicion, self.good_since = None, sent
             self._sent, self.ttl, self._deadline = sent, ttl, sent + ttl
             self._schedule(sent + self._until_next_beat())
-            if ttl < math.inf:
-                self._expire_at(self._deadline)
 
     def _until_next_beat(self) -> float:
         # A gap of more than half the lease would let one lost heartbeat end the session.
         gap = self.beat_gap if self.beat_gap <= self.ttl / 2 else 0.0
         return max(gap, self.ttl / _BEATS_PER_TTL)
 
-    def _expire_at(self, deadline: float) -> None:
-        """Have `_at_deadline` called at ``deadline``. An earlier timer stays: it sets the next."""
-        if (timer := self._expiry_timer) is not None:
-            if timer.when <= deadline:
-                return
-            timer.cancel()
-        self._expiry_timer = self._timers.call_at(deadline, self._at_deadline)
-
     def _schedule(self, when: float) -> None:
+        """Have `_beat_on_time` called at ``when``, or at the deadline, which ends the session."""
         if self._next_beat is not None:
             self._next_beat.cancel()
+        when = min(when, self._deadline)
         if self._end is None and when < math.inf:
             self._next_beat = self._timers.call_at(when, self._beat_on_time)
 
     def _beat_on_time(self) -> None:
+        if self.ended is not None:
+            return
         now = self._timers.clock.now()
         if now - self._sent > 1.5 * self._until_next_beat():  # the last has no answer
             self.suspect("heartbeats are not acknowledged")
         with self._lock:
             # The next one is due whether this one is answered or not.
             self._schedule(now + self._until_next_beat())
-        if self.ended is None:
-            self.beat()
-
-    def _at_deadline(self) -> None:
-        """End the session, unless a heartbeat has moved the deadline since the timer was set."""
-        if self.ended is None:  # which ends it
-            with self._lock:
-                self._expiry_timer = None
-                if self._end is None:
-                    self._expire_at(self._deadline)
+        self.beat()
 
 
 @dataclass(eq=False, repr=False)

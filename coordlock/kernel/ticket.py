@@ -68,11 +68,10 @@ class Ticket(Removable):
     granted_at: float | None = None
     #: Seconds from the call to the grant.
     waited: float = 0.0
-    #: While it waits, also for an upgrade: its nearest blocker and the queue of that, since when by
-    #: the wall clock, and whether the log has a line about it.
+    #: While it waits, also for an upgrade: its nearest blocker with its queue, and since when
+    #: by the wall clock: infinite once the log has a line about it.
     blocker: tuple[str, Contender] | None = None
     waits_since: float | None = None
-    is_wait_logged: bool = False
     #: Records what becomes of its grant, while somebody listens to events.
     recording: GrantRecorder | None = None
     #: Tells whether the session was lost, too, where the service has reported that it vanished.

@@ -12,6 +12,7 @@ strikes its first removal, the sweep repeats it.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -227,18 +228,14 @@ class Tickets:
             self._log.lost(ticket, error, self._timers.clock.now())
 
     def _log_long_wait(self, ticket: Ticket) -> None:
-        blocker, since = ticket.blocker, ticket.waits_since
-        if blocker is None or since is None:
+        if ticket.blocker is None or ticket.waits_since is None or ticket.is_leaving:
             return
-        is_due = time.time() - since >= _LONG_WAIT_S and not ticket.is_leaving
-        if is_due and not ticket.is_wait_logged and log.isEnabledFor(logging.INFO):
-            ticket.is_wait_logged = True
-            queue, contender = blocker
-            if contender.owner is not None:
-                _log_wait(ticket, contender)
-            else:
-                answer = ticket.read_before(queue, contender)
-                answer.add_done_callback(partial(_log_wait_behind, ticket, contender))
+        waited = time.time() - ticket.waits_since
+        if waited >= _LONG_WAIT_S and log.isEnabledFor(logging.INFO):
+            ticket.waits_since = math.inf
+            queue, blocker = ticket.blocker
+            answer = ticket.read_before(queue, blocker)
+            answer.add_done_callback(partial(_log_wait, ticket, blocker, waited))
 
     def refused(self, name: str, error: BaseException) -> None:
         """The service refuses to remove contenders from ``name``. The log says each reason once."""
@@ -311,15 +308,11 @@ class TicketLog:
             log.warning("%d more grants were lost in the same moments", omitted)
 
 
-def _log_wait_behind(ticket: Ticket, blocker: Contender, answer: Promise[Snapshot]) -> None:
+def _log_wait(ticket: Ticket, blocker: Contender, waited: float, answer: Promise[Snapshot]) -> None:
+    """``ticket`` has waited long behind ``blocker``, whose owner the ``answer`` shows."""
     if answer.exception() is not None or ticket.blocker is None:
         return  # the service is away, which has a line of its own, or the wait is over
-    _log_wait(ticket, answer.result().find(blocker.id) or blocker)
-
-
-def _log_wait(ticket: Ticket, blocker: Contender) -> None:
-    """``ticket`` has waited long behind ``blocker``."""
-    waited = max(0.0, time.time() - (ticket.waits_since or time.time()))
+    blocker = answer.result().find(blocker.id) or blocker
     log.info(
         "%s %r: waiting for %.0f s behind %s",
         ticket.kind,

@@ -74,17 +74,11 @@ def counts_as_stronger_too_early() -> Changes:
     rare=True,
 )
 def counts_as_weaker_too_late() -> Changes:
-    convert = _UpgradeableGrant._exchange
+    def downgrade_late(self: _UpgradeableGrant) -> Steps[None]:
+        yield self._publish(lambda claim: Convertible(Mode.PR, update=claim.update))
+        self._mode = Mode.PR
 
-    def convert_late(self: _UpgradeableGrant, target: Mode) -> Steps[None]:
-        if target is Mode.EX or target is self._mode:
-            yield from convert(self, target)
-        else:
-            self.check()
-            yield self._publish(lambda claim: Convertible(target, update=claim.update))
-            self._mode = target
-
-    return [(_UpgradeableGrant, "_exchange", convert_late)]
+    return [(_UpgradeableGrant, "_downgraded", downgrade_late)]
 
 
 @mutant(

@@ -70,9 +70,9 @@ def joins_after_leaving() -> Changes:
 def publishes_several_at_once() -> Changes:
     begin = Publisher._begin
 
-    def at_once(self: Publisher) -> None:
-        self._is_at_work = False
-        begin(self)
+    def at_once(self: Publisher, make: Callable[[bytes], bytes], answer: Promise[None]) -> None:
+        self._begun = resolved(None)
+        begin(self, make, answer)
 
     return [(Publisher, "_begin", at_once)]
 
