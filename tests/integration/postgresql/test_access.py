@@ -353,12 +353,6 @@ def test_a_server_of_another_kind_is_named() -> None:
     assert "s3cret" not in str(caught.value) + repr(caught.value)
 
 
-@pytest.mark.parametrize("name", ["it's", 'say "x"', "a\0b", "%s", "ä\U0001f600", "a;b--", "\\"])
-def test_a_name_may_hold_any_character(postgresql: Postgres, root: str, name: str) -> None:
-    with coordlock.connect(postgresql.url_for(root)) as client, client.lock(name):
-        assert client.admin.names() == [name]
-
-
 def test_a_value_may_have_a_megabyte(postgresql: Postgres, root: str) -> None:
     data = bytes(range(256)) * 4096
     with coordlock.connect(postgresql.url_for(root)) as client, client.lock("a") as grant:

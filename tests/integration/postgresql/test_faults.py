@@ -79,24 +79,6 @@ def test_a_client_that_a_pooler_keeps_from_being_notified_says_so_once_and_liste
         assert caplog.text.count("pooler") == 1
 
 
-def test_a_cut_link_ends_its_own_grants_alone(
-    postgresql: Postgres, proxy: FaultProxy, root: str
-) -> None:
-    cut_off = through(proxy, postgresql, root, ttl="3s", request_timeout="1s")
-    url = postgresql.url_for(root, ttl="3s")
-    with coordlock.connect(cut_off) as one, coordlock.connect(url) as two:
-        lost, kept = one.lock("a").acquire(), two.lock("b").acquire()
-        proxy.requests.black_hole()
-        proxy.replies.black_hole()
-        with two.lock("a").acquire(timeout=30) as later:
-            assert lost.lost.is_set()
-            assert later.token > lost.token
-            kept.check()
-        proxy.drop_connections()
-        proxy.heal()
-        one.lock("a").acquire(timeout=30).release()
-
-
 def test_a_slow_link_costs_time_alone(postgresql: Postgres, proxy: FaultProxy, root: str) -> None:
     proxy.delay(0.1)
     excludes(through(proxy, postgresql, root, ttl="10s"))
