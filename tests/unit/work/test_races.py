@@ -20,10 +20,13 @@ from coordlock.errors import (
     WorkQueueEmpty,
 )
 from coordlock.model.contender import Contender, Entry
-from coordlock.runtime.driver import run
+from coordlock.runtime.driver import Steps, run
+from coordlock.runtime.log import flush
 from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.waiting import eventually
 from coordlock.types import WorkQueueStats
+from coordlock.work.consumption import Consumption
+from coordlock.work.item import Item
 from coordlock.work.workers import Workers
 
 BOUND = 30.0
@@ -221,8 +224,10 @@ def test_of_many_items_that_are_due_at_once_few_are_listed_for_each_take(
 
     backend.names = noted  # type: ignore[method-assign]
     taken = []
-    for _ in range(120):
-        with queue.take(BOUND) as item:
+    for number in range(120):
+        item = queue.try_take() if number % 2 else queue.take(BOUND)
+        assert item is not None
+        with item:
             taken.append(int(item.data))
     assert sorted(taken) == list(range(120))
     assert sum(sizes) <= 3 * 120
@@ -422,6 +427,24 @@ def test_a_loop_ends_when_nothing_comes_and_asks_for_a_with_block(
     next(items)
     with pytest.raises(RuntimeError, match="write `with item:`"):
         next(items)
+
+
+def test_a_loop_goes_on_after_an_outage_and_logs_one_warning_for_it(
+    client: coordlock.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = client.work_queue("q")
+    queue.put(b"one")
+    errors = [BackendUnavailable("memory", "outage")] * 3
+
+    def take() -> Steps[Item]:
+        if errors:
+            raise errors.pop()
+        return (yield from queue._take())
+
+    with next(Consumption(client._access.engine, "q", take, 1, None)) as item:
+        assert item.data == b"one"
+    assert flush(BOUND)
+    assert caplog.text.count("takes items again when the service answers") == 1
 
 
 def test_dead_workers_are_found_by_a_client_that_was_refused_the_chores_for_a_while(
