@@ -25,8 +25,8 @@ from coordlock.runtime.log import flush
 from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.waiting import eventually
 from coordlock.types import WorkQueueStats
-from coordlock.work.consumption import Consumption
 from coordlock.work.item import Item
+from coordlock.work.running import next_item
 from coordlock.work.workers import Workers
 
 BOUND = 30.0
@@ -441,8 +441,10 @@ def test_a_loop_goes_on_after_an_outage_and_logs_one_warning_for_it(
             raise errors.pop()
         return (yield from queue._take())
 
-    with next(Consumption(client._access.engine, "q", take, 1, None)) as item:
-        assert item.data == b"one"
+    item = run(next_item(client._access.engine, "q", take, None))
+    assert item is not None
+    assert item.data == b"one"
+    item.ack()
     assert flush(BOUND)
     assert caplog.text.count("takes items again when the service answers") == 1
 
