@@ -181,6 +181,8 @@ def tests(tree: Path, workers: int, *arguments: str) -> tuple[str, str]:
     output = done.stdout + done.stderr
     if hung := re.search(r'/(tests/\S+\.py)", line \d+, in (test_\w+)', output):
         return "caught", f"{hung[1]}::{hung[2]} did not end"
+    if "+ Timeout +" in output:  # a fixture hung
+        return "caught", f"{arguments[-1]} did not end"
     return "caught", output.strip()[-200:]
 
 
