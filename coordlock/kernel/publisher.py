@@ -46,8 +46,6 @@ class Publisher:
             self._engine.timers.call_at(self._engine.clock.now(), begin)
         except ClientClosed as error:
             answer.fail(error)
-        except RuntimeError:  # no thread can be started
-            begin()
         self.last = answer
         return answer
 

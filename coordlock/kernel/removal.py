@@ -241,8 +241,6 @@ class Removable:
                 timer.cancel()  # the sweep was sooner
         except ClientClosed as error:
             self._give_up(error)
-        except RuntimeError as error:  # no thread can be started
-            log.debug("no thread for a timer: %s", error)
 
     def _due_now(self) -> None:
         self._due = -math.inf  # also where the timers are closed, and this comes early

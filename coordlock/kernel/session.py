@@ -16,7 +16,7 @@ from coordlock.kernel.retry import retried
 from coordlock.runtime.clock import Timer, Timers, sleep, soon, within
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
-from coordlock.runtime.promise import Promise, failed
+from coordlock.runtime.promise import Promise
 from coordlock.runtime.recorder import RECORDER
 from coordlock.settings import Settings
 
@@ -194,18 +194,16 @@ class Session:
         It shows whether the session is gone, where the service has removed a contender.
         """
         with self._lock:
-            if self._probe is not None:
+            if self._probe is not None and not self._probe.done():
                 return self._probe
             probe: Promise[float] = Promise()
             when = max(self._timers.clock.now(), self._probed + _PROBE_GAP_S)
             try:
                 self._timers.call_at(when, partial(self._send_probe, probe))
                 self._probe = probe
-                return probe
             except ClientClosed as error:
-                return failed(error)
-            except RuntimeError:  # no thread can be started
-                return self.beat()
+                probe.fail(error)
+            return probe
 
     def _send_probe(self, probe: Promise[float]) -> None:
         with self._lock:
@@ -398,10 +396,7 @@ class Sessions:
     def opening(self) -> Promise[None]:
         """Open a session where there is none; the promise is kept when one is open."""
         opened = self._opened
-        try:
-            self._timers.call_at(self._timers.clock.now(), self._begin)
-        except RuntimeError:  # no thread can be started
-            self._begin()
+        self._timers.call_at(self._timers.clock.now(), self._begin)
         return opened
 
     def refuse(self) -> None:

@@ -61,8 +61,8 @@ class Tickets:
         self._by_id: Final[dict[str, Ticket]] = {}
         #: Those that were granted, by caller and by queue, the oldest first.
         self._granted: Final[dict[Caller | str | None, dict[Ticket, None]]] = {}
-        #: Called when a ticket has no contender left: of a client that closes, or was dropped.
-        self.on_forgotten: Callable[[], object] | None = None
+        #: Called when no ticket is left: of a client that closes, or was dropped.
+        self.when_empty: Callable[[], object] | None = None
         self._pause: Final = min(SWEEP_PAUSE_S, ttl / 3)
         self._timer: Timer | None = None
         #: Why removals are refused, as the log has said.
@@ -108,8 +108,8 @@ class Tickets:
                             self._granted.pop(key, None)
                     # Last: where a signal handler raises before this, the next call does it all.
                     self._by_id.pop(entry.id, None)
-        if self.on_forgotten is not None:
-            self.on_forgotten()
+        if self.when_empty is not None and not self._by_id:
+            self.when_empty()
 
     def own(self, contender: Contender) -> Ticket | None:
         """The ticket of ``contender``, if it is one of this client's own and not gone for good."""
@@ -183,17 +183,13 @@ class Tickets:
 
     def _withdraw_after(self, seconds: float, lost: Sequence[Ticket]) -> None:
         """Withdraw the ``lost`` tickets, whose holders have ``seconds`` to react to the loss."""
-        try:
+        with suppress(ClientClosed):
             self._timers.call_at(self._timers.clock.now() + seconds, partial(_withdraw, lost))
-        except ClientClosed:
-            return
-        except RuntimeError:  # no thread can be started
-            _withdraw(lost)
 
     # The sweep
 
     def _sweep_later(self) -> None:
-        with suppress(ClientClosed, RuntimeError):  # or no thread can be started
+        with suppress(ClientClosed):
             when = self._timers.clock.now() + self._pause
             self._timer = self._timers.call_at(when, self.sweep)
 

@@ -33,7 +33,7 @@ from coordlock.model.claim import Convertible, Mode
 from coordlock.model.contender import Contender, Snapshot, are_same
 from coordlock.model.conversion import Publish, WaitFor
 from coordlock.runtime.deadline import ENDING, Cancellation, Cancelled, DeadlineReached
-from coordlock.runtime.driver import Steps, awaited, awaiting, blocking, bounded
+from coordlock.runtime.driver import Steps, awaiting, blocking, bounded
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, resolved, settled
 from coordlock.runtime.recorder import RECORDER
@@ -128,8 +128,8 @@ class _UpgradeableGrant(BaseGrant):
     def _downgraded(self) -> Steps[None]:
         self._mode = Mode.PR
         try:
-            shared = awaited(self._publish(self._settled))
-            yield from self._engine.bounded(shared, "the downgrade")
+            publish = partial(self._publish, self._settled)
+            yield from self._engine.send(publish, "the downgrade")
         finally:
             self._settle()
 
