@@ -71,11 +71,13 @@ def keeps_out(other: Contender, me: Contender) -> bool:
         return mine.conflicts(theirs)
     if isinstance(theirs, Permit) or isinstance(mine, Permit):
         return True  # a mismatch, refused by `mismatch`; until then it excludes
-    update = isinstance(mine, Convertible) and mine.update
-    mode = mine.mode if isinstance(mine, Convertible) else mine
+    if isinstance(mine, Convertible):
+        if isinstance(theirs, Convertible):
+            return True
+        mine = mine.mode
     if isinstance(theirs, Convertible):
-        return theirs.excludes(mode, me.order, update=update)
-    return mode.conflicts(theirs)
+        return theirs.excludes(mine, me.order)
+    return theirs.conflicts(mine)
 
 
 def holders(snapshot: Snapshot) -> frozenset[str]:

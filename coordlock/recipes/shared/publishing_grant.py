@@ -52,6 +52,6 @@ class PublishingGrant(BaseGrant):
     def _publish(self, value: bytes) -> Steps[None]:
         """Publish ``value`` after what was to be published before. Raises as `Term.publish`."""
         self.check()
-        publish = partial(self._publisher.publish, lambda _: value)
+        publish = partial(self._publisher.publish, lambda: value)
         yield from self._guarded(self._engine.send(publish, "the publication"))
         self.check()

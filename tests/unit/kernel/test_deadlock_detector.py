@@ -45,7 +45,7 @@ def cycle(world: World) -> tuple[Call[None], Call[Ticket]]:
     one, two = world.party(), world.party()
     acquired(one, "b", Mode.EX)
     acquired(two, "a", Mode.PR)
-    converting = acquired(one, "a", Convertible(Mode.PR, update=True))
+    converting = acquired(one, "a", Convertible(Mode.PR))
     assert isinstance(converting, UpgradeableGrant)
     conversion = one.run(converting._upgrade(None))
     waiting = two.run(acquisition(two.engine, {"b": Mode.EX}, None, caller(two)))
@@ -190,7 +190,7 @@ def test_what_was_released_is_not_kept_though_an_old_request_makes_it_anew(world
     ghost = call.result
     ghost.withdraw()
     world.advance(1.5)  # it was removed again after one second, and is to be after five
-    converting = acquired(two, "a", Convertible(Mode.PR, update=True))
+    converting = acquired(two, "a", Convertible(Mode.PR))
     assert isinstance(converting, UpgradeableGrant)
     acquired(two, "b", Mode.EX)
     # The fault: the request was not lost, and is done now.
