@@ -344,8 +344,8 @@ class Sessions:
     #: Why the last attempt at opening a session failed; None after one that succeeded.
     trouble: BackendUnavailable | None = None
     _trouble_since: float = 0.0
-    _is_refused: bool = False
-    _has_ended: bool = False
+    #: Whether no other one is to be opened.
+    _is_closed: bool = False
 
     @property
     def was_open(self) -> bool:
@@ -400,19 +400,18 @@ class Sessions:
         return opened
 
     def refuse(self) -> None:
-        """Let no caller wait any longer for a session to be opened: `ClientClosed`."""
-        self._is_refused = True
+        """Open no other session, and let no caller wait for one any longer: `ClientClosed`."""
+        self._is_closed = True
         self._answer(ClientClosed())
 
     def end(self) -> None:
-        """End the sessions here, and open no other. The service is not asked."""
-        self._has_ended = True
+        """End the sessions here. The service is not asked."""
         for session in self.known:
             session.end(ClientClosed())
 
     def _begin(self) -> None:
         """Open a session, unless there is one, or one is being opened."""
-        if self._is_refused:
+        if self._is_closed:
             self._answer(ClientClosed())
         elif self.latest is not None and self.latest.ended is None:
             self._answer(None)
@@ -463,7 +462,7 @@ class Sessions:
     def _start(self) -> Steps[Session]:
         if self.latest is not None and (seconds := self._tickets.loss_grace(self.latest)) > 0:
             yield sleep(self._timers, seconds)
-        if self._has_ended:
+        if self._is_closed:
             raise ClientClosed
         self._starting = session = Session(self._backend, self._timers, self._tickets)
         if self._settings.fail_fast:

@@ -24,7 +24,7 @@ from typing import Final
 from coordlock.errors import ClientClosed, CoordlockError, Evicted, LockLost
 from coordlock.kernel.session import Session
 from coordlock.kernel.ticket import HoldLimit, Ticket
-from coordlock.model.contender import Contender, Entry, Snapshot
+from coordlock.model.contender import Contender, Snapshot
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.clock import Timer, Timers, soon
 from coordlock.runtime.log import Log
@@ -96,18 +96,17 @@ class Tickets:
                     self._granted.setdefault(entry.queue, {})[ticket] = None
         ticket.grant(snapshots)
 
-    def forget(self, entries: Iterable[Entry]) -> None:
-        """No contender of ``entries`` is left. Idempotent."""
+    def forget(self, ticket: Ticket) -> None:
+        """``ticket`` has no contender left. Idempotent."""
         with self.lock:
-            for entry in entries:
-                if (ticket := self._by_id.get(entry.id)) is not None:
-                    for key in (ticket.caller, entry.queue):
-                        granted = self._granted.get(key, {})
-                        granted.pop(ticket, None)
-                        if not granted:
-                            self._granted.pop(key, None)
-                    # Last: where a signal handler raises before this, the next call does it all.
-                    self._by_id.pop(entry.id, None)
+            for key in (ticket.caller, *(entry.queue for entry in ticket.entries)):
+                granted = self._granted.get(key, {})
+                granted.pop(ticket, None)
+                if not granted:
+                    self._granted.pop(key, None)
+            # Last: where a signal handler raises before this, the next call does it all.
+            for entry in ticket.entries:
+                self._by_id.pop(entry.id, None)
         if self.when_empty is not None and not self._by_id:
             self.when_empty()
 

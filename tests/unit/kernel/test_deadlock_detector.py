@@ -109,27 +109,6 @@ def test_a_record_that_the_service_refuses_keeps_no_other_one_back(
     assert isinstance(waiting.error, DeadlockDetected)
 
 
-def test_a_detector_that_ends_early_begins_again_with_the_next_wait(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_thread(*_: object) -> Promise[None]:
-        raise RuntimeError("can't start new thread")
-
-    with monkeypatch.context() as patched:
-        patched.setattr("coordlock.kernel.deadlock_detector.sleep", no_thread)
-        party = world.party()
-        acquired(world.party(), "b", Mode.EX)
-        acquired(party, "a", Mode.EX)
-        party.run(acquisition(party.engine, {"b": Mode.EX}, None, caller(party)))
-        world.advance(2.0)
-    other = world.party()
-    acquired(other, "c", Mode.EX)
-    party.run(acquisition(party.engine, {"c": Mode.EX}, None, caller(party)))
-    waiting = other.run(acquisition(other.engine, {"a": Mode.EX}, None, caller(other)))
-    world.advance(30.0)
-    assert isinstance(waiting.error, DeadlockDetected)
-
-
 @pytest.mark.usefixtures("refusing")
 def test_a_client_whose_records_are_refused_says_so_once(
     world: World, party: Party, caplog: pytest.LogCaptureFixture
