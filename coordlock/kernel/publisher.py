@@ -34,8 +34,8 @@ class Publisher:
         #: The last one that has begun.
         self._begun: Promise[None] = self.last
 
-    def publish(self, make: Callable[[bytes], bytes]) -> Promise[None]:
-        """Publish what ``make`` gives for the value that was published before.
+    def publish(self, make: Callable[[], bytes]) -> Promise[None]:
+        """Publish what ``make`` gives when all that was to be published before has been.
 
         The promise is kept when the service has answered, or the contender is leaving. It fails
         when the contender is lost, the client is closed, or the service refuses the value.
@@ -46,22 +46,20 @@ class Publisher:
             self._engine.timers.call_at(self._engine.clock.now(), begin)
         except ClientClosed as error:
             answer.fail(error)
-        except RuntimeError:  # no thread can be started
-            begin()
         self.last = answer
         return answer
 
-    def _begin(self, make: Callable[[bytes], bytes], answer: Promise[None]) -> None:
+    def _begin(self, make: Callable[[], bytes], answer: Promise[None]) -> None:
         before, self._begun = self._begun, answer
         publishing = run_in_background(self._publish(make, settled(before)))
         publishing.add_done_callback(answer.follow)
 
-    def _publish(self, make: Callable[[bytes], bytes], before: Promise[None]) -> Steps[None]:
+    def _publish(self, make: Callable[[], bytes], before: Promise[None]) -> Steps[None]:
         yield before
         ticket = self._ticket
         [me] = ticket.contenders
         # Decided once: a second attempt that asked for something else would be refused for ever.
-        value = make(me.value or b"")
+        value = make()
         if value == me.value or ticket.is_leaving:
             return
 

@@ -16,7 +16,7 @@ from coordlock.kernel.retry import retried
 from coordlock.runtime.clock import Timer, Timers, sleep, soon, within
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
-from coordlock.runtime.promise import Promise, failed
+from coordlock.runtime.promise import Promise
 from coordlock.runtime.recorder import RECORDER
 from coordlock.settings import Settings
 
@@ -194,18 +194,16 @@ class Session:
         It shows whether the session is gone, where the service has removed a contender.
         """
         with self._lock:
-            if self._probe is not None:
+            if self._probe is not None and not self._probe.done():
                 return self._probe
             probe: Promise[float] = Promise()
             when = max(self._timers.clock.now(), self._probed + _PROBE_GAP_S)
             try:
                 self._timers.call_at(when, partial(self._send_probe, probe))
                 self._probe = probe
-                return probe
             except ClientClosed as error:
-                return failed(error)
-            except RuntimeError:  # no thread can be started
-                return self.beat()
+                probe.fail(error)
+            return probe
 
     def _send_probe(self, probe: Promise[float]) -> None:
         with self._lock:
@@ -346,8 +344,8 @@ class Sessions:
     #: Why the last attempt at opening a session failed; None after one that succeeded.
     trouble: BackendUnavailable | None = None
     _trouble_since: float = 0.0
-    _is_refused: bool = False
-    _has_ended: bool = False
+    #: Whether no other one is to be opened.
+    _is_closed: bool = False
 
     @property
     def was_open(self) -> bool:
@@ -398,26 +396,22 @@ class Sessions:
     def opening(self) -> Promise[None]:
         """Open a session where there is none; the promise is kept when one is open."""
         opened = self._opened
-        try:
-            self._timers.call_at(self._timers.clock.now(), self._begin)
-        except RuntimeError:  # no thread can be started
-            self._begin()
+        self._timers.call_at(self._timers.clock.now(), self._begin)
         return opened
 
     def refuse(self) -> None:
-        """Let no caller wait any longer for a session to be opened: `ClientClosed`."""
-        self._is_refused = True
+        """Open no other session, and let no caller wait for one any longer: `ClientClosed`."""
+        self._is_closed = True
         self._answer(ClientClosed())
 
     def end(self) -> None:
-        """End the sessions here, and open no other. The service is not asked."""
-        self._has_ended = True
+        """End the sessions here. The service is not asked."""
         for session in self.known:
             session.end(ClientClosed())
 
     def _begin(self) -> None:
         """Open a session, unless there is one, or one is being opened."""
-        if self._is_refused:
+        if self._is_closed:
             self._answer(ClientClosed())
         elif self.latest is not None and self.latest.ended is None:
             self._answer(None)
@@ -468,7 +462,7 @@ class Sessions:
     def _start(self) -> Steps[Session]:
         if self.latest is not None and (seconds := self._tickets.loss_grace(self.latest)) > 0:
             yield sleep(self._timers, seconds)
-        if self._has_ended:
+        if self._is_closed:
             raise ClientClosed
         self._starting = session = Session(self._backend, self._timers, self._tickets)
         if self._settings.fail_fast:

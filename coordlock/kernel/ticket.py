@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -259,11 +260,9 @@ class Ticket(Removable):
 
     def _watch_late(self, snapshots: Sequence[Snapshot]) -> None:
         when = self._timers.clock.now() + _WATCH_DELAY_S
-        try:
+        with suppress(ClientClosed):
             timer = self._timers.call_at(when, partial(self._watch, snapshots))
-        except (ClientClosed, RuntimeError):
-            return  # no thread can be started: the session's deadline still ends it
-        self._stop_watching = timer.cancel
+            self._stop_watching = timer.cancel
 
     def _watch(self, snapshots: Iterable[Snapshot]) -> None:
         """Watch the ticket's own contenders for departures after the ``snapshots``. Idempotent."""

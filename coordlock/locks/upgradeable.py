@@ -33,7 +33,7 @@ from coordlock.model.claim import Convertible, Mode
 from coordlock.model.contender import Contender, Snapshot, are_same
 from coordlock.model.conversion import Publish, WaitFor
 from coordlock.runtime.deadline import ENDING, Cancellation, Cancelled, DeadlineReached
-from coordlock.runtime.driver import Steps, awaited, awaiting, blocking, bounded
+from coordlock.runtime.driver import Steps, awaiting, blocking, bounded
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, resolved, settled
 from coordlock.runtime.recorder import RECORDER
@@ -128,8 +128,7 @@ class _UpgradeableGrant(BaseGrant):
     def _downgraded(self) -> Steps[None]:
         self._mode = Mode.PR
         try:
-            shared = awaited(self._publish(self._settled))
-            yield from self._engine.bounded(shared, "the downgrade")
+            yield from self._engine.send(self._publish, "the downgrade")
         finally:
             self._settle()
 
@@ -180,7 +179,7 @@ class _UpgradeableGrant(BaseGrant):
         """No conversion is under way: publish that, where it is not what was published."""
         self._blockers = ()
         self._ticket.blocker = self._ticket.waits_since = None
-        self._publish(self._settled).add_done_callback(self._taken_back)
+        self._publish().add_done_callback(self._taken_back)
 
     def _become_exclusive(self) -> Steps[None]:
         undetect: Callable[[], None] | None = None
@@ -194,7 +193,7 @@ class _UpgradeableGrant(BaseGrant):
                     self._must_not_wait(snapshot, decision)
                 if isinstance(decision, Publish):
                     claim = decision.claim
-                    yield self._publish(partial(_always, claim))
+                    yield self._publish(claim)
                     if claim.mode is Mode.EX:
                         self._mode = claim.mode
                         return
@@ -240,13 +239,13 @@ class _UpgradeableGrant(BaseGrant):
             text = "lock %r: %s; it may keep others out needlessly until its release"
             log.warning(text, self._ticket.name, error)
 
-    def _settled(self, claim: Convertible) -> Convertible:
-        """What to publish while no conversion is under way."""
-        return Convertible(self._mode, update=claim.update)
+    def _settled(self) -> Convertible:
+        """What to publish while no upgrade is under way."""
+        return Convertible(self._mode)
 
-    def _publish(self, make: Callable[[Convertible], Convertible]) -> Promise[None]:
-        """Publish what ``make`` gives for the claim that was published before."""
-        return self._publisher.publish(lambda value: make(Convertible.decode(value)).encode())
+    def _publish(self, claim: Convertible | None = None) -> Promise[None]:
+        """Publish ``claim``; None for what is settled when that is sent."""
+        return self._publisher.publish(lambda: (claim or self._settled()).encode())
 
     def _read_queue(self) -> Steps[Snapshot]:
         backend, ticket = self._engine.backend, self._ticket
@@ -319,7 +318,7 @@ class _UpgradeableLock(NamedLock[G]):
     )
 
     def __init__(self, access: Access, name: str, options: AcquireOptions | None = None) -> None:
-        super().__init__(access, name, Convertible(Mode.PR, update=True), options)
+        super().__init__(access, name, Convertible(Mode.PR), options)
         access.engine.backend.require("publishing")
 
 
@@ -345,10 +344,6 @@ class AsyncUpgradeableLock(
     _grant_kind = AsyncUpgradeableGrant
 
     contenders = awaiting(NamedLock[AsyncUpgradeableGrant]._contenders)
-
-
-def _always(claim: Convertible, _: Convertible) -> Convertible:
-    return claim
 
 
 def _tell(news: Promise[None], _: object) -> None:
