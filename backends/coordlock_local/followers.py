@@ -36,8 +36,6 @@ _RETRY_S: Final = 0.02
 #: For the ends of how many sessions a client waits: programs may open few files. Others' deaths are
 #: noticed when everything is read again.
 _MAX_ENDS: Final = 64
-#: How often a queue that changes is read again until two readings agree.
-_MAX_READINGS: Final = 20
 
 Attempt = Callable[[Callable[[], Any]], Promise[Any]]
 
@@ -71,7 +69,7 @@ class Followers:
         else:
             queue = LocalQueue(self._directory, place.name)
             path = self._directory.observers(os.path.basename(queue.path))
-            read = partial(self._agreed, path, queue)
+            read = partial(self._read_queue, path, queue)
         reading = partial(self._attempt, partial(_available, read))
         return self._observers.observe(path, reading if reads else None, news)
 
@@ -117,25 +115,13 @@ class Followers:
                     subscribe(self._directory, path, self._session.id)
         self._observers.live(path)  # after it has subscribed, so that nothing falls between
 
-    def _agreed(self, path: str, queue: LocalQueue) -> Snapshot:
-        """The queue as it was at one moment: what two readings agree on, one after the other.
-
-        Neither tokens nor the versions of values come back, so nothing has changed in between.
-        """
+    def _read_queue(self, path: str, queue: LocalQueue) -> Snapshot:
         found = queue.snapshot(owners=True)
-        for _ in range(_MAX_READINGS):
-            before, found = found, queue.snapshot(owners=True)
-            if before == found and _versions(before) == _versions(found):
-                with self._lock:
-                    if path in self._subscribed:
-                        self._members[path] = {one.session for one in found.contenders}
-                        self._listener.wake()
-                return found
-        raise BackendUnavailable(SERVICE, f"the queue {queue.name!r} changes too fast to be read")
-
-
-def _versions(snapshot: Snapshot) -> list[int]:
-    return [contender.version for contender in snapshot.contenders]
+        with self._lock:
+            if path in self._subscribed:
+                self._members[path] = {one.session for one in found.contenders}
+                self._listener.wake()
+        return found
 
 
 def _available(read: Callable[[], Any]) -> Any:
