@@ -95,14 +95,12 @@ class ZookeeperBackend(Backend):
         connect: Callable[[], SessionClient],
         acl: Any,
         timers: Timers,
-        chroot: str = "",
     ) -> None:
         self._connect: Final = connect
         self._acl: Final = acl
         self._clock: Final = timers.clock
         root = settings.root.rstrip("/")
-        is_top = not root and not chroot
-        self._layout: Final = nodes.Layout(root, is_top, settings.options["nodes"])
+        self._layout: Final = nodes.Layout(root, settings.options["nodes"])
         self._timeout: Final = settings.request_timeout
         self._unwanted: dict[str, None] = {}
         self._lock = threading.RLock()
@@ -121,7 +119,7 @@ class ZookeeperBackend(Backend):
         if client is not None:
             from coordlock_zookeeper.given_client import sharing
 
-            return cls(settings, sharing(client, clock), acl, timers, getattr(client, "chroot", ""))
+            return cls(settings, sharing(client, clock), acl, timers)
         access = Access.of(settings)
         if settings.options["acl"] == "creator" and not access.identified:
             raise ConfigurationError("option 'acl': creator needs a user name and a password")
@@ -176,11 +174,9 @@ class ZookeeperBackend(Backend):
         if current is not None:
             current.session.end(closed())
 
-        def ended(_: object) -> None:
-            stopped = all_of(self._stopping)
-            stopped.add_done_callback(lambda _: done.resolve(None))
-
-        self._data_session.close().add_done_callback(ended)
+        self._observations.close()
+        self._data_session.close()
+        all_of(self._stopping).add_done_callback(lambda _: done.resolve(None))
         return done
 
     # Contenders
