@@ -55,7 +55,6 @@ class Followers:
         self._observers = Observers(self, timers.clock, self._lock)
         self._session = LocalSession(directory)
         self._listener = Listener(self._session, self, self._lock, "coordlock-local-observer")
-        self._subscribed: set[str] = set()
         #: The sessions of the contenders in what is followed.
         self._members: dict[str, set[str]] = {}
 
@@ -83,14 +82,12 @@ class Followers:
 
     def report(self, path: str) -> bool:
         self._listener.start()
-        self._listener.wake()
-        return False
+        self._subscribe(path)
+        return self._session.pipe is not None
 
     def unreport(self, path: str) -> None:
         self._members.pop(path, None)
-        if path in self._subscribed:
-            self._subscribed.discard(path)
-            unsubscribe(path, self._session.id)
+        unsubscribe(path, self._session.id)
 
     def pause(self) -> Promise[None]:
         return sleep(self._timers, _RETRY_S)
@@ -102,23 +99,22 @@ class Followers:
 
     def look(self, names: set[str] | None) -> None:
         for path in self._observers.places():
-            if names is None or path not in self._subscribed:
-                self._begin(path)  # somebody may have removed the subscription
+            if names is None:
+                self._subscribe(path)  # somebody may have removed it
+                self._observers.live(path)
             elif not names.isdisjoint([os.path.basename(path), *self._members.get(path, ())]):
                 self._observers.changed(path)
 
-    def _begin(self, path: str) -> None:
-        with self._lock:
+    def _subscribe(self, path: str) -> None:
+        """Before it is read, so that nothing falls between."""
+        with self._lock, suppress(OSError):  # no space: it is read now and then
             if path in self._observers.places():
-                self._subscribed.add(path)
-                with suppress(OSError):  # then it is read now and then
-                    subscribe(self._directory, path, self._session.id)
-        self._observers.live(path)  # after it has subscribed, so that nothing falls between
+                subscribe(self._directory, path, self._session.id)
 
     def _read_queue(self, path: str, queue: LocalQueue) -> Snapshot:
         found = queue.snapshot(owners=True)
         with self._lock:
-            if path in self._subscribed:
+            if path in self._observers.places():
                 self._members[path] = {one.session for one in found.contenders}
                 self._listener.wake()
         return found
