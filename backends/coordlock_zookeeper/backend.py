@@ -135,10 +135,12 @@ class ZookeeperBackend(Backend):
         data = self._data(session)
         contenders = OwnContenders(session, queues, self._layout, data.acl, self._unwanted)
         with self._lock:
-            if self._closed is not None:
-                return failed(closed())
+            is_closed = self._closed is not None
             self._sessions.forget()
             previous, self._current = self._current, _Opened(session, queues, contenders, data)
+        if is_closed:
+            session.end(closed())
+            return session.opened
         if previous is not None:
             # Its caller has given the previous session up, though the server may not know yet, and
             # a given client may even go on with it. So what is under way fails without an answer,
