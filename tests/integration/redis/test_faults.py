@@ -207,7 +207,7 @@ def test_messages_of_other_programs_end_no_client(only: RedisServer, root: str) 
             for text in (
                 "",
                 "x",
-                "left a b c d",
+                "left a b c",
                 "value a b c",
                 "1 $x",
                 "9 *1\r\n:1\r\n",
