@@ -32,7 +32,7 @@ from tests.simulation.world import Call, Party, World
 QUEUES: Final[dict[str, list[AnyClaim]]] = {
     "a": [Mode.EX],
     "b": [Mode.PR, Mode.EX],
-    "c": [*[Convertible(Mode.PR, update=True)] * 2, Mode.PR, Mode.EX],
+    "c": [*[Convertible(Mode.PR)] * 2, Mode.PR, Mode.EX],
     "d": [Permit(2)],
 }
 
