@@ -93,14 +93,6 @@ def silent(server: Server) -> Iterator[None]:
         server.resume()
 
 
-@contextmanager
-def bounded() -> Iterator[None]:
-    """What happens within takes some seconds at most, though no server answers."""
-    started = time.monotonic()
-    yield
-    assert time.monotonic() - started < 40
-
-
 # Restarts and outages
 
 
@@ -184,13 +176,6 @@ def test_a_log_that_blocks_keeps_no_loss_from_being_told_and_no_call_from_its_bo
         assert isinstance(waiting.exception(30), coordlock.errors.WaitUnavailable)
         assert not start(grant.release).result(30)
         start(client.close).result(30)
-
-
-def test_closing_is_bounded_while_the_server_is_silent(own_server: Server, root: str) -> None:
-    client = coordlock.connect(own_server.url_for(root, ttl="60s", request_timeout="1s"))
-    client.lock("orders").acquire()
-    with silent(own_server), bounded():
-        client.close()
 
 
 # Processes

@@ -48,39 +48,6 @@ def test_those_that_hold_go_first_and_are_told_so() -> None:
     assert decide(decided, decided.contenders[0]) == WaitFor(decided.contenders[3])
 
 
-def test_one_in_between_that_waits_is_not_taken_for_one_that_goes_first() -> None:
-    """The waiting CW conflicts with what is held; the CR behind it is admitted."""
-    snapshot = queue(BEGUN, Mode.CR, Mode.CW, Mode.CR)
-    assert decide(snapshot, snapshot.contenders[0]) == Publish(upgrading((2, 2), (4, 4)))
-
-
-def test_another_upgradeable_lock_waits_behind_and_is_not_waited_for() -> None:
-    snapshot = queue(BEGUN, Convertible(Mode.PR, update=True), Mode.PR)
-    assert decide(snapshot, snapshot.contenders[0]) == Publish(upgrading((3, 3)))
-
-
-def test_who_could_be_granted_but_for_an_upgrade_that_is_not_decided_holds() -> None:
-    snapshot = queue(BEGUN, Mode.PR, Mode.EX, Mode.PR)
-    assert holders(snapshot) == {"c1", "c2"}
-
-
-def test_a_contender_before_is_waited_for_whether_it_holds_or_not() -> None:
-    """It waits for none behind it, so it would be let in beside the upgraded one."""
-    claims = (Mode.PR, Mode.CR)
-    snapshot = queue(*claims, BEGUN)
-    decision = decide(snapshot, snapshot.contenders[2])
-    assert decision == Publish(upgrading())
-    decided = queue(*claims, decision.claim)
-    assert decide(decided, decided.contenders[2]) == WaitFor(decided.contenders[1])
-
-
-def test_what_an_upgrade_has_left_behind_that_could_not_take_it_back_is_gone_on_with() -> None:
-    snapshot = queue(upgrading((2, 2)), Mode.PR, Mode.PR)
-    assert decide(snapshot, snapshot.contenders[0]) == WaitFor(snapshot.contenders[1])
-    exclusive = queue(Convertible(Mode.EX, update=True), Mode.PR)
-    assert decide(exclusive, exclusive.contenders[0]) == Publish(Convertible(Mode.EX, update=True))
-
-
 def test_what_is_published_is_read_again() -> None:
     for claim in (
         Convertible(Mode.PR),
