@@ -102,6 +102,7 @@ SLOW: Final = {
         "docs/test_blocks.py",
         "docs/test_examples.py",
         "simulation/test_deadlocks.py",
+        "simulation/test_polling.py",
         "unit/local/test_leaving.py",
         "unit/test_interrupted_recipes.py",
         "unit/test_interrupts.py",

@@ -40,12 +40,17 @@ def start() -> Iterator[Start]:
         yield pool.submit
 
 
-@pytest.fixture(scope="module", params=["etcd", "zookeeper"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("etcd", marks=pytest.mark.etcd),
+        pytest.param("zookeeper", marks=pytest.mark.zookeeper),
+    ],
+)
 def own_server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
     """A server that the tests may stop, kill and pause; it runs when a test begins."""
-    request.getfixturevalue(request.param)  # so that --without leaves it out
     kind = {"etcd": EtcdServer, "zookeeper": ZooKeeperServer}[request.param]
     with kind(tmp_path_factory.mktemp("own")) as server:
         yield server
