@@ -11,7 +11,7 @@ from coordlock.model.conversion import Publish, WaitFor, decide
 
 
 def upgrading(*yields_to: tuple[int, int], decided: bool = True) -> Convertible:
-    return Convertible(Mode.PR, Mode.EX, yields_to if decided else None, update=True)
+    return Convertible(Mode.PR, Mode.EX, yields_to if decided else None)
 
 
 BEGUN = upgrading(decided=False)
@@ -30,7 +30,7 @@ def queue(*claims: AnyClaim) -> Snapshot:
 def test_readers_behind_a_waiting_writer_are_not_waited_for() -> None:
     """At the end of the queue it would wait for them, and they for the writer, and that for it."""
     snapshot = queue(BEGUN, Mode.EX, Mode.PR)
-    assert decide(snapshot, snapshot.contenders[0]) == Publish(Convertible(Mode.EX, update=True))
+    assert decide(snapshot, snapshot.contenders[0]) == Publish(Convertible(Mode.EX))
 
 
 def test_when_the_writer_gives_up_its_readers_are_not_let_in_beside_the_upgraded_one() -> None:
@@ -48,13 +48,46 @@ def test_those_that_hold_go_first_and_are_told_so() -> None:
     assert decide(decided, decided.contenders[0]) == WaitFor(decided.contenders[3])
 
 
+def test_one_in_between_that_waits_is_not_taken_for_one_that_goes_first() -> None:
+    """The waiting CW conflicts with what is held; the CR behind it is admitted."""
+    snapshot = queue(BEGUN, Mode.CR, Mode.CW, Mode.CR)
+    assert decide(snapshot, snapshot.contenders[0]) == Publish(upgrading((2, 2), (4, 4)))
+
+
+def test_another_upgradeable_lock_waits_behind_and_is_not_waited_for() -> None:
+    snapshot = queue(BEGUN, Convertible(Mode.PR), Mode.PR)
+    assert decide(snapshot, snapshot.contenders[0]) == Publish(upgrading((3, 3)))
+
+
+def test_who_could_be_granted_but_for_an_upgrade_that_is_not_decided_holds() -> None:
+    snapshot = queue(BEGUN, Mode.PR, Mode.EX, Mode.PR)
+    assert holders(snapshot) == {"c1", "c2"}
+
+
+def test_a_contender_before_is_waited_for_whether_it_holds_or_not() -> None:
+    """It waits for none behind it, so it would be let in beside the upgraded one."""
+    claims = (Mode.PR, Mode.CR)
+    snapshot = queue(*claims, BEGUN)
+    decision = decide(snapshot, snapshot.contenders[2])
+    assert decision == Publish(upgrading())
+    decided = queue(*claims, decision.claim)
+    assert decide(decided, decided.contenders[2]) == WaitFor(decided.contenders[1])
+
+
+def test_what_an_upgrade_has_left_behind_that_could_not_take_it_back_is_gone_on_with() -> None:
+    snapshot = queue(upgrading((2, 2)), Mode.PR, Mode.PR)
+    assert decide(snapshot, snapshot.contenders[0]) == WaitFor(snapshot.contenders[1])
+    exclusive = queue(Convertible(Mode.EX), Mode.PR)
+    assert decide(exclusive, exclusive.contenders[0]) == Publish(Convertible(Mode.EX))
+
+
 def test_what_is_published_is_read_again() -> None:
     for claim in (
         Convertible(Mode.PR),
-        Convertible(Mode.PR, update=True),
+        Convertible(Mode.PR),
         Convertible(Mode.CR, Mode.EX),
         Convertible(Mode.CR, Mode.EX, ()),
-        Convertible(Mode.CR, Mode.EX, ((1, 2), (2**62, 2**62)), update=True),
+        Convertible(Mode.CR, Mode.EX, ((1, 2), (2**62, 2**62))),
     ):
         assert Convertible.decode(claim.encode()) == claim
 
