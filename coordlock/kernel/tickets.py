@@ -99,13 +99,13 @@ class Tickets:
     def forget(self, ticket: Ticket) -> None:
         """``ticket`` has no contender left. Idempotent."""
         with self.lock:
-            for key in (ticket.caller, *(entry.queue for entry in ticket.entries)):
-                granted = self._granted.get(key, {})
-                granted.pop(ticket, None)
-                if not granted:
-                    self._granted.pop(key, None)
-            # Last: where a signal handler raises before this, the next call does it all.
             for entry in ticket.entries:
+                for key in (ticket.caller, entry.queue):
+                    granted = self._granted.get(key, {})
+                    granted.pop(ticket, None)
+                    if not granted:
+                        self._granted.pop(key, None)
+                # Last: where a signal handler raises before this, the next call does it all.
                 self._by_id.pop(entry.id, None)
         if self.when_empty is not None and not self._by_id:
             self.when_empty()
