@@ -80,7 +80,7 @@ class _BaseConsumption(Generic[I]):
                 if not empty.refused:
                     raise
             except (BackendUnavailable, SessionLost, Evicted) as error:
-                if not self._engine.was_open:
+                if self._engine.sessions.latest is None:
                     raise  # it was never there: the configuration may be wrong
                 if pause == _FIRST_PAUSE:
                     text = "work queue %r: %s; takes items again when the service answers"
