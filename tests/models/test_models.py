@@ -69,7 +69,7 @@ def test_a_protocol_holds_within_the_bounds_of_its_model(
         ("wakeup", "LOST_NEWS", STUCK),
         ("failover", "NO_EPOCH", TWO_HOLD),
         ("failover", "COUNTED_EPOCH RESTORE FAILOVERS=2", ORDER),
-        ("failover", "NO_PAUSE", TWO_HOLD),
+        ("failover", "SHORT_PAUSE TTL=2", TWO_HOLD),
         ("failover", "OLD_WAITERS", TWO_HOLD),
         ("failover", "OLD_GRANTS TTL=2", TWO_HOLD),
         ("failover", "GUARD OLD_GUARDS END=2", TWO_HOLD),

@@ -12,20 +12,13 @@ import coordlock.kernel.acquisition
 import coordlock.model.admission
 import coordlock.model.conversion
 from coordlock.backend import Departure
-from coordlock.kernel.publisher import Publisher
 from coordlock.locks.upgradeable import _UpgradeableGrant
 from coordlock.model.admission import blockers
 from coordlock.model.claim import Convertible, Mode
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.runtime.driver import Steps
-from coordlock.runtime.promise import Promise, resolved
 from tests.mutants.mutant import Changes, mutant
 from tests.simulation.converting import ConvertingReaders
-
-
-@mutant("An upgrade takes the lock from readers that hold it.", simulated=(ConvertingReaders,))
-def converts_without_waiting_for_anybody() -> Changes:
-    return [(coordlock.model.conversion, "upgrade_blockers", lambda *_: ())]
 
 
 @mutant(
@@ -107,21 +100,6 @@ def never_takes_a_conversion_back() -> Changes:
         return settled(self)
 
     return [(_UpgradeableGrant, "_settled", left_as_it_is)]
-
-
-@mutant(
-    "What is published last may arrive before what was published first.",
-    simulated=(ConvertingReaders,),
-    rare=True,
-)
-def publishes_without_waiting_for_the_answer() -> Changes:
-    begin = Publisher._begin
-
-    def begin_at_once(self: Publisher, make: Callable[[], bytes], answer: Promise[None]) -> None:
-        self._begun = resolved(None)
-        begin(self, make, answer)
-
-    return [(Publisher, "_begin", begin_at_once)]
 
 
 @mutant(

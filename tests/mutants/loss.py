@@ -8,6 +8,7 @@ from coordlock.kernel.session import Session
 from coordlock.kernel.ticket import Ticket
 from coordlock.kernel.tickets import Tickets
 from coordlock.runtime.promise import Promise
+from coordlock.runtime.worker import Worker
 from tests.mutants.mutant import SUITES, Changes, mutant, nothing
 from tests.simulation.contention import Contention
 
@@ -64,14 +65,17 @@ def does_not_hear_of_its_own_removal() -> Changes:
     return [(Ticket, "removed_by_service", nothing)]
 
 
-@mutant("A waiter or a holder that was evicted is not told.", simulated=(Contention,))
-def does_not_watch_its_own_contender() -> Changes:
-    return [(Ticket, "_watch", nothing)]
-
-
 @mutant(
     "A process that died keeps its locks.",
     SUITES + "TestKillOnLocal::test_what_a_killed_process_held_goes_together",
 )
 def takes_the_dead_for_living() -> Changes:
     return [(coordlock_local.session, "is_locked", lambda _: True)]
+
+
+@mutant(
+    "A callback that waits keeps heartbeats from being sent.",
+    "tests/unit/test_grant.py::test_a_callback_may_wait_for_the_client",
+)
+def calls_back_in_any_thread() -> Changes:
+    return [(Worker, "run", lambda _, call: call())]

@@ -22,7 +22,7 @@ from coordlock.work import chores
 from coordlock.work.item import AsyncItem, Item
 from coordlock.work.layout import Entry
 from coordlock.work.producer import Producer
-from coordlock.work.records import Ended, Limits, entry_in
+from coordlock.work.records import Ended, entry_in
 from coordlock.work.store import Store
 from coordlock.work.workers import Worker, Workers
 from tests.mutants.mutant import Changes, mutant
@@ -151,7 +151,7 @@ def gives_back_what_is_acknowledged() -> Changes:
 
     def finish_not(self: Any, how: str, operations: list[Operation]) -> Steps[None]:
         if how == "acknowledged":
-            ended = self._consumer.limits.after(self._claimed.entry)
+            ended = Ended.of(self._claimed.entry, self._consumer.max_failures)
             operations = list(ended.keeping(self._consumer.store.layout))
         yield from finish(self, how, operations)
 
@@ -180,12 +180,13 @@ def claims_again_with_an_old_token() -> Changes:
 
 @mutant("A claim that no caller got counts as a failure.", simulated=(Working,), rare=True)
 def blames_an_item_that_nobody_got() -> Changes:
-    after = Limits.after
+    of = Ended.of
 
-    def blamed(self: Limits, claim: Entry, *, delivered: bool = True, **more: Any) -> Ended:
-        return after(self, claim, delivered=delivered, **{"failed": not delivered, **more})
+    def blamed(claim: Entry, limit: int, *, delivered: bool = True, **more: Any) -> Ended:
+        ended: Ended = of(claim, limit, delivered=delivered, **{"failed": not delivered, **more})
+        return ended
 
-    return [(Limits, "after", blamed)]
+    return [(Ended, "of", staticmethod(blamed))]
 
 
 @mutant("What others give back is never seen.", simulated=(Working,))

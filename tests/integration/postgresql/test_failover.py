@@ -260,32 +260,6 @@ def test_a_server_that_stands_still_ends_grants_at_their_deadline(primary: Postg
             assert later.token > short.token
 
 
-def test_connections_that_an_administrator_ends_cost_no_lock(primary: PostgresServer) -> None:
-    url = primary.url_for("/ended", ttl="30s")
-    stop = threading.Event()
-
-    def end() -> None:
-        with primary.administrator() as admin:
-            while not stop.wait(0.15):
-                admin.execute(ENDING)
-
-    with coordlock.connect(url) as one, coordlock.connect(url) as two:
-        kept = one.lock("kept").acquire()
-        terminator = threading.Thread(target=end)
-        terminator.start()
-        try:
-            last = 0
-            for number in range(20):
-                with (one, two)[number % 2].lock("a").acquire(timeout=30) as grant:
-                    assert grant.token > last
-                    last = grant.token
-        finally:
-            stop.set()
-            terminator.join()
-        kept.check()
-        eventually(lambda: not one.admin.contenders("a"), within=10)
-
-
 @pytest.mark.parametrize("step", [30, 7200, -7200])
 def test_a_wall_clock_of_the_server_that_jumps_ends_no_lock(step: int) -> None:
     # A directory that the server's user can enter.

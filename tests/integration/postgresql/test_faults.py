@@ -22,13 +22,11 @@ from coordlock_postgresql.schema import set_up
 import coordlock
 from coordlock.backend.config import configure
 from coordlock.errors import BackendError, BackendUnavailable
-from coordlock.testing.postgres_frames import PostgresFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
-from testbed.servers.endpoint import Endpoint
 from testbed.servers.ports import free_port
 from testbed.servers.postgres import PgBouncer, Postgres, PostgresServer
-from tests.integration.postgresql.test_access import connection, excludes
+from tests.integration.postgresql.conftest import connection, excludes, through, url_in
 
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("no_leaks")]
 
@@ -67,7 +65,7 @@ def test_locks_work_behind_pgbouncer(
 
 
 @pytest.mark.pgbouncer
-def test_past_a_pooler_a_client_is_notified(
+def test_a_client_that_a_pooler_keeps_from_being_notified_says_so_once_and_listens_past_it(
     postgresql: Postgres, tmp_path: Path, root: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with PgBouncer(tmp_path, postgresql, "transaction") as pooler:
@@ -75,37 +73,10 @@ def test_past_a_pooler_a_client_is_notified(
         listen = f"127.0.0.1:{free_port()},{postgresql.host}:{postgresql.port}"
         excludes(pooler.url_for(root, listen=listen))
         assert "pooler" not in caplog.text
-
-
-@pytest.fixture
-def proxy(postgresql: Postgres) -> Iterator[FaultProxy]:
-    with FaultProxy(postgresql.host, postgresql.port, PostgresFrames) as proxy:
-        yield proxy
-
-
-def through(proxy: FaultProxy, server: Postgres, root: str, **options: object) -> str:
-    own = server.endpoint
-    hosts = (f"127.0.0.1:{proxy.port}",)
-    path = f"/{server.url.database}{root}"
-    return Endpoint("postgresql", hosts, own.username, own.password).url(path, **options)
-
-
-def test_a_cut_link_ends_its_own_grants_alone(
-    postgresql: Postgres, proxy: FaultProxy, root: str
-) -> None:
-    cut_off = through(proxy, postgresql, root, ttl="3s", request_timeout="1s")
-    url = postgresql.url_for(root, ttl="3s")
-    with coordlock.connect(cut_off) as one, coordlock.connect(url) as two:
-        lost, kept = one.lock("a").acquire(), two.lock("b").acquire()
-        proxy.requests.black_hole()
-        proxy.replies.black_hole()
-        with two.lock("a").acquire(timeout=30) as later:
-            assert lost.lost.is_set()
-            assert later.token > lost.token
-            kept.check()
-        proxy.drop_connections()
-        proxy.heal()
-        one.lock("a").acquire(timeout=30).release()
+        with coordlock.connect(pooler.url_for(root)) as client:
+            assert "listen=host:port" in str(client.admin.describe().warnings)
+            time.sleep(3)  # it tries whether anything arrives every two seconds
+        assert caplog.text.count("pooler") == 1
 
 
 def test_a_slow_link_costs_time_alone(postgresql: Postgres, proxy: FaultProxy, root: str) -> None:
@@ -203,6 +174,28 @@ def test_a_connection_that_ends_in_a_step_of_a_request_costs_no_lock(
         with waiter.result(60) as later:
             assert later.token > held.token
         eventually(lambda: not one.admin.contenders("a"), within=20)
+
+
+@pytest.mark.parametrize("state", ["40001", "40P01"])
+def test_what_the_server_rolls_back_is_repeated(
+    postgresql: Postgres, database: str, state: str
+) -> None:
+    url = url_in(postgresql, database)
+    set_up(configure(url))
+    with connection(postgresql, database) as admin:
+        # A sequence goes on after a rollback.
+        admin.execute("CREATE SEQUENCE attempt")
+        admin.execute(
+            "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+            "IF nextval('public.attempt') <= 3 THEN "
+            f"RAISE 'not now' USING ERRCODE = '{state}'; END IF; RETURN NEW; END $$".encode()
+        )
+        admin.execute(
+            "CREATE TRIGGER fail BEFORE INSERT ON coordlock.contender "
+            "FOR EACH ROW EXECUTE FUNCTION fail()"
+        )
+        with coordlock.connect(url) as client, client.lock("a"):
+            assert admin.execute("SELECT last_value FROM attempt").fetchone() == (4,)
 
 
 def test_a_full_disk_is_named_and_costs_no_lock(postgresql: Postgres, root: str) -> None:

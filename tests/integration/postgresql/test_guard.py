@@ -25,9 +25,7 @@ from coordlock.backend.config import configure
 from coordlock.errors import BackendError, LockLost, Unsupported
 from coordlock.testing.waiting import eventually
 from testbed.servers.postgres import Postgres
-from tests.integration.postgresql.test_access import connection, database
-
-__all__ = ["database"]  # a fixture
+from tests.integration.postgresql.conftest import Admin, connection, url_in
 
 pytestmark = [pytest.mark.postgres]
 
@@ -38,7 +36,7 @@ def url(postgresql: Postgres, root: str) -> str:
 
 
 @pytest.fixture
-def own(postgresql: Postgres) -> Iterator[psycopg.Connection[Any]]:
+def own(postgresql: Postgres) -> Iterator[Admin]:
     """The program's own connection."""
     with connection(postgresql) as own:
         own.autocommit = False
@@ -192,7 +190,7 @@ def test_another_database_is_refused_and_its_transaction_goes_on(
     postgresql: Postgres, url: str, database: str, has_schema: bool
 ) -> None:
     if has_schema:
-        set_up(configure(postgresql.url_for().replace("/postgres", f"/{database}")))
+        set_up(configure(url_in(postgresql, database)))
     with coordlock.connect(url) as client, client.lock("a") as grant:
         with connection(postgresql, database) as other, other.transaction():
             for method in (grant.guard, grant.release_with):
@@ -202,9 +200,7 @@ def test_another_database_is_refused_and_its_transaction_goes_on(
         grant.check()
 
 
-def test_an_eviction_names_the_transaction_that_guards(
-    url: str, own: psycopg.Connection[Any]
-) -> None:
+def test_an_eviction_names_the_transaction_that_guards(url: str, own: Admin) -> None:
     with coordlock.connect(url) as one, coordlock.connect(url) as two:
         one.lock("a").acquire().guard(own)
         [contender] = two.admin.contenders("a")
@@ -214,7 +210,7 @@ def test_an_eviction_names_the_transaction_that_guards(
 
 
 def test_an_eviction_names_one_of_several_transactions_that_guard(
-    postgresql: Postgres, url: str, own: psycopg.Connection[Any]
+    postgresql: Postgres, url: str, own: Admin
 ) -> None:
     with coordlock.connect(url) as client, connection(postgresql) as other:
         grant = client.lock("a").acquire()
@@ -229,7 +225,7 @@ def test_an_eviction_names_one_of_several_transactions_that_guard(
 
 
 def test_an_eviction_names_no_process_of_another_database(
-    postgresql: Postgres, url: str, database: str, own: psycopg.Connection[Any]
+    postgresql: Postgres, url: str, database: str, own: Admin
 ) -> None:
     with coordlock.connect(url) as client, connection(postgresql, database) as other:
         grant = client.lock("a").acquire()
@@ -243,7 +239,7 @@ def test_an_eviction_names_no_process_of_another_database(
 
 
 def test_a_guard_waits_for_no_advisory_lock_of_the_program(
-    postgresql: Postgres, url: str, own: psycopg.Connection[Any]
+    postgresql: Postgres, url: str, own: Admin
 ) -> None:
     with coordlock.connect(url) as client, connection(postgresql) as other:
         grant = client.lock("a").acquire()
@@ -254,9 +250,7 @@ def test_a_guard_waits_for_no_advisory_lock_of_the_program(
 
 
 @pytest.mark.parametrize("ends", ["commit", "rollback"])
-def test_a_lock_ends_with_the_transaction_that_releases_it(
-    url: str, own: psycopg.Connection[Any], ends: str
-) -> None:
+def test_a_lock_ends_with_the_transaction_that_releases_it(url: str, own: Admin, ends: str) -> None:
     with coordlock.connect(url) as one, coordlock.connect(url) as two:
         with one.lock("a") as grant:
             other = granted(two, "a")
@@ -268,9 +262,7 @@ def test_a_lock_ends_with_the_transaction_that_releases_it(
         assert time.monotonic() - began < 3
 
 
-def test_a_lock_ends_with_the_commit_though_its_client_is_gone(
-    url: str, own: psycopg.Connection[Any]
-) -> None:
+def test_a_lock_ends_with_the_commit_though_its_client_is_gone(url: str, own: Admin) -> None:
     with coordlock.connect(url) as two:
         one = coordlock.connect(url)
         one.lock("a").acquire().release_with(own)
@@ -320,7 +312,7 @@ def test_a_paused_process_with_an_open_transaction_is_ended_by_the_server(
                 holder.kill()
 
 
-def test_an_older_snapshot_is_refused_by_name(url: str, own: psycopg.Connection[Any]) -> None:
+def test_an_older_snapshot_is_refused_by_name(url: str, own: Admin) -> None:
     own.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
     own.execute("SELECT 1 FROM pg_class")
     with coordlock.connect(url) as client, client.lock("a") as grant:
@@ -357,7 +349,7 @@ def test_a_lost_lock_that_an_older_snapshot_does_not_show_is_refused_as_lost(
 
 
 def test_a_connection_without_a_transaction_is_refused(
-    postgresql: Postgres, url: str, own: psycopg.Connection[Any]
+    postgresql: Postgres, url: str, own: Admin
 ) -> None:
     async def refused(grant: coordlock.Grant) -> None:
         async with async_program(postgresql, "psycopg") as other:
@@ -400,7 +392,7 @@ def test_sqlalchemy_in_autocommit_mode_is_refused(postgresql: Postgres, url: str
 
 @pytest.mark.parametrize("row_factory", [dict_row, scalar_row, namedtuple_row])
 def test_the_rows_that_a_program_has_chosen_change_nothing(
-    url: str, own: psycopg.Connection[Any], row_factory: Any
+    url: str, own: Admin, row_factory: Any
 ) -> None:
     own.row_factory = row_factory
     with coordlock.connect(url) as client:

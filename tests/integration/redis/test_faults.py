@@ -15,7 +15,7 @@ from coordlock_redis.session import RedisSession
 
 import coordlock
 from coordlock import BackendError, GrantState, LockLost
-from coordlock.backend import Queue
+from coordlock.backend import Put, Queue
 from coordlock.errors import BackendUnavailable
 from coordlock.model.events import HeartbeatAnswered
 from coordlock.runtime.clock import SYSTEM_CLOCK
@@ -63,9 +63,9 @@ class Waiter(threading.Thread):
         assert self.error is None
 
 
-def deafen(server: RedisServer) -> None:
-    """Break all connections that hear messages."""
-    with server.client() as admin:
+def deafen(server: RedisServer, **login: str) -> None:
+    """Break all connections of coordlock's clients."""
+    with server.client(**login) as admin:
         admin.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
 
 
@@ -89,10 +89,9 @@ def test_a_heartbeat_without_an_answer_leaves_the_lease_time_for_another(
         assert not grant.lost.wait(4.0)
 
 
-def test_a_server_that_is_silent_to_new_connections_costs_no_session(
+def test_a_new_connection_that_stays_silent_leaves_the_lease_time_for_another(
     only: RedisServer, root: str
 ) -> None:
-    """The fault: requests need a new connection, which nothing answers. The session has its own."""
     is_silent = threading.Event()
 
     def silence(connection: FaultConnection, _: Message) -> None:
@@ -101,23 +100,21 @@ def test_a_server_that_is_silent_to_new_connections_costs_no_session(
 
     with (
         FaultProxy("127.0.0.1", only.port) as proxy,
-        only.client() as admin,
         coordlock.connect(
-            f"redis://127.0.0.1:{proxy.port}{root}", ttl="3s", request_timeout="20s"
+            f"redis://127.0.0.1:{proxy.port}{root}", ttl="6s", request_timeout="20s"
         ) as client,
         client.lock("a").acquire(10) as grant,
     ):
         proxy.on_bytes(b"INFO", silence)
-        admin.client_kill_filter(_type="normal", skipme=True)
+        deafen(only)
         with client.lock("b").acquire(20):
             grant.check()
         assert is_silent.is_set()
 
 
-def test_a_server_that_takes_no_more_data_holds_up_no_other_connection_of_the_thread(
-    only: RedisServer,
-) -> None:
+def test_a_server_that_takes_no_more_data_holds_up_no_thread(only: RedisServer) -> None:
     connection = Servers([(only.host, only.port)], b"key", 20.0, SYSTEM_CLOCK, b"").connect()
+    connection.serve()
     data, began = b"x" * 50_000_000, time.monotonic()
     only.pause()
     try:
@@ -222,6 +219,24 @@ def test_messages_of_other_programs_end_no_client(only: RedisServer, root: str) 
             eventually(lambda: (state := folder.view.state) and "/f/a" in state.values)
 
 
+def test_a_subscription_that_is_refused_is_no_answer_to_a_request(
+    only: RedisServer, root: str
+) -> None:
+    """The fault: the right to subscribe is taken away."""
+    url = f"redis://locks:s@{only.host}:{only.port}{root}?restart_delay=0"
+    with only.client() as admin:
+        admin.execute_command("ACL", "SETUSER", "locks", "on", ">s", "~*", "&*", "+@all")
+        with coordlock.connect(url) as client:
+            backend, paths = client._engine.backend, [f"/v/{number}" for number in range(5)]
+            backend.write([Put(path, path.encode()) for path in paths]).result(10)
+            admin.execute_command("ACL", "SETUSER", "locks", "-subscribe")
+            backend.follow("/f/", lambda: None)
+            for path, answer in [(path, backend.read(path)) for path in paths]:
+                if answer.exception(10) is None:
+                    assert answer.result().values[path].data == path.encode()
+            admin.execute_command("ACL", "SETUSER", "locks", "+subscribe")
+
+
 class Credentials(redis.CredentialProvider):
     """Fails so often from now on."""
 
@@ -232,13 +247,6 @@ class Credentials(redis.CredentialProvider):
             self.failures -= 1
             raise RuntimeError("the vault is sealed")
         return ("s",)
-
-
-def break_all(server: RedisServer) -> None:
-    """Break all connections, of which those for requests and heartbeats are equal."""
-    with server.client(password="s") as admin:
-        for kind in ("normal", "pubsub"):
-            admin.client_kill_filter(_type=kind, skipme=True)
 
 
 @pytest.mark.parametrize("failures", [1, 2, 3])
@@ -254,7 +262,7 @@ def test_credentials_that_cannot_be_had_for_a_moment_cost_nothing(
     ):
         grant = client.lock("a").acquire(timeout=10)
         credentials.failures = failures
-        break_all(only)
+        deafen(only, password="s")
         time.sleep(2)
         assert not credentials.failures
         client.lock("b").acquire(timeout=10).release()
