@@ -344,8 +344,10 @@ class Sessions:
     #: Why the last attempt at opening a session failed; None after one that succeeded.
     trouble: BackendUnavailable | None = None
     _trouble_since: float = 0.0
-    #: Whether no other one is to be opened.
-    _is_closed: bool = False
+    #: Whether no caller is to get one any more, and later: whether none is opened any more. Between
+    #: the two, a new session removes what was withdrawn while there was none.
+    _is_refused: bool = False
+    _has_ended: bool = False
 
     @property
     def known(self) -> tuple[Session, ...]:
@@ -395,18 +397,19 @@ class Sessions:
         return opened
 
     def refuse(self) -> None:
-        """Open no other session, and let no caller wait for one any longer: `ClientClosed`."""
-        self._is_closed = True
+        """Let no caller wait any longer for a session to be opened: `ClientClosed`."""
+        self._is_refused = True
         self._answer(ClientClosed())
 
     def end(self) -> None:
-        """End the sessions here. The service is not asked."""
+        """End the sessions here, and open no other. The service is not asked."""
+        self._has_ended = True
         for session in self.known:
             session.end(ClientClosed())
 
     def _begin(self) -> None:
         """Open a session, unless there is one, or one is being opened."""
-        if self._is_closed:
+        if self._is_refused:
             self._answer(ClientClosed())
         elif self.latest is not None and self.latest.ended is None:
             self._answer(None)
@@ -457,7 +460,7 @@ class Sessions:
     def _start(self) -> Steps[Session]:
         if self.latest is not None and (seconds := self._tickets.loss_grace(self.latest)) > 0:
             yield sleep(self._timers, seconds)
-        if self._is_closed:
+        if self._has_ended:
             raise ClientClosed
         self._starting = session = Session(self._backend, self._timers, self._tickets)
         if self._settings.fail_fast:
