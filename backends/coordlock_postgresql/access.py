@@ -10,7 +10,7 @@ from psycopg import Connection
 
 from coordlock.errors import BackendError, BackendUnavailable
 from coordlock.settings import Settings
-from coordlock_postgresql.errors import SERVICE
+from coordlock_postgresql.errors import SERVICE, SETUP
 from coordlock_postgresql.options import conninfo
 
 __all__ = ["SCHEMA_VERSION", "Server", "check", "schema_version"]
@@ -55,13 +55,12 @@ def check(connection: Connection[Any]) -> None:
         raise BackendUnavailable(
             SERVICE, "the server is a standby, which may be late: give the primary, or all hosts"
         )
-    setup = "run `coordlock setup postgresql`, with a role that may create it"
     version = schema_version(connection)
     if version is None:
         database = connection.info.dbname
-        raise BackendError(SERVICE, f"the database {database!r} has no schema coordlock: {setup}")
+        raise BackendError(SERVICE, f"the database {database!r} has no schema coordlock: {SETUP}")
     if version != SCHEMA_VERSION:
-        advice = setup if version < SCHEMA_VERSION else "update coordlock here, too"
+        advice = SETUP if version < SCHEMA_VERSION else "update coordlock here, too"
         raise BackendError(
             SERVICE,
             f"the schema coordlock has version {version}, and this release needs "

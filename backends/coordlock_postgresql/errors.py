@@ -14,20 +14,21 @@ from coordlock.errors import (
     TooLarge,
 )
 
-__all__ = ["SERVICE", "client_closed", "translate"]
+__all__ = ["SERVICE", "SETUP", "client_closed", "translate"]
 
 SERVICE: Final = "postgresql"
 
 #: The state of an error by which the schema's functions say that a session has ended.
 SESSION_LOST: Final = "CLOST"
-_SETUP: Final = "run `coordlock setup postgresql`, with a role that may create it"
+#: What to do without a schema, or with an older one.
+SETUP: Final = "run `coordlock setup postgresql`, with a role that may create it"
 #: What to do about a refusal, by its class.
 _ADVICE: Final = (
-    (errors.InvalidSchemaName, f"the database has no schema coordlock: {_SETUP}"),
+    (errors.InvalidSchemaName, f"the database has no schema coordlock: {SETUP}"),
     (
         (errors.UndefinedFunction, errors.UndefinedTable, errors.UndefinedColumn),
         "the schema coordlock was altered, or made by an unreleased version: DROP SCHEMA coordlock "
-        f"CASCADE, which ends all locks and deletes all values, then {_SETUP}",
+        f"CASCADE, which ends all locks and deletes all values, then {SETUP}",
     ),
     (errors.InvalidCatalogName, "the database is the first part of the URL's path"),
     (errors.TooManyConnections, "each client takes three connections: see max_connections"),

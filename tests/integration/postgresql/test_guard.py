@@ -196,25 +196,18 @@ def test_another_database_is_refused_and_its_transaction_goes_on(
         grant.check()
 
 
-def test_an_eviction_names_the_transaction_that_guards(url: str, own: Admin) -> None:
-    with coordlock.connect(url) as one, coordlock.connect(url) as two:
-        one.lock("a").acquire().guard(own)
-        [contender] = two.admin.contenders("a")
-        with pytest.raises(BackendError, match=rf"terminate_backend\({own.info.backend_pid}\)"):
-            two.admin.evict(contender)
-        own.rollback()
-
-
-def test_an_eviction_names_one_of_several_transactions_that_guard(
+def test_an_eviction_names_a_transaction_that_guards(
     postgresql: Postgres, url: str, own: Admin
 ) -> None:
     with coordlock.connect(url) as client, postgresql.administrator() as other:
         grant = client.lock("a").acquire()
         grant.guard(own)
+        [contender] = client.admin.contenders("a")
+        with pytest.raises(BackendError, match=rf"terminate_backend\({own.info.backend_pid}\)"):
+            client.admin.evict(contender)
         with other.transaction():
             grant.guard(other)
             pids = f"{own.info.backend_pid}|{other.info.backend_pid}"
-            [contender] = client.admin.contenders("a")
             with pytest.raises(BackendError, match=rf"terminate_backend\(({pids})\)"):
                 client.admin.evict(contender)
         own.rollback()

@@ -21,7 +21,7 @@ from psycopg.types.json import Jsonb
 
 import coordlock
 from coordlock.backend.config import configure
-from coordlock.errors import BackendError, BackendUnavailable, LockLost, SessionLost
+from coordlock.errors import BackendUnavailable, LockLost, SessionLost
 from coordlock.runtime.clock import SystemTimers
 from coordlock.runtime.promise import Promise
 from coordlock.testing.proxy import FaultProxy
@@ -207,13 +207,6 @@ def test_a_transaction_that_keeps_a_contender_delays_its_departure_alone(
                 assert two.lock("a").try_acquire() is None
         two.lock("a").acquire(timeout=10).release()
         release.join()
-
-
-def test_a_longer_ttl_than_the_pause_after_a_failover_is_refused(
-    postgresql: Postgres, root: str
-) -> None:
-    with pytest.raises(BackendError, match=r"ttl=61 is longer than the 60 s .* --max-ttl"):
-        coordlock.connect(postgresql.url_for(root, ttl="61s"))
 
 
 def test_queues_of_names_that_are_used_once_do_not_pile_up_and_their_tokens_never_come_again(
